@@ -163,6 +163,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
     settings = estimator._batch_settings()
     report("reading", 0, 1)
     data = config.load()
+    data.refuse_intervals("a run")
     settings.check_columns(data)
     check_causes(data, settings)
     competing = data.causes is not None

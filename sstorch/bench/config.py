@@ -63,7 +63,7 @@ class DatasetConfig(FileOptions):
         if self.path is None:
             raise ConfigError(
                 "dataset=csv needs dataset.path=FILE, and dataset.time=COLUMN with dataset.event=COLUMN or "
-                "dataset.cause=COLUMN, or dataset.lower=COLUMN with dataset.upper=COLUMN"
+                "dataset.cause=COLUMN"
             )
         with wording(options="dataset."):
             return self.rows_of(self.path)

@@ -20,7 +20,6 @@ from sstorch.bench.scores import (
     CAUSE_SCORES,
     DISPARITIES,
     GROUP_SCORES,
-    INTERVAL_SCORES,
     SCORES,
     agreements,
     check_scorable,
@@ -143,7 +142,7 @@ class CrossValidation:
         """Columns of the table: the scores, those of groups and, if sensitive ones are known, disparities."""
         causes = self.model.outcome_type_.causes or ()
         of_causes = [f"{name}:{cause}" for cause in causes for name in CAUSE_SCORES]
-        plain = [*SCORES[:-1], *INTERVAL_SCORES, *of_causes]
+        plain = [*SCORES[:-1], *of_causes]
         of_groups = [name for name in GROUP_SCORES if name in self.scores and self.scores[name].notna().any()]
         shown = [*plain, SCORES[-1], *of_groups, *DISPARITIES]
         return [name for name in shown if name in self.scores]
@@ -264,7 +263,7 @@ def cross_validate(
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if tests[name].notna().all()]
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
-    if groups and data.intervals is None:
+    if groups:
         try:
             held_out = held_out_groups if data.causes is None else held_out_groups_of_causes
             model.group_validation_ = held_out(data, folds, np.stack(groups))

@@ -15,7 +15,6 @@ from sstorch._types import IntArray
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.base import Baseline, KaplanMeierBaseline
 from sstorch.bench.baselines.competing import model_for
-from sstorch.bench.baselines.regressions import WeibullAFT
 from sstorch.bench.baselines.ridge_cox import RidgeCox
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import LIKELIHOOD, Predictor, score_predictor, scores_of
@@ -35,9 +34,8 @@ from sstorch.soft.estimator import SoftEstimator
 SCORES = (*names_of("event", "peers"), LIKELIHOOD)
 TREE, KAPLAN_MEIER, ONE_LEAF, COX, FOREST = "tree", "Kaplan-Meier", "one leaf", "Cox", "random forest"
 AALEN_JOHANSEN, CAUSE_COX = "Aalen-Johansen", "cause-specific Cox"
-TURNBULL, AFT = "Turnbull", "Weibull AFT"
 # One estimate for all rows: a reference, never the best model.
-NULL_MODELS = KAPLAN_MEIER, AALEN_JOHANSEN, TURNBULL
+NULL_MODELS = KAPLAN_MEIER, AALEN_JOHANSEN
 # Rows above which a forest takes minutes, and its curves gigabytes.
 MOST_FOREST_ROWS = 5_000
 
@@ -46,17 +44,13 @@ def peers_of(data: SurvivalData, estimator: SoftEstimator) -> list[str]:
     """Names of the models that a tree is compared with.
 
     With competing causes Aalen-Johansen and cause-specific Cox regressions take the place of Kaplan-Meier and
-    Cox; where times are interval-censored Turnbull's curve and a Weibull AFT regression, if lifelines is
-    installed. Models that do not support entry times or weights are excluded if any; a random forest also
+    Cox. Models that do not support entry times or weights are excluded if any; a random forest also
     without scikit-survival and above 5,000 rows. One leaf is the same tree with depth 0.
     """
     plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
     leaf = [ONE_LEAF] if estimator._batch_settings().depth else []
     if data.causes is not None:
         return [AALEN_JOHANSEN, *leaf, CAUSE_COX]
-    if data.intervals is not None:
-        installed = importlib.util.find_spec("lifelines") is not None
-        return [*([TURNBULL] if plain else []), *leaf, *([AFT] if even and installed else [])]
     names = [KAPLAN_MEIER, *leaf, COX]
     small = len(data) <= MOST_FOREST_ROWS
     if plain and even and small and importlib.util.find_spec("sksurv") is not None:
@@ -123,7 +117,7 @@ def _fits(
             trees = [batch.fitted(fold, 0) for fold in range(len(splits))]
         yield from ((fold, EncodedTree(tree, EncodedRows(tree.encode))) for fold, tree in enumerate(trees))
         return
-    baselines: dict[str, Baseline] = {AFT: WeibullAFT(), COX: RidgeCox(), CAUSE_COX: RidgeCox()}
+    baselines: dict[str, Baseline] = {COX: RidgeCox(), CAUSE_COX: RidgeCox()}
     baselines |= dict.fromkeys(NULL_MODELS, KaplanMeierBaseline())
     baseline = baselines[name] if name in baselines else make_baseline("rsf")
     for fold, train in enumerate(splits):

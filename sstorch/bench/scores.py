@@ -32,10 +32,8 @@ LIKELIHOOD = declare(
 ).name
 SCORES = (*names_of("event", "tree"), LIKELIHOOD)
 
-# Scores of incidences, each of every cause, and of curves where times are known up to an interval; a
-# likelihood is added where the model has one.
+# Scores of incidences, each of every cause; a likelihood is added where the model has one.
 CAUSE_SCORES = tuple(names_of("competing", "study"))
-INTERVAL_SCORES = tuple(names_of("interval", "study"))
 
 # Scores of the groups that a model makes, if it makes any.
 GROUP_SCORES = tuple(
@@ -76,22 +74,18 @@ class Score(NamedTuple):
 def scores_of(data: SurvivalData, plain: tuple[str, ...] = SCORES) -> tuple[str, ...]:
     """Names of the scores of some rows, by the type of their outcome.
 
-    `plain` are those of exact and right-censored times of one event; competing causes have ``CAUSE_SCORES``
+    `plain` are those of one event; competing causes have ``CAUSE_SCORES``
     of each cause, such as ``"ibs:relapse"``. The last name is that of the likelihood.
     """
     if data.causes is not None:
         return (*(f"{name}:{cause}" for cause in data.cause_names for name in CAUSE_SCORES), LIKELIHOOD)
-    return plain if data.intervals is None else (*INTERVAL_SCORES, LIKELIHOOD)
+    return plain
 
 
 def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     """Make sure, before any training, that the scores of these rows will be defined."""
     if rows.causes is not None:
         return  # folds have events of every cause
-    if rows.intervals is not None:
-        level = SimpleNamespace(falling_curves=lambda X, times: np.full((len(X), len(times)), 0.5))
-        _scored(level, rows, train)
-        return
     metrics.evaluation_times(rows.time, train.time, "graf")
     metrics.evaluation_times(rows.time, train.time, "sksurv")
     metrics.concordance_harrell_risk(rows.y, np.zeros(len(rows)))
@@ -125,8 +119,7 @@ def score_predictor(
 
     Concordance compares the curves at the event times. Integrals are over the grids of
     :func:`sstorch.metrics.evaluation_times`. Incidences of competing causes are scored at the times of
-    :func:`sstorch.metrics.incidence_times`, and curves for interval-censored times as
-    :func:`sstorch.metrics.evaluate` does.
+    :func:`sstorch.metrics.incidence_times`.
 
     Args:
         predictor: fitted on ``train``.
@@ -134,7 +127,7 @@ def score_predictor(
         train: training rows, from which the censoring weights come.
         thin: integrate over 200 equal steps of the follow-up instead of every distinct time. Training rows,
             the many, are scored so: the third decimal of an integral does not change, the time it takes does.
-        names: some of ``CURVE_SCORES``, for exact and right-censored times of one event; for other outcomes
+        names: some of ``CURVE_SCORES``, for one event; for competing causes
             those of :func:`scores_of`.
 
     Returns:
@@ -152,7 +145,7 @@ class RowsToScore:
 
     def __init__(self, rows: SurvivalData, train: SurvivalData, thin: bool = False) -> None:
         self._rows, self._train = rows, train
-        if rows.causes is not None or rows.intervals is not None:
+        if rows.causes is not None:
             return
         # Metrics compare rows in this order: curves that are predicted in it need not be copied.
         order = np.lexsort((~rows.event, rows.time))
@@ -173,7 +166,7 @@ class RowsToScore:
         rows = self._rows
         if rows.causes is not None and not predicts_incidence(predictor):
             raise DataError("the rows have competing causes, and the model predicts no cumulative incidences")
-        if rows.causes is not None or rows.intervals is not None:
+        if rows.causes is not None:
             return _outcome_scores(predictor, rows, self._train)
         assert isinstance(predictor, Predictor)
         scored = ScoredRows(self._outcome, predictor.falling_curves(rows.frame, self._outcome.times))
@@ -226,9 +219,8 @@ def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[I
 
 
 def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) -> dict[str, Score]:
-    """The scores of competing causes or interval-censored times, and the likelihood."""
+    """The scores of competing causes, and the likelihood."""
     scores = {}
-    late = "it does not support entry times (left truncation)"
     try:
         scored = _scored(predictor, rows, train)
     except DataError as error:
@@ -236,10 +228,8 @@ def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) 
     else:
         for name in scores_of(rows)[:-1]:
             metric, _, cause = name.partition(":")
-            which = rows.cause_names.index(cause) + 1 if cause else 0
+            which = rows.cause_names.index(cause) + 1
             try:
-                if rows.intervals is not None and (rows.entry.any() or train.entry.any()):
-                    raise DataError(f"{name}: {late}")
                 scores[name] = Score(score(metric, scored, None, which))
             except DataError as error:
                 scores[name] = Score(np.nan, str(error).partition(": ")[2])
@@ -247,19 +237,15 @@ def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) 
 
 
 def _scored(predictor: object, rows: SurvivalData, train: SurvivalData) -> Scored:
-    """Rows with what is predicted for them, with competing causes or interval-censored times."""
-    if rows.causes is None:
-        assert isinstance(predictor, Predictor)
-        model = SimpleNamespace(predict_survival_function=predictor.falling_curves)
-    else:
-        assert predicts_incidence(predictor)
-        predict: Any = predictor.predict_cumulative_incidence
-        # With time-varying covariates from time zero, if these stay as in the row.
-        model = SimpleNamespace(
-            predict_cumulative_incidence=partial(predict, after=0.0)
-            if isinstance(predictor, SoftEstimator)
-            else predict
-        )
+    """Rows with what is predicted for them, with competing causes."""
+    assert predicts_incidence(predictor)
+    predict: Any = predictor.predict_cumulative_incidence
+    # With time-varying covariates from time zero, if these stay as in the row.
+    model = SimpleNamespace(
+        predict_cumulative_incidence=partial(predict, after=0.0)
+        if isinstance(predictor, SoftEstimator)
+        else predict
+    )
     return scored_rows(model, split_rows(train, "train"), split_rows(rows, "test"))
 
 

@@ -77,6 +77,7 @@ def plan(
     tasks, folds_of = [], {}
     for source in sources:
         data = source.load()
+        data.refuse_intervals("a study")
         digest, rows, data = data_checksum(data), np.flatnonzero(data.sample_weight), data.counted()
         folds_of[source.label] = rows, make_folds(data, n_folds, seed)
         for model in models:
@@ -103,14 +104,11 @@ def plan(
 
 def data_checksum(data: SurvivalData) -> str:
     """Checksum of everything that a model sees of the rows."""
-    # Of interval-censored times the middles, with the bounds below.
     parts = data.nominal_time, data.event, data.entry, data.sample_weight
     target = dict(zip(_TARGET, parts, strict=True))
     frame, extra = data.frame, dict[str, object]()
     if data.causes is not None:
         extra["causes"] = [dict(data.causes.coding), data.cause.tolist()]
-    if data.intervals is not None:
-        extra["intervals"] = [data.intervals.lower.tolist(), data.intervals.upper.tolist()]
     if data.subject is not None:
         extra["subject"] = data.subject.tolist()
     if any(name in frame for name in _TARGET):

@@ -54,8 +54,6 @@ def load_file(
     time_unit: str | None = None,
     id: str | None = None,
     weight: str | None = None,
-    lower: str | None = None,
-    upper: str | None = None,
     encoding: str | None = None,
     table: str | None = None,
     date: Iterable[str] = (),
@@ -95,10 +93,6 @@ def load_file(
         time_unit: Unit of the times used in texts and figures, such as ``"days"``.
         id: Column of the subjects, for several rows per subject, each from entry to time.
         weight: Column of the weights.
-        lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
-            `event`: the last time at which the event had not happened, 0 or empty for a left-censored row.
-        upper: Column of the upper bounds, the first time at which the event had happened; empty for a
-            right-censored row.
         encoding: Encoding of a text file; None to detect it: UTF-8, UTF-16, cp1252 or Latin-1.
         table: Sheet of a workbook, data frame of an .RData file, table of a database, or a query.
         date: Columns of the start and the end of follow-up. The difference, in `time_unit` (default days), is

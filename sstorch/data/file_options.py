@@ -53,8 +53,6 @@ class FileOptions:
     missing: list[Any] = option([], "codes of missing values, such as [-999,unknown]; of a column: [nodes=9]")
     decimal: str | None = option(None, "decimal sign; null detects it")
     weight: str | None = option(None, "column of the weights")
-    lower: str | None = option(None, "column of the lower bounds of interval-censored times, with upper")
-    upper: str | None = option(None, "column of the upper bounds; empty if the event was not observed")
     cause: str | None = option(None, "column of competing causes, in place of event")
     causes: Any = option("auto", "names of the causes by value, such as {1: relapse, 2: death}")
     time_unit: str | None = option(None, "unit of the times, for texts and figures, such as days")
@@ -139,11 +137,9 @@ class FileOptions:
     @property
     def roles(self) -> dict[str, Any]:
         """Columns and coding of the outcome, as `Surv.of` takes them."""
-        names = ("entry", "id", "weight", "lower", "upper", "event_value", "event_coding")
+        names = ("entry", "id", "weight", "event_value", "event_coding")
         event, causes = (self.event, None) if self.cause is None else (self.cause, self.causes)
         columns: dict[str, str | None] = {"time": self.time, "event": event}
-        if self.lower is not None or self.upper is not None:  # the usual names are none then
-            columns = {role: None if role == name else name for role, name in columns.items()}
         return {name: getattr(self, name) for name in names} | columns | {"causes": causes}
 
     @property

@@ -64,7 +64,7 @@ def guesses(frame: pd.DataFrame, given: FileOptions, decimal: str) -> Iterator[G
     if unknown and not given.missing:
         yield Guess("missing", unknown, "words for what is not known")
     event = given.event
-    if given.lower is None and given.cause is None and (given.event == usual.event or event not in names):
+    if given.cause is None and (given.event == usual.event or event not in names):
         found = next(_events(frame, unknown), None)
         if found is not None:
             yield from found
@@ -72,7 +72,7 @@ def guesses(frame: pd.DataFrame, given: FileOptions, decimal: str) -> Iterator[G
     elif given.event_value is None and event in names:
         yield from _event_value(frame[event], unknown)
     dates = [name for name in names if is_dates(frame[name])]
-    if given.lower is None and not given.date and given.time not in names:
+    if not given.date and given.time not in names:
         time = next((name for name in names if name != event and _is_time(frame[name], decimal)), None)
         if time is not None:
             yield Guess("time", time, "its name, and numbers >= 0")

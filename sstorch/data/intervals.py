@@ -9,10 +9,16 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import rows_text
-from sstorch.data.columns import check_size, numeric_values, to_pandas
+from sstorch.data.columns import check_size, numeric_values
 from sstorch.exceptions import DataError
 
-_FIELDS = ("lower", "upper")
+
+def no_intervals(what: str) -> DataError:
+    """The error of whatever needs exact or right-censored times, called `what`."""
+    return DataError(
+        f"{what} does not support interval-censored outcomes; use log_likelihood of PrognosticTree, "
+        "SurvivalRegression or SoftSurvivalTree"
+    )
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Intervals:
 
 def read_bounds(lower: object, upper: object) -> Intervals:
     """Bounds of event times, (n,) each, that are known up to an interval; see `Intervals`."""
-    low, high = (_bound(values, name) for name, values in zip(_FIELDS, (lower, upper), strict=True))
+    low, high = (_bound(values, name) for name, values in (("lower", lower), ("upper", upper)))
     if len(low) != len(high):
         raise DataError(f"{len(low)} lower but {len(high)} upper bounds; give one of each a row")
     if (bad := np.isinf(low)).any():
@@ -78,11 +84,3 @@ def _bound(values: object, name: str) -> FloatArray:
     if (bad := numbers < 0).any():
         raise DataError(f"{name} is negative in {rows_text(bad)}; times count from the start of follow-up")
     return numbers
-
-
-def is_interval(y: object) -> bool:
-    """Whether a structured array or a frame has the fields ``lower`` and ``upper``, and no others."""
-    if isinstance(y, np.ndarray):
-        return y.dtype.names is not None and set(y.dtype.names) == set(_FIELDS)
-    y = to_pandas(y)
-    return isinstance(y, pd.DataFrame) and {str(name) for name in y.columns} == set(_FIELDS)

@@ -21,7 +21,7 @@ from sstorch.checks import (
 )
 from sstorch.data.causes import CauseNames, Causes, known_causes, parse_causes
 from sstorch.data.columns import numeric_values, to_pandas
-from sstorch.data.intervals import Intervals, is_interval, read_bounds
+from sstorch.data.intervals import Intervals, no_intervals, read_bounds
 from sstorch.data.outcome_type import OutcomeName, OutcomeType
 from sstorch.data.subjects import join_rows, parse_subjects
 from sstorch.data.target import parse_target
@@ -177,14 +177,12 @@ class Surv:
     def of(
         cls,
         frame: object,
-        time: str | None = None,
+        time: str,
         event: str | None = None,
         *,
         entry: str | None = None,
         id: str | None = None,
         weight: str | None = None,
-        lower: str | None = None,
-        upper: str | None = None,
         causes: CauseNames | Sequence[str] | None = None,
         recurrent: bool = False,
         event_value: object = None,
@@ -201,9 +199,6 @@ class Surv:
             entry: Column of the entry times.
             id: Column of the subjects.
             weight: Column of the weights.
-            lower: Column of the lower bounds, with `upper` in place of `time` and `event`; a missing value is
-                0 (event before the upper bound).
-            upper: Column of the upper bounds; a missing value is infinite (event not observed).
             causes: As for the class.
             recurrent: As for the class.
             event_value: As for the class.
@@ -211,14 +206,13 @@ class Surv:
 
         Raises:
             DataError: `frame` is not a DataFrame or lacks a column, or values are invalid.
-            ConfigError: A column has two roles, or neither `time` nor bounds are given.
+            ConfigError: A column has two roles.
 
         >>> frame = pd.DataFrame({"age": [61, 54], "days": [300, 210], "died": [True, False]})
         >>> Surv.of(frame, time="days", event="died")
         Surv([300, 210+], right, 1 event in 2 rows)
         """
         roles = {"time": time, "event": event, "entry": entry, "id": id, "weight": weight}
-        roles |= {"lower": lower, "upper": upper}
         named = {role: str(name) for role, name in roles.items() if name is not None}
         table = to_pandas(frame)
         if not isinstance(table, pd.DataFrame):
@@ -231,31 +225,17 @@ class Surv:
             both = " and ".join(role for role, name in named.items() if name == twice)
             raise ConfigError(f"column {twice!r} is named as {both}; name different columns")
         taken = {role: table.iloc[:, names.index(name)] for role, name in named.items()}
-        if (lower is None) != (upper is None) or (time is None) == (lower is None):
-            raise ConfigError("name the column of the times (time=), or of both bounds (lower=, upper=)")
-        if time is None:
-            for name, given in (("causes", causes), ("event", event), ("id", id)):
-                if given is not None:
-                    raise ConfigError(f"{name} does not go with bounds: lower and upper are the outcome")
-            low, high = taken["lower"], taken["upper"]
-            if (unknown := (low.isna() & high.isna()).to_numpy(dtype=bool)).any():
-                raise DataError(
-                    f"{lower!r} and {upper!r} are both missing in {rows_text(unknown)}; remove these rows"
-                )
-            bounds = low.fillna(0.0), high.fillna(np.inf)
-            y = cls.interval(*bounds, entry=taken.get("entry"), weight=taken.get("weight"))
-        else:
-            y = cls(
-                taken["time"],
-                taken.get("event"),
-                entry=taken.get("entry"),
-                id=taken.get("id"),
-                causes=causes,
-                recurrent=recurrent,
-                event_value=event_value,
-                event_coding=event_coding,
-                weight=taken.get("weight"),
-            )
+        y = cls(
+            taken["time"],
+            taken.get("event"),
+            entry=taken.get("entry"),
+            id=taken.get("id"),
+            causes=causes,
+            recurrent=recurrent,
+            event_value=event_value,
+            event_coding=event_coding,
+            weight=taken.get("weight"),
+        )
         object.__setattr__(y, "columns", named)
         return y
 
@@ -348,11 +328,7 @@ class Surv:
             DataError: Times are interval-censored.
         """
         if self.intervals is not None:
-            raise DataError(
-                f"{what} needs exact or right-censored times, and y has interval-censored ones: "
-                "leave out y where it is optional; sstorch.metrics.evaluate scores such rows, and "
-                "sstorch.reading.leaf_table and sstorch.plots show their groups"
-            )
+            raise no_intervals(what)
         assert self.time is not None
         entry = np.zeros(len(self)) if self.entry is None else self.entry
         return self.time, self._event, entry
@@ -591,17 +567,14 @@ def as_surv(y: object) -> Surv:
     """Convert any accepted form of an outcome to a :class:`Surv`.
 
     Args:
-        y: A Surv; a tuple (time, event); a DataFrame with the columns ``time`` and ``event``, or ``lower``
-            and ``upper``; or a structured array, whose fields are found by these names or by type.
+        y: A Surv; a tuple (time, event); a DataFrame with the columns ``time`` and ``event``; or a structured
+            array, whose fields are found by these names or by type.
 
     Raises:
         DataError: Unsupported form, or invalid values.
     """
     if isinstance(y, Surv):
         return y
-    if is_interval(y):
-        bounds: Any = to_pandas(y)
-        return Surv.interval(bounds["lower"], bounds["upper"])
     time, event = parse_target(y)
     parts = [y] if not isinstance(y, tuple) else list(y)
     index = next((part.index for part in parts if isinstance(part, pd.DataFrame | pd.Series)), None)

@@ -29,7 +29,7 @@ from sstorch.data.columns import (
     set_missing,
     to_pandas,
 )
-from sstorch.data.intervals import Intervals
+from sstorch.data.intervals import Intervals, no_intervals
 from sstorch.data.oddities import constant_columns, few_events, odd_columns, repeated_rows
 from sstorch.data.oddity import Oddity, report
 from sstorch.data.outcome_type import OutcomeType
@@ -193,7 +193,7 @@ class SurvivalData:
     def from_frame(
         cls,
         frame: pd.DataFrame,
-        time: str | None = "time",
+        time: str = "time",
         event: str | None = "event",
         *,
         drop: Iterable[str] = (),
@@ -220,7 +220,7 @@ class SurvivalData:
             time_unit: Unit of the times used in texts and figures, such as ``"days"``.
             censored_at: Time at which longer follow-up is censored; see the method of this name.
             **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`, `recurrent`,
-                `event_value`, `event_coding`, or `lower` and `upper` in place of `time` and `event`.
+                `event_value`, `event_coding`.
 
         Raises:
             DataError: A column does not exist, or the data are invalid.
@@ -230,11 +230,7 @@ class SurvivalData:
         names = [str(c) for c in frame.columns]
         check_unique(names)
         dropped = [drop] if isinstance(drop, str) else list(drop)
-        others = [outcome.get(role) for role in ("entry", "id", "weight", "lower", "upper")]
-        if others[3:] != [None, None]:  # the usual names are none then
-            time, event = (
-                None if name == usual else name for name, usual in ((time, "time"), (event, "event"))
-            )
+        others = [outcome.get(role) for role in ("entry", "id", "weight")]
         target = {name for name in (time, event, *others) if name is not None}
         check_columns_exist((*sorted(target), *dropped), names)
         if overlap := target & set(dropped):
@@ -266,26 +262,19 @@ class SurvivalData:
     def censored_at(self, time: float) -> Self:
         """Return the rows with follow-up censored at a time.
 
-        Rows with entry at this time or later are excluded, and intervals from the entry to a later time: when
-        censored, such rows have no follow-up.
+        Rows with entry at this time or later are excluded: when censored, such rows have no follow-up.
 
         Args:
             time: End of follow-up, > 0, in the unit of the data.
 
         Raises:
             ConfigError: `time` is not a positive number.
-            DataError: No event, or none of a cause, is left.
+            DataError: No event, or none of a cause, is left, or times are interval-censored.
         """
+        self.refuse_intervals("censored_at")
         end = check_horizon(time, "censored_at")
-        followed = self.entry < end
-        if self.intervals is not None:
-            followed &= (self.intervals.lower > self.entry) | (self.intervals.upper <= end)
-        part = self.subset(followed)
-        late = part.nominal_time > end if part.intervals is None else part.intervals.upper > end
-        if part.intervals is not None:
-            lower = np.minimum(part.intervals.lower, end)
-            part.intervals = Intervals(lower, np.where(late, np.inf, part.intervals.upper))
-            part.nominal_time = part.intervals.middle
+        part = self.subset(self.entry < end)
+        late = part.nominal_time > end
         part.nominal_time, part.event = np.minimum(part.nominal_time, end), part.event & ~late
         if not part.event.any():
             raise DataError(f"no event is left before censored_at={end:g}: give a later time")
@@ -366,24 +355,19 @@ class SurvivalData:
         """Times (n,) float64 > 0, exact or right-censored, in the unit of the data.
 
         Raises:
-            DataError: Some times are intervals, see `refuse_intervals`; `nominal_time` has their midpoints.
+            DataError: Some times are intervals; `nominal_time` has their midpoints.
         """
-        self.refuse_intervals()
+        self.refuse_intervals("this method")
         return self.nominal_time
 
-    def refuse_intervals(self) -> None:
-        """Raise if exact or right-censored times are needed: midpoints are never used implicitly.
+    def refuse_intervals(self, what: str) -> None:
+        """Raise if `what` needs exact or right-censored times: midpoints are never used implicitly.
 
         Raises:
             DataError: Some times are intervals.
         """
         if self.intervals is not None:
-            raise DataError(
-                f"{int(self.intervals.censored.sum())} of {len(self)} times are interval-censored, and exact "
-                "or right-censored ones are needed here: PrognosticTree, SurvivalRegression and "
-                "SoftSurvivalTree are fitted to intervals, log_likelihood and sstorch.metrics.evaluate score "
-                "them, sstorch.reading.leaf_table and sstorch.plots show their groups"
-            )
+            raise no_intervals(what)
 
     @property
     def event_times(self) -> FloatArray:
@@ -417,16 +401,6 @@ class SurvivalData:
         if self.intervals is not None:
             return y._with(intervals=self.intervals.moved(self._moved, self.given_time))
         return y._with(time=self.given_time)
-
-    def at_middles(self) -> Self:
-        """Return the rows with each interval replaced by its midpoint.
-
-        The bias of estimates increases with the width of the intervals.
-        """
-        part = copy(self)
-        part.intervals = None
-        part.outcome_type = part.y.outcome_type
-        return part
 
     @property
     def uneven_weight(self) -> FloatArray | None:

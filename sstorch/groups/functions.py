@@ -186,7 +186,7 @@ def validate_groups(
     if not tree._can_divide:
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     data = tree._rows(X, y, sample_weight)
-    data.refuse_intervals()
+    data.refuse_intervals("validate_groups")
     data = data.joined()
     seed, count = (
         check_integer("random_state", random_state, 0),

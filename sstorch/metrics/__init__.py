@@ -68,7 +68,6 @@ from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_
 from sstorch.metrics.sample_size import SampleSize, sample_size
 from sstorch.metrics.scoring import SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
-from sstorch.metrics.turnbull import TurnbullCurve
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,
@@ -90,7 +89,6 @@ __all__ = [
     "ResampledTTest",
     "SampleSize",
     "SurvivalScorer",
-    "TurnbullCurve",
     "aalen_johansen",
     "aalen_johansen_calibration",
     "aalen_johansen_error",

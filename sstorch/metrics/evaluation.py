@@ -14,7 +14,6 @@ from sstorch.data import Surv
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.censoring import censoring_distribution, floored
 from sstorch.metrics.incidence_evaluation import ScoredIncidences
-from sstorch.metrics.interval_censoring import ScoredIntervals
 from sstorch.metrics.registry import ASKED, METRICS, Kind, check_names, declare, kind_of, names_of
 from sstorch.metrics.scored_rows import GivenRows, Rows, ScoredRows, split_rows
 
@@ -23,14 +22,14 @@ declare(
     title="Negative log-likelihood",
     short="-log L",
     higher_is_better=False,
-    outcomes=("event", "competing", "interval"),
+    outcomes=("event", "competing"),
     entry=True,
     needs="log_likelihood",
     averaged=False,
 )
 
 
-Scored = ScoredRows | ScoredIncidences | ScoredIntervals
+Scored = ScoredRows | ScoredIncidences
 
 
 def evaluate(
@@ -50,8 +49,8 @@ def evaluate(
     event time), "ici_pseudo" (at the same time), "mae_margin" and "mae_pseudo" (predicted medians; curves
     that end above 1/2 are extrapolated linearly) and "rmst_error" (up to tau, or the last test event).
     Competing causes, per cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs",
-    "scaled_ibs" and "aj_calibration" over the `incidence_times` of the training rows up to tau. Intervals:
-    "ibs_turnbull", "scaled_ibs_turnbull" and "coverage". All of them: "negative_log_likelihood".
+    "scaled_ibs" and "aj_calibration" over the `incidence_times` of the training rows up to tau. Both:
+    "negative_log_likelihood".
 
     Weights of test rows are used in each metric that supports them, weights of training rows in the censoring
     distribution and the reference curves. With entry times (left truncation) "c_harrell" and
@@ -135,8 +134,6 @@ def evaluate(
     frame["higher_is_better"] = frame["higher_is_better"].astype(object)
     if kind == "competing":
         return frame.drop(columns=["n_floored", "n_beyond"]).set_index(["cause", "metric"])
-    if kind == "interval":
-        frame = frame.drop(columns=["n_floored", "n_beyond"])
     return frame.drop(columns="cause").set_index("metric")
 
 
@@ -147,13 +144,6 @@ def scored_rows(
     kind = _same_kind(train.y, test.y)
     if kind == "event":
         return ScoredRows.of(model, train, test, after)
-    if kind == "interval":
-        if after is not None:
-            raise DataError(
-                "after: which rows with interval-censored times were at risk at a time is not known; leave "
-                "it out."
-            )
-        return ScoredIntervals.predicted(model, test.X, test.y, train.y, tau)
     names = train.y.causes
     assert names is not None
     with named("test"):
@@ -164,14 +154,14 @@ def scored_rows(
 
 
 def _same_kind(train: Surv, test: Surv) -> Kind:
-    """The kind of both outcomes; exact times are intervals, too."""
+    """The kind of both outcomes."""
     one, other = kind_of(train), kind_of(test)
     if "competing" in (one, other) and one != other:
         name = "test" if one == "competing" else "train"
         raise DataError(
             f"{name}: y has no causes, and the other rows have; give Surv(time, cause, causes=...)"
         )
-    return "interval" if "interval" in (one, other) else one
+    return one
 
 
 def _has(model: object, method: str | None) -> bool:
@@ -239,6 +229,6 @@ def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:
         return known.value(rows, tau if kind == "event" else cause)
 
 
-_WORDS = {"event": "one event", "competing": "competing causes", "interval": "interval-censored times"}
+_WORDS = {"event": "one event", "competing": "competing causes"}
 # Cause of what is of all causes together.
 _ALL = "all"

@@ -192,17 +192,6 @@ def read_causes(
     return ObservedCauses(time, outcome.cause, count, *parts, id=outcome.id)
 
 
-def bounds_of(
-    y: Outcome, sample_weight: npt.ArrayLike | None = None
-) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-    """Bounds of event times, (n,) each, and weights; exact and right-censored times are intervals, too."""
-    if isinstance(y, Surv) and y.lower is not None and y.upper is not None:
-        parts = _supported(y, "", "Turnbull's estimate", sample_weight, entry=False, weight=True)
-        return y.lower, y.upper, parts[1]
-    rows = read_rows(y, "Turnbull's estimate", weight=True, sample_weight=sample_weight)
-    return rows.time, np.where(rows.event, rows.time, np.inf), rows.weight
-
-
 def training(train: Outcome, test_time: FloatArray | None = None, *, causes: bool = False) -> Observed:
     """Training rows of positive weight that give the censoring distribution or Kaplan-Meier.
 

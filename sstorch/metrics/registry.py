@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeVar
 
 from sstorch.checks import check_choice
 from sstorch.data import Surv
+from sstorch.data.intervals import no_intervals
 from sstorch.exceptions import ConfigError
 
-# Outcomes that metrics distinguish: one event (right-censored or counting), competing causes, intervals.
-Kind = Literal["event", "competing", "interval"]
+# Outcomes that metrics distinguish: one event (right-censored or counting), competing causes.
+Kind = Literal["event", "competing"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -104,9 +105,9 @@ def metric(
 
 
 def kind_of(y: Surv) -> Kind:
-    """The kind of an outcome, as metrics distinguish it."""
+    """The kind of an outcome, as metrics distinguish it; DataError for interval-censored times."""
     if y.intervals is not None:
-        return "interval"
+        raise no_intervals("a score of predictions")
     return "event" if y.causes is None else "competing"
 
 

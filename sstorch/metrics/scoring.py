@@ -189,7 +189,7 @@ def _training_rows(y: Surv, train: Any, all_rows: Any) -> Surv:
     missing = scored > np.bincount(position[: len(every)], minlength=len(rows))
     if missing.any():
         time, value = rows[int(missing.argmax()), :2]
-        name = "upper bound" if y.intervals is not None else "event" if y.causes is None else "cause"
+        name = "event" if y.causes is None else "cause"
         raise DataError(
             f"y: a scored row with time {time:g} and {name} {value:g} is not among all_rows; give y of all "
             "rows that cross-validation splits."
@@ -205,9 +205,7 @@ def _training_rows(y: Surv, train: Any, all_rows: Any) -> Surv:
 
 def _table(y: Surv) -> FloatArray:
     """Times, events or causes, entry times and weights, a row each."""
-    if y.lower is not None and y.upper is not None:
-        parts: list[Any] = [y.lower, y.upper]
-    else:
-        parts = [y.time, y.event if y.cause is None else y.cause]
+    time, event, _ = y.right_censored("a scorer")
+    parts: list[Any] = [time, event if y.cause is None else y.cause]
     parts += [part for part in (y.entry, y.weight) if part is not None]
     return np.column_stack(parts).astype(np.float64)

@@ -85,8 +85,7 @@ def plot_groups(
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0
     numbers, end, label = rows.numbers, float(time[counted].max()), time_label(tree, time_unit)
-    exact = rows.outcome.intervals is None
-    table = _ROW * (1 + len(numbers) * exact)
+    table = _ROW * (1 + len(numbers))
     if figure is None:
         figure = new_figure(_WIDTH, _PANEL + _AXIS + table)
     height = figure.bbox.height / figure.dpi
@@ -96,12 +95,12 @@ def plot_groups(
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     # Curves that hold while the covariates stay as in the row are none of the same subjects.
-    compared, left_band = exact and rows.outcome.id is None and not since.any(), False
+    compared, left_band = rows.outcome.id is None and not since.any(), False
     for number in numbers:
         inside, colour = rows.rows(number), colour_of(number)
         band, last = rows.band(number, level), float(time[inside].max())
         final = rows.draw(ax, number, band, colour)
-        censored = time[inside & ~event & exact]
+        censored = time[inside & ~event]
         ticks: dict[str, Any] = {
             "color": colour,
             "markersize": 4,
@@ -137,19 +136,15 @@ def plot_groups(
     label_height = _LABEL / 2 * max(text.count("\n") + 1 for _, text, _ in ends)
     _label_ends(ax, ends, label_height / (ax.get_position().height * height))
     handles = [
-        Line2D([], [], color=_INK, linestyle="-", label=rows.estimate),
+        Line2D([], [], color=_INK, linestyle="-", label="Kaplan-Meier"),
         Line2D([], [], color=_INK, linestyle="--", label=survival_text(tree, "model, mean")),
     ]
     if left_band:
         handles.append(Line2D([], [], color=_OUTSIDE, linewidth=3.0, label="model outside the band"))
-    test = _test_text(tree, X, y, rows, p_value) if exact or p_value is not None else ""
-    if test:
+    if test := _test_text(tree, X, y, rows, p_value):
         handles.append(Line2D([], [], linestyle="none", label=test))
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
-    if exact:
-        _number_at_risk(below, ax, time[counted], since[counted], group[counted])
-    else:
-        below.axis("off")
+    _number_at_risk(below, ax, time[counted], since[counted], group[counted])
     return [ax, below]
 
 

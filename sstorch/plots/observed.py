@@ -13,30 +13,13 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_weight
 from sstorch.data import Surv, outcome_of
 from sstorch.exceptions import DataError
-from sstorch.metrics import Estimate, KaplanMeierBand, TurnbullCurve
+from sstorch.metrics import KaplanMeierBand
 from sstorch.plots.figures import of_group
 
 
 @dataclass(frozen=True)
-class TurnbullBand:
-    """Turnbull's curve in place of Kaplan-Meier with its band: limits are nan."""
-
-    curve: TurnbullCurve
-    times: FloatArray  # at which its slope changes, increasing
-
-    def at(self, t: npt.ArrayLike) -> Estimate[FloatArray]:
-        """S(t) without limits, each of the shape of ``t``."""
-        value = self.curve.at(t)
-        return Estimate(value, *np.full((2, *value.shape), np.nan))
-
-    def quantile(self) -> Estimate[float]:
-        """Median without limits, +inf where it is not reached."""
-        return Estimate(self.curve.quantile(), np.nan, np.nan)
-
-
-@dataclass(frozen=True)
 class ObservedGroups:
-    """Groups of n rows and their outcome; arrays are (n,). Times are the last that is known of each row."""
+    """Groups of n rows and their outcome; arrays are (n,). Times are those of `outcome`."""
 
     group: IntArray
     outcome: Surv  # as it was given
@@ -61,11 +44,7 @@ class ObservedGroups:
         Raises DataError if outcomes are missing or of another kind, or weights wrong.
         """
         groups, outcome = np.asarray(group), outcome_of(tree, y)
-        if (bounds := outcome.intervals) is None:
-            time, event, entry = outcome.right_censored(method)
-        else:
-            event, entry = bounds.event, np.zeros(len(outcome))
-            time = np.where(event, bounds.upper, bounds.lower)
+        time, event, entry = outcome.right_censored(method)
         if len(time) != len(groups):
             raise DataError(f"X has {len(groups)} rows but y has {len(time)}; give one target for every row")
         given = check_weight(outcome.weight if sample_weight is None else sample_weight, len(time))
@@ -77,31 +56,21 @@ class ObservedGroups:
         """Groups that have rows of positive weight, increasing."""
         return np.unique(self.group[self.weight > 0])
 
-    @property
-    def estimate(self) -> str:
-        """Name of the observed curve."""
-        return "Kaplan-Meier" if self.outcome.intervals is None else "Turnbull"
-
     def rows(self, number: int) -> BoolArray:
         """Rows of a group that have a positive weight, shape (n,)."""
         return np.asarray((self.weight > 0) & (self.group == number))
 
-    def band(self, number: int, level: float = 0.95) -> KaplanMeierBand | TurnbullBand:
-        """Kaplan-Meier of a group with its confidence band, or Turnbull's curve where times are intervals."""
-        if self.outcome.intervals is not None:
-            curve = TurnbullCurve.fit(self.known[self.rows(number)])
-            ends = np.unique([curve.left, curve.right])
-            return TurnbullBand(curve, ends[np.isfinite(ends)])
+    def band(self, number: int, level: float = 0.95) -> KaplanMeierBand:
+        """Kaplan-Meier of a group with its confidence band."""
         return KaplanMeierBand.fit(self.known[self.rows(number)], level=level)
 
-    def draw(self, ax: Axes, number: int, band: KaplanMeierBand | TurnbullBand, colour: str) -> float:
+    def draw(self, ax: Axes, number: int, band: KaplanMeierBand, colour: str) -> float:
         """Draw the curve of a group in its band, as far as its rows were observed; its last value."""
         last = float(self.time[self.rows(number)].max())
         at = np.concatenate([[0.0], band.times, [last]])
         survival, lower, upper = band.at(at)
         band_of = of_group(number, band=True)
         ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0, gid=band_of)
-        drawstyle = "steps-post" if isinstance(band, KaplanMeierBand) else "default"
-        style: dict[str, Any] = {"drawstyle": drawstyle, "color": colour, "linewidth": 1.8}
-        ax.plot(at, survival, label=self.estimate, gid=of_group(number), **style)
+        style: dict[str, Any] = {"drawstyle": "steps-post", "color": colour, "linewidth": 1.8}
+        ax.plot(at, survival, label="Kaplan-Meier", gid=of_group(number), **style)
         return float(survival[-1])

@@ -118,11 +118,8 @@ class _Groups:
         """Sentences on the curves; ``curve`` is what the tree has of a group."""
         lines = [f"Groups: {curve}."]
         if self.rows is not None:
-            lines = [f"Groups: {curve} (dashed) and {self.rows.estimate} (solid)."]
-            if self.rows.outcome.intervals is None:
-                lines += [
-                    "The band and the numbers in brackets are 95 % confidence intervals of Kaplan-Meier."
-                ]
+            lines = [f"Groups: {curve} (dashed) and Kaplan-Meier (solid)."]
+            lines += ["The band and the numbers in brackets are 95 % confidence intervals of Kaplan-Meier."]
         if getattr(tree, "time_varying_", False):
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
         return [*lines, "Branches are as wide as their share of the rows."]
@@ -191,8 +188,7 @@ def plot_soft_tree(
 
     A group shows the Kaplan-Meier estimate with 95 % confidence band, the mean prediction (dashed), rows,
     events, and survival at one time with its confidence interval. With competing causes survival is
-    event-free; for interval-censored rows the curve is Turnbull's, without limits. On training rows, which
-    placed the gates, differences between groups are too large.
+    event-free. On training rows, which placed the gates, differences between groups are too large.
 
     All text has 8 points: a figure of 3.35 inches (85 mm, a journal column) fits four groups.
 

@@ -100,11 +100,11 @@ def leaf_table(tree: ReadableTree) -> pd.DataFrame:
         training ``rows``, ``subjects`` if these have several rows, and ``events``; ``median`` with its
         Kaplan-Meier ``estimate``, 95 % confidence limits ``lower`` and ``upper``, and ``model``, the time at
         which mean predicted survival is 1/2, nan after the last training event; ``S(t)`` at three times with
-        ``model``, the mean prediction, and at the first and last time with ``estimate`` (Turnbull's for
-        intervals, without limits); and shape parameters. Estimates are nan if not reached or undefined; for
-        groups without rows all values except counts are nan. Estimates, limits and means are weighted, counts
-        are not. With competing causes there are ``events CAUSE`` instead of ``events``, ``F(t) CAUSE`` with
-        Aalen-Johansen ``estimate`` and ``model``; median and ``S(t)`` are event-free.
+        ``model``, the mean prediction, and at the first and last time with ``estimate``; and shape
+        parameters. Estimates are nan if not reached or undefined; for groups without rows all values except
+        counts are nan; for interval-censored times there are no estimates. Estimates, limits and means are
+        weighted, counts are not. With competing causes there are ``events CAUSE`` instead of ``events``,
+        ``F(t) CAUSE`` with Aalen-Johansen ``estimate`` and ``model``; median and ``S(t)`` are event-free.
 
         The training rows placed the gates: differences between groups are too large;
         :func:`~sstorch.validation.group_table` corrects this. With time-varying covariates, predicted median
@@ -123,7 +123,7 @@ def leaf_table(tree: ReadableTree) -> pd.DataFrame:
 
 def _two_levels(name: str) -> tuple[str, str]:
     """Quantity and statistic of a column of a node table."""
-    if estimated := re.match(r"(?:KM|NPMLE) (.*?)( lower| upper)?$", name):
+    if estimated := re.match(r"KM (.*?)( lower| upper)?$", name):
         return estimated[1], (estimated[2] or " estimate").strip()
     if estimated := re.match(r"(?s)AJ (lower |upper |)(F\(.*)$", name):
         return estimated[2], (estimated[1] or "estimate ").strip()

@@ -16,12 +16,11 @@ from sstorch.data.coded import RowFeatures
 from sstorch.data.time_unit import round_horizons
 from sstorch.fitted.tree import PROGNOSIS_DIGITS, FittedTree
 from sstorch.groups.table import incidence_limits
-from sstorch.metrics import KaplanMeierBand, TurnbullCurve
+from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.checks import half_width
 
-# Kaplan-Meier's median of a node's rows and its limits in the node table, and Turnbull's.
-NPMLE_MEDIAN = "NPMLE median"
+# Kaplan-Meier's median of a node's rows and its limits in the node table.
 KM_MEDIAN = ("KM median", "KM median lower", "KM median upper")
 # Column of the node table that numbers groups.
 MEAN_SURVIVAL = "mean survival"
@@ -48,9 +47,9 @@ def node_table(
     predicted survival up to the end of follow-up, by which groups are numbered. Of the same rows by weighted
     Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
     :class:`~sstorch.metrics.KaplanMeierBand`), nan if they are not reached, and ``KM S(t)`` with its limits
-    at the first and the last of these times, nan beyond the last row. Where times are intervals ``NPMLE
-    median`` and ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without rows all
-    are nan. If sensitive groups are known, the share of each among the rows.
+    at the first and the last of these times, nan beyond the last row; none of these where times are
+    intervals. Of a node without rows all are nan. If sensitive groups are known, the share of each among the
+    rows.
 
     With competing causes the survival is that of any event, ``events CAUSE`` are those of each, ``F(t)
     CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first and the
@@ -90,7 +89,7 @@ def node_table(
             | _of_causes(tree, data, inside, incidences, times)
             | {"median": float(medians[node])}
             | {name: float(value) for name, value in zip(names, mean, strict=True)}
-            | _nonparametric(data, inside, np.unique(times[[0, -1]]))
+            | _kaplan_meier(data, inside, np.unique(times[[0, -1]]))
             | _group_shares(data, inside)
         )
     return pd.DataFrame(rows).set_index("node")
@@ -185,26 +184,10 @@ def _near_root(function: Callable[[FloatArray], FloatArray], near: FloatArray, l
     return np.where(inside, root, np.nan)
 
 
-def _nonparametric(data: SurvivalData, inside: BoolArray, horizons: FloatArray) -> dict[str, float]:
-    """Kaplan-Meier of some rows, or Turnbull where times are intervals, by column of the node table."""
-    if data.intervals is None:
-        return _kaplan_meier(data, inside, horizons)
-    names = [f"NPMLE S({time:g})" for time in horizons]
-    if not inside.any() or data.entry[inside].any():  # which the estimate does not support
-        return dict.fromkeys([NPMLE_MEDIAN, *names], math.nan)
-    bounds = data.intervals.subset(np.flatnonzero(inside))
-    curve = TurnbullCurve.fit(data.y[inside], sample_weight=data.sample_weight[inside])
-    median = curve.quantile()
-    known = horizons <= np.concatenate([bounds.lower, bounds.upper[bounds.event]]).max()
-    survival = np.where(known, curve.at(horizons), math.nan)
-    return {
-        NPMLE_MEDIAN: median if math.isfinite(median) else math.nan,
-        **dict(zip(names, survival.tolist(), strict=True)),
-    }
-
-
 def _kaplan_meier(data: SurvivalData, inside: BoolArray, horizons: FloatArray) -> dict[str, float]:
     """Median with limits and survival of some rows, by column of the node table; nan if there are none."""
+    if data.intervals is not None:
+        return {}
     survival_names = [f"KM S({time:g}){part}" for time in horizons for part in ("", " lower", " upper")]
     if not inside.any():
         return dict.fromkeys([*KM_MEDIAN, *survival_names], math.nan)

@@ -12,7 +12,7 @@ import pandas as pd
 from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.digits import number_text
-from sstorch.reading.nodes import KM_MEDIAN, NPMLE_MEDIAN, group_of, in_order, shown_leaves
+from sstorch.reading.nodes import KM_MEDIAN, group_of, in_order, shown_leaves
 from sstorch.reading.rules import GateRule, conditions
 from sstorch.reading.texts import events_text, rows_text
 
@@ -57,13 +57,11 @@ def _outcome(tree: FittedTree, row: pd.Series) -> list[str]:
             (cause, _at_times(row, rf"AJ F\(([^)]*)\) {re.escape(cause)}", tree)) for cause in tree.causes
         ]
         return [f"cumulative incidence of {cause} {text}" for cause, text in found if text]
-    interval = NPMLE_MEDIAN in row
-    survival = _at_times(row, r"NPMLE S\(([^)]*)\)" if interval else r"KM S\(([^)]*)\)", tree)
-    name = "Turnbull" if interval else "Kaplan-Meier"
-    facts = [f"{name} survival {survival}"] if survival else []
-    if tree.time_varying:
+    survival = _at_times(row, r"KM S\(([^)]*)\)", tree)
+    facts = [f"Kaplan-Meier survival {survival}"] if survival else []
+    if tree.time_varying or KM_MEDIAN[0] not in row:  # times are intervals
         return facts
-    value, lower, upper = (row[NPMLE_MEDIAN], math.nan, math.nan) if interval else row[list(KM_MEDIAN)]
+    value, lower, upper = row[list(KM_MEDIAN)]
     if math.isnan(value):
         return [*facts, "median not reached"]
     limits = "" if math.isnan(lower) else f" ({lower:.4g} to {_reached(upper)})"

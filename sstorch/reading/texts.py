@@ -15,7 +15,6 @@ from sstorch.groups.table import interval_text, survival_texts
 from sstorch.nn import SoftTree
 from sstorch.reading.nodes import (
     KM_MEDIAN,
-    NPMLE_MEDIAN,
     group_of,
     in_order,
     longer_sides,
@@ -78,8 +77,6 @@ def describe_tree(
     given = ", given the gates" * has_gates
     if KM_MEDIAN[0] in nodes:
         lines.append(f"KM is Kaplan-Meier of these rows{placed}; limits are those of 95 %{given}")
-    if NPMLE_MEDIAN in nodes:
-        lines.append(f"NPMLE is Turnbull's curve of these rows{placed}")
     lines.append(text)
     return "\n".join([*lines, constants] if constants else lines)
 
@@ -146,7 +143,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
         first.insert(3, "level")
     ends = [name for name in table if re.match(r"KM S\(.*(lower|upper)$|AJ (lower|upper) ", str(name))]
     table = table.drop(columns=ends)
-    if KM_MEDIAN[0] in table:  # interval-censored rows have Turnbull's estimate instead
+    if KM_MEDIAN[0] in table:  # of interval-censored rows there is none
         limits = table[list(KM_MEDIAN)].itertuples(index=False)
         table = table.drop(columns=list(KM_MEDIAN[1:])).assign(
             **{KM_MEDIAN[0]: [interval_text(*each) for each in limits]}

@@ -348,8 +348,8 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """Describe each group in one sentence: rule, rows, events, survival at two times and median.
 
         Estimates are from the training rows, with 95 % confidence limits: Kaplan-Meier; Aalen-Johansen per
-        cause with competing causes; Turnbull (without limits) for intervals. There is no median with
-        time-varying covariates. Groups with training rows are listed by prognosis, with the numbers of
+        cause with competing causes; none for interval-censored times. There is no median with time-varying
+        covariates. Groups with training rows are listed by prognosis, with the numbers of
         ``apply``.
 
         Args:

@@ -31,7 +31,7 @@ Scorer = Callable[[Any, Any, Any], float]
 # Events at no more than so many distinct times, such as whole years, at which at least this share of those
 # censored before the last event are censored, too.
 _MAX_TIMES, _SHARE = 12, 0.8
-_IBS = {"event": "ibs_graf", "competing": "ibs", "interval": "ibs_turnbull"}
+_IBS = {"event": "ibs_graf", "competing": "ibs"}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_share
 from sstorch.data import SurvivalData
 from sstorch.data.coded import CODED_LEVELS
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.inference import HazardRows, coefficients
 from sstorch.inference.model import Refitted, covariance_of
 from sstorch.threads import torch_threads
@@ -168,8 +168,7 @@ def check(
     if any(hazard.n_groups > 1 for hazard in covariance.hazards.values()):
         raise ConfigError("check() is for regressions: a model with groups has validate_groups()")
     data = model._scored(X, y, sample_weight)
-    if data.intervals is not None:
-        raise DataError("check() needs exact or right-censored times, got intervals")
+    data.refuse_intervals("check")
     labels, table_of_errors = row_labels(X, len(data)), coefficients(model)["standard error"]
     counted = data.sample_weight > 0  # the others would count in ranks and quantiles
     data, labels = data.subset(counted), labels[counted]

@@ -54,11 +54,7 @@ class Cohort(NamedTuple):
         not matter where a history was split. Raises DataError for an outcome or weights that cannot be used.
         """
         outcome = outcome_of(model, y)
-        if outcome.type == "interval":
-            raise DataError(
-                "y has interval-censored times: every measure at a horizon needs the status of rows at the "
-                "horizon, which an interval around it leaves open; sstorch.metrics.evaluate scores them"
-            )
+        outcome.right_censored("a measure at a horizon")
         if not len(outcome):
             raise DataError("the data have no rows")
         weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))

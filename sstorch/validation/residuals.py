@@ -12,7 +12,6 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_tree
 from sstorch.data import SurvivalData
 from sstorch.data.columns import to_pandas
-from sstorch.exceptions import DataError
 from sstorch.inference import HazardRows
 from sstorch.inference.model import Refitted, covariance_of
 from sstorch.inference.terms import Contrasts
@@ -49,8 +48,7 @@ def residuals(
 
     Raises:
         ConfigError: the kind is unknown, or the model has no covariance of coefficients.
-        DataError: the rows are invalid, or times are intervals and the kind needs exact or right-censored
-            times.
+        DataError: the rows are invalid, or times are interval-censored.
 
     References:
         Therneau, Grambsch and Fleming (1990), "Martingale-based residuals for survival models", Biometrika
@@ -67,6 +65,7 @@ def residuals(
     check_tree(model, "_scored", "soft survival tree")
     check_choice(kind, "kind", get_args(ResidualKind))
     data = model._scored(X, y, sample_weight)
+    data.refuse_intervals("residuals")
     tables: dict[tuple[str, ...], pd.DataFrame] = {}
     for rows in HazardRows.by_cause(model, data):
         if kind == "dfbeta":
@@ -96,12 +95,7 @@ def row_labels(X: object, n: int) -> pd.Index:
 
 
 def of_events(rows: HazardRows, data: SurvivalData, kind: ResidualKind = "martingale") -> FloatArray:
-    """Cox-Snell, martingale or deviance residuals of a cause, (n,), unless times are intervals."""
-    if data.intervals is not None:
-        raise DataError(
-            f"residuals of kind {kind!r} need exact or right-censored times, got intervals: use 'score' or "
-            "'dfbeta'"
-        )
+    """Cox-Snell, martingale or deviance residuals of a cause, (n,)."""
     expected, event = rows.cumulative_hazard().numpy(), rows.sample.event[0].numpy()
     if kind == "cox_snell":
         return np.asarray(expected)

@@ -23,8 +23,6 @@ def test_everything_that_a_model_sees_counts() -> None:
         SurvivalData(frame, Surv(*Y, entry=Y[0] / 2)),
         SurvivalData(frame, Surv(*Y, entry=[0, 1, 0, 3, 0, 5], id=list("aabbcc"), recurrent=True)),
         SurvivalData(frame, Surv(Y[0], [1, 0, 2, 1, 0, 2], causes="auto")),
-        SurvivalData(frame, Surv.interval(Y[0], np.where(Y[1], Y[0] + 1, np.inf))),
-        SurvivalData(frame, Surv.interval(Y[0], np.where(Y[1], Y[0] + 2, np.inf))),
         # The same in text, but a category.
         SurvivalData(frame.assign(site=frame["site"].astype("string")), Y),
     ]

@@ -124,23 +124,6 @@ def test_clean_frame_has_exit_code_zero_and_unusable_file_is_refused(tmp_path: P
         check(frame, tiem="days")
 
 
-def test_empty_bounds_stop_nothing_unless_both_are_empty() -> None:
-    draws = np.random.default_rng(2)
-    low = draws.integers(1, 9, 40).astype(float)
-    frame = pd.DataFrame(
-        {"age": draws.normal(60, 9, 40), "low": low, "high": low + 1 + draws.integers(0, 3, 40)}
-    )
-    frame.loc[3, "low"] = frame.loc[5, "high"] = np.nan
-    found = check(frame, lower="low", upper="high")
-    assert found.exit_code == 0
-    assert "39 events" in found.data
-    frame.loc[3, "high"] = np.nan
-    assert (
-        "'low' and 'high' are both missing in 1 row (row 4)"
-        in check(frame, lower="low", upper="high").left[0]
-    )
-
-
 def test_start_stop_rows_have_the_column_of_their_subjects_guessed() -> None:
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"pat_id": np.repeat(np.arange(30), 2), "start": [0, 5] * 30})

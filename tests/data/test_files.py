@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sstorch.data import load_dataset, load_file
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import DataError, DataWarning
 
 GOOD = "age,grade,time,event\n50,II,5,1\n60,I,3,0\n70,II,7,1\n"
 
@@ -170,27 +170,6 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path):
         load_file(file)
     file.write_text("x,time,event\n1,2,1\n\n2,3,0\n,4,1\n")
     assert len(load_file(file)) == 3
-
-
-def test_bounds_and_weights_of_a_file(tmp_path):
-    file = tmp_path / "visits.csv"
-    file.write_text("x,low,high,w\n1,,4,1\n2,2,2,2\n3,3,7,1\n4,5,,1\n")
-    data = load_file(file, lower="low", upper="high", weight="w", strict=False)
-    assert data.y.type == "interval"
-    np.testing.assert_array_equal(data.y.lower, [0, 2, 3, 5])
-    np.testing.assert_array_equal(data.y.upper, [4, 2, 7, np.inf])
-    np.testing.assert_array_equal(data.sample_weight, [1, 2, 1, 1])
-    assert data.feature_names == ["x"]
-    for options, message in (
-        ({"lower": "low"}, "both bounds"),
-        ({"lower": "low", "upper": "high", "id": "w"}, "id does not go with bounds"),
-        ({"lower": "low", "upper": "high", "cause": "w"}, "causes does not go with bounds"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            load_file(file, strict=False, **options)
-    file.write_text("x,low,high\n1,,\n2,2,2\n3,3,7\n")
-    with pytest.raises(DataError, match=r"'low' and 'high' are both missing in 1 row \(line 2\)"):
-        load_file(file, lower="low", upper="high", strict=False)
 
 
 def test_all_faults_of_a_file_are_in_one_message(write):

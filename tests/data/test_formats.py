@@ -182,7 +182,7 @@ def test_dates_are_follow_up(tmp_path: Path) -> None:
     np.testing.assert_array_equal(cut.event, (COHORT["tot"] == 1) & (COHORT["tage"] <= 500))
 
 
-def test_later_follow_up_of_causes_and_intervals_is_censored() -> None:
+def test_later_follow_up_of_causes_is_censored() -> None:
     frame = pd.DataFrame(
         {"age": range(6), "days": [50, 120, 200, 201, 260, 300], "cause": [1, 2, 1, 2, 0, 1]}
     )
@@ -194,11 +194,6 @@ def test_later_follow_up_of_causes_and_intervals_is_censored() -> None:
         cut.censored_at(100)
     with pytest.raises(DataError, match="no event is left before censored_at=40"):
         cut.censored_at(40)
-    bounds = frame[["age"]].assign(lower=[10, 0, 150, 150, 220, 90], upper=[10, 80, 200, 201, 250, np.inf])
-    part = SurvivalData.from_frame(bounds, lower="lower", upper="upper", censored_at=200.0).intervals
-    assert part is not None
-    np.testing.assert_array_equal(part.lower, [10, 0, 150, 150, 200, 90])
-    np.testing.assert_array_equal(part.upper, [10, 80, 200, *[np.inf] * 3])
 
 
 def test_bad_dates_name_rows(tmp_path: Path) -> None:

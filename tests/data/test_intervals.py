@@ -6,7 +6,7 @@ import pytest
 
 from sstorch import OptimalSurvivalTree, Penalties, Surv, SurvivalRegression
 from sstorch.data import SurvivalData
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import DataError, DataWarning
 
 few_events = pytest.mark.filterwarnings("ignore:3 events in 4 rows")
 X = np.array([[1.0], [4.0], [2.0], [8.0]])
@@ -24,14 +24,9 @@ def test_the_four_kinds_of_rows() -> None:
     assert part.intervals is not None
     np.testing.assert_array_equal(part.intervals.lower, [3, 0])
     np.testing.assert_array_equal(part.y.upper, [7, 4])
-    np.testing.assert_array_equal(data.at_middles().time, data.nominal_time)
 
 
-def test_frames_of_bounds_are_read_alike() -> None:
-    frame = pd.DataFrame({"upper": [4, 2, 7, np.inf], "lower": [0, 2, 3, 5]})
-    data = SurvivalData(X, frame)
-    assert data.intervals is not None
-    np.testing.assert_array_equal(data.intervals.lower, [0, 2, 3, 5])
+def test_rows_without_weight_leave() -> None:
     np.testing.assert_array_equal(SurvivalData(X, Y).reweighted([1, 0, 1, 1]).nominal_time, [2, 5, 5])
 
 
@@ -88,34 +83,25 @@ def test_rows_that_tell_nothing_of_the_event() -> None:
         SurvivalData(leak[:, None], Surv.interval(leak, leak + 3))
 
 
-def test_entry_and_id_with_intervals() -> None:
+def test_entry_with_intervals() -> None:
     with pytest.raises(
         DataError, match=r"entry is after the lower bound in 1 row .*position 2\); .* raise the lower bound"
     ):
         Surv.interval(Y.lower, Y.upper, entry=[0, 0, 4, 0])
-    frame = pd.DataFrame({"x": X[:, 0], "lower": Y.lower, "upper": Y.upper, "who": [0, 1, 2, 2]})
-    with pytest.raises(ConfigError, match="id does not go with bounds"):
-        Surv.of(frame, lower="lower", upper="upper", id="who")
     late = SurvivalData(X, Surv.interval(Y.lower, Y.upper, entry=[0, 1, 3, 0]))
     assert late.entry.tolist() == [0, 1, 3, 0]
-
-
-def test_intervals_from_the_entry_to_a_time_after_the_end_of_follow_up_are_excluded() -> None:
-    y = Surv.interval([0, 0, 3, 5, 2], [4, 9, 9, np.inf, 9], entry=[0, 0, 0, 0, 2])
-    data = SurvivalData(np.array([[1.0], [4.0], [2.0], [8.0], [3.0]]), y).censored_at(6)
-    assert data.frame["x0"].tolist() == [1, 2, 8]
-    assert data.nominal_time.tolist() == [2, 3, 5]
-    assert data.event.tolist() == [True, False, False]
 
 
 @few_events
 def test_whoever_does_not_know_intervals_is_stopped() -> None:
     data = SurvivalData(X, Y)
-    with pytest.raises(DataError, match="2 of 4 times are interval-censored"):
+    with pytest.raises(DataError, match="this method does not support interval-censored outcomes; use log_l"):
         _ = data.time
-    with pytest.raises(DataError, match="plot needs exact or right-censored times, and y has interval-cens"):
+    with pytest.raises(DataError, match="censored_at does not support"):
+        data.censored_at(6)
+    with pytest.raises(DataError, match="plot does not support interval-censored outcomes"):
         Y.right_censored("plot")
-    with pytest.raises(DataError, match="a landmark needs exact or right-censored times"):
+    with pytest.raises(DataError, match="a landmark does not support"):
         Y.from_landmark(1.0)
     with pytest.raises(DataError, match="structured array of event and time cannot hold interval outcomes"):
         np.asarray(Y)

@@ -141,8 +141,6 @@ def test_of_a_frame_is_the_same_as_of_its_columns() -> None:
     y = Surv.of(FRAME, time="days", event="died", entry="start", id="who", weight="w")
     assert_same(y, Surv(TIME, EVENT, entry=[0, 1, 0, 0], id=list("abcd"), weight=[2.0] * 4))
     assert y.columns == {"time": "days", "event": "died", "entry": "start", "id": "who", "weight": "w"}
-    bounds = FRAME.assign(low=[0, 2, 3, 5], high=[4, 2, 7, np.inf])
-    assert_same(Surv.of(bounds, lower="low", upper="high"), INTERVAL)
 
 
 def test_another_column_of_the_same_name_raises() -> None:
@@ -162,8 +160,6 @@ def test_no_feature_left_raises() -> None:
         ({"time": "dayz"}, DataError, "dayz"),
         ({"time": "days", "event": "days"}, ConfigError, "'days' is named as time and event"),
         ({"event": "died"}, ConfigError, "name the column of the times"),
-        ({"time": "days", "lower": "start"}, ConfigError, "name the column of the times"),
-        ({"lower": "start", "upper": "days", "id": "who"}, ConfigError, "id does not go with bounds"),
     ],
 )
 def test_columns_that_are_none_or_have_two_roles_raise(
@@ -246,9 +242,6 @@ def test_other_forms_are_read_as_right_censored() -> None:
     forms = [(TIME, EVENT), (pd.Series(TIME), np.array(EVENT, bool)), frame, expected]
     for form in forms:
         assert_same(as_surv(form), expected)
-    assert_same(
-        as_surv(pd.DataFrame({"lower": [0, 2], "upper": [4.0, np.inf]})), Surv.interval([0, 2], [4, np.inf])
-    )
 
 
 # ---------------------------------------------------------------------- tools of scikit-learn
@@ -346,16 +339,6 @@ def test_a_column_of_entry_times_raises() -> None:
     frame, stop, event = start_stop()
     with pytest.raises(DataError, match="'start' of X holds the entry times; drop it"):
         SurvivalData(frame[["x", "start"]], Surv(stop, event, entry=frame["start"], id=frame["pid"]))
-
-
-def test_bounds_with_times_or_alone_raise() -> None:
-    frame = pd.DataFrame(
-        {"x": [1.0, 2.0, 3.0], "lo": [0.0, 2, 3], "hi": [4.0, 2, np.nan], "days": [1.0, 2, 3]}
-    )
-    with pytest.raises(ConfigError, match="or of both bounds"):
-        SurvivalData.from_frame(frame, "days", lower="lo", upper="hi")
-    with pytest.raises(ConfigError, match="or of both bounds"):
-        SurvivalData.from_frame(frame, lower="lo")
 
 
 def test_text_of_causes_as_event_names_causes() -> None:

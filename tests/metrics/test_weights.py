@@ -145,23 +145,16 @@ def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> No
     assert one.statistic == pytest.approx(other.statistic, rel=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["event", "interval"])
 @pytest.mark.parametrize("given", [False, True])
-def test_rows_without_weight_count_in_no_metric(kind: str, given: bool) -> None:
+def test_rows_without_weight_count_in_no_metric(given: bool) -> None:
     """Their times were on the grids, in the windows and in the follow-up of the training rows."""
     rng = np.random.default_rng(0)
     rate, weight = rng.gamma(3.0, 0.3, (2, 80)), rng.choice([0.0, 1.0, 2.5], (2, 80))
     time, event = np.ceil(20 * rng.exponential(1 / rate)) / 20, rng.random((2, 80)) < 0.7
     weight[:, time.argmax(axis=1)] = 0.0  # the last of all
-    upper = np.where(event, time + 0.4, np.inf)
     model, tables = Rates(), []
     for kept in (np.ones((2, 80), dtype=bool), weight > 0):
-        train, test = (
-            Surv(time[k][kept[k]], event[k][kept[k]], weight=weight[k][kept[k]])
-            if kind == "event"
-            else Surv.interval(time[k][kept[k]], upper[k][kept[k]], weight=weight[k][kept[k]])
-            for k in range(2)
-        )
+        train, test = (Surv(time[k][kept[k]], event[k][kept[k]], weight=weight[k][kept[k]]) for k in range(2))
         x = rate[1][kept[1]][:, None]
         if given:
             grid = np.linspace(0.1, time[1][weight[1] > 0].max(), 30)

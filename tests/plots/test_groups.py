@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from sklearn.exceptions import NotFittedError
 
 from sstorch import (
@@ -24,7 +23,6 @@ from sstorch.groups import Stability
 from sstorch.plots import (
     plot_groups,
     plot_optimal_tree,
-    plot_soft_tree,
     plot_stability,
     plot_survival_by_leaf,
 )
@@ -43,28 +41,6 @@ def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
         penalties=GatePenalties(ridge=1e-2, gate_ridge=1e-4, fused=1.0),
     )
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-
-
-def test_interval_censored_groups_are_curves_of_turnbull(gbsg2: SurvivalData) -> None:
-    data = gbsg2.subset(gbsg2.event | (gbsg2.time > 365))
-    visit = np.ceil(data.time / 365)
-    y = Surv.interval(365 * (visit - 1), np.where(data.event, 365 * visit, np.inf))
-    tree = PrognosticTree(leaf="weibull", depth=1, time_unit="days").fit(data.frame, y)
-    group = tree.apply(data.frame)
-    ax, below = plot_groups(tree, data.frame, y)
-    figure = plot_soft_tree(tree, data.frame, y, horizon=730)[0].figure
-    assert not below.texts
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["Turnbull", "model, mean"]
-    for number, line in zip(
-        (1, 2), [line for line in ax.lines if line.get_label() == "Turnbull"], strict=True
-    ):
-        curve = metrics.TurnbullCurve.fit(y[group == number])
-        times, values = (np.asarray(part) for part in line.get_data())
-        np.testing.assert_allclose(values, curve.at(times))
-        assert f"{100 * curve.at(730.0):.0f} %" in "".join(
-            text.get_text() for text in figure.findobj(Text) if text.get_text().endswith("%")
-        )
-    assert not any("confidence" in text.get_text() for text in figure.findobj(Text))
 
 
 def test_groups_of_start_stop_rows_have_no_median(gbsg2: SurvivalData) -> None:

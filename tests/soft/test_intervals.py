@@ -23,10 +23,18 @@ from sstorch import (
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import evaluate
 from sstorch.nn import Spline
 from sstorch.optim import Leaves
+from sstorch.plots import plot_groups
 from sstorch.reading import leaf_coefficients, leaf_table
-from sstorch.validation import group_table, stability, validate_groups
+from sstorch.validation import (
+    group_table,
+    residuals,
+    stability,
+    validate,
+    validate_groups,
+)
 from tests.conftest import nightly
 
 # scripts and values: tests/soft/intervals.R
@@ -91,10 +99,10 @@ def test_intervals_are_more_likely_than_by_their_middles(
 ) -> None:
     data = gbsg2.subset(np.arange(0, 686, 6))
     y = to_visits(data, 365)
-    middles = SurvivalData(data.frame, y).at_middles()
+    middles = SurvivalData(data.frame, y)
     settings: dict[str, Any] = {"depth": depth, "trainer": trainer, "numeric": "linear", "ridge": 0.0}
     tree = soft_tree(**settings).fit(data.frame, y)
-    other = soft_tree(**settings).fit(data.frame, (middles.time, middles.event))
+    other = soft_tree(**settings).fit(data.frame, (middles.nominal_time, middles.event))
     assert tree.log_likelihood(data.frame, y) > other.log_likelihood(data.frame, y)
 
 
@@ -124,14 +132,14 @@ def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
     assert late.log_likelihood(data.frame, late_y) > weighted.log_likelihood(data.frame, late_y)
 
 
-def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: Path) -> None:
+def test_a_tree_of_visits_is_read_without_estimates_of_its_rows(gbsg2: SurvivalData, tmp_path: Path) -> None:
     y = to_visits(gbsg2, 365)
     tree = PrognosticTree().fit(gbsg2.frame, y)
     table = leaf_table(tree)
-    assert {("median", "estimate"), ("rows", ""), ("events", "")} <= set(table.columns)
-    assert not [name for name in table if name[1] in ("lower", "upper")]
+    assert {("median", "model"), ("rows", ""), ("events", "")} <= set(table.columns)
+    assert not [name for name in table if name[1] in ("estimate", "lower", "upper")]
     assert table["events", ""].sum() == 299
-    assert "NPMLE is Turnbull's curve of these rows" in tree.summary(details=True)
+    assert "Kaplan-Meier" not in tree.describe() + tree.summary(details=True)
     tree.save(tmp_path / "tree")
     again = PrognosticTree.load(tmp_path / "tree")
     pd.testing.assert_frame_equal(leaf_table(again), table)
@@ -146,10 +154,9 @@ def test_the_search_compares_likelihoods(gbsg2: SurvivalData) -> None:
     search.fit(data.frame, to_visits(data, 365))
     assert np.isfinite(search.best_score_)
     assert search.cv_results_["c_harrell"].isna().all()
-    brier = PrognosticTreeCV(search.candidates, 2, "ibs").fit(data.frame, to_visits(data, 365))
-    assert -1 < brier.best_score_ < 0
-    with pytest.raises(DataError, match="interval-censored"):
-        PrognosticTreeCV(search.candidates, 2, "c_harrell").fit(data.frame, to_visits(data, 365))
+    for score in ("ibs", "c_harrell"):
+        with pytest.raises(DataError, match="interval-censored"):
+            PrognosticTreeCV(search.candidates, 2, score).fit(data.frame, to_visits(data, 365))
 
 
 def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
@@ -160,13 +167,17 @@ def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
         tree.score,
         partial(validate_groups, tree),
         partial(group_table, tree),
+        partial(plot_groups, tree),
+        partial(residuals, tree),
+        partial(validate, tree, horizon=1000.0),
+        lambda X, y: evaluate(tree, (X, y), (X, y)),
         lambda X, y: recalibrate(tree, X, y),
         lambda X, y: PrognosticTree(
             trainer=Leaves(engine="compiled"), penalties=GroupPenalties(ridge=1e-3)
         ).fit(X, y),
         lambda X, y: PrognosticTree(leaf=Spline("hazard", monotone=False)).fit(X, y),
     ):
-        with pytest.raises((DataError, ConfigError), match="intervals") as caught:
+        with pytest.raises((DataError, ConfigError), match="interval") as caught:
             call(data.frame, y)
         assert "\n" not in str(caught.value)
     assert len(stability(tree, data.frame, y, n_resamples=3).resampled) == 3

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.validation import residuals
 
 HERE = Path(__file__).parent
@@ -85,14 +85,6 @@ def test_competing_causes_have_residuals_of_their_own() -> None:
     other = residuals(alone, X, Surv(ROWS["time"], cause == 1))["event"]
     assert both["relapse"].to_numpy() == pytest.approx(other.to_numpy(), abs=1e-6)
     assert residuals(model, X, y, "dfbeta").columns.names == ["cause", "term", "contrast"]
-
-
-def test_intervals_have_scores_but_no_martingale_residuals() -> None:
-    y = Surv.interval(ROWS["time"] * 0.9, np.where(ROWS["event"] == 1, ROWS["time"] * 1.1, np.inf))
-    model = SurvivalRegression("weibull", penalties=Penalties(ridge=0), columns=LINES).fit(X, y)
-    assert residuals(model, X, y, "score").sum().abs().max() < 1e-5
-    with pytest.raises(DataError, match="got intervals: use 'score' or 'dfbeta'"):
-        residuals(model, X, y)
 
 
 def test_residual_of_unknown_kind_raises(weibull: SurvivalRegression) -> None:

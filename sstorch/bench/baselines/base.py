@@ -20,7 +20,6 @@ from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.installing import install_extra, pip_install
 from sstorch.metrics.censoring import KaplanMeier, risk_sets
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.turnbull import TurnbullCurve
 
 # Largest rise of a curve that counts as rounding; some packages predict in float32.
 _ROUNDING = 1e-5
@@ -76,7 +75,7 @@ class Baseline(ABC):
 
     name: ClassVar[str]
     packages: ClassVar[tuple[Requirement, ...]] = ()
-    # What it supports apart from times and events: "entry", "weights", "intervals".
+    # What it supports apart from times and events: "entry", "weights".
     knows: ClassVar[tuple[str, ...]] = ()
     # Least and, if it has one, largest value of each number among the settings.
     ranges: ClassVar[Mapping[str, tuple[float, ...]]] = {}
@@ -111,7 +110,7 @@ class Baseline(ABC):
 
         Raises:
             ConfigError: a package or program is missing, or the seed is out of range.
-            DataError: the rows have weights, entry times or intervals that the model does not support, or
+            DataError: the rows have weights or entry times that the model does not support, or intervals, or
                 only constant features.
             TrainingError: fitting failed.
         """
@@ -124,7 +123,7 @@ class Baseline(ABC):
         """Raise an error for rows that this baseline does not support.
 
         Raises:
-            DataError: the rows have weights, entry times or intervals that the model does not support.
+            DataError: the rows have weights or entry times that the model does not support, or intervals.
         """
         rows.check_causes(False)
         if np.ptp(rows.sample_weight) > 0 and "weights" not in self.knows:
@@ -134,8 +133,7 @@ class Baseline(ABC):
                 "the baseline takes every row as observed from time zero, and some entered later; "
                 "kaplan_meier, weibull_aft, log_logistic_aft and cox_time_varying support entry"
             )
-        if "intervals" not in self.knows:
-            rows.refuse_intervals()
+        rows.refuse_intervals("the baseline")
 
     @abstractmethod
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
@@ -281,21 +279,10 @@ class BreslowBaseline:
 
 @dataclass(frozen=True)
 class KaplanMeierBaseline(Baseline):
-    """Kaplan-Meier estimate of all training rows, without features; of interval-censored times Turnbull's.
-
-    It takes weights and, but for interval-censored times, entry times.
-    """
+    """Kaplan-Meier estimate of all training rows, without features; it takes weights and entry times."""
 
     name: ClassVar[str] = "kaplan_meier"
-    knows: ClassVar = ("entry", "weights", "intervals")
-
-    def check_rows(self, rows: SurvivalData) -> None:
-        """See :class:`Baseline`; interval-censored times with entry are not supported."""
-        super().check_rows(rows)
-        if rows.intervals is not None and rows.entry.any():
-            raise DataError("Turnbull's curve does not support entry times (left truncation)")
+    knows: ClassVar = ("entry", "weights")
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
-        if train.intervals is not None:
-            return SharedCurve(TurnbullCurve.fit(train.weighted_y).at, schema)
         return SharedCurve(KaplanMeier.fit(train.weighted_y).at, schema)

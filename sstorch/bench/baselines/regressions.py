@@ -273,10 +273,7 @@ class AFTCurves:
             return np.exp(-self.model.cumulative_hazard(z))
 
     def log_likelihood(self, X: object, y: object) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in the training unit.
-
-        Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x).
-        """
+        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in the training unit."""
         data = SurvivalData(X, y, require_events=False, zero_time=self.zero_time)
         location = self._location(data.frame)
 
@@ -284,16 +281,9 @@ class AFTCurves:
             with np.errstate(divide="ignore", over="ignore"):  # nothing at zero; infinite far away
                 return self.model.cumulative_hazard(self.shape * (np.log(time) - location))
 
-        log_time = np.log(data.nominal_time)
+        log_time = np.log(data.time)
         log_hazard = np.log(self.shape) - log_time + self.model.log_slope(self.shape * (log_time - location))
-        until = hazard(data.nominal_time)
-        if data.intervals is not None:
-            within, lower, upper = data.intervals.censored, data.intervals.lower, data.intervals.upper
-            start, end = hazard(lower), hazard(np.where(within, upper, data.nominal_time))
-            with np.errstate(divide="ignore", invalid="ignore"):  # rows that are exact or right-censored
-                log_event = np.log(-np.expm1(start - end))
-            until, log_hazard = np.where(within, start, until), np.where(within, log_event, log_hazard)
-        return metrics.log_likelihood(data.event, until - hazard(data.entry), log_hazard)
+        return metrics.log_likelihood(data.event, hazard(data.time) - hazard(data.entry), log_hazard)
 
 
 @dataclass(frozen=True)
@@ -305,7 +295,7 @@ class AcceleratedFailureTime(Baseline):
     """
 
     packages: ClassVar = (LIFELINES,)
-    knows: ClassVar = ("entry", "intervals")
+    knows: ClassVar = ("entry",)
     # Without any penalty the coefficients of all categories of a column are not determined.
     ranges: ClassVar = {"penalizer": (1e-8,)}
     # The fitter of lifelines, and its names of the scale and of the shape.
@@ -328,26 +318,20 @@ class AcceleratedFailureTime(Baseline):
 
         kind, scale, shape = self.fitter
         encoder = Encoder(schema, train)
-        unit = float(np.exp(np.log(train.nominal_time).mean()))  # far from 1 the optimiser starts badly
+        unit = float(np.exp(np.log(train.time).mean()))  # far from 1 the optimiser starts badly
         names = [f"x{j}" for j in range(encoder.x.shape[1])]
         frame = pd.DataFrame(encoder.x, columns=names)
         late = {"entry_col": "entry"} if train.entry.any() else {}
         if late:
             frame["entry"] = train.entry / unit
-        if train.intervals is None:
-            frame = frame.assign(time=train.time / unit, event=train.event.astype(float))
-        else:
-            frame = frame.assign(lower=train.intervals.lower / unit, upper=train.intervals.upper / unit)
+        frame = frame.assign(time=train.time / unit, event=train.event.astype(float))
         for penalizer in self.penalizer * 10.0 ** np.arange(_TRIES):
             fitter = getattr(lifelines, kind)(penalizer=float(penalizer))
             try:
                 with warnings.catch_warnings():
                     # Of rare categories, and of standard errors, which are not used.
                     warnings.simplefilter("ignore")
-                    if train.intervals is None:
-                        fitter.fit(frame, "time", "event", **late)
-                    else:
-                        fitter.fit_interval_censoring(frame, "lower", "upper", **late)
+                    fitter.fit(frame, "time", "event", **late)
             except (ConvergenceError, np.linalg.LinAlgError):
                 continue
             parameters = fitter.params_

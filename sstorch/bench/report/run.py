@@ -46,7 +46,6 @@ from sstorch.plots import (
     plot_groups,
     plot_incidence,
     plot_soft_tree,
-    plot_survival_by_leaf,
 )
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
@@ -139,8 +138,10 @@ def _verdict_of_groups(run: Run) -> str:
     if not depth_of(run.model):
         return "The tree is one leaf, a regression: it makes no groups."
     if found is None:
-        why = "a fold is too small" if run.data.intervals is None else "times are interval-censored"
-        return f"Whether the groups differ on held-out rows is not tested by a log-rank test: {why}."
+        return (
+            "Whether the groups differ on held-out rows is not tested by a log-rank test: "
+            "a fold is too small."
+        )
     if not isinstance(found, GroupValidation):
         return ". ".join(str(found).splitlines()) + "."
     where = f"On held-out rows of {found.n_folds} folds"
@@ -164,23 +165,15 @@ def _rows(run: Run) -> Section:
         facts += [
             (f"events of {name}", str(count)) for name, count in zip(data.cause_names, counts, strict=True)
         ]
-    if data.intervals is not None:
-        bounds = np.concatenate([data.intervals.lower, data.intervals.upper])
-        last = float(bounds[np.isfinite(bounds)].max())
-        facts += [
-            ("bounds", f"{bounds.min():.4g} to {run.unit_of(last)}"),
-            ("median survival (Turnbull)", survival),
-        ]
-    else:
-        followed = median_follow_up(data.weighted_y.any_cause()).value
-        facts += [
-            ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
-            (
-                "median follow-up (reverse Kaplan-Meier)",
-                run.unit_of(followed) if math.isfinite(followed) else "not reached",
-            ),
-            (f"median {median_name(data)} (Kaplan-Meier, 95 %)", survival),
-        ]
+    followed = median_follow_up(data.weighted_y.any_cause()).value
+    facts += [
+        ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
+        (
+            "median follow-up (reverse Kaplan-Meier)",
+            run.unit_of(followed) if math.isfinite(followed) else "not reached",
+        ),
+        (f"median {median_name(data)} (Kaplan-Meier, 95 %)", survival),
+    ]
     if late := int(np.count_nonzero(data.entry)):
         facts.append(("left-truncated rows", str(late)))
     if data.n_moved:
@@ -226,21 +219,13 @@ def median_name(data: SurvivalData) -> str:
 
 
 def median_text(data: SurvivalData, in_unit: str = "") -> str:
-    """Median by Kaplan-Meier with 95 % confidence limits, or by Turnbull without; with the unit, if given."""
-    if data.intervals is not None:
-        middle = metrics.TurnbullCurve.fit(data.weighted_y).quantile()
-        text = f"{middle:.4g}"
-    else:
-        middle, *limits = (float(part) for part in _kaplan_meier(data).quantile())
-        text = interval_text(middle, *limits)
-    return f"{text}{in_unit}" if math.isfinite(middle) else "not reached"
+    """Median by Kaplan-Meier with 95 % confidence limits; with the unit, if given."""
+    middle, *limits = (float(part) for part in _kaplan_meier(data).quantile())
+    return f"{interval_text(middle, *limits)}{in_unit}" if math.isfinite(middle) else "not reached"
 
 
 def _observed(data: SurvivalData, times: FloatArray) -> FloatArray:
-    """Survival at some times by Kaplan-Meier or Turnbull, nan after the follow-up."""
-    if data.intervals is not None:
-        curve = metrics.TurnbullCurve.fit(data.weighted_y)
-        return np.where(times <= curve.follow_up, curve.at(times), np.nan)
+    """Survival at some times by Kaplan-Meier, nan after the follow-up."""
     known = followed_to(times, data.time, data.event)
     return np.where(known, _kaplan_meier(data).at(times).value, np.nan)
 
@@ -252,10 +237,9 @@ def _tree_section(run: Run) -> Section:
     """The tree as a figure and as text."""
     model, data = run.model, run.data
     gates = len(np.unique(model.apply(data.frame))) > 1
-    outcome = None if data.intervals is not None else data.weighted_y
     picture = Picture(
         "tree",
-        detached(plot_soft_tree(model, data.frame, outcome)),
+        detached(plot_soft_tree(model, data.frame, data.weighted_y)),
         "At each split, yes is the side on which the rule is true."
         if gates
         else "One leaf for all rows: a regression.",
@@ -277,11 +261,6 @@ _BY_OUTCOME = {
         "Predicted cumulative incidences of the causes, stacked, mean over the rows of each group; lines are "
         "those of Aalen and Johansen.",
     ),
-    "interval": (
-        "NPMLE",
-        "Turnbull's curve",
-        "Predicted survival of every row, in the colour of its group, and the mean of each group.",
-    ),
     "event": (
         "KM",
         "Kaplan-Meier",
@@ -297,14 +276,12 @@ def _groups_section(run: Run) -> Section:
     if data.causes is not None:
         kind, title = "competing", "Incidence"
         axes = plot_incidence(model, data.frame, data.y, sample_weight=data.sample_weight)
-    elif data.intervals is not None:
-        kind, title, axes = "interval", "Survival", [plot_survival_by_leaf(model, data.frame)]
     else:
         kind, title = "event", "Survival"
         axes = plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)
     mark, estimate, text = _BY_OUTCOME[kind]
     times = round_horizons(model.event_times_, model.time_unit_)
-    table = table_of(model, data, times) if data.intervals is None else _interval_table(run, times)
+    table = table_of(model, data, times)
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
     rows = [
         [Cell(f"group {group}", group=int(str(group))), *(_group_cell(row[name], mark) for name in names)]
@@ -315,8 +292,7 @@ def _groups_section(run: Run) -> Section:
     curve = "F(t) is predicted cumulative incidence" if kind == "competing" else "S(t) is predicted survival"
     caption = f"{curve}, mean over the rows, with {estimate} in small print."
     if kind != "competing":
-        limits = " with 95 % confidence limits" * (kind == "event")
-        caption = f"Median by {estimate}{limits}; {caption}"
+        caption = f"Median by {estimate} with 95 % confidence limits; {caption}"
     alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {len(rows)} groups"
     picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative, live=True)
     return Section("The groups" if len(rows) > 1 else title, [picture, Table(caption, header, rows)])
@@ -330,8 +306,6 @@ def _group_cell(values: pd.Series, mark: str) -> Cell:
         return Cell(number(float(values["model"])), f"{mark} {number(float(values['estimate']))}")
     if not math.isfinite(values["estimate"]):
         return Cell("not reached")
-    if "lower" not in values:
-        return Cell(f"{values['estimate']:.4g}")
     return Cell(interval_text(*(float(values[part]) for part in ("estimate", "lower", "upper"))))
 
 
@@ -349,23 +323,6 @@ def _effects(run: Run) -> Section:
     return Section("The effects", blocks)
 
 
-def _interval_table(run: Run, times: FloatArray) -> pd.DataFrame:
-    """The table of groups where times are interval-censored: estimates are those of Turnbull's curve."""
-    model, data = run.model, run.data
-    group, predicted = model.apply(data.frame), model.falling_curves(data.frame, times)
-    lines = {}
-    for number_ in np.unique(group):
-        inside = group == number_
-        part, weight = data.subset(inside), data.sample_weight[inside]
-        line = {("rows", ""): inside.sum(), ("events", ""): data.event[inside].sum()}
-        line["median", "estimate"] = metrics.TurnbullCurve.fit(part.weighted_y).quantile()
-        means = np.average(predicted[inside], axis=0, weights=weight)
-        for time, mean, value in zip(times, means, _observed(part, times), strict=True):
-            line |= {(f"S({time:g})", "model"): mean, (f"S({time:g})", "estimate"): value}
-        lines[number_] = line
-    return pd.DataFrame(lines).T
-
-
 # ---------------------------------------------------------------------- how good it is
 
 
@@ -377,7 +334,7 @@ def _scores(run: Run) -> Section | None:
         legend.append("The regression without groups is that of the leaves for all rows.")
     if FOREST in models:
         legend.append("The random forest is that of scikit-survival, 100 trees.")
-    elif run.data.causes is None and run.data.intervals is None:
+    elif run.data.causes is None:
         legend.append(
             f"A random forest needs scikit-survival, and here at most {MOST_FOREST_ROWS:,} rows, all "
             "observed from time zero, with equal weights."
@@ -396,7 +353,7 @@ def _scores(run: Run) -> Section | None:
 def calibration_section(run: Run) -> Section:
     """Observed against predicted survival of held-out rows, at each time that they were predicted for."""
     data = run.data
-    if data.causes is not None or data.intervals is not None:
+    if data.causes is not None:
         return Section("Calibration on held-out rows", [_calibration_in_the_large(run)])
     if data.entry.any():
         text = "Calibration curves do not support entry times (left truncation)."
@@ -446,8 +403,7 @@ def _calibration_in_the_large(run: Run) -> Bullets:
         curve, _, cause = name.partition(":")
         time = np.array([float(curve[2:-1])])
         if data.causes is None:
-            outcome = "event" if data.intervals is None else "interval"
-            estimate, what = float(_observed(data, time)[0]), f"survival, {_BY_OUTCOME[outcome][1]}"
+            estimate, what = float(_observed(data, time)[0]), "survival, Kaplan-Meier"
         else:
             place = data.causes.number(cause) - 1
             found = metrics.aalen_johansen(data.weighted_y, time)

@@ -14,7 +14,7 @@ from lifelines import (
 )
 from lifelines.exceptions import ConvergenceError
 
-from sstorch import Surv, SurvivalData, metrics
+from sstorch import Surv, SurvivalData
 from sstorch.bench import make_baseline
 from sstorch.bench.baselines import regressions as cox
 from sstorch.bench.baselines.regressions import Cox, partial_log_likelihood
@@ -109,20 +109,15 @@ def test_aft_equals_lifelines(gbsg2: SurvivalData, name: str, fitter: type) -> N
     assert fitted.penalizer == 0.02
 
 
-def test_aft_of_late_entries_and_of_intervals_equals_lifelines(gbsg2: SurvivalData) -> None:
+def test_aft_of_late_entries_equals_lifelines(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 3))
     entry, schema, table = 0.3 * data.time * (data.frame["age"] > 50), Schema.of(data.frame), encoded(data)
     late = SurvivalData(data.frame, Surv(data.time, data.event, entry=entry))
-    visit = np.ceil(data.time / 365) * 365
-    bounds = np.where(data.event, visit - 365, data.time), np.where(data.event, visit, np.inf)
-    seen = SurvivalData(data.frame, Surv.interval(*bounds))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peer = WeibullAFTFitter(penalizer=0.02).fit(
             table.assign(entry=entry.to_numpy()), "time", "event", entry_col="entry"
         )
-        columns = table.drop(columns=["time", "event"]).assign(lower=bounds[0] / 1000, upper=bounds[1] / 1000)
-        other = WeibullAFTFitter(penalizer=0.02).fit_interval_censoring(columns, "lower", "upper")
     times = np.array([100.0, 1000.0, 2500.0])
     fitted = make_baseline("weibull_aft", penalizer=0.02).fit(late, schema)
     curves = peer.predict_survival_function(table, times=times).T
@@ -130,17 +125,6 @@ def test_aft_of_late_entries_and_of_intervals_equals_lifelines(gbsg2: SurvivalDa
     mean = fitted.log_likelihood(data.frame, late.y)
     with_entry = table.assign(entry=entry.to_numpy())
     assert mean == pytest.approx(peer.score(with_entry, scoring_method="log_likelihood"), abs=2e-4)
-    fitted = make_baseline("weibull_aft", penalizer=0.02).fit(seen, schema)
-    curves = other.predict_survival_function(columns, times=times / 1000).T
-    np.testing.assert_allclose(fitted.falling_curves(data.frame, times), curves, atol=5e-4)
-    at = other.predict_survival_function(columns, times=np.unique(np.concatenate(bounds))[:-1] / 1000)
-    survival = np.vstack([at.to_numpy(), np.zeros(len(data))])  # the last bound is infinite
-    place = [np.searchsorted(np.unique(np.concatenate(bounds)), bound) for bound in bounds]
-    own = np.log(
-        survival[place[0], range(len(data))] - survival[place[1], range(len(data))] * (place[1] >= 0)
-    )
-    exact = np.where(data.event, own, np.log(survival[place[0], range(len(data))]))
-    assert fitted.log_likelihood(seen.frame, seen.y) == pytest.approx(exact.mean(), abs=2e-4)
 
 
 def test_cox_of_rows_that_begin_and_end_equals_lifelines(gbsg2: SurvivalData) -> None:
@@ -165,16 +149,6 @@ def test_kaplan_meier_with_entry_and_weights_equals_lifelines(small_data: Surviv
     peer = KaplanMeierFitter().fit(rows.time, rows.event, entry=entry, weights=weight.astype(int))
     expected = peer.survival_function_at_times(times)
     np.testing.assert_allclose(fitted.falling_curves(rows.frame[:1], times)[0], expected, rtol=1e-9)
-
-
-def test_kaplan_meier_of_intervals_is_turnbull(small_data: SurvivalData) -> None:
-    lower = 10 * np.floor(small_data.time / 10)
-    y = Surv.interval(lower, np.where(small_data.event, lower + 10, np.inf))
-    rows = SurvivalData(small_data.frame, y)
-    fitted = make_baseline("kaplan_meier").fit(rows, Schema.of(rows.frame))
-    times = np.array([5.0, 10.0, 33.0])
-    expected = metrics.TurnbullCurve.fit(y).at(times)
-    np.testing.assert_array_equal(fitted.falling_curves(rows.frame[:1], times)[0], expected)
 
 
 def test_others_refuse_late_entries_and_intervals(small_data: SurvivalData) -> None:
