@@ -23,7 +23,7 @@ _CURVES = {"s": "smooth", "spline": "spline", "piecewise": "piecewise"}
 _LEVELS = ("C", "factor")
 # Columns of the outcome that Surv(...) takes by position, as R does.
 _POSITIONS = {1: ("time",), 2: ("time", "event"), 3: ("entry", "time", "event")}
-_ROLES = {"time", "event", "entry", "id", "weight", "lower", "upper"}
+_ROLES = {"time", "event", "entry", "id", "weight"}
 _OPTIONS = {"causes", "recurrent", "event_value", "event_coding"}
 # Names in backticks, and what represents them while an expression is parsed.
 _QUOTED, _STAND_IN = re.compile(r"`([^`]+)`"), "quoted_name_"
@@ -55,7 +55,7 @@ def model_frame(formula: str, frame: object) -> ModelFrame:
 
     Args:
         formula: ``"Surv(days, died) ~ s(age) + grade + size:grade"``. On the left ``Surv(time)``,
-            ``Surv(time, event)``, ``Surv(start, stop, event)`` or ``Surv(lower, upper, type="interval2")``,
+            ``Surv(time, event)`` or ``Surv(start, stop, event)``,
             with ``id=``, ``weight=`` and the other arguments of :meth:`Surv.of <sstorch.Surv.of>`; an event
             may be ``status == 2``. On the right columns, ``.`` for all others; ``s(x)``, a smooth curve,
             ``s(x, df)``, ``spline(x, df)`` and ``piecewise(x, pieces)``, as ``numeric`` of
@@ -201,12 +201,9 @@ def _outcome(node: ast.expr, table: pd.DataFrame) -> Surv:
     if not isinstance(node, ast.Call) or ast.unparse(node.func) != "Surv":
         raise ConfigError("the left side must be Surv(time, event), of names of columns")
     given = {str(key.arg): key.value for key in node.keywords}
-    kind = ast.literal_eval(given.pop("type")) if "type" in given else None
-    places = ("lower", "upper") if kind == "interval2" else _POSITIONS.get(len(node.args), ())
+    places = _POSITIONS.get(len(node.args), ())
     if len(places) != len(node.args):
-        raise ConfigError(
-            "Surv takes (time), (time, event), (start, stop, event) or (lower, upper, type='interval2')"
-        )
+        raise ConfigError("Surv takes (time), (time, event) or (start, stop, event)")
     given |= dict(zip(places, node.args, strict=True))
     if unknown := sorted(set(given) - _ROLES - _OPTIONS):
         raise ConfigError(f"Surv takes no argument {unknown[0]!r} in a formula")

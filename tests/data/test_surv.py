@@ -159,7 +159,6 @@ def test_no_feature_left_raises() -> None:
     [
         ({"time": "dayz"}, DataError, "dayz"),
         ({"time": "days", "event": "days"}, ConfigError, "'days' is named as time and event"),
-        ({"event": "died"}, ConfigError, "name the column of the times"),
     ],
 )
 def test_columns_that_are_none_or_have_two_roles_raise(

@@ -70,7 +70,6 @@ def test_terms_become_columns_and_encodings(
             "Surv(start, days, died, weight=tsize)",
             lambda f: Surv(f.days, f.died, entry=f.start, weight=f.tsize),
         ),
-        ("Surv(days, never, type='interval2')", lambda f: Surv.interval(f.days, f.never)),
         (
             "Surv(days, status, causes=('relapse', 'death'))",
             lambda f: Surv(f.days, f.status, causes=("relapse", "death")),
@@ -112,7 +111,6 @@ def test_outcomes_of_the_left_side(
         ("Surv(days, died) ~ 1", ConfigError, "has no columns"),
         ("Surv(days, died + 1) ~ age", ConfigError, r"died \+ 1 is no column"),
         ("Surv(days, died, dead=1) ~ age", ConfigError, "takes no argument 'dead'"),
-        ("Surv(days, type='interval2') ~ age", ConfigError, "Surv takes"),
         ("days ~ age", ConfigError, r"term days: the left side must be Surv"),
         ("Surv(days, died) + Surv(days) ~ age", ConfigError, "one outcome on the left"),
         ("age + tgrade", ConfigError, "one outcome on the left"),
