@@ -1,4 +1,4 @@
-"""Texts of pages in the reader's language: a dictionary by key, and phrases whose words are keys.
+"""Texts of pages in the reader's language: a dictionary by key.
 
 The dictionary is ``languages.json``, in UTF-8: for each language a text for each key. Code compares keys and
 values, never texts.
@@ -8,75 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, NamedTuple
 
 from sstorch.exceptions import ConfigError
-
-Kind = Literal["text", "column", "number", "word"]
-
-
-class Part(NamedTuple):
-    """A piece of a phrase."""
-
-    # ``"text"`` stands as it is, as do categories; ``"column"`` is a name that a page may replace by a
-    # label; a ``"number"`` has the decimal mark of the language; a ``"word"`` is a key
-    kind: Kind
-    text: str  # the text, or the key
-    # Names that the text of the key has in braces, with what takes their place
-    values: tuple[tuple[str, str | int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """Parts that are read one after the other; as ``str`` in English."""
-
-    parts: tuple[Part, ...] = ()
-
-    @classmethod
-    def column(cls, name: str) -> Phrase:
-        """The name of a column."""
-        return cls((Part("column", name),))
-
-    @classmethod
-    def number(cls, text: str) -> Phrase:
-        """A number with a decimal point."""
-        return cls((Part("number", text),))
-
-    @classmethod
-    def word(cls, key: str, **values: str | int) -> Phrase:
-        """A text of the dictionary."""
-        return cls((Part("word", key, tuple(values.items())),))
-
-    @classmethod
-    def joined(cls, separator: Phrase | str, phrases: Iterable[Phrase]) -> Phrase:
-        """Phrases with a separator between them."""
-        whole = cls()
-        for k, phrase in enumerate(phrases):
-            whole = whole + separator + phrase if k else phrase
-        return whole
-
-    @classmethod
-    def from_list(cls, parts: Iterable[Sequence[Any]]) -> Phrase:
-        """The phrase of a file."""
-        return cls(tuple(Part(kind, text, tuple(map(tuple, values))) for kind, text, values in parts))
-
-    def __add__(self, other: Phrase | str) -> Phrase:
-        more = (Part("text", other),) if isinstance(other, str) else other.parts
-        return Phrase(self.parts + more)
-
-    def __radd__(self, other: str) -> Phrase:
-        return Phrase((Part("text", other), *self.parts))
-
-    def __str__(self) -> str:
-        return Language.of("en").phrase(self)
-
-    def has_word(self, *keys: str) -> bool:
-        """Whether one of some words is in it."""
-        return any(part.kind == "word" and part.text in keys for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -138,17 +75,6 @@ class Language:
         """A number of things: ``"1 row"``, ``"2 rows"``; the text has both, with a bar between them."""
         one, several = self.texts[key].split("|")
         return f"{n} {one if n == 1 else several}"
-
-    def phrase(self, phrase: Phrase, labels: Mapping[str, str] | None = None) -> str:
-        """A phrase in this language, with names of columns as the page calls them."""
-        labels = labels or {}
-        texts: dict[Kind, Callable[[Part], str]] = {
-            "text": lambda part: part.text,
-            "column": lambda part: labels.get(part.text, part.text),
-            "number": lambda part: self.number(part.text),
-            "word": lambda part: self(part.text, **dict(part.values)),
-        }
-        return "".join(texts[part.kind](part) for part in phrase.parts)
 
 
 def language_texts(language: str = "en") -> dict[str, str]:

@@ -1,15 +1,12 @@
-"""Dictionaries of pages, and phrases whose words are keys of them."""
+"""Dictionaries of pages."""
 
-import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 
 import pytest
 
-from sstorch.exact.binarize import Rule
 from sstorch.exceptions import ConfigError
-from sstorch.language import Language, Phrase, language_texts
+from sstorch.language import Language, language_texts
 
 CODES = ("en", "de", "fr", "es")
 
@@ -25,18 +22,6 @@ def test_every_language_has_every_key_with_the_same_names_in_braces(code: str) -
         assert texts[key].strip(), key
 
 
-def test_phrase_replaces_columns_by_labels_and_leaves_categories() -> None:
-    rule = Rule("age", "between", low=1.5, high=2.5)
-    other = Rule("grade", "is", values=("age is 1.5",))
-    german = Language.of("de")
-    assert rule.name == "1.5 < age <= 2.5"
-    assert german.phrase(rule.phrase, {"age": "Alter"}) == "1,5 < Alter <= 2,5"
-    assert german.phrase(other.phrase, {"age": "Alter", "grade": "Grad"}) == "Grad ist age is 1.5"
-    assert german.phrase(Rule("x", "other").phrase) == "x ist eine andere Kategorie"
-    state = json.loads(json.dumps(asdict(Phrase.word("more", n=3) + rule.phrase)))
-    assert str(Phrase.from_list(state["parts"])) == "and 3 more1.5 < age <= 2.5"
-
-
 def test_duration_and_counts() -> None:
     german = Language.of("de")
     assert german.duration(1.0, "years") == "1 Jahr"
@@ -49,11 +34,11 @@ def test_duration_and_counts() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda texts: texts.pop("is"), "'is' is missing"),
-        (lambda texts: texts.update(iss="is"), "'iss' is none of them"),
-        (lambda texts: texts.update(more="and more"), r"'more'\] must be a text with n in braces"),
+        (lambda texts: texts.pop("until"), "'until' is missing"),
+        (lambda texts: texts.update(untill="is"), "'untill' is none of them"),
+        (lambda texts: texts.update(folded="and more"), r"'folded'\] must be a text with n in braces"),
         (lambda texts: texts.update(rows="rows"), "two forms with a bar"),
-        (lambda texts: texts.update({"is": 1}), "got 1"),
+        (lambda texts: texts.update(until=1), "got 1"),
     ],
 )
 def test_language_of_wrong_texts_raises(change: Callable[[dict[str, str]], object], message: str) -> None:

@@ -19,7 +19,7 @@ from sstorch.checks import as_numbers
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.javascript import JavaScript
 from sstorch.exceptions import ConfigError
-from sstorch.language import Language, Phrase
+from sstorch.language import Language
 
 # Points of a curve, and of a group's curve at most.
 _POINTS, _GROUP_POINTS = 121, 250
@@ -44,7 +44,7 @@ class Field:
 class PageNode:
     """A node of the tree: the condition that leads there, its children, or the group that it is."""
 
-    rule: Phrase
+    rule: str  # empty of the root
     children: tuple[int, ...] = ()
     group: int | None = None
 
@@ -93,7 +93,11 @@ class Calculator:
             "texts": {key: text for key, text in say.texts.items() if "|" not in text},
             "columns": [asdict(each) for each in front.fields],
             "nodes": [
-                {"text": say.phrase(each.rule, labels), "children": each.children, "group": each.group}
+                {
+                    "text": labelled(each.rule, labels) or say("all_patients"),
+                    "children": each.children,
+                    "group": each.group,
+                }
                 for each in self.nodes
             ],
             "groups": [asdict(each) for each in self.groups],
@@ -119,6 +123,14 @@ class Calculator:
             "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
         }
         return re.sub("@([A-Za-z_]+)@", lambda found: parts[found[1]], _template())
+
+
+def labelled(rule: str, labels: Mapping[str, str]) -> str:
+    """A rule with labels of columns in place of their names; categories of the same name stay."""
+    names = "|".join(re.escape(name) for name in sorted(labels, key=len, reverse=True))
+    before = r"^|[(:]|where |and |or |< |\d "
+    after = r"[=):]| (?:is |in |not in |<=|>|always |never |[-+(])"
+    return re.sub(f"({before})({names})(?={after})", lambda found: found[1] + labels[found[2]], rule)
 
 
 def sentence_case(text: str) -> str:

@@ -14,7 +14,7 @@ from sstorch.checks import check_share, check_tree
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError
-from sstorch.language import Language, Phrase
+from sstorch.language import Language
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Deployed:
         recalibrated: whether the rows are those of a recalibration.
     """
 
-    kind: Phrase
+    kind: str
     counts: Counts
     fields: Sequence[Field]
     nodes: Sequence[PageNode]
@@ -76,7 +76,7 @@ class Deployed:
         """The kind of tree and its rows."""
         rows = self.counts.text(language)
         rows = language("of_recalibration", counts=rows) if self.recalibrated else rows
-        return f"{language.phrase(self.kind)}, {rows}"
+        return f"{self.kind}, {rows}"
 
 
 class Deployable(SurvivalEstimator):

@@ -21,7 +21,6 @@ from sstorch.exact.rounding import whole_weights
 from sstorch.exact.targets import check_weights
 from sstorch.exact.tree import martingale_residuals
 from sstorch.exceptions import ConfigError, DataError, FormatError
-from sstorch.language import Phrase
 
 RuleKind = Literal["above", "between", "is", "other", "missing"]
 
@@ -50,20 +49,14 @@ class Rule:
     @property
     def name(self) -> str:
         """The rule in words: ``"age > 45.5"``."""
-        return str(self.phrase)
-
-    @property
-    def phrase(self) -> Phrase:
-        """The rule as a translatable phrase."""
-        name, low, high = Phrase.column(self.column), *map(_number, (self.low, self.high))
+        name, low, high = self.column, _number(self.low), _number(self.high)
         if self.values and self.kind != "other":
-            return name + " " + Phrase.word("is") + f" {self.values[0]}"
+            return f"{name} is {self.values[0]}"
         if self.kind == "above" or (self.kind == "between" and self.high == np.inf):
-            return name + " > " + low
+            return f"{name} > {low}"
         if self.kind == "between":
-            return (name if self.low == -np.inf else low + " < " + name) + " <= " + high
-        what = Phrase.word("another_category" if self.kind == "other" else "missing")
-        return name + " " + Phrase.word("is") + " " + what
+            return f"{name} <= {high}" if self.low == -np.inf else f"{low} < {name} <= {high}"
+        return f"{name} is {'another category' if self.kind == 'other' else 'missing'}"
 
     def __call__(self, column: pd.Series) -> BoolArray:
         """The answer for every cell, shape (n,) bool."""
@@ -107,9 +100,9 @@ class Rule:
             raise FormatError(f"a saved rule is incomplete or altered: {error!r}") from error
 
 
-def _number(value: float) -> Phrase:
+def _number(value: float) -> str:
     texts = (f"{value:.{n}g}" for n in range(_DIGITS, 18))
-    return Phrase.number(next(text for text in texts if float(text) == value))
+    return next(text for text in texts if float(text) == value)
 
 
 def _rounded(threshold: float, values: FloatArray) -> float:

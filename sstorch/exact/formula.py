@@ -23,7 +23,6 @@ from sstorch.deploy.expression import (
 )
 from sstorch.exact.binarize import Rule
 from sstorch.exact.tree import BinaryTree, LeafCurves
-from sstorch.language import Phrase
 
 
 def tree_formula(
@@ -78,12 +77,12 @@ def answer(rule: Rule) -> Expression:
 
 def page_nodes(tree: BinaryTree, rules: Sequence[Rule]) -> list[PageNode]:
     """The nodes of a tree as a page shows them."""
-    texts = {0: Phrase.word("all_patients")}
+    texts = {0: ""}
     for node, feature in enumerate(tree.feature):
         if feature >= 0:
-            rule = rules[int(feature)].phrase
+            rule = rules[int(feature)].name
             texts[int(tree.present[node])] = rule
-            texts[int(tree.absent[node])] = Phrase.word("not") + " (" + rule + ")"
+            texts[int(tree.absent[node])] = f"not ({rule})"
     return [
         PageNode(texts[node], (int(tree.present[node]), int(tree.absent[node])))
         if leaf < 0

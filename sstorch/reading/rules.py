@@ -17,7 +17,6 @@ from sstorch.checks import check_integer
 from sstorch.data import Preprocessor
 from sstorch.data.coded import CodedMatrix, RowFeatures
 from sstorch.fitted.tree import FittedTree
-from sstorch.language import Phrase
 from sstorch.reading.digits import USUAL_DIGITS, down_to, fewest_digits, number_text, threshold_text
 from sstorch.reading.scores import Score, terms_of, to_numbers
 from sstorch.reading.wording import MOST_WORDS, Wording, membership
@@ -26,7 +25,7 @@ from sstorch.reading.wording import MOST_WORDS, Wording, membership
 _MOST_COMBINATIONS = 256
 # Indicators of categories of the rows that a rule is made of.
 _MOST_ELEMENTS = 2**23
-_SIDES = Wording.of(Phrase.word("always")), Wording.of(Phrase.word("never"))
+_SIDES = Wording.of("always"), Wording.of("never")
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class GateRule:
     holds: Wording
     fails: Wording  # the same of the other rows: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``
     # of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none
-    terms: tuple[Phrase, ...] = ()
+    terms: tuple[str, ...] = ()
     threshold: float | None = None  # of a rule that has one for all
 
     @classmethod
@@ -104,8 +103,7 @@ class GateRule:
             values = x[:, j] / score.scale[j] + score.offset[j]
             below = ~left if slope > 0 else left
             threshold = threshold_text(-rule.constant / slope, values, below, least)
-            number = Phrase.number(threshold)
-            sides = [Wording.of(terms[0].phrase + f" {sign} " + number) for sign in ("<=", ">")]
+            sides = [Wording.of(f"{terms[0].name} {sign} {threshold}") for sign in ("<=", ">")]
             return cls.ordered(sides, slope > 0, float(threshold))
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
         values = x[:, order] / score.scale[order] + score.offset[order]
@@ -116,11 +114,8 @@ class GateRule:
             return int(np.count_nonzero(holds != left))
 
         numbers, constant = rule.rounded(fewest_digits(misplaced, least)[0])
-        written = [
-            Phrase.number(text) + " " + score.terms[j].phrase for text, j in zip(numbers, order, strict=True)
-        ]
-        holds, fails = (Wording.of(Phrase.number(constant) + end) for end in (" >= 0", " < 0"))
-        return cls(holds, fails, tuple(written))
+        written = [f"{text} {score.terms[j].name}" for text, j in zip(numbers, order, strict=True)]
+        return cls(Wording.of(f"{constant} >= 0"), Wording.of(f"{constant} < 0"), tuple(written))
 
     @classmethod
     def ordered(cls, sides: Sequence[Wording], swap: bool, threshold: float | None = None) -> GateRule:
@@ -132,14 +127,10 @@ class GateRule:
     def from_dict(cls, state: Mapping[str, Any]) -> GateRule:
         """The rule of a file."""
         threshold = None if state["threshold"] is None else float(state["threshold"])
-        terms = tuple(Phrase.from_list(term["parts"]) for term in state["terms"])
-        return cls(Wording.from_dict(state["holds"]), Wording.from_dict(state["fails"]), terms, threshold)
+        terms = tuple(map(str, state["terms"]))
+        return cls(Wording(**state["holds"]), Wording(**state["fails"]), terms, threshold)
 
     def text(self, n_terms: int | None = None, right: bool = False) -> str:
-        """The :meth:`phrase` in English."""
-        return str(self.phrase(n_terms, right))
-
-    def phrase(self, n_terms: int | None = None, right: bool = False) -> Phrase:
         """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``; with `right` that of the rows that go right.
 
         The `n_terms` largest terms are written out; the others are counted, as are the categories of a list
@@ -147,9 +138,9 @@ class GateRule:
         """
         shown = list(self.terms)
         if n_terms is not None and len(shown) > check_integer("n_terms", n_terms, 0):
-            shown[n_terms:] = [Phrase.word("smaller_terms", n=len(shown) - n_terms)]
+            shown[n_terms:] = [f"({len(shown) - n_terms} smaller terms)"]
         side = self.fails if right else self.holds
-        return Phrase.joined(" ", [*shown, side.full if n_terms is None else side.brief])
+        return " ".join([*shown, side.full if n_terms is None else side.brief])
 
 
 def _rule_of_categories(score: Score, x: FloatArray, left: BoolArray) -> GateRule | None:
@@ -264,14 +255,17 @@ def _threshold_by_category(
         listed = membership(column, own, others, None if words[-1] else None in inside, most)
         opposite = {"never": "always", "always": "never"}.get(threshold)
         for sides, sign, side in ((at_most, "<= ", threshold), (above, "> ", opposite)):
-            text = Phrase.word(str(side)) if opposite else sign + Phrase.number(threshold)
-            where = text + " " + Phrase.word("where") + " "
-            sides.append(listed.after(where) if len(found) > 1 else Wording.of(text))
+            text = str(side) if opposite else sign + threshold
+            sides.append(listed.after(f"{text} where ") if len(found) > 1 else Wording.of(text))
     if opposite and len(found) == 1:
         texts = [at_most[0], above[0]]
     else:
-        parts, name = (at_most, above), score.terms[number].phrase + " "
-        texts = [Wording.joined(", ", sides, MOST_WORDS, "more_thresholds").after(name) for sides in parts]
+        texts = [
+            Wording.joined(", ", sides, MOST_WORDS, " thresholds", compound=len(found) > 1).after(
+                f"{score.terms[number].name} "
+            )
+            for sides in (at_most, above)
+        ]
     value = float(threshold) if len(found) == 1 and not opposite else None
     return GateRule.ordered(texts, slope > 0, value)
 
@@ -300,8 +294,10 @@ def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule
                 most = max(MOST_WORDS // len(columns), 1)
                 inside.append(membership(column, words, others, None, most))
                 outside.append(membership(column, others, words, None, most))
-        both, either = (" " + Phrase.word(key) + " " for key in ("and", "or"))
-        sides = Wording.joined(both, inside), Wording.joined(either, outside)
+        sides = (
+            Wording.joined(" and ", inside),
+            Wording.joined(" or ", outside, compound=len(outside) > 1),
+        )
         return GateRule.ordered(sides, swap=not side)
     return None
 
@@ -384,18 +380,17 @@ def conditions(
 
     Of thresholds that bound a number on the same side the tightest alone is written.
     """
-    found: dict[Phrase, tuple[Phrase, float]] = {}
+    found: dict[str, tuple[str, float, bool]] = {}
     for node, left in way:
-        rule, phrase = rules[node], rules[node].phrase(n_terms, right=not left)
+        rule, text = rules[node], rules[node].text(n_terms, right=not left)
         if rule.threshold is None:
-            found[phrase] = phrase, 0.0
+            found[text] = text, 0.0, (rule.holds if left else rule.fails).compound
             continue
-        bounded = Phrase(phrase.parts[:-1])
-        if bounded not in found or (rule.threshold < found[bounded][1]) == str(bounded).endswith("<= "):
-            found[bounded] = phrase, rule.threshold
+        bounded = text.rpartition(" ")[0]
+        if bounded not in found or (rule.threshold < found[bounded][1]) == bounded.endswith("<="):
+            found[bounded] = text, rule.threshold, False
     return " and ".join(
-        f"({phrase})" if len(found) > 1 and phrase.has_word("or", "where") else str(phrase)
-        for phrase, _ in found.values()
+        f"({text})" if len(found) > 1 and compound else text for text, _, compound in found.values()
     )
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.basis import Feature
-from sstorch.language import Phrase
 
 # Points in which the curve of a column is looked at.
 _CURVE_POINTS = 201
@@ -29,20 +28,6 @@ class Term:
     places: tuple[int, ...]  # of its features among those of the score
     is_curve: bool = False  # whether it is one
     logged: bool = False  # whether it is a product with the logarithm of a column
-
-    @property
-    def phrase(self) -> Phrase:
-        """The name, in which columns are distinct from the text around them."""
-        whole, rest, mark = Phrase(), self.name, ""
-        for column in self.columns:  # of a product the second one behind a colon
-            lead, at = next(
-                (mark + lead, at)
-                for lead in ("log(", "s(", "")
-                if (at := rest.find(mark + lead + column)) == 0 or (mark and at > 0)
-            )
-            whole = whole + (rest[:at] + lead) + Phrase.column(column)
-            rest, mark = rest[at + len(lead) + len(column) :], ":"
-        return whole + rest
 
 
 def terms_of(preprocessor: Preprocessor, features: Sequence[Feature]) -> list[Term]:

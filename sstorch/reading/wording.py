@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from sstorch.data.schema import MISSING_LEVEL
-from sstorch.language import Phrase
 
 # Categories, and thresholds, that a rule names in its short form.
 MOST_WORDS = 8
@@ -17,33 +16,33 @@ MOST_WORDS = 8
 class Wording:
     """A text, and the same text with at most some entries of each list."""
 
-    full: Phrase  # with all entries
-    brief: Phrase  # with the first ones, and the number of the others
+    full: str  # with all entries
+    brief: str  # with the first ones, and the number of the others
+    compound: bool = False  # whether it is in parentheses where another text follows with "and"
 
     @classmethod
-    def of(cls, text: Phrase) -> Self:
+    def of(cls, text: str) -> Self:
         """A text without lists."""
         return cls(text, text)
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The wording of a file."""
-        return cls(*(Phrase.from_list(state[length]["parts"]) for length in ("full", "brief")))
-
-    @classmethod
     def joined(
-        cls, separator: Phrase | str, parts: Sequence[Self], most: int | None = None, more: str = "more"
+        cls,
+        separator: str,
+        parts: Sequence[Self],
+        most: int | None = None,
+        what: str = "",
+        compound: bool = False,
     ) -> Self:
-        """Wordings with a separator between them; the short form has `most` of them and the text `more`."""
+        """Wordings with a separator between them; the short form has `most` of them and counts the others."""
         hidden = 0 if most is None else max(len(parts) - most, 0)
-        brief = Phrase.joined(separator, [part.brief for part in parts[: len(parts) - hidden]])
-        if hidden:
-            brief = brief + " " + Phrase.word(more, n=hidden)
-        return cls(Phrase.joined(separator, [part.full for part in parts]), brief)
+        brief = separator.join(part.brief for part in parts[: len(parts) - hidden])
+        more = f" and {hidden} more{what}" if hidden else ""
+        return cls(separator.join(part.full for part in parts), brief + more, compound)
 
-    def after(self, text: Phrase | str) -> Wording:
+    def after(self, text: str) -> Wording:
         """The wording behind a text."""
-        return Wording(text + self.full, text + self.brief)
+        return Wording(text + self.full, text + self.brief, self.compound)
 
 
 def membership(
@@ -56,24 +55,20 @@ def membership(
     """
     inside, outside = [_label(word) for word in words], [_label(word) for word in others]
     if missing is not None:
-        (inside if missing else outside).append(Phrase.word("missing"))
+        (inside if missing else outside).append("missing")
     if len(inside) <= len(outside) + 1 or (missing and len(inside) <= most):
-        return _listed(inside, most).after(_relation(column, "is" if len(inside) == 1 else "in"))
-    which = "is_missing_or_not" if missing else "is_not"
+        return _listed(inside, most).after(f"{column} {'is' if len(inside) == 1 else 'in'} ")
+    which = "is missing or not" if missing else "is not"
     if len(outside) > 1:
-        which = "is_missing_or_not_in" if missing else "not_in"
-    return _listed(outside, most).after(_relation(column, which))
+        which = "is missing or not in" if missing else "not in"
+    return _listed(outside, most).after(f"{column} {which} ")
 
 
-def _relation(column: str, key: str) -> Phrase:
-    return Phrase.column(column) + " " + Phrase.word(key) + " "
+def _label(word: str) -> str:
+    return "missing" if word == MISSING_LEVEL else word
 
 
-def _label(word: str) -> Phrase:
-    return Phrase.word("missing") if word == MISSING_LEVEL else Phrase() + word
-
-
-def _listed(words: Sequence[Phrase], most: int) -> Wording:
+def _listed(words: Sequence[str], most: int) -> Wording:
     """Words in braces; a single one without."""
     if len(words) == 1:
         return Wording.of(words[0])

@@ -41,7 +41,6 @@ from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import DOUBLING, PLACES, WEIGHTS, WIDTH
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import FitCovariance
-from sstorch.language import Phrase
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import log_time_limit
 from sstorch.reading.nodes import shown_leaves
@@ -385,9 +384,7 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
     groups = {number: counts(leaf, medians) if leaf in reached else none for leaf, number in numbers.items()}
     shown = []
     for node in order:
-        rule = Phrase.word("all_patients")
-        if node > 1:
-            rule = rules[node // 2].phrase(_PAGE_TERMS, right=bool(node % 2))
+        rule = rules[node // 2].text(_PAGE_TERMS, right=bool(node % 2)) if node > 1 else ""
         if node < 2**topology.depth:
             shown.append(PageNode(rule, (order.index(2 * node), order.index(2 * node + 1))))
         else:
@@ -404,7 +401,8 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
         low, high = (float(low), float(low + 1 / scale)) if ranged else (None, None)
         fields.append(Field(name, name, low=low, high=high, typical=fill))
     families = " / ".join(dict.fromkeys(module.family.name for module in tree.hazards.values()))
-    key = f"kind.{'tree' if topology.depth else 'regression'}{'_causes' if tree.competing else ''}"
-    depth = {"depth": topology.depth} if topology.depth else {}
-    kind = Phrase.word(key, family=families, **depth)
+    model = "Competing risks" if tree.competing else "Soft survival" if topology.depth else "Survival"
+    kind = f"{model} regression with {families} hazards"
+    if topology.depth:
+        kind = f"{model} tree of depth {topology.depth} with {families} leaves"
     return Deployed(kind, counts(1, False), fields, shown, dict(sorted(groups.items())), tree.time_unit)

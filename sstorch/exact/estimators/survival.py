@@ -45,7 +45,6 @@ from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
 from sstorch.groups.table import frame_of_state, frame_state, groups_text, survival_texts
 from sstorch.groups.without_events import groups_without_events
-from sstorch.language import Phrase
 from sstorch.memory import check_room
 from sstorch.metrics.landmark import check_alive
 from sstorch.metrics.outcome import Observed
@@ -381,7 +380,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             for number in table.index
         }
         return Deployed(
-            Phrase.word("kind.exact", leaves=self.tree_.n_leaves),
+            f"Optimal survival tree with {self.tree_.n_leaves} leaves",
             Counts(int(rows.sum()), {name: int(count.sum()) for name, count in events.items()}),
             [Field(name, name, None, self.schema_.categories.get(name)) for name in self.schema_.columns],
             page_nodes(self.tree_, self.rules_),
