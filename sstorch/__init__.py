@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         SoftSurvivalTree,
         SurvivalRegression,
         default_candidates,
-        model_frame,
     )
     from sstorch.validation import validate
 
@@ -55,7 +54,6 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "metrics",
-    "model_frame",
     "recalibrate",
     "validate",
 ]

@@ -183,11 +183,10 @@ def predict(model: Any, case: Case, tmp_path: Path) -> Result:
 def scores(model: Any, case: Case, tmp_path: Path) -> Result:
     """The estimator's score and the table of metrics.
 
-    Left out are the mean negative log-likelihood, which is that of a row, and pseudo-observations, which
-    leave a row out, whatever its weight.
+    Left out is the mean negative log-likelihood, which is that of a row.
     """
     rows = (case.X, case.outcome)
-    found = _of_table(metrics.evaluate(model, rows, rows), ("negative_log_likelihood", "mae_pseudo"))
+    found = _of_table(metrics.evaluate(model, rows, rows), ("negative_log_likelihood",))
     return found | _named(score=model.score(case.X, case.y, sample_weight=case.weight))
 
 

@@ -65,9 +65,7 @@ from sstorch.metrics.integrated_brier import (
     scaled_integrated_brier_score,
 )
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
-from sstorch.metrics.sample_size import SampleSize, sample_size
 from sstorch.metrics.scoring import SurvivalScorer
-from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,
@@ -87,7 +85,6 @@ __all__ = [
     "OneCalibration",
     "PairedComparison",
     "ResampledTTest",
-    "SampleSize",
     "SurvivalScorer",
     "aalen_johansen",
     "aalen_johansen_calibration",
@@ -133,8 +130,6 @@ __all__ = [
     "leaf_groups",
     "log_likelihood",
     "logrank_test",
-    "mean_absolute_error_margin",
-    "mean_absolute_error_pseudo",
     "mean_cumulative_dynamic_auc",
     "mean_gini",
     "median_survival_time",
@@ -144,8 +139,6 @@ __all__ = [
     "one_calibration",
     "pseudo_observations",
     "restricted_mean_survival_time",
-    "rmst_error",
-    "sample_size",
     "scaled_integrated_brier_score",
     "thinned",
 ]

@@ -19,8 +19,6 @@ from sstorch.exceptions import DataError
 
 # Samples smaller than this have no tails that show a unit.
 _MIN_ROWS_FOR_UNITS = 20
-# Medians that a model prolongs beyond the follow-up may lie far beyond it; those in another unit lie further.
-_PROLONGED = 100.0
 # Rounding of probabilities in float64, and the largest that is accepted.
 _ROUNDING, _LARGEST_ROUNDING = 1e-9, 1e-5
 # Of one (times x rows) block: 1 MB of float64, which stays in the cache.
@@ -125,18 +123,6 @@ def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> Non
     # Before rare events a grid may well end where most rows are still under observation.
     if _all_below(grid, time[event]) or _all_below(time, grid):
         _refuse_units(time, grid, ("time", "times"))
-
-
-def check_predicted_unit(time: FloatArray, predicted: FloatArray) -> None:
-    """Refuse predicted times that cannot be in the unit of the observed ones; infinite ones are passed over.
-
-    Those of at least 20 rows are refused where all lie below 95 % of the observed times, or half of them
-    beyond a hundred times the largest: curves that hardly fall are prolonged far beyond the follow-up.
-    """
-    finite = predicted[np.isfinite(predicted)]
-    enough = min(finite.size, time.size) >= _MIN_ROWS_FOR_UNITS
-    if _all_below(finite, time) or (enough and np.median(finite) > _PROLONGED * time.max()):
-        _refuse_units(time, finite, ("time", "predicted_time"))
 
 
 def _all_below(low: FloatArray, high: FloatArray) -> bool:

@@ -1,7 +1,7 @@
 """Curves over time: steps, medians, restricted means and likelihoods."""
 
 import inspect
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,6 @@ import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import (
-    check_choice,
     check_horizon,
     check_same_order,
     check_vector,
@@ -98,29 +97,23 @@ def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> Float
     return np.where(column >= 0, curves[np.arange(time.size), np.maximum(column, 0)], 1.0)
 
 
-def median_survival_time(
-    survival: npt.ArrayLike, times: npt.ArrayLike, *, beyond: Literal["infinite", "line"] = "infinite"
-) -> FloatArray:
+def median_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike) -> FloatArray:
     """Compute the time at which each curve reaches 1/2, with linear interpolation from S(0) = 1.
 
     Args:
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,).
-        beyond: for a curve that ends above 1/2: "infinite", or "line", the time at which the line from (0, 1)
-            through its last point reaches 1/2 (infinite for a curve that ends at 1).
 
     Returns:
-        The medians in the unit of `times`, shape (n,).
+        The medians in the unit of `times`, shape (n,); infinite for a curve that ends above 1/2.
 
     Raises:
         DataError: invalid arguments (see `sstorch.checks`).
-        ConfigError: an unknown `beyond`.
 
     Examples:
         >>> median_survival_time([[0.75, 0.25], [0.9, 0.8]], [1.0, 2.0]).tolist()
         [1.5, inf]
     """
-    check_choice(beyond, "beyond", ("infinite", "line"))
     curves, nodes = _from_one(survival, times)
     reached = curves <= 0.5
     right = np.where(reached.any(axis=1), reached.argmax(axis=1), 0)  # 0: never reached, or at once
@@ -129,11 +122,7 @@ def median_survival_time(
     high, low = curves[rows, left], curves[rows, right]
     share = np.divide(high - 0.5, high - low, out=np.zeros_like(high), where=high > low)
     crossing = nodes[left] + share * (nodes[right] - nodes[left])
-    otherwise = np.full(len(curves), np.inf)
-    if beyond == "line":
-        fall = 1.0 - curves[:, -1]
-        np.divide(0.5 * nodes[-1], fall, out=otherwise, where=fall > 0.0)
-    return np.where(reached.any(axis=1), crossing, otherwise)
+    return np.where(reached.any(axis=1), crossing, np.inf)
 
 
 def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike, *, tau: float) -> FloatArray:

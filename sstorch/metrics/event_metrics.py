@@ -11,13 +11,12 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.calibration import d_calibration_at, integrated_calibration_index, one_calibration
 from sstorch.metrics.censoring import KaplanMeier
-from sstorch.metrics.checks import check_grid_unit, check_observed_horizon
-from sstorch.metrics.curves import median_survival_time, survival_at
+from sstorch.metrics.checks import check_grid_unit
+from sstorch.metrics.curves import survival_at
 from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.registry import metric
 from sstorch.metrics.scored_rows import ScoredRows
-from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 
 
 def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:
@@ -27,14 +26,6 @@ def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:
     last = np.inf if tau is None else tau
     inside: BoolArray = (times >= first) & (times < rows.y.time.max()) & (times <= last)
     return inside
-
-
-def _rmst_horizon(rows: ScoredRows, tau: float | None) -> float:
-    time, event = rows.y.time, rows.y.event
-    if tau is None:
-        return min(float(time[event].max(initial=0.0)), float(rows.times[-1]))
-    check_observed_horizon(tau, time, "tau")
-    return tau
 
 
 def _uno_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
@@ -49,11 +40,6 @@ def _auc_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
 
 def _brier_weighted(rows: ScoredRows, _: float | None) -> FloatArray:
     return rows.y.time  # censored rows weigh while they are at risk
-
-
-def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
-    horizon = _rmst_horizon(rows, tau)
-    return np.minimum(rows.y.time, horizon)[rows.y.event | (rows.y.time >= horizon)]
 
 
 @metric(
@@ -206,31 +192,3 @@ def _one_calibration(rows: ScoredRows, tau: float | None) -> float:
     if result.reason:
         raise DataError(result.reason)
     return result.p_value
-
-
-@metric("mae_margin", "Mean absolute error (margin)", "MAE margin", False, averaged=False)
-def _mae_margin(rows: ScoredRows, _: float | None) -> float:
-    predicted = median_survival_time(rows.survival, rows.times, beyond="line")
-    return mean_absolute_error_margin(rows.y, predicted, train=rows.train)
-
-
-@metric("mae_pseudo", "Mean absolute error (pseudo-observations)", "MAE pseudo", False, averaged=False)
-def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
-    predicted = median_survival_time(rows.survival, rows.times, beyond="line")
-    return mean_absolute_error_pseudo(rows.y, predicted, train=rows.train)
-
-
-@metric(
-    "rmst_error",
-    "Error of the restricted mean",
-    "RMST error",
-    False,
-    weighted_times=_rmst_weighted,
-    censoring_weights=True,
-    averaged=False,
-)
-def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
-    horizon = _rmst_horizon(rows, tau)
-    if horizon == 0.0:
-        raise DataError("event: no test row has an event after time 0: there is no last event time.")
-    return rmst_error(rows.y, rows.survival, rows.times, train=rows.train, tau=horizon)

@@ -4,7 +4,6 @@ from sstorch.soft.batch import train_batch
 from sstorch.soft.candidates import default_candidates
 from sstorch.soft.encoder import TorchEncoder
 from sstorch.soft.honest import Honest
-from sstorch.soft.model_formula import ModelFrame, model_frame
 from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
 from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
@@ -23,7 +22,6 @@ __all__ = [
     "GatePenalties",
     "GroupPenalties",
     "Honest",
-    "ModelFrame",
     "Penalties",
     "PrognosticTree",
     "PrognosticTreeCV",
@@ -34,6 +32,5 @@ __all__ = [
     "TreeSample",
     "bootstrap_trees",
     "default_candidates",
-    "model_frame",
     "train_batch",
 ]

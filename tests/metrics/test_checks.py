@@ -13,9 +13,7 @@ from sstorch.metrics import (
     cumulative_dynamic_auc_risk,
     d_calibration,
     integrated_brier_score,
-    mean_absolute_error_margin,
     one_calibration,
-    rmst_error,
 )
 from sstorch.metrics.checks import check_probability, check_survival
 
@@ -167,8 +165,6 @@ def test_row_labels_in_another_order_are_refused():
         (lambda: cumulative_dynamic_auc_risk((time, event), curves[0], TIMES, train=train), "risk"),
         (lambda: d_calibration((time, event), curves, TIMES), "survival"),
         (lambda: one_calibration((time, event), curves[0], t=2.0), "survival"),
-        (lambda: mean_absolute_error_margin((time, event), weight, train=train), "predicted_time"),
-        (lambda: rmst_error((time, event), curves, TIMES, train=train, tau=2.0), "survival"),
     ):
         with pytest.raises(DataError, match=match.format(name)):
             call()
@@ -187,18 +183,10 @@ def test_units_of_grids_predictions_and_horizons():
         lambda: integrated_brier_score(in_years, curves, days, train=in_years),
         lambda: integrated_brier_score(in_years, curves, days, train=in_years, convention="osst"),
         lambda: d_calibration((days, event), curves, years / 40),
-        lambda: rmst_error(in_years, curves, days, train=in_years, tau=5.0),
         lambda: brier_score((days, event), curves[:, :3], [1.0, 2.0, 3.0], train=train),
     ):
         with pytest.raises(DataError, match="in one unit"):
             call()
-    for predicted in (years / 40, 365.25 * days):
-        with pytest.raises(DataError, match="time and predicted_time must be times in one unit"):
-            mean_absolute_error_margin((days, event), predicted, train=train)
-    assert mean_absolute_error_margin((days, event), 30 * days, train=train) > 0  # prolonged curves
-    for tau in (1.0, 5000.0):
-        with pytest.raises(DataError, match="tau must be a time within the observed ones, 30 to 3000"):
-            rmst_error((days, event), curves, days, train=train, tau=tau)
     rare = np.arange(60) < 20  # events are early; the grid may end before most rows leave
     late = np.where(rare, days, 3000.0)
     assert brier_score((late, rare), curves[:, :20], days[:20], train=(late, rare)).size == 20

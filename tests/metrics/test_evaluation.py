@@ -73,7 +73,7 @@ def test_every_metric_of_an_estimator_that_is_asked_once():
 def test_curves_and_survival_data_give_the_same_table():
     grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
     curves = Exponential().predict_survival_function(TEST[0], grid)
-    names = ["c_harrell", "c_uno", "ibs_graf", "ici_pseudo", "mae_pseudo", "rmst_error", "d_calibration_p"]
+    names = ["c_harrell", "c_uno", "ibs_graf", "ici_pseudo", "d_calibration_p"]
     got = evaluate((curves, grid), (None, TRAIN[1]), (None, TEST[1]), metrics=names)
     train, test = SurvivalData(*TRAIN), SurvivalData(*TEST)
     expected = evaluate(Exponential(), train, test, metrics=names)
@@ -163,11 +163,11 @@ def test_only_weights_that_enter_are_counted_as_floored():
 
     def counts(tau):
         table = evaluate(model, train, test, tau=tau)
-        return table.loc[["c_uno", "cd_auc", "ibs_graf", "rmst_error", "ibs_sksurv"], "n_floored"].tolist()
+        return table.loc[["c_uno", "cd_auc", "ibs_graf", "ibs_sksurv"], "n_floored"].tolist()
 
-    assert counts(None) == [2, 2, 3, 3, 0]
-    assert counts(4.0) == [1, 2, 3, 3, 0]
-    assert counts(2.0) == [0, 0, 3, 0, 0]
+    assert counts(None) == [2, 2, 3, 0]
+    assert counts(4.0) == [1, 2, 3, 0]
+    assert counts(2.0) == [0, 0, 3, 0]
     table = evaluate(model, train, test)
     assert table.loc[["c_uno", "ibs_osst", "c_harrell", "ici_pseudo"], "n_beyond"].tolist() == [3, 3, 0, 0]
 

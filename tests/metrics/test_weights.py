@@ -166,9 +166,6 @@ def test_rows_without_weight_count_in_no_metric(given: bool) -> None:
 
 
 DIRECT = {
-    "mae_margin": lambda y, s, t, train: metrics.mean_absolute_error_margin(y, s[:, 3], train=train),
-    "mae_pseudo": lambda y, s, t, train: metrics.mean_absolute_error_pseudo(y, s[:, 3], train=train),
-    "rmst": lambda y, s, t, train: metrics.rmst_error(y, s, t, train=train, tau=1.0),
     "sksurv": lambda y, s, t, train: metrics.integrated_brier_score(
         y, s, t, train=train, convention="sksurv"
     ),
@@ -204,9 +201,6 @@ def test_groups_without_weight_are_not_compared() -> None:
 
 
 def test_wrong_weights_raise() -> None:
-    light = Surv([1.0, 2.0, 5.0], [1, 1, 1], weight=[1, 1, 0])
-    with pytest.raises(DataError, match="tau must be a time within the observed ones, 1 to 2, got 4"):
-        metrics.rmst_error(light, np.ones((3, 1)), [6.0], train=light, tau=4.0)
     rows = [1.0, 2.0, 3.0], [1, 0, 1]
     with pytest.raises(DataError, match="id: rows of a subject overlap"):
         KaplanMeierBand.fit(Surv(*rows, id=[0, 0, 1]), sample_weight=[1, 0.5, 2])

@@ -39,7 +39,6 @@ from sstorch.bench import (
 from sstorch.bench.baselines import BASELINES
 from sstorch.bench.flat import soft_tree
 from sstorch.bench.study_model import BaselineModel
-from sstorch.conformal import ConformalLowerBound
 from sstorch.data import Schema
 from sstorch.deploy import export_program
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, horizon_labels, policy_scores, solve
@@ -323,14 +322,6 @@ def tree_sample(make: Callable[..., Any], **options: Any) -> Entry:
     }
 
 
-def conformal(censoring: Any) -> Entry:
-    """Lower bounds on the time of the event."""
-    tree = soft_tree(**BASE | {"depth": 0})
-    bounds = ConformalLowerBound(tree, 0.8, censoring=censoring, random_state=1).fit(features(), target())
-    entry = describe(bounds, features())
-    return entry | {"level 0.6": exact(bounds.predict(features().iloc[:10], level=0.6))}
-
-
 # ---------------------------------------------------------------------- searches and evaluation
 
 FLAT = {"leaf": "weibull", "ridge": 1e-3, "numeric": "linear", "random_state": 1}
@@ -519,8 +510,6 @@ SOFT: dict[str, Case] = {
     "checkpoint": checkpointed,
     "export_prediction": exported_prediction,
     "bootstrap_trees": partial(tree_sample, bootstrap_trees, n_resamples=5),
-    "conformal, kaplan_meier": partial(conformal, "kaplan_meier"),
-    "conformal, model of censoring": partial(conformal, soft_tree(**BASE | {"depth": 0, "leaf": "weibull"})),
 }
 SELECTION: dict[str, Case] = {
     **{f"search {name}": partial(search_case, settings) for name, settings in SEARCHES.items()},
