@@ -15,7 +15,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from sstorch.optim import LBFGSOptions, OptimizationResult, Status, run
-from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, ShardedStep, Step
+from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, Step
 
 
 class OneStep(Protocol):
@@ -180,8 +180,8 @@ class NumpyStep:
 
 def numpy_slsqp(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
     """SciPy's SLSQP with its defaults on gradients written in NumPy."""
-    assert isinstance(step, ShardedStep)
-    own = NumpyStep.of(step.first, start)
+    assert isinstance(step, Step)
+    own = NumpyStep.of(step, start)
     found = scipy_minimize(
         own.value_and_gradient,
         start[0].numpy(),
@@ -198,8 +198,8 @@ def with_autograd(minimizer: Peer) -> Peer:
     """The same minimiser on plain autograd gradients."""
 
     def minimize(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
-        assert isinstance(step, ShardedStep)
-        return minimizer(PlainStep(step.first), start, options)
+        assert isinstance(step, Step)
+        return minimizer(PlainStep(step), start, options)
 
     return minimize
 

@@ -33,7 +33,7 @@ STEP_COLUMNS = (
     "status",
     "restarted",
 )
-MACRO_COLUMNS = ("problem", "macro_iteration", "objective", "best_objective", "gradient_norm", "dropped")
+MACRO_COLUMNS = ("problem", "macro_iteration", "objective", "best_objective", "gradient_norm")
 
 
 @dataclass
@@ -44,8 +44,8 @@ class History:
     objectives are those of the minimisation in the step, ``rows`` counts I_s, ``left_share`` is the share
     routed left before the step, ``restarted`` marks leaves that overflowed and restarted from the starting
     values of the family. ``macro_iterations`` has one row per problem and macro iteration, counted from 1 (0
-    is the initial solution), with the full objective, the best so far, whether the start was then dropped
-    from the race and, in columns ``mass_<leaf>``, the share of training rows whose path ends in each leaf.
+    is the initial solution), with the full objective, the best so far and, in columns ``mass_<leaf>``, the
+    share of training rows whose path ends in each leaf.
     For trainers other than the decomposition a macro iteration is a pass: the one joint minimisation, whose
     step is ``JOINT`` of the root.
     """
@@ -84,11 +84,6 @@ class History:
     def last_macro_iteration(self) -> pd.DataFrame:
         """The newest macro iteration records."""
         return _frame(self._macro[-1:], MACRO_COLUMNS)
-
-    def dropped(self) -> set[int]:
-        """Problems that were dropped from a race: their trees have not been trained to the end."""
-        table = self.macro_iterations
-        return set(table.loc[table["dropped"].astype(bool), "problem"].astype(int))
 
     def of_problem(self, problem: int) -> History:
         """The records of one problem, numbered 0."""

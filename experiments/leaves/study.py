@@ -21,7 +21,7 @@ VARIANTS = {
     "spline_po, monotone=false": ("leaf=spline_po", "init=random", "leaf.options.monotone=false"),
     "log_logistic, ancillary=linear": ("leaf=log_logistic", "init=random", "leaf.options.ancillary=linear"),
 }
-TRAINING = ("trainer=nodec", "trainer.race=false", "tree.ridge=1e-3", "tree.gate_ridge=1e-4")
+TRAINING = ("trainer=nodec", "tree.ridge=1e-3", "tree.gate_ridge=1e-4")
 
 
 def main() -> None:

@@ -22,8 +22,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
-from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Race, Trainer
-from sstorch.optim.joint import JOINT_RACE
+from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Trainer
 from sstorch.soft import SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.setting import Setting
@@ -147,7 +146,6 @@ class TrainerConfig:
 
     name: str = setting(MISSING, "name of the trainer; trainer=NAME chooses one")
     holdout: float = setting(0.0, "share of held-out training rows for stopping and choice of the start")
-    n_shards: int = setting(1, "number of shards of the rows, which bounds memory")
 
     def build(self) -> Trainer | None:
         """Build the trainer; None leaves it to the kind of start."""
@@ -185,33 +183,30 @@ class LeavesConfig(TrainerConfig):
 
 @dataclass
 class NodecConfig(TrainerConfig):
-    """:class:`sstorch.optim.Nodec`; ``race`` drops the worse half of the starts of a fold after pass 3."""
+    """:class:`sstorch.optim.Nodec`."""
 
     name: str = "nodec"
     eps: str = setting("eps_paper", "thresholds of the steps of gates: eps_paper or eps_ordered")
     macro_iterations: int = setting(10, "maximum number of passes over the gates")
     zeta: float = setting(0.8, "factor of the thresholds per pass")
     patience: int | None = setting(None, "passes without gain after which a tree stops; null: no limit")
-    race: bool = setting(True, "true drops the worse starts during training")
 
     def _trainer(self) -> Trainer:
         return self._nodec()
 
     def _nodec(self) -> Nodec:
-        race = Race() if self.race else None
-        return Nodec(self.eps, self.macro_iterations, self.zeta, self.patience, race)
+        return Nodec(self.eps, self.macro_iterations, self.zeta, self.patience)
 
 
 @dataclass
 class JointConfig(TrainerConfig):
-    """:class:`sstorch.optim.Joint`; ``race`` drops the worse half after 50, 100 and 150 iterations."""
+    """:class:`sstorch.optim.Joint`."""
 
     name: str = "joint"
     max_iterations: int = setting(1000, "maximum number of iterations of L-BFGS")
-    race: bool = setting(True, "true drops the worse starts during training")
 
     def _trainer(self) -> Trainer:
-        return Joint(LBFGSOptions(max_iterations=self.max_iterations), JOINT_RACE if self.race else None)
+        return Joint(LBFGSOptions(max_iterations=self.max_iterations))
 
 
 @dataclass
@@ -346,7 +341,6 @@ class Config:
             "n_starts": self.cv.n_starts,
             "trainer": trainer.build(),
             "holdout": trainer.holdout,
-            "n_shards": trainer.n_shards,
             "engine": self.device.engine,
             "init": None if self.init.name == "auto" else self.init.name,
             "device": self.device.name,

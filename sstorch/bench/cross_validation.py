@@ -42,7 +42,7 @@ from sstorch.optim import Checkpoint
 from sstorch.optim.checkpoint import kept
 from sstorch.progress import report
 from sstorch.soft import TrainedBatch, train_batch
-from sstorch.soft.batch import check_causes, train_encoded, with_heats
+from sstorch.soft.batch import check_causes, train_encoded
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.group_choice import GroupChoice
 
@@ -58,8 +58,7 @@ class CrossValidation:
             outcome has (:func:`~sstorch.bench.scores_of`), those of the groups of trees with gates
             (``GROUP_SCORES``; ``ari`` is with the chosen trees of the other folds, on all rows), those of
             :func:`~sstorch.bench.score_fairness` if sensitive groups are known, the training objective,
-            ``chosen``, true for the start with the lowest training objective of its fold, and ``finished``,
-            false for starts dropped from a race.
+            and ``chosen``, true for the start with the lowest training objective of its fold.
         trees: the chosen tree of each fold.
         model: the tree trained on all rows, with the same choice of the start; ``metrics_`` are mean scores
             of the chosen trees on the test folds, ``group_validation_`` is the validation of their groups.
@@ -79,13 +78,8 @@ class CrossValidation:
         return split_names(len(self.trees))
 
     def table(self) -> pd.DataFrame:
-        """Mean and standard deviation of each score, over all starts and over the chosen one of each fold.
-
-        With a race, over the starts that were trained to the end.
-        """
-        finished = self.scores[self.scores["finished"]]
-        name = "all starts" if len(finished) == len(self.scores) else "finished starts"
-        runs = finished.assign(trees=name)
+        """Mean and standard deviation of each score, over all starts and over the chosen one of each fold."""
+        runs = self.scores.assign(trees="all starts")
         chosen = self.scores[self.scores["chosen"]].assign(trees="chosen start")
         grouped = pd.concat([runs, chosen]).groupby(["part", "trees"])[self.score_names]
         return grouped.agg(["mean", "std"])
@@ -172,7 +166,6 @@ class _Fit(NamedTuple):
 
     start: int
     chosen: bool
-    finished: bool
     tree: SoftEstimator
 
 
@@ -225,19 +218,17 @@ def cross_validate(
             held.within("scores").identify(folds=torch.as_tensor(folds), groups=groups)
         batch, encoded = train_encoded([*splits, joined], settings, schema, callbacks, held)
         trained.append((batch, encoded[len(splits)][: len(joined)]))
-        dropped = batch.history.dropped()
         for fold, rows in enumerate(splits):
             best = batch.best_start(fold)
             for start in range(batch.n_starts):
                 tree = clone(estimator)._adopt(batch, rows, fold, start)
-                finished = batch.position(fold, start) not in dropped
-                yield fold, _Fit(start, start == best, finished, tree)
+                yield fold, _Fit(start, start == best, tree)
 
     def scored(fold: Fold, fit: _Fit) -> list[dict[str, Any]]:
         rows = []
         for part, part_rows in fold.parts.items():
             about = {"fold": fold.number, "start": fit.start, "part": part, "chosen": fit.chosen}
-            about |= {"finished": fit.finished, "objective": fit.tree.objective_}
+            about |= {"objective": fit.tree.objective_}
             scores = score_tree(fit.tree, part_rows, fold.train)
             if data.groups is not None:
                 scores |= score_fairness(fit.tree, part_rows, fold.train)
@@ -368,8 +359,6 @@ def fairness_path(
     settings = estimator._batch_settings()
     check_causes(data, settings)
     folds = make_folds(data, n_folds, seed)
-    # All runs are averaged, so all are trained to the end.
-    settings = replace(settings, trainer=with_heats(settings.trainer, 0))
     strengths = [replace(settings.coefficients, rho=rho) for rho in values]
     batches = list[TrainedBatch]()
 

@@ -26,7 +26,7 @@ _COLUMNS = tuple(item.name for item in fields(Columns) if item.name != "offset")
 _PENALTIES: dict[type[Penalties], tuple[str, ...]] = {
     kind: tuple(item.name for item in fields(kind)) for kind in (Penalties, GroupPenalties, GatePenalties)
 }
-_TRAINING = ("holdout", "n_shards", "engine")
+_TRAINING = ("holdout", "engine")
 _SHARED = ("leaf", "device", "dtype", "random_state", "verbose", "time_unit")
 _OF_GATES = ("init", "n_starts", "prediction", "min_leaf")
 _ALL_PENALTIES = tuple(dict.fromkeys(name for names in _PENALTIES.values() for name in names))
@@ -47,7 +47,7 @@ def soft_tree(**values: Any) -> SoftEstimator:
 
     Args:
         values: parameters of the classes by name, those of :class:`~sstorch.Penalties` and
-            :class:`~sstorch.Columns`, and ``holdout``, ``n_shards`` and ``engine`` of the trainer.
+            :class:`~sstorch.Columns`, and ``holdout`` and ``engine`` of the trainer.
 
     Raises:
         ConfigError: unknown setting.

@@ -16,7 +16,7 @@ from sstorch.objective.penalties import (
     Roughness,
 )
 from sstorch.objective.row_penalties import RowPenalty
-from sstorch.objective.rows import Sample, Shards, counted_weight
+from sstorch.objective.rows import Sample, counted_weight
 from sstorch.objective.small_leaves import SmallLeaves
 from sstorch.objective.training import TrainingObjective, leaf_losses
 
@@ -37,7 +37,6 @@ __all__ = [
     "Roughness",
     "RowPenalty",
     "Sample",
-    "Shards",
     "SmallLeaves",
     "TrainingObjective",
     "counted_weight",

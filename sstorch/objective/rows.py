@@ -1,18 +1,15 @@
-"""Rows of a batch: samples, shards of them, and blocks of problems."""
+"""Rows of a batch: samples, and blocks of problems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
-from sstorch.exceptions import ConfigError
 from sstorch.memory import at_once
 from sstorch.nn import DesignMatrix
 
@@ -42,8 +39,6 @@ class Sample(Batched):
         weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
         log_entry: log of the time from which a row was observed (left truncation), in model units, shape
             (R, M), -inf for time zero; None if all rows were observed from time zero.
-        total_weight: sum of the weights of each problem in all shards, shape (R, 1), where these rows are one
-            of several; None if they are all.
         rows_per_subject: weight of the rows over that of the subjects whose they are, shape (R, 1): the
             objective is a mean over subjects. None if rows are subjects.
         group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
@@ -60,7 +55,6 @@ class Sample(Batched):
     event: Tensor
     weight: Tensor
     log_entry: Tensor | None = None
-    total_weight: Tensor | None = None
     group: Tensor | None = None
     n_groups: int = field(default=0, metadata=SHARED)
     merged_weight: Tensor | None = None
@@ -81,7 +75,7 @@ class Sample(Batched):
     @property
     def normalised_weight(self) -> Tensor:
         """Weights that sum to one over the rows of each problem (zero for a problem without rows)."""
-        total = self.weight.sum(-1, keepdim=True) if self.total_weight is None else self.total_weight
+        total = self.weight.sum(-1, keepdim=True)
         return self.weight / torch.where(total > 0, total, torch.ones_like(total))
 
     @property
@@ -102,7 +96,7 @@ class Sample(Batched):
         if width == keep.shape[-1]:
             merged = None if self.merged_weight is None else self.merged_weight * keep
             weight = self.weight * keep
-            return replace(self, weight=weight, total_weight=None, merged_weight=merged)
+            return replace(self, weight=weight, merged_weight=merged)
         rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
         real = torch.arange(width, device=rows.device) < count[:, None]
         rows = torch.where(real, rows, rows[:, :1])
@@ -141,123 +135,7 @@ class Sample(Batched):
         """Some of the rows: their features, and what a function picks of the values (R, M) of all."""
         every = {name: getattr(self, name) for name in _OF_ROWS}
         own: dict[str, Any] = {name: None if each is None else some(each) for name, each in every.items()}
-        return replace(self, x=x, total_weight=None, **own)
-
-
-@dataclass(frozen=True)
-class Shards(Batched):
-    """The rows of a batch in S shards, of which this process holds some.
-
-    Sums over rows are formed within each shard and added up in the order of the shards, which does not depend
-    on who holds them: a run with the same S gives the same numbers in one process or in several. Within one
-    process the shards are worked through one after the other, which bounds the memory that they take.
-
-    Attributes:
-        parts: the shards of this process, in order.
-        group: processes that hold the others, rank r the r-th of equal portions; None if this one holds all.
-    """
-
-    parts: tuple[Sample, ...]
-    group: dist.ProcessGroup | None = field(default=None, metadata=SHARED)
-
-    @classmethod
-    def of(cls, sample: Sample) -> Shards:
-        """All rows as a single shard."""
-        return cls((sample,))
-
-    @classmethod
-    def cut(cls, sample: Sample, n_shards: int) -> Shards:
-        """Cut the rows into consecutive shards and keep this process's share.
-
-        Args:
-            sample: all rows, the same in every process; none left out of its design matrix.
-            n_shards: S; processes of an initialised ``torch.distributed`` share them equally.
-
-        Raises:
-            ConfigError: ``n_shards`` is not from 1 to the number of rows, or cannot be shared equally.
-        """
-        n_rows = sample.weight.shape[-1]
-        if isinstance(n_shards, bool) or not isinstance(n_shards, int) or not 1 <= n_shards <= n_rows:
-            raise ConfigError(f"n_shards must be an integer from 1 to {n_rows}, the rows, got {n_shards!r}")
-        group = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
-        size, rank = (dist.get_world_size(), dist.get_rank()) if group is not None else (1, 0)
-        if n_shards % size:
-            raise ConfigError(f"n_shards must be a multiple of the {size} processes, got {n_shards}")
-        if n_shards == 1:
-            return cls((sample,), group)
-        ends = [round(k * n_rows / n_shards) for k in range(n_shards + 1)]
-        share = n_shards // size
-        chosen = range(rank * share, (rank + 1) * share)
-        return cls(tuple(sample.columns(slice(ends[k], ends[k + 1])) for k in chosen), group).normalised()
-
-    @property
-    def is_whole(self) -> bool:
-        """True for a single shard in a single process."""
-        return len(self.parts) == 1 and self.group is None
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the rows."""
-        return self.parts[0].weight.device
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Problems of each split."""
-        return self.parts[0].x.counts
-
-    @property
-    def n_rows(self) -> Tensor:
-        """Rows of each problem that carry weight, in all shards, shape (R,), integer."""
-        return self.sum(lambda part: part.n_rows)
-
-    def map(self, function: Callable[[Sample], Sample]) -> Shards:
-        """The shards of this process, each transformed."""
-        return replace(self, parts=tuple(function(part) for part in self.parts))
-
-    def restrict(self, keep: Callable[[Sample], Tensor]) -> Shards:
-        """Rows where ``keep`` is true, boolean (R, M) for a shard, by :meth:`Sample.restrict`."""
-        return self.map(lambda part: part.restrict(keep(part))).normalised()
-
-    def normalised(self) -> Shards:
-        """The shards, each with the total weight of the rows in all of them."""
-        if self.is_whole:
-            return self
-        total = self.sum(lambda part: part.weight.sum(-1, keepdim=True))
-        return self.map(lambda part: replace(part, total_weight=total))
-
-    def sum(self, function: Callable[[Sample], Tensor]) -> Tensor:
-        """Sum over all shards of a tensor that each gives, of the same shape."""
-        return self.total([function(part) for part in self.parts])
-
-    def total(self, values: Sequence[Tensor]) -> Tensor:
-        """Sum over all shards of tensors of the same shape, given for those of this process."""
-        if self.group is not None:
-            stacked = torch.stack(list(values)).contiguous()
-            everyone = [torch.empty_like(stacked) for _ in range(dist.get_world_size(self.group))]
-            dist.all_gather(everyone, stacked, group=self.group)
-            values = [value for part in everyone for value in part]
-        return reduce(torch.add, values)
-
-    def gather(self, values: Sequence[Tensor]) -> tuple[Tensor, list[slice]]:
-        """Rows (..., M) of all shards, (..., sum of all M), and positions of the rows of this process."""
-        widths = [value.shape[-1] for value in values]
-        first = 0
-        whole = torch.cat(list(values), dim=-1)
-        if self.group is not None:
-            size, rank = dist.get_world_size(self.group), dist.get_rank(self.group)
-            counts = [torch.zeros(1, dtype=torch.long, device=whole.device) for _ in range(size)]
-            dist.all_gather(counts, torch.tensor([whole.shape[-1]], device=whole.device), group=self.group)
-            lengths = [int(count) for count in counts]
-            padded = torch.nn.functional.pad(whole, (0, max(lengths) - whole.shape[-1])).contiguous()
-            everyone = [torch.empty_like(padded) for _ in range(size)]
-            dist.all_gather(everyone, padded, group=self.group)
-            whole = torch.cat([part[..., :n] for part, n in zip(everyone, lengths, strict=True)], dim=-1)
-            first = sum(lengths[:rank])
-        places = []
-        for width in widths:
-            places.append(slice(first, first + width))
-            first += width
-        return whole, places
+        return replace(self, x=x, **own)
 
 
 def counted_weight(sample: Sample) -> Tensor:

@@ -6,7 +6,6 @@ from sstorch.optim.joint import Joint, NodecJoint
 from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status, minimize
 from sstorch.optim.leaves import Leaves
 from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
-from sstorch.optim.race import Race
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
@@ -25,7 +24,6 @@ __all__ = [
     "Nodec",
     "NodecJoint",
     "OptimizationResult",
-    "Race",
     "Status",
     "Thresholds",
     "Trainer",

@@ -10,7 +10,7 @@ import torch
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
-from sstorch.objective import Penalty, Shards, TrainingObjective
+from sstorch.objective import Penalty, Sample, TrainingObjective
 
 if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
@@ -22,9 +22,9 @@ Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
-def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str | None:
+def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Sample) -> str | None:
     """Why the compiled engine cannot train some problems; None if it can."""
-    family, device = tree.family, rows.device
+    family, device = tree.family, rows.weight.device
     if device.type != "cpu":
         return f"it runs on the CPU alone, not on {device.type}: use device='cpu'"
     if tree.log_time_scale.dtype != torch.float64:
@@ -41,10 +41,8 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
             return f"{type(penalty).__name__}, a custom penalty, is not supported: remove it"
     if not objective.closed_form:
         return "derivatives were asked of autograd: use closed_form=True"
-    if rows.parts[0].log_upper is not None:
+    if rows.log_upper is not None:
         return "times within intervals are not supported: use exact times"
-    if not rows.is_whole:
-        return "it takes all rows at once: use n_shards=1"
     return None
 
 
@@ -53,7 +51,7 @@ def compiled_problems(
     reason: str | None,
     tree: SoftTree,
     objective: TrainingObjective,
-    rows: Shards,
+    rows: Sample,
     many: float,
     on_compile: Callable[[], None],
 ) -> CompiledProblems | None:
@@ -65,7 +63,7 @@ def compiled_problems(
     Raises ConfigError: ``"compiled"`` was requested where it is impossible; the message says why.
     """
     check_choice(engine, "engine", ENGINES)
-    n_rows = sum(part.weight.numel() for part in rows.parts)
+    n_rows = rows.weight.numel()
     if engine == "torch" or (engine == "auto" and n_rows < many):
         return None
     reason = reason or obstacle(tree, objective, rows)
@@ -79,4 +77,4 @@ def compiled_problems(
 
     if not cache_folder().exists():
         on_compile()
-    return CompiledProblems(tree, objective, rows.parts[0])
+    return CompiledProblems(tree, objective, rows)

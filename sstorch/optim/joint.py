@@ -9,16 +9,11 @@ import torch
 from typing_extensions import override
 
 from sstorch.checks import check_integer
-from sstorch.exceptions import ConfigError
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.nodec import Nodec
-from sstorch.optim.race import Race
 from sstorch.optim.run import TrainingRun
-from sstorch.optim.steps import JointStep, ShardedStep
+from sstorch.optim.steps import JointStep
 from sstorch.optim.trainer import Trainer
-
-# The race of ``trainer=joint``: of eight starts one is left after three rounds.
-JOINT_RACE = Race((1, 2, 3))
 
 
 @dataclass(frozen=True)
@@ -27,16 +22,14 @@ class Joint(Trainer):
 
     Attributes:
         lbfgs: tolerances and limits.
-        race: drops the worse starts after some rounds, each a pass; None minimises all in one run.
-        lap: number of iterations per round, at least 1; with ``holdout`` a start stops after the first round
-            without an improvement of the held-out loss.
+        lap: with ``holdout``, iterations per round, each a pass, at least 1; a start stops after the first
+            round without an improvement of the held-out loss.
 
     Raises:
         ConfigError: a value is out of range.
     """
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
-    race: Race | None = None
     lap: int = 50
 
     compiled_from: ClassVar[int | None] = 1_000_000
@@ -47,10 +40,8 @@ class Joint(Trainer):
 
     @property
     def n_passes(self) -> int:
-        """See :attr:`Trainer.n_passes`: the rounds of a race, and one; with ``holdout`` all rounds."""
-        if self.holdout:
-            return -(-self.lbfgs.max_iterations // self.lap)
-        return 1 + (0 if self.race is None else self.race.after[-1])
+        """See :attr:`Trainer.n_passes`: one; with ``holdout`` all rounds."""
+        return -(-self.lbfgs.max_iterations // self.lap) if self.holdout else 1
 
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`; a pass is recorded as one step, JOINT, of the root."""
@@ -59,10 +50,9 @@ class Joint(Trainer):
 
     def _lap(self, run: TrainingRun) -> bool:
         """Minimise for a round, or to the end if nothing can stop a start before; true if rounds remain."""
-        races = self._may_drop(run)
         stops = self.holdout > 0 and run.held_out is not None
         options = self.lbfgs
-        if races or stops:
+        if stops:
             options = replace(options, max_iterations=min(self.lap, options.max_iterations))
         active = problems = run.active
         if run.compiled is not None:
@@ -72,24 +62,18 @@ class Joint(Trainer):
         if len(problems):
             tree, rows = run.tree.select(problems), run.rows.select(problems)
             objective = run.objective.select(problems)
-            step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part, relaxed=True))
+            step = JointStep.make(tree, objective, rows, relaxed=True)
             share = torch.full_like(run.best[problems], torch.nan)
             run.minimize(options, "JOINT", 1, step, problems, rows.n_rows, share)
         run.look(active)
         improved = run.keep_best()
-        run.end_pass(active, self.race if races else None)
+        run.end_pass(active)
         if stops:
             run.active = run.active[torch.isin(run.active, active[improved])]
-        goes_on = len(run.active) > 0 and (races or (stops and run.n_passes < self.n_passes))
+        goes_on = stops and len(run.active) > 0 and run.n_passes < self.n_passes
         if goes_on:
             run.save()
         return goes_on
-
-    def _may_drop(self, run: TrainingRun) -> bool:
-        """True if the end of a later pass drops an active start."""
-        if self.race is None or run.n_passes >= (last := self.race.after[-1]):
-            return False
-        return len(run.active) > int(self.race.survivors(run.best, run.rows.counts, last).sum())
 
 
 @dataclass(frozen=True)
@@ -98,21 +82,13 @@ class NodecJoint(Trainer):
 
     Attributes:
         nodec: settings of the decomposition.
-        joint: settings of the joint optimisation, without a race: the decomposition drops starts.
-
-    Raises:
-        ConfigError: ``joint`` has a race.
+        joint: settings of the joint optimisation.
     """
 
     nodec: Nodec = field(default_factory=Nodec)
     joint: Joint = field(default_factory=Joint)
 
     compiled_from: ClassVar[int | None] = 1_000_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.joint.race is not None:
-            raise ConfigError("the race of nodec+joint is that of the decomposition: give joint none")
 
     @property
     @override

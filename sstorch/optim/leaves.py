@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.run import TrainingRun
-from sstorch.optim.steps import LeafStep, ShardedStep, SharedSlopesStep
+from sstorch.optim.steps import LeafStep, SharedSlopesStep
 from sstorch.optim.trainer import Trainer
 
 
@@ -41,8 +40,6 @@ class Leaves(Trainer):
     @override
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`; a pass is recorded as one step, LN, of the root."""
-        if not run.rows.is_whole and len(run.objective.row_penalties):
-            raise ConfigError("penalties on rows need all of them at once: use a single shard")
         active = run.active
         if run.compiled is not None:
             # Leaves that overflow are torch's.
@@ -59,13 +56,10 @@ class Leaves(Trainer):
     def _fit(self, run: TrainingRun, kind: type[LeafStep], problems: Tensor) -> None:
         tree, rows = run.tree.select(problems), run.rows.select(problems)
         objective = run.objective.select(problems)
-
-        def step(part: Sample) -> LeafStep:
-            everything = part if len(objective.row_penalties) else None
-            return kind.make(tree, objective, part, 1, most_probable(tree, part), everything)
-
+        everything = rows if len(objective.row_penalties) else None
+        step = kind.make(tree, objective, rows, 1, most_probable(tree, rows), everything)
         share = torch.full_like(run.best[problems], torch.nan)
-        run.minimize(self.lbfgs, "LN", 1, ShardedStep.make(rows, step), problems, rows.n_rows, share)
+        run.minimize(self.lbfgs, "LN", 1, step, problems, rows.n_rows, share)
 
 
 @torch.no_grad()

@@ -16,11 +16,10 @@ from sstorch.checks import check_integer, is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
-from sstorch.objective import Sample, Shards, leaf_losses
+from sstorch.objective import Sample, leaf_losses
 from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.race import Race
 from sstorch.optim.run import TrainingRun
-from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep, ShardedStep
+from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep
 from sstorch.optim.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ THRESHOLDS = {"eps_paper": Thresholds(0.1, 0.3, 0.4), "eps_ordered": Thresholds(
 class BranchUpdate(Batched):
     """Decisions of UpdateBranchNode for K problems at one node."""
 
-    # routing of each row of I_s before the step, boolean (K, M) for each shard of this process
-    left: tuple[Tensor, ...]
+    left: Tensor  # routing of each row of I_s before the step, boolean (K, M)
     left_share: Tensor  # share of the weight of I_s routed left, (K,); nan where I_s is empty
     balanced: Tensor  # minimise E over the gates of the working set, boolean (K,)
     # logistic regression after reassignment, boolean (K,); the others that are not balanced get the logistic
@@ -70,7 +68,7 @@ class BranchUpdate(Batched):
 
 @torch.no_grad()
 def classify(
-    tree: SoftTree, rows: Shards, node: int, thresholds: Thresholds, n_training_rows: Tensor
+    tree: SoftTree, rows: Sample, node: int, thresholds: Thresholds, n_training_rows: Tensor
 ) -> BranchUpdate:
     """Sort problems into balanced, moderately and highly imbalanced at ``node``, on their rows I_s.
 
@@ -79,9 +77,8 @@ def classify(
     References:
         Consolo, Amaldi and Carrizosa, procedure UpdateBranchNode.
     """
-    left = tuple(tree.gate_logits(part.x, [node]).squeeze(1) >= 0 for part in rows.parts)
-    on_left = [(part.weight * goes_left).sum(-1) for part, goes_left in zip(rows.parts, left, strict=True)]
-    share = rows.total(on_left) / rows.sum(lambda part: part.weight.sum(-1))
+    left = tree.gate_logits(rows.x, [node]).squeeze(1) >= 0
+    share = (rows.weight * left).sum(-1) / rows.weight.sum(-1)
     e1, e2 = thresholds.imbalance, thresholds.high_imbalance
     balanced = ((share > e1) & (share < 1 - e1)) | (e1 * n_training_rows < 1)
     high = ~balanced & ((share <= e2) | (share >= 1 - e2))
@@ -89,29 +86,23 @@ def classify(
 
 
 @torch.no_grad()
-def reassign(
-    tree: SoftTree, rows: Shards, node: int, update: BranchUpdate, fraction: float
-) -> tuple[Tensor, ...]:
-    """Labels of the logistic regression: true for left, boolean (K, M) for each shard of this process.
+def reassign(tree: SoftTree, rows: Sample, node: int, update: BranchUpdate, fraction: float) -> Tensor:
+    """Labels of the logistic regression: true for left, boolean (K, M).
 
     Where the imbalance is high, the fraction of the rows (at least one) of the crowded side with the largest
     error term sum_n P_in L_n, by value, is swapped. Rows without a density at the leaf they would move to
     stay.
     """
     crowded_left = (update.left_share >= 0.5)[:, None]
-    errors = []
-    for part, left in zip(rows.parts, update.left, strict=True):
-        probability = tree.log_leaf_probability(part.x, node).exp()
-        losses = leaf_losses(tree, part, tree.topology.leaves_under(node)).clamp(max=LOSS_CEILING)
-        crowded = (left == crowded_left) & (part.weight > 0) & _has_density(tree, part, node, crowded_left)
-        error = (probability * losses).sum(-2)
-        errors.append(torch.where(crowded, error, torch.full_like(error, -torch.inf)))
-    whole, places = rows.gather(errors)
-    rank = whole.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
-    count = (whole > -torch.inf).sum(-1, keepdim=True)
+    probability = tree.log_leaf_probability(rows.x, node).exp()
+    losses = leaf_losses(tree, rows, tree.topology.leaves_under(node)).clamp(max=LOSS_CEILING)
+    crowded = (update.left == crowded_left) & (rows.weight > 0) & _has_density(tree, rows, node, crowded_left)
+    error = (probability * losses).sum(-2)
+    error = torch.where(crowded, error, torch.full_like(error, -torch.inf))
+    rank = error.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+    count = (error > -torch.inf).sum(-1, keepdim=True)
     n_swapped = torch.minimum((fraction * count).floor().long().clamp(min=1), count)
-    swap = (rank < n_swapped) & update.high[:, None]
-    return tuple(left ^ swap[:, where] for left, where in zip(update.left, places, strict=True))
+    return update.left ^ ((rank < n_swapped) & update.high[:, None])
 
 
 def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) -> Tensor:
@@ -131,18 +122,15 @@ def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) ->
     return torch.where(to_right, has_density[1], has_density[0])
 
 
-def balancing_weights(rows: Shards, update: BranchUpdate) -> tuple[Tensor, ...]:
-    """Weights o_i of the logistic regression, (K, M) a shard; 0 for padding.
+def balancing_weights(rows: Sample, update: BranchUpdate) -> Tensor:
+    """Weights o_i of the logistic regression, (K, M); 0 for padding.
 
     1 / (2 L_s) for rows routed left and 1 / (2 (1 - L_s)) for the others, by the ORIGINAL routing also for
     swapped rows; a side without rows has no weight to give.
     """
-    weights = []
-    for part, left in zip(rows.parts, update.left, strict=True):
-        share = torch.where(left, update.left_share[:, None], 1 - update.left_share[:, None])
-        doubled = 2 * share.clamp(min=torch.finfo(share.dtype).tiny)
-        weights.append(part.weight / doubled * (part.weight > 0))
-    return tuple(weights)
+    share = torch.where(update.left, update.left_share[:, None], 1 - update.left_share[:, None])
+    doubled = 2 * share.clamp(min=torch.finfo(share.dtype).tiny)
+    return rows.weight / doubled * (rows.weight > 0)
 
 
 @dataclass(frozen=True)
@@ -155,7 +143,6 @@ class Nodec(Trainer):
         macro_iterations: M_it, maximum number of passes over the nodes.
         zeta: factor on the thresholds after each macro iteration.
         patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
-        race: drops the worse starts during training; None trains all to the end.
         gradient_tolerance: a problem stops if the max-norm of the gradient of E is below this value.
         lbfgs: tolerances and limits of the minimisation in each step.
 
@@ -167,7 +154,6 @@ class Nodec(Trainer):
     macro_iterations: int = 10
     zeta: float = 0.8
     patience: int | None = None
-    race: Race | None = None
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
 
@@ -187,12 +173,12 @@ class Nodec(Trainer):
 
     @classmethod
     def paper(cls) -> Self:
-        """The published settings: thresholds ``eps_paper``, 10 macro iterations, no patience, no race.
+        """The published settings: thresholds ``eps_paper``, 10 macro iterations and no patience.
 
         References:
             Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis", NODEC-DR-SST.
         """
-        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None, race=None)
+        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None)
 
     @property
     def thresholds(self) -> Thresholds:
@@ -235,7 +221,7 @@ class _Scheduler:
                 self._keep_best()
                 if len(state.active) == 0:
                     break
-            gradient_norm = state.end_pass(trained, settings.race)
+            gradient_norm = state.end_pass(trained)
             # A gradient that is not finite is none that is small.
             stationary = torch.zeros_like(state.best, dtype=torch.bool)
             stationary[trained] = gradient_norm <= settings.gradient_tolerance
@@ -279,10 +265,10 @@ class _Scheduler:
                     share = torch.from_numpy(records[torch.isin(active, failed).numpy(), 0, SHARE])
                     self._train_leaves(node, failed, *self._visiting(failed, node)[1:], share)
 
-    def _visiting(self, problems: Tensor, node: int) -> tuple[SoftTree, Shards, Shards]:
+    def _visiting(self, problems: Tensor, node: int) -> tuple[SoftTree, Sample, Sample]:
         """Some problems, their rows, and those of these that visit ``node``."""
         tree, everything = self.state.present(problems)
-        return tree, everything, everything.restrict(lambda part: tree.visits(part.x, node))
+        return tree, everything, everything.restrict(tree.visits(everything.x, node))
 
     def _visit_by_torch(self, node: int) -> None:
         state, active, lbfgs = self.state, self.state.active, self.settings.lbfgs
@@ -297,18 +283,16 @@ class _Scheduler:
             chosen = (trains & update.balanced).nonzero().squeeze(-1)
             if len(chosen):
                 sub, visiting = tree.select(chosen), rows.select(chosen)
-                given = node, self._all_rows(everything, chosen)
+                all_rows = self._all_rows(everything, chosen)
                 objective = state.objective.select(active[chosen])
-                step = ShardedStep.make(visiting, lambda part: BranchStep.make(sub, objective, part, *given))
-                state.minimize(lbfgs, "BN", node, step, active[chosen], count[chosen], share[chosen])
+                gates = BranchStep.make(sub, objective, visiting, node, all_rows)
+                state.minimize(lbfgs, "BN", node, gates, active[chosen], count[chosen], share[chosen])
             chosen = (trains & ~update.balanced).nonzero().squeeze(-1)
             if len(chosen):
                 sub, visiting = tree.select(chosen), rows.select(chosen)
                 decisions = update.select(chosen)
                 left = reassign(sub, visiting, node, decisions, self.thresholds.reassigned)
-                parts = zip(visiting.parts, left, balancing_weights(visiting, decisions), strict=True)
-                steps = [LogisticStep.make(sub, part, node, *labels) for part, *labels in parts]
-                step = ShardedStep(tuple(steps), visiting)
+                step = LogisticStep.make(sub, visiting, node, left, balancing_weights(visiting, decisions))
                 # The regression is convex and its start does not matter to its end; the present gate may
                 # be so hard that its gradient vanishes.
                 step.write(torch.zeros_like(step.read()))
@@ -319,11 +303,11 @@ class _Scheduler:
             self._train_leaves(node, active, everything, rows, share)
 
     def _train_leaves(
-        self, node: int, problems: Tensor, everything: Shards, rows: Shards, share: Tensor
+        self, node: int, problems: Tensor, everything: Sample, rows: Sample, share: Tensor
     ) -> None:
         """LN step below ``node`` of problems (K,), on those of all their rows that visit it."""
         state, count, lbfgs = self.state, rows.n_rows, self.settings.lbfgs
-        n_events = rows.sum(lambda part: (part.event * part.weight).sum(-1))
+        n_events = (rows.event * rows.weight).sum(-1)
         trains = (count >= 2) & (n_events > 0)
         idle = (count >= 2) & ~trains
         state.skip(problems[idle], node, count[idle], share[idle])
@@ -333,14 +317,12 @@ class _Scheduler:
             sub, visiting = state.tree.select(problems[chosen]), rows.select(chosen)
             all_rows = self._all_rows(everything, chosen)
             objective = state.objective.select(problems[chosen])
-            step = ShardedStep.make(
-                visiting, lambda part: LeafStep.make(sub, objective, part, node, everything=all_rows)
-            )
+            step = LeafStep.make(sub, objective, visiting, node, everything=all_rows)
             state.minimize(lbfgs, "LN", node, step, problems[chosen], count[chosen], share[chosen])
 
-    def _all_rows(self, everything: Shards, chosen: Tensor) -> Sample | None:
+    def _all_rows(self, everything: Sample, chosen: Tensor) -> Sample | None:
         """All rows of some problems, if there is a penalty that needs them."""
-        return everything.parts[0].select(chosen) if len(self.state.objective.row_penalties) else None
+        return everything.select(chosen) if len(self.state.objective.row_penalties) else None
 
     def _keep_best(self) -> None:
         """Note improvements of E, and retire problems whose patience is spent."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,11 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
-from sstorch.objective import Sample, Shards, TrainingObjective
+from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.packing import Arrays
-from sstorch.optim.race import Race
-from sstorch.optim.steps import JointStep, LeafStep, ShardedStep, freeze_except, minimize_step
+from sstorch.optim.steps import JointStep, LeafStep, Step, freeze_except, minimize_step
 from sstorch.progress import TRAINING, report
 
 if TYPE_CHECKING:
@@ -53,9 +52,9 @@ class TrainingRun:
         self,
         tree: SoftTree,
         objective: TrainingObjective,
-        rows: Shards,
+        rows: Sample,
         callbacks: Sequence[Callback] = (),
-        held_out: Shards | None = None,
+        held_out: Sample | None = None,
         checkpoint: Checkpoint | None = None,
         compiled: CompiledProblems | None = None,
     ) -> None:
@@ -64,14 +63,14 @@ class TrainingRun:
         self.compiled = compiled
         self._judge: CompiledProblems | None = None
         if compiled is not None and held_out is not None:
-            self._judge = compiled.with_rows(held_out.parts[0])
+            self._judge = compiled.with_rows(held_out)
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
-        self.objective = objective.to(rows.device)
+        self.objective = objective.to(rows.weight.device)
         self.rows = rows
         self.callbacks = callbacks
         self.history = History()
         self.n_passes = 0
-        everyone = torch.arange(tree.n_problems, device=rows.device)
+        everyone = torch.arange(tree.n_problems, device=rows.weight.device)
         self.best_tree = tree.select(everyone)
         # Any finite point is better than one that is not.
         self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
@@ -167,11 +166,11 @@ class TrainingRun:
         """Make the best points the present ones."""
         self.tree.load_state_dict(self.best_tree.state_dict())
 
-    def sub_batch(self, problems: Tensor) -> tuple[SoftTree, Shards]:
+    def sub_batch(self, problems: Tensor) -> tuple[SoftTree, Sample]:
         """Copies of some trees, to be changed in a step, and their rows."""
         return self.tree.select(problems), self.rows.select(problems)
 
-    def present(self, problems: Tensor) -> tuple[SoftTree, Shards]:
+    def present(self, problems: Tensor) -> tuple[SoftTree, Sample]:
         """Trees and rows of some problems, to be read; the batch itself if they are all."""
         return (self.tree, self.rows) if len(problems) == self.tree.n_problems else self.sub_batch(problems)
 
@@ -182,11 +181,10 @@ class TrainingRun:
             return (self._judge or self.compiled).objective(problems)
         tree, rows = self.present(problems)
         if self.held_out is not None:
-            return self.held_out.select(problems).sum(lambda part: TrainingObjective().data_term(tree, part))
+            return TrainingObjective().data_term(tree, self.held_out.select(problems))
         objective = self.objective.select(problems)
-        # Penalties on rows come with a single shard.
-        penalty = objective.penalty(tree) + objective.row_penalty(tree, rows.parts[0])
-        return rows.sum(lambda part: objective.data_term(tree, part)) + penalty
+        penalty = objective.penalty(tree) + objective.row_penalty(tree, rows)
+        return objective.data_term(tree, rows) + penalty
 
     def look(self, problems: Tensor) -> None:
         """Work out E and its gradient where some problems stand, for :meth:`keep_best` and the record."""
@@ -195,7 +193,7 @@ class TrainingRun:
         else:
             tree, rows = self.tree.select(problems), self.rows.select(problems)
             objective = self.objective.select(problems)
-            step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
+            step = JointStep.make(tree, objective, rows)
             value, gradient = step.value_and_gradient(step.read())
         self._known[problems], self._gradient = value, gradient
 
@@ -228,7 +226,7 @@ class TrainingRun:
         options: LBFGSOptions,
         name: str,
         node: int,
-        step: ShardedStep,
+        step: Step,
         problems: Tensor,
         count: Tensor,
         share: Tensor,
@@ -243,13 +241,13 @@ class TrainingRun:
             before = step.value()
         result = minimize_step(step, start, options)
         restarted = torch.zeros_like(problems, dtype=torch.bool)
-        if isinstance(step.first, LeafStep | JointStep):
+        if isinstance(step, LeafStep | JointStep):
             restarted = result.status == Status.NON_FINITE
             result = _retry_from_start(step, result, options)
         step.write(result.x)
         for callback in self.callbacks:
-            callback.on_step(StepContext(self.n_passes + 1, node, name, step.first.tree, problems))
-        self.tree.assign(problems, step.first.tree)
+            callback.on_step(StepContext(self.n_passes + 1, node, name, step.tree, problems))
+        self.tree.assign(problems, step.tree)
         self._record(
             problems,
             node,
@@ -342,19 +340,13 @@ class TrainingRun:
         if len(problems):
             self._record(problems, node, "SKIP", "SKIPPED", rows=count, left_share=share)
 
-    def end_pass(self, problems: Tensor, race: Race | None = None) -> Tensor:
-        """Count a pass, drop the starts that lose the race, and return :meth:`record_pass`."""
+    def end_pass(self, problems: Tensor) -> Tensor:
+        """Count a pass, and return :meth:`record_pass`."""
         self.n_passes += 1
         report(TRAINING, self.n_passes, self._most_passes)
-        dropped = torch.zeros_like(problems, dtype=torch.bool)
-        if race is not None:
-            runs_on = race.survivors(self.best, self.rows.counts, self.n_passes)
-            still = torch.zeros_like(runs_on).index_fill(0, self.active, True)
-            dropped = (still & ~runs_on)[problems]
-            self.active = self.active[runs_on[self.active]]
-        return self.record_pass(problems, dropped)
+        return self.record_pass(problems)
 
-    def record_pass(self, problems: Tensor, dropped: Tensor | bool = False) -> Tensor:
+    def record_pass(self, problems: Tensor) -> Tensor:
         """Record where some problems stand; max-norms of their gradients of E, shape (K,)."""
         if self._gradient is None:
             self.look(problems)
@@ -372,7 +364,6 @@ class TrainingRun:
             objective=value.cpu(),
             best_objective=self.best[problems].cpu(),
             gradient_norm=norm.cpu(),
-            dropped=dropped.cpu() if isinstance(dropped, Tensor) else dropped,
             **{
                 f"mass_{leaf}": mass.cpu()
                 for leaf, mass in zip(self.tree.topology.leaves, masses.unbind(-1), strict=True)
@@ -394,24 +385,18 @@ def _working_set(tree: SoftTree, node: int, step: str) -> list[torch.nn.Paramete
 
 
 def _retry_from_start(
-    step: ShardedStep, result: OptimizationResult, options: LBFGSOptions
+    step: LeafStep | JointStep, result: OptimizationResult, options: LBFGSOptions
 ) -> OptimizationResult:
     """Repeat the step from the start of the family in every leaf where leaves overflow."""
     failed = (result.status == Status.NON_FINITE).nonzero().squeeze(-1)
     if len(failed) == 0:
         return result
     again = step.select(failed)
-    fresh, parts = step.first.tree.select(failed), [step.sample for step in again.steps]
-    log_time, event, weight = (
-        step.rows.gather([getattr(part, name) for part in parts])[0]
-        for name in ("log_time", "event", "weight")
-    )
-    entries = [part.log_entry for part in parts if part.log_entry is not None]
-    log_entry = step.rows.gather(entries)[0] if entries else None
-    intercept, shape = fresh.family.start(log_time, event, weight, log_entry)
-    for node in cast(LeafStep | JointStep, step.first).nodes:
+    fresh, rows = step.tree.select(failed), again.sample
+    intercept, shape = fresh.family.start(rows.log_time, rows.event, rows.weight, rows.log_entry)
+    for node in step.nodes:
         fresh.leaf(node).reset(intercept, shape)
-    retried = minimize_step(again, again.first.read_from(fresh), options)
+    retried = minimize_step(again, again.read_from(fresh), options)
     # A retry that ends no lower must not move the leaf.
     worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
     n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)
@@ -420,11 +405,7 @@ def _retry_from_start(
 
 
 @torch.no_grad()
-def _leaf_masses(tree: SoftTree, rows: Shards) -> Tensor:
+def _leaf_masses(tree: SoftTree, rows: Sample) -> Tensor:
     """Share of each problem's training weight whose path ends in each leaf, (R, L)."""
-
-    def masses(part: Sample) -> Tensor:
-        ends = torch.nn.functional.one_hot(tree.apply_leaf(part.x), len(tree.topology.leaves))
-        return (part.normalised_weight[..., None] * ends).sum(-2)
-
-    return rows.sum(masses)
+    ends = torch.nn.functional.one_hot(tree.apply_leaf(rows.x), len(tree.topology.leaves))
+    return (rows.normalised_weight[..., None] * ends).sum(-2)

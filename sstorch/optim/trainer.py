@@ -13,11 +13,10 @@ from typing import ClassVar
 import torch
 
 from sstorch._version import __version__
-from sstorch.checks import check_choice, check_integer, check_part
-from sstorch.exceptions import ConfigError
+from sstorch.checks import check_choice, check_part
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
-from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
+from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.engine import ENGINES, Engine, compiled_problems
 from sstorch.optim.run import TrainingRun
@@ -37,9 +36,6 @@ class Trainer(ABC):
     Attributes:
         holdout: share of held-out training rows, stratified by event. The iterate of each tree, and the
             start, are chosen by the lowest held-out loss. 0 for no held-out rows.
-        n_shards: number of shards in which rows are processed, which bounds memory. Processes of an
-            initialised ``torch.distributed`` share them (:class:`~sstorch.objective.Shards`); the tree does
-            not depend on the number of processes.
         engine: ``"torch"``, ``"compiled"`` (CPU, double precision, most leaf families; 5 to 13 times as fast
             with many starts, after about 40 seconds of compilation at the first use on a machine), or
             ``"auto"``: compiled, if supported, for many rows and problems (`compiled_from`).
@@ -48,14 +44,12 @@ class Trainer(ABC):
     """
 
     holdout: float = field(default=0.0, kw_only=True)
-    n_shards: int = field(default=1, kw_only=True)
     engine: Engine = field(default="auto", kw_only=True)
 
     compiled_from: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         check_part("holdout", self.holdout)
-        check_integer("n_shards", self.n_shards, 1)
         check_choice(self.engine, "engine", ENGINES)
 
     @property
@@ -93,11 +87,9 @@ class Trainer(ABC):
 
         Raises:
             ConfigError: the checkpoint belongs to a run with other settings, data or initial solutions, is
-                held by another process, or cannot be written; or shards or the engine do not go with another
-                setting.
+                held by another process, or cannot be written; or the engine does not go with another setting.
             FormatError: it is truncated, altered or of an unknown format version.
         """
-        rows = Shards.cut(sample, self.n_shards)
         reason = (
             f"{type(self).__name__} trains by torch alone: use another trainer"
             if self.compiled_from is None
@@ -109,7 +101,7 @@ class Trainer(ABC):
                 callback.on_compile()
 
         many = self.compiled_from or math.inf
-        compiled = compiled_problems(self.engine, reason, tree, objective, rows, many, say)
+        compiled = compiled_problems(self.engine, reason, tree, objective, sample, many, say)
         with ExitStack() as stack:
             if compiled is not None:
                 # Threads of torch would compete with those of the compiled engine for the cores; and
@@ -125,14 +117,7 @@ class Trainer(ABC):
                     start=tree,
                     environment=environment(sample.weight.device, compiled is not None),
                 )
-            held_out_rows = None if held_out is None else Shards.cut(held_out, self.n_shards)
-            if checkpoint is not None and rows.group is not None:
-                raise ConfigError("a run of several processes cannot be resumed: leave the checkpoint out")
-            if not rows.is_whole and any(isinstance(p, GateGroupLasso) for p in objective.gate_penalties):
-                raise ConfigError("gate_sparsity needs all rows at once: use a single shard")
-            if not rows.is_whole and len(objective.row_penalties):
-                raise ConfigError("penalties on rows need all of them at once: use a single shard")
-            run = TrainingRun(tree, objective, rows, callbacks, held_out_rows, checkpoint, compiled)
+            run = TrainingRun(tree, objective, sample, callbacks, held_out, checkpoint, compiled)
             with run.session(self.n_passes):
                 if not run.finished:
                     self.advance(run)

@@ -75,8 +75,8 @@ def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Ax
     """Plot the training objective by macro iteration, one line per start; the lowest final value on top.
 
     Args:
-        macro_iterations: columns ``problem``, ``macro_iteration`` and ``objective``, and ``dropped`` for
-            starts that left a race: ``tree.history_.macro_iterations``, or the records of a batch.
+        macro_iterations: columns ``problem``, ``macro_iteration`` and ``objective``:
+            ``tree.history_.macro_iterations``, or the records of a batch.
         ax: matplotlib axes; None for a new figure.
 
     Raises:
@@ -89,12 +89,10 @@ def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Ax
     best = ends.idxmin()
     for number, records in macro_iterations.groupby("problem"):
         is_best = number == best
-        dropped = "dropped" in records and bool(records["dropped"].astype(bool).any())
         ax.plot(
             records["macro_iteration"].astype(int),
             records["objective"].astype(float),
             color=COLOURS[0] if is_best else "#aaaaaa",
-            linestyle=":" if dropped else "-",
             linewidth=2.2 if is_best else 0.9,
             marker="o" if is_best else None,
             markersize=4,

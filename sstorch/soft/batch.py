@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,11 +24,7 @@ from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.objective import Sample
 from sstorch.optim import (
     Checkpoint,
-    Joint,
     Leaves,
-    Nodec,
-    NodecJoint,
-    Trainer,
     initialize_cox,
     initialize_kmeans,
     initialize_random,
@@ -51,8 +46,6 @@ from sstorch.soft.targets import regression_targets
 from sstorch.soft.teacher import Teacher
 from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.threads import threads_for
-
-TrainerT = TypeVar("TrainerT", bound=Trainer)
 
 # Numbers that a row takes in addition to its features: times, losses and their derivatives.
 _ELEMENTS_A_ROW = 64
@@ -85,7 +78,7 @@ def train_batch(
         schema: columns and vocabulary that all splits share; taken from the first split if None.
         callbacks: called at every step.
         coefficients: coefficients of the penalties, each used for every split and start; None for those of
-            the settings. Only starts with the same coefficients are compared in a race.
+            the settings.
 
     With competing causes the gates are distilled from the regressions of all causes, and the leaves of each
     cause are trained separately; rows are encoded once.
@@ -120,8 +113,6 @@ def train_encoded(
         stack.enter_context(threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])))
         if isinstance(settings.teacher, Honest):
             splits, settings = _with_placed_gates(splits, settings, settings.teacher, schema, callbacks)
-        if len(coefficients) > 1:
-            settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
         held = None if checkpoint is None else stack.enter_context(Checkpoint.of(checkpoint).held())
         if held is not None:
             # Before initial solutions are made, which can take long.
@@ -154,15 +145,6 @@ def events_of_causes(data: SurvivalData) -> dict[str, int]:
         return {EVENT: int(data.event.sum())}
     counts = np.bincount(data.cause, minlength=len(data.cause_names) + 1)[1:]
     return dict(zip(data.cause_names, counts.tolist(), strict=True))
-
-
-def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
-    """A trainer whose race, if it has one, is run in heats of equal size within a split; without it for 0."""
-    if isinstance(trainer, NodecJoint):
-        return replace(trainer, nodec=with_heats(trainer.nodec, heats))
-    if not isinstance(trainer, Nodec | Joint) or trainer.race is None:
-        return trainer
-    return replace(trainer, race=replace(trainer.race, heats=heats) if heats else None)
 
 
 def _train(

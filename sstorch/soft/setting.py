@@ -14,14 +14,12 @@ from sstorch.checks import check_choice, check_device, check_integer, is_number_
 from sstorch.exceptions import ConfigError
 from sstorch.objective import GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
 from sstorch.objective.parity import FAIRNESS
-from sstorch.optim import Joint, Leaves, Nodec, NodecJoint, Race, Trainer
-from sstorch.optim.joint import JOINT_RACE
+from sstorch.optim import Joint, Leaves, Nodec, NodecJoint, Trainer
 
-# By name trainers come with a race, which only batches of starts have; the classes are plain.
 TRAINERS: dict[str, Callable[[], Trainer]] = {
-    "nodec": lambda: Nodec(race=Race()),
-    "joint": lambda: Joint(race=JOINT_RACE),
-    "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
+    "nodec": Nodec,
+    "joint": Joint,
+    "nodec+joint": NodecJoint,
     "leaves": Leaves,
 }
 

@@ -38,8 +38,7 @@ class SoftSurvivalTree(SoftEstimator):
         trainer: settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``; the default is
             ``Nodec(holdout=0.2)``, without gates ``Nodec()``. Or a name: ``"nodec"`` (node-based
             decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"``, or ``"leaves"`` (gates
-            keep their starting values). Named trainers use no held-out rows and drop the worse half of the
-            starts after three macro iterations (``Race()``).
+            keep their starting values). Named trainers use no held-out rows.
         init: starting values: ``"distilled"``, gates distilled from a regression (options:
             ``Distillation(gate_features, min_leaf)``); ``"random"``, ``"kmeans"``, ``"cox"`` for spline
             leaves; or ``"distilled+random"``, one distilled start and random others.

@@ -30,9 +30,8 @@ from sstorch.installing import install_extra
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
-from sstorch.optim import Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from sstorch.optim import Joint, Nodec, NodecJoint, Thresholds, Trainer
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
-from sstorch.optim.joint import JOINT_RACE
 from tests.app import compose, sstorch
 
 # Of a run whose results are not looked at: two folds and a tree each.
@@ -293,11 +292,11 @@ def test_hostile_files_get_one_line_and_exit_code_2(
         (["leaf=weibull", "init=cox"], "init='cox' is for spline leaves"),
         (
             ["trainer=joint", "trainer.zeta=0.5"],
-            "trainer.zeta is not used by trainer=joint, which has holdout, n_shards, max_it",
+            "trainer.zeta is not used by trainer=joint, which has holdout, max_it",
         ),
         (
             ["trainer=joint", "+trainer.zeta=0.5"],
-            "trainer.zeta is not used by trainer=joint, which has holdout, n_shards, max_it",
+            "trainer.zeta is not used by trainer=joint, which has holdout, max_it",
         ),
         (["trainer=nodec_joint", "trainer.epochs=5"], "trainer.epochs is not used by trainer=nodec+joint, "),
         (["trainer.name=joint"], "trainer.name=joint does not choose a trainer: write trainer=NAME"),
@@ -558,11 +557,8 @@ def test_command_line_and_python_begin_with_the_same_tree() -> None:
 def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kind: type[Trainer]) -> None:
     trainer = compose(*overrides).trainer.build()
     assert type(trainer) is kind
-    if isinstance(trainer, Nodec):
-        assert trainer.race == Race()
     if isinstance(trainer, Joint):
         assert trainer.lbfgs.max_iterations == 7
-        assert trainer.race == JOINT_RACE
     if isinstance(trainer, NodecJoint):
         assert trainer.nodec.zeta == 0.9
 
@@ -605,7 +601,7 @@ def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: st
     trainer = ours["trainer"]
     assert trainer == Nodec.paper()
     assert trainer.thresholds == Thresholds(0.1, 0.3, 0.4)
-    assert (trainer.macro_iterations, trainer.patience, trainer.race, trainer.zeta) == (10, None, None, 0.8)
+    assert (trainer.macro_iterations, trainer.patience, trainer.zeta) == (10, None, 0.8)
     penalties = [ours[f"penalties__{name}"] for name in ("ridge", "gate_ridge", "fused", "gate_sparsity")]
     assert penalties == [1e-3, 1e-3, 0.0, 0.0]
     assert (config.cv.n_folds, config.cv.n_starts, trainer.holdout) == (5, 20, 0.0)

@@ -36,7 +36,7 @@ def test_gate_features_none_means_all_columns() -> None:
 
 def test_settings_of_training_go_to_the_trainer() -> None:
     assert soft_tree(holdout=0.2, engine="torch").trainer == Leaves(holdout=0.2, engine="torch")
-    assert soft_tree(trainer=Joint(), n_shards=2).trainer == Joint(n_shards=2)
+    assert soft_tree(trainer=Joint(), holdout=0.2).trainer == Joint(holdout=0.2)
 
 
 def test_mixture_of_distilled_leaves_keeps_the_penalties_of_groups() -> None:

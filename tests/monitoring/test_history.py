@@ -20,7 +20,7 @@ def _history() -> History:
             )  # fmt: skip
         history.add_macro_iteration(
             problem=np.arange(3), macro_iteration=iteration, objective=[2.0, 1.0, 0.5],
-            best_objective=[2.0, 1.0, 0.5], gradient_norm=1e-3, dropped=False,
+            best_objective=[2.0, 1.0, 0.5], gradient_norm=1e-3,
             mass_2=[0.1, 0.2, 0.3], mass_3=[0.9, 0.8, 0.7],
         )  # fmt: skip
     return history
@@ -93,7 +93,7 @@ def test_records_survive_a_round_trip_through_arrays_to_the_last_bit() -> None:
             restarted=number == 2,
         )
     history.add_macro_iteration(
-        problem=0, macro_iteration=0, objective=1.0, best_objective=0.5, gradient_norm=1e-300, dropped=False,
+        problem=0, macro_iteration=0, objective=1.0, best_objective=0.5, gradient_norm=1e-300,
         mass_4=0.25, mass_10=0.75,
     )  # fmt: skip
     arrays = history.to_arrays()

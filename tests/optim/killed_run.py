@@ -12,15 +12,14 @@ import torch
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
-from sstorch.optim import Joint, Nodec, NodecJoint, Race, Trainer, initialize_random, problem_seed
+from sstorch.optim import Joint, Nodec, NodecJoint, Trainer, initialize_random, problem_seed
 from tests.batches import random_sample
 
 CASES: dict[str, Trainer] = {
     "nodec": Nodec(macro_iterations=5, patience=4),
-    "race": Nodec(macro_iterations=4, race=Race((1, 3))),
     "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3)),
     "joint": Joint(),
-    "joint race": Joint(race=Race((1, 2)), lap=10),
+    "joint rounds": Joint(lap=10, holdout=0.5),
 }
 
 
@@ -33,7 +32,9 @@ def train(
     tree = SoftTree(3, 2, leaf, (8,))
     initialize_random(tree, sample, [problem_seed(1, 0, k) for k in range(8)])
     objective = TrainingObjective(1e-3, 1e-3, gate_sparsity=0.01)
-    return tree, CASES[case].train(tree, objective, sample, callbacks, checkpoint=path)
+    trainer = CASES[case]
+    held_out = random_sample(8, n_splits=2, n_rows=60, seed=5) if trainer.holdout else None
+    return tree, trainer.train(tree, objective, sample, callbacks, held_out, checkpoint=path)
 
 
 class Halt(Callback):

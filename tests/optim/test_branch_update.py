@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from sstorch.nn import SoftTree, Spline
-from sstorch.objective import Sample, Shards, leaf_losses
+from sstorch.objective import Sample, leaf_losses
 from sstorch.optim.nodec import THRESHOLDS, BranchUpdate, Thresholds, balancing_weights, classify, reassign
 from tests.batches import random_sample, random_tree
 
@@ -11,11 +11,11 @@ PAPER, ORDERED = Thresholds(0.1, 0.3, 0.4), Thresholds(0.1, 0.03, 0.4)
 
 
 def _classify(tree: SoftTree, sample: Sample, thresholds: Thresholds, n_rows: Tensor) -> BranchUpdate:
-    return classify(tree, Shards.of(sample), 1, thresholds, n_rows)
+    return classify(tree, sample, 1, thresholds, n_rows)
 
 
 def _reassign(tree: SoftTree, sample: Sample, update: BranchUpdate, fraction: float) -> Tensor:
-    (left,) = reassign(tree, Shards.of(sample), 1, update, fraction)
+    left = reassign(tree, sample, 1, update, fraction)
     return left
 
 
@@ -62,12 +62,12 @@ def test_reassignment_moves_the_worst_rows_of_the_crowded_side() -> None:
     update = _classify(tree, sample, ORDERED, sample.n_rows)
     assert _classes(update) == ["moderate", "high", "high", "moderate"]
     left = _reassign(tree, sample, update, 0.4)
-    moved = left != update.left[0]
+    moved = left != update.left
     assert moved.sum(-1).tolist() == [0, 80, int(0.4 * 194), 0]
     losses = leaf_losses(tree, sample, [2, 3]).detach()
     error = (tree.log_leaf_probability(sample.x).detach().exp() * losses).sum(1)
     for r in (1, 2):
-        crowded = update.left[0][r]
+        crowded = update.left[r]
         assert not moved[r][~crowded].any()
         assert error[r][moved[r]].min() >= error[r][crowded & ~moved[r]].max()
 
@@ -76,7 +76,7 @@ def test_at_least_one_row_moves_and_padding_never() -> None:
     tree, sample = _at_shares([1.0], n_rows=3)
     sample.weight[0, 2] = 0.0
     update = _classify(tree, sample, PAPER, torch.tensor([1000]))
-    moved = _reassign(tree, sample, update, 0.1) != update.left[0]
+    moved = _reassign(tree, sample, update, 0.1) != update.left
     assert moved.sum() == 1
     assert not moved[0, 2]
 
@@ -84,10 +84,10 @@ def test_at_least_one_row_moves_and_padding_never() -> None:
 def test_weights_follow_the_original_routing() -> None:
     tree, sample = _at_shares([0.25, 1.0, 0.0])
     update = _classify(tree, sample, PAPER, sample.n_rows)
-    (weights,) = balancing_weights(Shards.of(sample), update)
+    weights = balancing_weights(sample, update)
     assert torch.isfinite(weights).all()
-    np.testing.assert_allclose(weights[0][update.left[0][0]], 1 / (2 * 0.25))
-    np.testing.assert_allclose(weights[0][~update.left[0][0]], 1 / (2 * 0.75))
+    np.testing.assert_allclose(weights[0][update.left[0]], 1 / (2 * 0.25))
+    np.testing.assert_allclose(weights[0][~update.left[0]], 1 / (2 * 0.75))
     # One side is empty: only the weight of the side that has rows is used.
     np.testing.assert_allclose(weights[1:], 0.5)
 
@@ -103,7 +103,7 @@ def test_largest_error_is_by_value_also_where_it_is_negative() -> None:
             tree.leaf(n).shape.fill_(-0.5)
     sample.event[:] = 1.0
     update = _classify(tree, sample, PAPER, sample.n_rows)
-    moved = _reassign(tree, sample, update, 0.4) != update.left[0]
+    moved = _reassign(tree, sample, update, 0.4) != update.left
     error = (tree.log_leaf_probability(sample.x).exp() * leaf_losses(tree, sample, [2, 3])).sum(1).detach()
     assert (error < -2).any()
     assert (error > 0).any()
@@ -123,7 +123,7 @@ def test_a_row_that_overflows_where_it_cannot_be_is_not_the_worst() -> None:
         tree.leaf(3).shape.fill_(8.0)
         tree.leaf(3).intercept.fill_(-50.0)
     update = _classify(tree, sample, PAPER, sample.n_rows)
-    moved = _reassign(tree, sample, update, 0.4) != update.left[0]
+    moved = _reassign(tree, sample, update, 0.4) != update.left
     losses = leaf_losses(tree, sample, [2]).detach()[:, 0]
     assert losses[moved].min() >= losses[~moved].max()
 
@@ -142,7 +142,7 @@ def test_rows_without_a_density_on_the_other_side_stay() -> None:
     assert falls is not None
     assert 5 < int(falls.sum()) < 55
     left = _reassign(tree, sample, update, 0.4)
-    moved = left != update.left[0]
+    moved = left != update.left
     assert bool(moved.any())
     assert not bool((moved & ~falls).any())
     # A monotone leaf lets any row move, the worst first.
@@ -150,4 +150,4 @@ def test_rows_without_a_density_on_the_other_side_stay() -> None:
     with torch.no_grad():
         free.gate(1).bias.fill_(5.0)
     anyone = _reassign(free, sample, update, 0.4)
-    assert int((anyone != update.left[0]).sum()) == 24
+    assert int((anyone != update.left).sum()) == 24

@@ -9,7 +9,7 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
-from sstorch.objective import Sample, Shards, TrainingObjective
+from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import (
     Engine,
     LBFGSOptions,
@@ -257,7 +257,7 @@ def test_one_row_is_skipped() -> None:
         top = sample.x.matrices[0, :, 0].sort(descending=True).values
         tree.gate(1).weight.copy_(torch.tensor([[1e3, 0.0, 0.0]]))
         tree.gate(1).bias.fill_(-1e3 * float(top[:2].mean()))
-    run = TrainingRun(tree, OBJECTIVE, Shards.of(sample), ())
+    run = TrainingRun(tree, OBJECTIVE, sample, ())
     _Scheduler(Nodec(), run)._visit(2)
     steps = run.history.steps
     assert steps[["step", "rows"]].to_numpy().tolist() == [["SKIP", 1]]

@@ -15,7 +15,7 @@ from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, minimize
 from sstorch.optim.lbfgs import OptimizationResult, _Problems
-from sstorch.optim.steps import LeafStep, ShardedStep, base
+from sstorch.optim.steps import LeafStep, base
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import nightly
 from tests.host_syncs import host_syncs
@@ -114,7 +114,7 @@ def test_families_that_look_at_their_rows_are_known() -> None:
         ("generalized_gamma", {"_log_mills", "_moments"}),
     ):
         tree, sample = batch(leaf)
-        step = ShardedStep.whole(LeafStep.make(tree, PLAIN, sample, 1))
+        step = LeafStep.make(tree, PLAIN, sample, 1)
         with host_syncs() as found:
             step.value_and_gradient(step.read())
         assert {place.split(".")[-1].split(" ")[-1] for place in found} == names

@@ -26,7 +26,7 @@ from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import Checkpoint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
+from sstorch.optim import Checkpoint, Joint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
 from sstorch.optim.checkpoint import differences, fingerprint
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import devices, nightly
@@ -103,8 +103,7 @@ def _assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History
 
 MOMENTS = {
     "nodec": {"1.2": 0, "3.3": 2},
-    "race": {"4.2": 3},
-    "joint race": {"2.1": 1, "3.1": 2},
+    "joint rounds": {"2.1": 1, "3.1": 2},
     "nodec+joint": {"4.1": 3},
 }
 
@@ -141,9 +140,9 @@ def test_a_run_ended_time_and_again_ends_as_one_that_was_not(
     assert [file.name for file in tmp_path.iterdir()] == ["run.safetensors"]
 
 
-def test_patience_and_race_had_something_to_remember() -> None:
+def test_patience_had_something_to_remember() -> None:
     """Or the runs above would prove nothing: problems stop at different passes."""
-    for case in ("nodec", "race", "nodec+joint"):
+    for case in ("nodec", "nodec+joint"):
         steps = _undisturbed(case)[1].steps.query("step != 'JOINT'")
         assert steps.groupby("problem")["macro_iteration"].max().nunique() > 1, case
 
@@ -178,8 +177,8 @@ def test_leaves_without_shapes_and_with_knots(leaf: str, tmp_path: Path) -> None
 def test_a_run_goes_on_on_its_device(device: str, tmp_path: Path) -> None:
     def start(path: Path | None, *callbacks: Callback) -> SoftTree:
         tree, sample = random_tree(4, 0, "exponential", seed=1).to(device), random_sample(4, seed=1)
-        trainer = CASES["joint race"]
-        trainer.train(tree, OBJECTIVE, to_device(sample, device), callbacks, checkpoint=path)
+        rows, held_out = (to_device(each, device) for each in (sample, random_sample(4, seed=2)))
+        Joint(lap=2, holdout=0.5).train(tree, OBJECTIVE, rows, callbacks, held_out, checkpoint=path)
         return tree
 
     with pytest.raises(KeyboardInterrupt):

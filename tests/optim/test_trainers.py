@@ -1,15 +1,13 @@
-"""The rivals of the decomposition behind one interface, and the race between starts."""
+"""The rivals of the decomposition behind one interface."""
 
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
 
 from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData
-from sstorch.bench import cross_validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
@@ -20,7 +18,6 @@ from sstorch.optim import (
     Leaves,
     Nodec,
     NodecJoint,
-    Race,
     Trainer,
     initialize_random,
     problem_seed,
@@ -118,85 +115,6 @@ def test_joint_restarts_leaves_that_overflow() -> None:
     assert history.steps["restarted"].all()
 
 
-# ------------------------------------------------------------------ the race
-
-
-def test_survivors_are_the_best_of_each_split() -> None:
-    value = torch.tensor([3.0, 1.0, 2.0, 4.0, 9.0, 8.0, torch.inf, 7.0, 7.0])
-    race = Race(after=(1, 3), keep=0.5)
-    counts = (4, 5)
-    assert race.survivors(value, counts, 0).all()
-    assert race.survivors(value, counts, 1).tolist() == [0, 1, 1, 0, 0, 1, 0, 1, 1]
-    assert race.survivors(value, counts, 2).tolist() == [0, 1, 1, 0, 0, 1, 0, 1, 1]
-    assert race.survivors(value, counts, 3).tolist() == [0, 1, 0, 0, 0, 0, 0, 1, 1]
-    assert Race((1,), 0.1).survivors(torch.arange(10.0), (10,), 1).sum() == 1
-    assert Race((1, 2), 0.1).survivors(torch.arange(10.0), (10,), 9).sum() == 1
-
-
-@pytest.mark.parametrize(("after", "keep"), [((0, 1), 0.5), ((2, 2), 0.5), ((1,), 0.0), ((1,), 1.0)])
-def test_race_settings_out_of_range_are_refused(after: tuple[int, ...], keep: float) -> None:
-    with pytest.raises(ConfigError, match="race"):
-        Race(after, keep)
-
-
-def test_a_race_trains_the_survivors_as_without_it_and_saves_the_rest() -> None:
-    raced, sample = _start(n=8)
-    full, _ = _start(n=8)
-    with_race = Nodec(macro_iterations=4, race=Race((1, 2))).train(raced, OBJECTIVE, sample)
-    without = Nodec(macro_iterations=4).train(full, OBJECTIVE, sample)
-    dropped = with_race.dropped()
-    assert len(dropped) == 6
-    assert without.dropped() == set()
-    stayed = [k for k in range(8) if k not in dropped]
-    torch.testing.assert_close(_value(raced, sample)[stayed], _value(full, sample)[stayed], rtol=1e-6, atol=0)
-    assert with_race.steps["evaluations"].sum() < 0.7 * without.steps["evaluations"].sum()
-    # Whoever goes on was, after the first pass, among the best half of its split.
-    first = without.macro_iterations.query("macro_iteration == 1").sort_values("problem")["best_objective"]
-    for split in (range(4), range(4, 8)):
-        half = set(first.iloc[list(split)].nsmallest(2).index - first.index[0])
-        assert {k for k in stayed if k in split} <= {int(k) for k in half}
-    # The record of a start ends with the pass that dropped it.
-    table = with_race.macro_iterations
-    for problem in dropped:
-        own = table[table["problem"] == problem]
-        assert own["dropped"].tolist() == [False] * (len(own) - 1) + [True]
-
-
-def test_a_race_of_the_joint_trainer_goes_in_laps() -> None:
-    raced, sample = _start(n=8)
-    full, _ = _start(n=8)
-    trainer = Joint(race=Race((1, 2)), lap=15)
-    history = trainer.train(raced, OBJECTIVE, sample)
-    without = Joint().train(full, OBJECTIVE, sample)
-    assert trainer.n_passes == 3
-    ends = history.macro_iterations.query("macro_iteration > 0").groupby("macro_iteration").size()
-    assert ends.tolist() == [8, 4, 2]
-    stayed = [k for k in range(8) if k not in history.dropped()]
-    assert [k // 4 for k in stayed] == [0, 1]
-    # A lap begins a new search from where the last one ended: the same minimum, or another one.
-    assert (_value(raced, sample)[stayed] < _value(full, sample)[stayed] + 0.02).all()
-    assert history.steps["evaluations"].sum() < 0.7 * without.steps["evaluations"].sum()
-    # Where no start can be dropped there are no rounds.
-    alone = raced.select(torch.tensor([0]))
-    history = trainer.train(alone, OBJECTIVE, sample.select(torch.tensor([0])))
-    assert history.macro_iterations["macro_iteration"].max() == 1
-    with pytest.raises(ConfigError, match="lap must be at least 1"):
-        Joint(lap=0)
-    with pytest.raises(ConfigError, match="race of nodec"):
-        NodecJoint(joint=trainer)
-
-
-def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
-    trainer = Nodec(macro_iterations=2, race=Race((1,)))
-    tree = SoftSurvivalTree(depth=1, trainer=trainer, init="random", n_starts=4)
-    result = cross_validate(tree, small_data, n_folds=3, seed=0)
-    finished = result.scores.groupby(["fold", "part"])["finished"].sum()
-    assert (finished == 2).all()
-    assert result.scores.loc[result.scores["chosen"], "finished"].all()
-    assert "finished starts" in result.table().index.get_level_values("trees")
-    assert isinstance(result.table(), pd.DataFrame)
-
-
 # ------------------------------------------------------------------ rows held out
 
 
@@ -258,6 +176,8 @@ def test_joint_training_stops_after_a_lap_that_does_not_improve_the_held_out_los
     tree, sample = _start()
     keep = torch.arange(120) % 4 > 0
     inside, outside = (replace(sample, weight=sample.weight * part) for part in (keep, ~keep))
+    with pytest.raises(ConfigError, match="lap must be at least 1"):
+        Joint(lap=0)
     trainer = Joint(holdout=0.25, lap=1)
     history = trainer.train(tree, OBJECTIVE, inside, held_out=outside)
     assert trainer.n_passes == 1000

@@ -21,14 +21,12 @@ def test_objective_of_every_start(small_data: SurvivalData) -> None:
             "problem": [0, 1, 2, 0, 1],
             "macro_iteration": [0, 0, 0, 1, 1],
             "objective": [3.0, 2.5, 2.8, 1.0, 2.0],
-            "dropped": [False, False, True, False, False],
         }
     )
     own = Figure().subplots()
     assert plot_objective(batch, own) is own
-    best, worse, dropped = own.get_lines()
+    best, worse, _ = own.get_lines()
     assert best.get_linewidth() > worse.get_linewidth()
-    assert [line.get_linestyle() for line in (best, worse, dropped)] == ["-", "-", ":"]
     with pytest.raises(DataError, match="a loaded tree has no history"):
         plot_objective(batch[:0])
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.optim import Joint, LBFGSOptions, Nodec, Race
+from sstorch.optim import Joint, LBFGSOptions, Nodec
 from sstorch.optim.starts import clusters as initialization
 from sstorch.soft import Coefficients, train_batch
 
@@ -67,15 +67,3 @@ def test_settings_begin_from_the_same_partitions_found_once(
     masses = first.to_numpy().reshape(len(GRID), 2)
     np.testing.assert_array_equal(masses, np.broadcast_to(masses[0], masses.shape))
     assert masses[0, 0] != masses[0, 1]
-
-
-def test_starts_race_against_those_of_their_setting(small_data: SurvivalData) -> None:
-    race = Race((1,), 0.5)
-    trainer = Nodec(macro_iterations=2, race=race)
-    settings = SoftSurvivalTree(depth=1, trainer=trainer, init="random", n_starts=4)._batch_settings()
-    batch = train_batch([small_data, small_data], settings, coefficients=GRID)
-    left = np.array([number not in batch.history.dropped() for number in range(batch.tree.n_problems)])
-    np.testing.assert_array_equal(left.reshape(-1, 4).sum(1), 2)
-    value = torch.tensor([3.0, 1.0, 9.0, 8.0, 0.0, 5.0, 6.0, 2.0])
-    assert Race((1,), 0.5, 2).survivors(value, (4, 4), 1).nonzero()[:, 0].tolist() == [1, 3, 4, 7]
-    assert race.survivors(value, (4, 4), 1).nonzero()[:, 0].tolist() == [0, 1, 4, 7]

@@ -16,7 +16,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.metrics.registry import METRICS
 
 # Columns of scores.csv that are no scores.
-_ABOUT = ("fold", "start", "part", "chosen", "finished", "objective")
+_ABOUT = ("fold", "start", "part", "chosen", "objective")
 _SHOWN = 3
 
 

@@ -17,7 +17,7 @@ from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.steps import LeafStep, LogisticStep, ShardedStep, minimize_step
+from sstorch.optim.steps import LeafStep, LogisticStep, minimize_step
 
 SLOPE_SCALE = 0.1
 OPTIONS = LBFGSOptions(max_iterations=100)
@@ -112,7 +112,7 @@ def initialize_kmeans(
         with torch.no_grad():
             tree.gate(node).weight.zero_()
             tree.gate(node).bias.zero_()
-        step = ShardedStep.whole(LogisticStep.make(tree, sample, node, left, sample.weight * inside))
+        step = LogisticStep.make(tree, sample, node, left, sample.weight * inside)
         step.write(minimize_step(step, step.read(), OPTIONS).x)
     fit_leaves(tree, objective, sample, cluster)
 
@@ -127,7 +127,7 @@ def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, clu
     positions = torch.arange(len(tree.topology.leaves), device=cluster.device)
     assigned = (cluster[:, None, :] == positions[:, None]).to(sample.weight)
     n_events = (assigned * (sample.weight * sample.event)[:, None, :]).sum(-1, keepdim=True)
-    leaves = ShardedStep.whole(LeafStep.make(tree, objective, sample, 1, assigned * (n_events > 0)))
+    leaves = LeafStep.make(tree, objective, sample, 1, assigned * (n_events > 0))
     start = leaves.read()
     fitted = minimize_step(leaves, start, OPTIONS).x
     leaves.write(fitted)

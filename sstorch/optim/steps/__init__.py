@@ -6,7 +6,6 @@ nodes, as rows (K, d) of their parameters, node after node.
 
 from sstorch.optim.steps.base import (
     LOSS_CEILING,
-    ShardedStep,
     Step,
     by_autograd,
     freeze_except,
@@ -21,7 +20,6 @@ __all__ = [
     "JointStep",
     "LeafStep",
     "LogisticStep",
-    "ShardedStep",
     "SharedSlopesStep",
     "Step",
     "by_autograd",

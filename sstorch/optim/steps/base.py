@@ -1,4 +1,4 @@
-"""Training steps: batched functions of the parameters of the thawed nodes, whole or the sum over shards.
+"""Training steps: batched functions of the parameters of the thawed nodes.
 
 Second derivatives between nodes are excluded, and where a row's own second derivative is negative its size is
 taken: the blocks scale the first direction of a minimisation, they do not decide where it ends.
@@ -14,11 +14,10 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
-from sstorch.objective import Sample, Shards
+from sstorch.objective import Sample
 from sstorch.objective.closed_form import routing_slopes, with_gradient
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim.lbfgs import BlockMetric, LBFGSOptions, OptimizationResult, minimize
@@ -85,44 +84,11 @@ def freeze_except(tree: SoftTree, thawed: Sequence[nn.Parameter]) -> None:
         parameter.requires_grad_(True)
 
 
-class StepFunction(Batched, ABC):
-    """An objective (K,) of the parameters (K, d) of some nodes: a part from rows, and penalties."""
-
-    @abstractmethod
-    def flat(self) -> Tensor:
-        """Present parameters, one row per problem, shape (K, d), differentiable."""
-
-    @abstractmethod
-    def penalty(self, x: Tensor) -> Tensor:
-        """The penalties in the objective, shape (K,), differentiable."""
-
-    @abstractmethod
-    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows' part of the objective (K,), and its gradient (K, d)."""
-
-    def value(self) -> Tensor:
-        """Objective (K,) at the present parameters, differentiable in these."""
-        return self.value_at(self.flat())
-
-    def value_at(self, x: Tensor) -> Tensor:
-        """Objective (K,) at parameters ``x`` (K, d), differentiable once."""
-        return with_gradient(x, *self.data_and_gradient(x.detach())) + self.penalty(x)
-
-    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Objective (K,) and gradient (K, d) at ``x`` (K, d); the tree stays as it is."""
-        value, gradient = self.data_and_gradient(x)
-        penalty, of_penalty = by_autograd(self.penalty, x)
-        return value + penalty, gradient + of_penalty
-
-    @torch.no_grad()
-    def read(self) -> Tensor:
-        """Present parameters, one row per problem, shape (K, d)."""
-        return self.flat()
-
-
 @dataclass(frozen=True)
-class Step(StepFunction):
-    """A function of the parameters of some nodes, for K of the R problems of a tree.
+class Step(Batched, ABC):
+    """A function (K,) of the parameters (K, d) of some nodes, for K of the R problems of a tree.
+
+    It is a part from rows, and penalties.
 
     Attributes:
         tree: R problems; only ``parameters`` require gradients.
@@ -135,6 +101,10 @@ class Step(StepFunction):
     parameters: tuple[nn.Parameter, ...] = field(metadata=SHARED)
     problems: Tensor | None = field(metadata=SHARED)
     sample: Sample
+
+    @abstractmethod
+    def penalty(self, x: Tensor) -> Tensor:
+        """The penalties in the objective, shape (K,), differentiable."""
 
     @abstractmethod
     def plain_data(self, x: Tensor) -> Tensor:
@@ -164,15 +134,44 @@ class Step(StepFunction):
         """Elements of the largest intermediate of an evaluation, for one problem."""
         return len(self.tree.topology.leaves) * self.sample.weight.shape[-1]
 
-    def value_at(self, x: Tensor) -> Tensor:
-        """Objective (K,) at ``x`` (K, d), as often differentiable as :meth:`plain_data` if that is used."""
-        written = self.written_data(x.detach())
-        data = self.plain_data(x) if written is None else with_gradient(x, *written)
-        return data + self.penalty(x)
+    @cached_property
+    def _blocks(self) -> list[tuple[slice, Self]]:
+        """The step cut into blocks of problems that are evaluated together, which bounds the memory."""
+        weight = self.sample.weight
+        cuts = problem_blocks(len(weight), self.n_elements, weight.device)
+        return [(cut, self.select(cut)) for cut in cuts] if len(cuts) > 1 else []
 
-    @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.written_data(x) or by_autograd(self.plain_data, x)
+        """The rows' part of the objective (K,), and its gradient (K, d), block by block."""
+        if not self._blocks:
+            return self.written_data(x) or by_autograd(self.plain_data, x)
+        parts = [block.data_and_gradient(x[some]) for some, block in self._blocks]
+        values, gradients = zip(*parts, strict=True)
+        return torch.cat(values), torch.cat(gradients)
+
+    def value(self) -> Tensor:
+        """Objective (K,) at the present parameters, differentiable in these."""
+        return self.value_at(self.flat())
+
+    def value_at(self, x: Tensor) -> Tensor:
+        """Objective (K,) at parameters ``x`` (K, d), differentiable once."""
+        return with_gradient(x, *self.data_and_gradient(x.detach())) + self.penalty(x)
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Objective (K,) and gradient (K, d) at ``x`` (K, d); the tree stays as it is."""
+        value, gradient = self.data_and_gradient(x)
+        penalty, of_penalty = by_autograd(self.penalty, x)
+        return value + penalty, gradient + of_penalty
+
+    def metric(self, x: Tensor) -> BlockMetric:
+        """Inverse curvature near ``x`` (K, d), in blocks: one a node."""
+        parts = zip(self.curvature(x), self.penalty_curvature(x), strict=True)
+        return BlockMetric.invert(*(add_to_diagonal(*each) for each in parts))
+
+    @torch.no_grad()
+    def read(self) -> Tensor:
+        """Present parameters, one row per problem, shape (K, d)."""
+        return self.flat()
 
     @torch.no_grad()
     def read_from(self, tree: SoftTree) -> Tensor:
@@ -193,8 +192,8 @@ class Step(StepFunction):
             else:
                 parameter[self.problems] = values
 
-    @override
     def flat(self) -> Tensor:
+        """Present parameters, one row per problem, shape (K, d), differentiable."""
         values = [p if self.problems is None else p[self.problems] for p in self.parameters]
         return torch.cat([value.flatten(1) if value.ndim > 1 else value[:, None] for value in values], 1)
 
@@ -217,80 +216,7 @@ def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor
     return value.detach(), gradient
 
 
-@dataclass(frozen=True)
-class ShardedStep(StepFunction):
-    """The sum of steps over shards; a function of the parameters of some nodes for K problems.
-
-    Attributes:
-        steps: one for each shard of this process, of the same parameters.
-        rows: the shards, which add up.
-    """
-
-    steps: tuple[Step, ...]
-    rows: Shards = field(metadata=SHARED)
-
-    @classmethod
-    def make(cls, rows: Shards, make: Callable[[Sample], Step]) -> ShardedStep:
-        """The step that ``make`` makes of the rows of a shard."""
-        return cls(tuple(make(part) for part in rows.parts), rows)
-
-    @classmethod
-    def whole(cls, step: Step) -> ShardedStep:
-        """A step over all rows at once."""
-        return cls((step,), Shards.of(step.sample))
-
-    @property
-    def first(self) -> Step:
-        """The step over the first shard of this process: tree and parameters are those of all."""
-        return self.steps[0]
-
-    @override
-    def flat(self) -> Tensor:
-        return self.first.flat()
-
-    @override
-    def penalty(self, x: Tensor) -> Tensor:
-        return self.first.penalty(x)
-
-    def metric(self, x: Tensor) -> BlockMetric:
-        """Inverse curvature near ``x`` (K, d), in blocks: one a node."""
-        curvatures = zip(*(step.curvature(x) for step in self.steps), strict=True)
-        penalties = self.first.penalty_curvature(x)
-        sums = (self.rows.total(parts) for parts in curvatures)
-        return BlockMetric.invert(*(add_to_diagonal(*parts) for parts in zip(sums, penalties, strict=True)))
-
-    def write(self, x: Tensor) -> None:
-        """Set the thawed parameters to ``x`` (K, d)."""
-        self.first.write(x)
-
-    @override
-    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [_evaluate(blocks, x) for blocks in self._blocks]
-        if self.rows.is_whole:
-            return parts[0]
-        joined = self.rows.total([torch.cat([value[:, None], gradient], dim=1) for value, gradient in parts])
-        return joined[:, 0], joined[:, 1:]
-
-    @cached_property
-    def _blocks(self) -> list[list[tuple[slice, Step]]]:
-        """Each shard's step cut into blocks of problems that are evaluated together."""
-        blocks = []
-        for step in self.steps:
-            weight = step.sample.weight
-            cuts = problem_blocks(len(weight), step.n_elements, weight.device)
-            blocks.append([(cut, step.select(cut) if len(cuts) > 1 else step) for cut in cuts])
-        return blocks
-
-
-def _evaluate(blocks: Sequence[tuple[slice, Step]], x: Tensor) -> tuple[Tensor, Tensor]:
-    """The part of a shard in the objective (K,), and its gradient (K, d), block by block."""
-    if len(blocks) == 1:
-        return blocks[0][1].data_and_gradient(x)
-    values, gradients = zip(*(block.data_and_gradient(x[some]) for some, block in blocks), strict=True)
-    return torch.cat(values), torch.cat(gradients)
-
-
-def minimize_step(step: ShardedStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
+def minimize_step(step: Step, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
     """Minimise a step from ``start`` (K, d), directions scaled by its curvature there."""
     return minimize(step, start, options, step.metric(start))
 
