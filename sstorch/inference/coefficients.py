@@ -196,16 +196,8 @@ def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         ConfigError: the model has no covariance, or ``level`` is out of range.
     """
     check_share(level, "level")
-    return coefficient_table(model, level, model)
-
-
-def coefficient_table(model: Inferable, level: float, like: Inferable) -> pd.DataFrame:
-    """:func:`coefficients` with the contrasts of another model of the same columns."""
     covariance = covariance_of(model)
     contrasts = Contrasts(model._tree.preprocessor, covariance.terms)
-    if like is not model:
-        usual = Contrasts(like._tree.preprocessor, covariance_of(like).terms)
-        contrasts = contrasts.like(usual)
     rows = contrasts.rows(list(covariance.terms))
     outer = [
         each

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Self
 
@@ -87,16 +87,6 @@ class Contrasts:
         self.curves = bent
         # Columns of products are centred on means: their own effect is one at the reference of the others.
         self.products = [name for name in facts if ":" in name and name not in schema.columns]
-
-    def like(self, other: Contrasts) -> Self:
-        """The same columns, with the reference and the quantiles of another model."""
-        facts = {
-            name: replace(own, values=other._facts[name].values) if name in other._facts else own
-            for name, own in self._facts.items()
-        }
-        new = type(self)(self._preprocessor, facts)
-        new.reference = dict(other.reference)
-        return new
 
     def kind(self, term: str) -> str:
         """``"line"``, ``"curve"``, ``"category"`` or ``"interaction"``."""

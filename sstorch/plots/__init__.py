@@ -1,6 +1,5 @@
 """Figures; every function returns the matplotlib axes or the figure it drew."""
 
-from sstorch.plots.checks import plot_check
 from sstorch.plots.curves import (
     plot_calibration,
     plot_objective,
@@ -15,7 +14,6 @@ from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
 __all__ = [
     "plot_calibration",
-    "plot_check",
     "plot_decision_curve",
     "plot_effects",
     "plot_groups",

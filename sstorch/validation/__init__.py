@@ -4,15 +4,12 @@ from sstorch.groups import concordance_of_groups, group_table, recalibrate, stab
 from sstorch.groups.model_card import model_card
 from sstorch.validation.comparison import ModelComparison, compare
 from sstorch.validation.contrast import contrast
-from sstorch.validation.model_check import ModelCheck, check
 from sstorch.validation.report import ValidationReport, validate
 from sstorch.validation.residuals import residuals
 
 __all__ = [
-    "ModelCheck",
     "ModelComparison",
     "ValidationReport",
-    "check",
     "compare",
     "concordance_of_groups",
     "contrast",

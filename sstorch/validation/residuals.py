@@ -10,9 +10,8 @@ import torch
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_tree
-from sstorch.data import SurvivalData
 from sstorch.data.columns import to_pandas
-from sstorch.inference import HazardRows
+from sstorch.inference.hazard_rows import HazardRows
 from sstorch.inference.model import Refitted, covariance_of
 from sstorch.inference.terms import Contrasts
 
@@ -70,12 +69,12 @@ def residuals(
     for rows in HazardRows.by_cause(model, data):
         if kind == "dfbeta":
             rows.check_training()
-            tables |= dfbeta(model, rows)
+            tables |= _dfbeta(model, rows)
         elif kind == "score":
             names = _parameter_names(model, rows)
             tables[(rows.cause,)] = pd.DataFrame((-rows.derivatives().scores()).numpy(), columns=names)
         else:
-            tables[(rows.cause,)] = pd.DataFrame({rows.cause: of_events(rows, data, kind)})
+            tables[(rows.cause,)] = pd.DataFrame({rows.cause: _of_events(rows, kind)})
     if kind in ("cox_snell", "martingale", "deviance"):
         found = pd.concat(tables.values(), axis=1)
     else:
@@ -85,16 +84,12 @@ def residuals(
         for name in outer:
             if found.columns.get_level_values(name).nunique() == 1:
                 found = found.droplevel(name, axis=1)
-    return found.set_axis(row_labels(X, len(data)), axis=0)
-
-
-def row_labels(X: object, n: int) -> pd.Index:
-    """Index labels of n rows, numbers from 0 if they have none."""
     frame = to_pandas(X)
-    return frame.index if isinstance(frame, pd.DataFrame) else pd.RangeIndex(n)
+    labels = frame.index if isinstance(frame, pd.DataFrame) else pd.RangeIndex(len(data))
+    return found.set_axis(labels, axis=0)
 
 
-def of_events(rows: HazardRows, data: SurvivalData, kind: ResidualKind = "martingale") -> FloatArray:
+def _of_events(rows: HazardRows, kind: ResidualKind) -> FloatArray:
     """Cox-Snell, martingale or deviance residuals of a cause, (n,)."""
     expected, event = rows.cumulative_hazard().numpy(), rows.sample.event[0].numpy()
     if kind == "cox_snell":
@@ -107,7 +102,7 @@ def of_events(rows: HazardRows, data: SurvivalData, kind: ResidualKind = "martin
     return np.asarray(np.sign(martingale) * np.sqrt(np.maximum(-2 * (martingale + log), 0.0)))
 
 
-def dfbeta(model: Refitted, rows: HazardRows) -> dict[tuple[str, ...], pd.DataFrame]:
+def _dfbeta(model: Refitted, rows: HazardRows) -> dict[tuple[str, ...], pd.DataFrame]:
     """By cause and group, changes of contrasts by each row, (n, contrasts): see :func:`residuals`."""
     hazard, facts = rows.covariance, covariance_of(model).terms
     contrasts = Contrasts(model._tree.preprocessor, facts).rows(list(facts))

@@ -20,7 +20,6 @@ from sstorch import (
 )
 from sstorch.bench.report.plots import plot_critical_difference
 from sstorch.plots import (
-    plot_check,
     plot_effects,
     plot_groups,
     plot_incidence,
@@ -28,7 +27,6 @@ from sstorch.plots import (
     plot_survival_by_leaf,
 )
 from sstorch.plots.figures import time_label
-from sstorch.validation import check
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +72,9 @@ def test_names_with_dollar_signs_are_no_formulas() -> None:
     frame = pd.DataFrame({odd: draws.normal(size=80), "b": draws.choice([odd, "x"], 80)})
     y = Surv(draws.exponential(size=80) + 0.01, np.arange(80) % 3, causes=(odd, "death"))
     model = SurvivalRegression("weibull", columns=Columns(numeric="linear")).fit(frame, y)
-    found = check(model, frame, y)
     figures = [
         plot_effects(model, frame, cause=odd)[0].figure,
         plot_incidence(model, frame, y)[0].figure,
-        plot_check(found.risk_groups, found.influence, found.effects),
     ]
     for figure in figures:
         named = [text for text in figure.findobj(Text) if "fee" in text.get_text()]
