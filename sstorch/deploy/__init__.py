@@ -1,4 +1,4 @@
-"""Trees where there is no Python: code, queries, ONNX graphs, programs of torch, workbooks, pages.
+"""Trees outside of this package: Python and JavaScript code, programs of torch, calculator pages.
 
 A tree is first written as one formula of scalars, then printed, so that every language computes the
 same. Nothing of this package is needed to run what is printed.
@@ -8,9 +8,7 @@ from sstorch.deploy.deployable import Deployable
 from sstorch.deploy.exports import (
     export_calculator,
     export_code,
-    export_onnx,
     export_program,
-    export_workbook,
 )
 from sstorch.language import language_texts
 
@@ -18,8 +16,6 @@ __all__ = [
     "Deployable",
     "export_calculator",
     "export_code",
-    "export_onnx",
     "export_program",
-    "export_workbook",
     "language_texts",
 ]

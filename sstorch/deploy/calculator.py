@@ -64,7 +64,7 @@ class PageGroup:
 
 @dataclass(frozen=True)
 class Front:
-    """Additional contents of pages and workbooks."""
+    """Texts, fields and horizons of a page."""
 
     title: str  # of the page
     subtitle: str  # what the model was trained on, and what is supposed of a patient
@@ -108,7 +108,6 @@ class Calculator:
             "lastTime": front.last_time,
             "timeUnit": say.unit(front.time_unit),
             "outcome": front.outcome,
-            "level": None if self.formula.slopes is None else self.formula.slopes.level,
         }
         # Inside a script no text may end it.
         printer = JavaScript()

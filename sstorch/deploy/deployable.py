@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sstorch._types import IntArray
 from sstorch.base import SurvivalEstimator
-from sstorch.checks import check_share, check_tree
+from sstorch.checks import check_tree
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError
@@ -83,12 +83,8 @@ class Deployable(SurvivalEstimator):
     """Base class of fitted trees that can be exported: the interface used by this package."""
 
     @abstractmethod
-    def _formula(self, level: float | None = None) -> Formula:
-        """The tree as a formula, with limits of a level, given only where :meth:`_no_limits` is empty."""
-
-    def _no_limits(self) -> str:
-        """Why predictions have no confidence limits; empty if they have."""
-        return f"{type(self).__name__} estimates no covariance: a regression and its groups have intervals"
+    def _formula(self) -> Formula:
+        """The tree as a formula."""
 
     @abstractmethod
     def _deployed(self, medians: bool) -> Deployed:
@@ -98,7 +94,7 @@ class Deployable(SurvivalEstimator):
         """Write the prediction as a program of torch; `after` is checked."""
         raise ConfigError(
             f"export_program is for soft trees, which torch computes, got {type(self).__name__}; export_code "
-            "and export_onnx write every tree"
+            "writes every tree"
         )
 
     @abstractmethod
@@ -106,25 +102,16 @@ class Deployable(SurvivalEstimator):
         """Group of each row, shape (n,)."""
 
 
-def conditional_formula(tree: Deployable, after: float | None, level: float | None = None) -> Formula:
-    """The formula of S(t), or of S(after + t) / S(after), with confidence limits of a level.
+def conditional_formula(tree: Deployable, after: float | None) -> Formula:
+    """The formula of S(t), or of S(after + t) / S(after).
 
-    Raises ConfigError if `tree` cannot be exported, `after` is not a time, or None if the model has
-    time-varying covariates, or if there are no limits of this level.
+    Raises ConfigError if `tree` cannot be exported, or `after` is not a time, or None if the model has
+    time-varying covariates.
     """
     check_tree(tree, "_deployed")
-    if level is not None:
-        check_share(level, "level")
-        if reason := no_limits(tree, after):
-            raise ConfigError(f"level={level!r} requests confidence limits, but {reason}; leave level out")
-    formula = tree._formula(level)
+    formula = tree._formula()
     tree._refuse_unknown_future(after)
     return formula.conditional(after)
-
-
-def no_limits(tree: Deployable, after: float | None) -> str:
-    """Why exports have no confidence limits; empty if they have."""
-    return "they are for survival from time zero, not after a later time" if after else tree._no_limits()
 
 
 def headline(tree: Deployable) -> str:

@@ -1,4 +1,4 @@
-"""Functions that write a fitted tree as code, graph, program of torch, workbook and page."""
+"""Functions that write a fitted tree as code, program of torch and page."""
 
 from __future__ import annotations
 
@@ -25,23 +25,18 @@ from sstorch.deploy.calculator import (
     sentence_case,
     thinned_steps,
 )
-from sstorch.deploy.deployable import Deployable, conditional_formula, headline, no_limits
-from sstorch.deploy.dialects import DIALECTS, DialectName
-from sstorch.deploy.expression import Formula
+from sstorch.deploy.deployable import Deployable, conditional_formula, headline
+from sstorch.deploy.expression import Formula, check_time
 from sstorch.deploy.javascript import JavaScript
-from sstorch.deploy.onnx import write_graph
 from sstorch.deploy.python import Python
-from sstorch.deploy.r import R
 from sstorch.deploy.script import Missing, Script
-from sstorch.deploy.sql import SQL
-from sstorch.deploy.workbook import workbook
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.language import Language as Texts
 from sstorch.metrics import KaplanMeierBand, aalen_johansen
 
-Language = Literal["python", "javascript", "r", "sql"]
-_SCRIPTS: Mapping[Language, type[Script]] = {"python": Python, "javascript": JavaScript, "r": R}
+Language = Literal["python", "javascript"]
+_SCRIPTS: Mapping[Language, type[Script]] = {"python": Python, "javascript": JavaScript}
 
 
 def export_code(
@@ -49,88 +44,45 @@ def export_code(
     language: Language,
     path: str | Path | None = None,
     *,
-    horizon: float | Sequence[float] | None = None,
+    horizon: float | None = None,
     after: float | None = None,
-    level: float | None = None,
     missing: Missing = "raise",
-    dialect: DialectName | None = None,
-    table: str = "patients",
-    key: str | Sequence[str] = (),
 ) -> str:
     """Export the tree as source code with imputation and scaling, independent of this package and torch.
 
-    ``"python"`` (standard library only), ``"javascript"`` and ``"r"`` (base R) define functions of a patient,
-    a dictionary, object or list of columns in original units (missing: None, null, NA or NaN):
-    ``group(patient)``, the number of the group; ``survival(patient, time)``, (event-free) survival S(t); with
-    competing causes ``incidence(patient, time)``, F(t) by cause. In R a patient can be a data frame; the
-    functions then return a vector with one entry per row. ``"sql"`` is a query that returns one row per row
-    of a table of these columns (missing: NULL): ``predicted_group``, ``predicted_survival``, and with
-    competing causes ``predicted_incidence_CAUSE``. Predictions equal ``predict_survival_function`` and
-    ``predict_cumulative_incidence`` up to rounding. A query does not check columns.
+    ``"python"`` (standard library only) and ``"javascript"`` define functions of a patient, a dictionary or
+    object of columns in original units (missing: None, null or NaN): ``group(patient)``, the number of the
+    group; ``survival(patient, time)``, (event-free) survival S(t); with competing causes
+    ``incidence(patient, time)``, F(t) by cause. Predictions equal ``predict_survival_function`` and
+    ``predict_cumulative_incidence`` up to rounding.
 
     Args:
         tree: fitted, soft or exact.
-        language: ``"python"``, ``"javascript"``, ``"r"`` or ``"sql"``.
+        language: ``"python"`` or ``"javascript"``.
         path: output file; None for no file.
-        horizon: time of the query (required), or default time of the functions. A query also accepts several
-            times; the names of its columns then end with ``_TIME``.
+        horizon: default time of the functions.
         after: time at which the patients are at risk. The code computes S(after + t) / S(after) and (F(after
-            + t) - F(after)) / S(after) for constant covariates, with times counted from ``after``; nan (NULL)
-            if S(after) is 0. Required for models with time-varying covariates; 0 is time zero.
-        level: level of confidence limits, in (0, 1), or None. Adds functions ``survival_limits(patient,
-            time)`` and, with competing causes, ``incidence_limits(patient, time)``, which return ``lower``
-            and ``upper`` as :func:`sstorch.inference.predict`.
+            + t) - F(after)) / S(after) for constant covariates, with times counted from ``after``; nan if
+            S(after) is 0. Required for models with time-varying covariates; 0 is time zero.
         missing: ``"raise"``: functions raise an error for a missing column of the model or an unknown (for
             example misspelt) category; ``"typical"``: the column is imputed as in training, and all
             indicators of the category are 0.
-        dialect: database system of the query: ``"postgresql"`` (12 or later), ``"sqlite"`` (3.35),
-            ``"duckdb"``, ``"tsql"`` (SQL Server), ``"mysql"`` (8.0.17), ``"oracle"``, ``"bigquery"``.
-        table: name of the table as stored in the database, with the schema before a point.
-        key: columns that identify a row of the table; the query returns them instead of the columns of the
-            model, for a join. In ``tsql``, ``mysql``, ``oracle`` and ``bigquery`` the incidences of competing
-            causes of soft trees need a key, and are NULL if several rows have the same key.
 
     Returns:
         the code.
 
     Raises:
-        ConfigError: the language or dialect is unknown; a query has no horizon; the file cannot be written;
-            the leaf family has no formula (``generalized_gamma``); the model has time-varying covariates and
-            ``after`` is None; ``level`` is given for a query, with ``after`` above 0, or for a model without
-            a covariance; ``dialect``, ``table`` or ``key`` is given for another language.
+        ConfigError: the language is unknown; ``horizon`` is not a time; the file cannot be written; the leaf
+            family has no formula (``generalized_gamma``); the model has time-varying covariates and
+            ``after`` is None.
     """
     check_choice(language, "language", get_args(Language))
-    if language == "sql":
-        if level is not None:
-            raise ConfigError("level is for functions: queries have no confidence limits")
-        code = _query(conditional_formula(tree, after), headline(tree), dialect, horizon, table, key)
-    else:
-        if dialect is not None or table != "patients" or [*key]:
-            raise ConfigError(f"dialect, table and key are of language='sql', got language={language!r}")
-        code = _functions(conditional_formula(tree, after, level), language, headline(tree), horizon, missing)
+    check_choice(missing, "missing", get_args(Missing))
+    time = None if horizon is None else check_time(horizon, "horizon")
+    code = _SCRIPTS[language]().source(conditional_formula(tree, after), headline(tree), time, missing)
     if path is not None:
         _write(path, code)
     return code
-
-
-def export_onnx(tree: Deployable, path: str | Path, *, after: float | None = None) -> None:
-    """Write the tree as an ONNX graph, with imputation and scaling; needs the extra ``deploy``.
-
-    Inputs are the columns by name, (N, 1): float64 (missing: NaN) or strings (missing: ""), and ``time`` (1,
-    T) float64. Outputs are ``survival`` (N, T), ``group`` (N, 1) and, with competing causes, ``incidence``
-    (N, K, T).
-
-    Args:
-        tree: fitted, soft or exact.
-        path: file, by convention ``*.onnx``.
-        after: as in :func:`export_code`.
-
-    Raises:
-        ConfigError: the file cannot be written, the leaves are of a family without a formula
-            (``generalized_gamma``), or the model has time-varying covariates and ``after`` is None.
-        ImportError: onnx is not installed.
-    """
-    write_graph(conditional_formula(tree, after), path, headline(tree))
 
 
 def export_program(tree: Deployable, path: str | Path, *, after: float | None = None) -> None:
@@ -160,52 +112,6 @@ def export_program(tree: Deployable, path: str | Path, *, after: float | None = 
     tree._write_program(Path(path), None if after is None else float(check_after(after, 1)[0]))
 
 
-def export_workbook(
-    tree: Deployable,
-    path: str | Path,
-    X: object = None,
-    *,
-    title: str | None = None,
-    horizons: npt.ArrayLike | None = None,
-    labels: Mapping[str, str] | None = None,
-    units: Mapping[str, str] | None = None,
-    outcome: str | None = None,
-    after: float | None = None,
-    missing: Missing = "raise",
-    language: str | Mapping[str, str] = "en",
-) -> None:
-    """Write a calculator for one patient as a workbook (.xlsx); needs the extra ``files``.
-
-    Results are cell formulas without macros or links: the group, survival and, with competing causes, the
-    cumulative incidence of each cause; they equal ``predict_survival_function`` and
-    ``predict_cumulative_incidence``. Empty cells are imputed as in training. Horizons are also cells, except
-    for soft trees with integrated competing causes. For a value that is not a number, or an unknown category,
-    a note with the remedy replaces the results.
-
-    Args:
-        tree: fitted, soft or exact.
-        path: file, by convention ``*.xlsx``.
-        X: rows for ranges and typical values of the fields, as in :func:`export_calculator`.
-        title: title of the first sheet; None for the name of the outcome.
-        horizons: times of the results; None for round times.
-        labels: labels of columns.
-        units: of numeric columns.
-        outcome: what S(t) is called.
-        after: as in :func:`export_code`.
-        missing: ``"raise"``, or ``"typical"``: all indicators of an unknown category are 0.
-        language: language of the texts, as in :func:`export_calculator`.
-
-    Raises:
-        ConfigError: as in :func:`export_calculator`, or a formula exceeds the limit of Excel.
-        DataError: the rows cannot be read.
-        ImportError: openpyxl is not installed.
-    """
-    check_choice(missing, "missing", get_args(Missing))
-    formula = conditional_formula(tree, after)
-    front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
-    _write(path, workbook(formula, front, checked=missing == "raise"))
-
-
 def export_calculator(
     tree: Deployable,
     path: str | Path,
@@ -218,7 +124,6 @@ def export_calculator(
     units: Mapping[str, str] | None = None,
     outcome: str | None = None,
     after: float | None = None,
-    level: float | None = 0.95,
     language: str | Mapping[str, str] = "en",
 ) -> None:
     """Write a calculator for one patient: one HTML file that needs no network and sends no data.
@@ -227,8 +132,6 @@ def export_calculator(
     the survival curve, with the Kaplan-Meier estimate of the group and its 95 % confidence band; the median;
     survival at some horizons, and the effect of each value compared with the typical value. With competing
     causes it shows the cumulative incidence of each cause. Values outside the training range are marked.
-    Probabilities at the horizons have confidence limits if the model has a covariance
-    (:mod:`sstorch.inference`).
 
     Args:
         tree: fitted, soft or exact.
@@ -244,8 +147,7 @@ def export_calculator(
         outcome: name of S(t), such as ``"recurrence-free survival"``; None for ``"survival"``, with competing
             causes ``"event-free survival"``.
         after: as in :func:`export_code`; curves of groups then use the rows at risk at this time, and
-            horizons count from it. Such probabilities have no confidence limits.
-        level: level of the confidence limits, in (0, 1); None for a page without them.
+            horizons count from it.
         language: language of the page: ``"en"``, ``"de"``, ``"fr"``, ``"es"``, or a translation of the
             dictionary :func:`language_texts`. Names of columns, categories, causes, `title` and `outcome` are
             not translated.
@@ -257,7 +159,7 @@ def export_calculator(
         DataError: the rows cannot be read, or lack the entry or id of the training outcome.
     """
     check_tree(tree, "_deployed")
-    formula = conditional_formula(tree, after, None if no_limits(tree, after) else level)
+    formula = conditional_formula(tree, after)
     if y is not None and X is None:
         raise ConfigError("y is of the rows X: give both, or neither")
     front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
@@ -270,53 +172,6 @@ def export_calculator(
         start = formula.after or 0.0
         groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), front.last_time, start)
     _write(path, Calculator(front, formula, facts.nodes, groups).html())
-
-
-def _functions(
-    formula: Formula,
-    language: Language,
-    title: str,
-    horizon: float | Sequence[float] | None = None,
-    missing: Missing = "raise",
-) -> str:
-    """Functions of a patient, which need nothing but the language, any but ``"sql"``.
-
-    Arguments are as in :func:`export_code`.
-    """
-    check_choice(missing, "missing", get_args(Missing))
-    if horizon is not None:
-        if not isinstance(horizon, int | float):
-            raise ConfigError(f"horizon must be one time for language={language!r}, got {horizon!r}")
-        formula.at(horizon)  # checks it
-    return _SCRIPTS[language]().source(formula, title, horizon, missing)
-
-
-def _query(
-    formula: Formula,
-    title: str,
-    dialect: DialectName | None,
-    horizon: float | Sequence[float] | None,
-    table: str = "patients",
-    key: str | Sequence[str] = (),
-) -> str:
-    """A query with the predictions for each row of a table.
-
-    Arguments are as in :func:`export_code`.
-    """
-    check_choice(dialect, "dialect", get_args(DialectName))
-    assert dialect is not None
-    if horizon is None:
-        raise ConfigError("a query needs times: give horizon, in the time unit of the training rows")
-    key = [key] if isinstance(key, str) else [*key]
-    if not table.strip(" .") or not all(isinstance(name, str) and name for name in key):
-        raise ConfigError(f"table and key must be names, got table={table!r} and key={key!r}")
-    if isinstance(horizon, int | float):
-        times = {"": float(horizon)}
-    else:
-        times = {f"_{time:g}": float(time) for time in horizon}
-        if not times or len(times) < len(horizon):
-            raise ConfigError(f"horizon must be one time or several distinct times, got {horizon!r}")
-    return SQL(DIALECTS[dialect]).source(formula, f"{title} Query for {dialect}.", times, table, key)
 
 
 def _front(
@@ -403,8 +258,8 @@ def _group_curves(
     return curves
 
 
-def _write(path: str | Path, content: str | bytes) -> None:
+def _write(path: str | Path, content: str) -> None:
     try:
-        write_whole(Path(path).expanduser(), content.encode() if isinstance(content, str) else content)
+        write_whole(Path(path).expanduser(), content.encode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}; choose another file") from error

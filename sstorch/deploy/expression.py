@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from numbers import Real
 
 from sstorch.checks import is_number_of
@@ -67,10 +66,10 @@ class Expression:
     """A number or a truth value, a function of a patient's columns and of time; made by the functions below.
 
     Attributes:
-        op: ``"constant"``, ``"time"``, ``"parameter"`` (replaced before printing), ``"number"`` (of a
-            column), ``"known"`` (whether a column has a value), ``"category"`` (whether it has a label),
-            ``"where"``, ``"pick"`` (one of some numbers by their position), ``"rank"`` (how many of some
-            numbers are no larger), ``"let"`` (a name for readers), or an operation on the arguments.
+        op: ``"constant"``, ``"time"``, ``"number"`` (of a column), ``"known"`` (whether a column has a
+            value), ``"category"`` (whether it has a label), ``"where"``, ``"pick"`` (one of some numbers by
+            their position), ``"rank"`` (how many of some numbers are no larger), ``"let"`` (a name for
+            readers), or an operation on the arguments.
         args: what it acts on.
         value: of a constant; a column with what replaces a missing number, or with a label; the numbers to
             pick from; a name.
@@ -265,21 +264,6 @@ def is_category(column: str, label: str) -> Expression:
     return Expression("category", value=(column, label))
 
 
-Matrix = Sequence[Sequence[Expression]]
-
-
-@dataclass(frozen=True)
-class Slopes:
-    """Inputs of delta-method confidence limits of predictions."""
-
-    # of competing causes log h_k(t) of each, then H(t), the cumulative hazard of any event; each followed by
-    # its derivatives in the Q parameters of the patient's hazards
-    curves: Matrix
-    covariance: Matrix  # of these parameters, (Q, Q)
-    level: float  # of the limits, in (0, 1)
-    critical: float  # quantile of the standard normal distribution for this level
-
-
 @dataclass(frozen=True)
 class Hazards:
     """Hazards of competing causes, whose cumulative incidences are integrals over time.
@@ -302,28 +286,6 @@ class Hazards:
         left = _hazard_left(self.cumulative, TIME, start)
         return replace(self, cumulative=left, edges=tuple(sorted(edges)))
 
-    def panels(self, time: float) -> list[tuple[float, float]]:
-        """Panels up to a time, log times; none up to time zero."""
-        if not time > 0:
-            return []
-        end = math.log(time)
-        edges = [edge for edge in self.edges if edge < end] or [end - self.width]
-        return [*pairwise([*edges, end])]
-
-    def panels_of(self, times: Sequence[float]) -> dict[tuple[float, float, bool], list[float]]:
-        """Panels up to some times: ends, log times, whether it is the first, and 1 for times that need it."""
-        counted: dict[tuple[float, float, bool], list[float]] = {}
-        for which, time in enumerate(times):
-            for number, (left, right) in enumerate(self.panels(time)):
-                counted.setdefault((left, right, number == 0), [0.0] * len(times))[which] = 1.0
-        return counted
-
-    def nodes(self, left: float, right: float, is_first: bool) -> list[tuple[int, float, float]]:
-        """Side (0 inside; ends -1, 1), log time and weight of the nodes of a panel, the inner ones first."""
-        inner = [(0, left + (right - left) / 2 * (1 + place), weight) for place, weight in self.rule]
-        # Before the first panel no survival is lost.
-        return inner + [(side, end, 0.0) for side, end in ((-1, left), (1, right))[is_first:]]
-
 
 @dataclass(frozen=True)
 class Formula:
@@ -338,7 +300,6 @@ class Formula:
         hazards: of several causes, where incidences are integrals of them.
         after: time at which the patient is known to be at risk, from which ``TIME`` counts (in `hazards` it
             counts from zero all the same); None if ``TIME`` counts from zero and nothing is supposed.
-        slopes: for confidence limits; None without them.
         gates: whether the patient takes the first child, by the number of the node on the page.
     """
 
@@ -349,23 +310,12 @@ class Formula:
     cumulative: Expression | None = None
     hazards: Hazards | None = None
     after: float | None = None
-    slopes: Slopes | None = None
     gates: Mapping[int, Expression] = field(default_factory=dict)
 
     @property
     def causes(self) -> tuple[str, ...]:
         """Names of the causes; empty if there is one event."""
         return tuple(self.incidence if self.hazards is None else self.hazards.log_hazard)
-
-    def at(self, horizon: float) -> Formula:
-        """The same at one time: what depends on it alone is a number."""
-        time = constant(_time(horizon, "horizon"))
-        return replace(
-            self,
-            group=_with_time(self.group, time),
-            survival=_with_time(self.survival, time),
-            incidence={name: _with_time(each, time) for name, each in self.incidence.items()},
-        )
 
     def conditional(self, after: float | None) -> Formula:
         """The same for a patient who is at risk at a time: S(after + t) / S(after), nan if S(after) is 0.
@@ -381,7 +331,7 @@ class Formula:
         """
         if after is None:
             return self
-        start = _time(after, "after")
+        start = check_time(after, "after")
         if not start:
             return replace(self, after=start)
         if self.cumulative is not None:
@@ -416,33 +366,29 @@ def _hazard_left(cumulative: Expression, time: Expression, start: float) -> Expr
     return where(gone < _LARGEST_HAZARD, _with_time(cumulative, time) - gone, math.nan)
 
 
-def _time(value: float, name: str) -> float:
+def check_time(value: float, name: str) -> float:
+    """Check that a value is a time >= 0."""
     if not is_number_of(value, Real) or not 0 <= value < math.inf:
         raise ConfigError(f"{name} must be a time >= 0, got {value!r}")
     return float(value)
 
 
 def _with_time(a: Expression, time: Expression) -> Expression:
-    """An expression with another one in place of ``TIME``."""
-    return substituted(a, {TIME: time})
-
-
-def substituted(a: Expression, values: Mapping[Expression, Expression]) -> Expression:
-    """An expression with others in place of some of its parts, simplified."""
-    memo = dict(values)
+    """An expression with another one in place of ``TIME``, simplified."""
+    memo = {TIME: time}
 
     def filled(a: Expression) -> Expression:
         if a not in memo:
-            memo[a] = rebuilt(a, [filled(b) for b in a.args])
+            memo[a] = _rebuilt(a, [filled(b) for b in a.args])
         return memo[a]
 
     return filled(a)
 
 
-def rebuilt(a: Expression, args: Sequence[Expression]) -> Expression:
+def _rebuilt(a: Expression, args: Sequence[Expression]) -> Expression:
     """The same operation on other arguments, simplified."""
     match a.op:
-        case "constant" | "time" | "parameter" | "number" | "known" | "category":
+        case "constant" | "time" | "number" | "known" | "category":
             return a
         case "where":
             return where(*args)

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from sstorch.deploy.printer import SIGNS
-from sstorch.deploy.script import Script, indented
+from sstorch.deploy.script import SIGNS, Script, indented
 
 _PYTHON = """
 import bisect
@@ -71,67 +70,37 @@ def _check(patient):
                 "category, or give None where it is unknown"
             )
 """
-_PYTHON_QUADRATURE = """
+_QUADRATURE = """
 
 _EDGES = @EDGES@
 _RULE = @RULE@
 
 
 def _integrals(at, time):
-    '''Integrals of hazard times survival up to a time: in each panel causes share what survival loses.
-
-    Each is followed by its derivatives, if the curves are.
-    '''
-    size = len(at(time)[-1])
-    found = [[0.0] * size for _ in range(@CAUSES@)]
+    '''Integrals of hazard times survival up to a time: in each panel causes share what survival loses.'''
+    found = [0.0] * @CAUSES@
     if not time > 0:
         return found
-    end, alive = math.log(time), [1.0] + [0.0] * (size - 1)
+    end, alive = math.log(time), 1.0
     edges = [edge for edge in _EDGES if edge < end] or [end - @WIDTH@]
     for left, right in zip(edges, [*edges[1:], end]):
         density = []
         for place, weight in _RULE:
             log_time = left + (right - left) / 2 * (1 + place)
             *hazards, total = at(math.exp(log_time))
-            logs = [[a - b for a, b in zip(hazard, total)] for hazard in hazards]
-            density.append((weight, [[each[0] + log_time, *each[1:]] for each in logs]))
-        largest = max(-1e300, *(each[0] for _, logs in density for each in logs))
-        masses = [[0.0] * size for _ in found]
+            density.append((weight, [hazard - total + log_time for hazard in hazards]))
+        largest = max(-1e300, *(each for _, logs in density for each in logs))
+        masses = [0.0] * @CAUSES@
         for weight, logs in density:
-            for mass, each in zip(masses, logs):
-                part = weight * math.exp(each[0] - largest)
-                for q in range(size):
-                    mass[q] += part * each[q] if q else part
-        whole = [sum(parts) for parts in zip(*masses)]
-        total = at(math.exp(right))[-1]
-        later = [-math.exp(-total[0]) * each for each in [-1.0, *total[1:]]]
-        lost = [max(alive[0] - later[0], 0.0), *(a - b for a, b in zip(alive[1:], later[1:]))]
-        for sums, mass in zip(found, masses):
-            share = mass[0] / whole[0] if whole[0] > 0 else 1 / @CAUSES@
-            sums[0] += share * lost[0]
-            for q in range(1, size):
-                slope = (mass[q] - share * whole[q]) / whole[0] if whole[0] > 0 else 0.0
-                sums[q] += share * lost[q] + slope * lost[0]
+            masses = [mass + weight * math.exp(each - largest) for mass, each in zip(masses, logs)]
+        whole = sum(masses)
+        later = math.exp(-at(math.exp(right))[-1])
+        lost = max(alive - later, 0.0)
+        shares = [mass / whole if whole > 0 else 1 / @CAUSES@ for mass in masses]
+        found = [each + share * lost for each, share in zip(found, shares)]
         alive = later
     return found
 """
-_PYTHON_LIMITS = '''
-
-def _limits(hazard, covariance):
-    """Limits of S = exp(-hazard), symmetric for log(-log S); derivatives follow the hazard."""
-    hazard, *slopes = hazard
-    variance = sum(a * b * each for a, row in zip(slopes, covariance) for b, each in zip(slopes, row))
-    width = @CRITICAL@ * math.sqrt(variance) / hazard if hazard > 0 and not variance <= 0 else 0.0
-    return {"lower": math.exp(-hazard * _exp(width)), "upper": math.exp(-hazard * _exp(-width))}
-'''
-_PYTHON_COMPLEMENT = '''
-
-def _complement(share, covariance):
-    """Limits of F, symmetric for log(-log(1 - F)); derivatives follow the share."""
-    share, *slopes = share
-    ends = _limits([-_log1p(-share), *(_divide(slope, 1 - share) for slope in slopes)], covariance)
-    return {"lower": 1 - ends["upper"], "upper": 1 - ends["lower"]}
-'''
 
 
 class Python(Script):
@@ -162,12 +131,10 @@ class Python(Script):
         "default": "{}={}",
     }
     _reading, _check, _checking = _READING, _CHECK, "_check(patient)"
-    _quadrature = _PYTHON_QUADRATURE
-    _limits = _PYTHON_LIMITS
-    _complement = _PYTHON_COMPLEMENT
+    _quadrature = _QUADRATURE
 
     @override
-    def quoted(self, text: str) -> str:
+    def _quoted(self, text: str) -> str:
         return repr(text)
 
     @override
@@ -175,7 +142,7 @@ class Python(Script):
         return '"""' + "\n".join(facts).replace("\\", "\\\\").replace('"', "'") + '\n"""' + _PYTHON
 
     @override
-    def _constant(self, columns: Mapping[str, Sequence[str]]) -> str:
+    def _known_columns(self, columns: Mapping[str, Sequence[str]]) -> str:
         return f"\n\n_COLUMNS = { ({name: [*labels] for name, labels in columns.items()})!r}\n"
 
     @override

@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
+import keyword
+import math
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
-from typing_extensions import override
-
-from sstorch.deploy.expression import Expression, Formula, Hazards, Matrix, Slopes
-from sstorch.deploy.printer import INCIDENCE, Printer, facts_of, identifiers
+from sstorch.deploy.expression import Expression, Formula, Hazards
 from sstorch.deploy.steps import Steps, used_columns
 
 # What a patient without a column, or with an unknown category, is: an error, or one with a missing value.
 Missing = Literal["raise", "typical"]
+# How strongly operations bind. Comparisons stand in parentheses wherever they stand in something.
+_STRENGTH = {
+    "or": 1,
+    "and": 2,
+    "less": 4,
+    "less_equal": 4,
+    "equal": 4,
+    "add": 6,
+    "subtract": 6,
+    "multiply": 7,
+    "divide": 7,
+    "negative": 8,
+    "not": 8,
+}
+# Signs that the languages have in common.
+SIGNS = {
+    "less": "<",
+    "less_equal": "<=",
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "negative": "-",
+}
+# A number is compared with a constant, not a constant with a number.
+_MIRRORED = {"less": ">", "less_equal": ">="}
 
 
-class Script(Printer):
+class Script(ABC):
     """Functions of a patient in a language of statements."""
 
-    names: dict[str, str]
-    private = "_"  # first character of the names of what is no result
+    truths: tuple[str, str]
+    infinity: str
+    nan: str
+    words: ClassVar[Mapping[str, str]]
+    signs: ClassVar[Mapping[str, str]]
+    # Of ``where``, ``pick``, ``rank``, ``number``, ``known`` and ``category``, of a step and of a default.
+    forms: ClassVar[Mapping[str, str]]
+    names: dict[str, str]  # of the steps, as the language can have them
     _reading: str
     _check: str
     _checking: str
     _quadrature: str
-    _limits: str
-    _complement: str
 
     def source(
         self, formula: Formula, title: str, horizon: float | None = None, missing: Missing = "raise"
     ) -> str:
-        """A module with ``group``, ``survival``, of several causes ``incidence``, and confidence limits."""
+        """A module with ``group``, ``survival`` and, of several causes, ``incidence``."""
         time = "time" if horizon is None else self.forms["default"].format("time", repr(horizon))
         event = "any event" if formula.causes else "the event"
         parts = [
-            self._head(facts_of(formula, title)),
+            self._head(_facts_of(formula, title)),
             self._values(missing, {name: formula.columns[name] or () for name in used_columns(formula)}),
             self._of_results("group(patient)", _GROUP, formula.group),
             self._of_results(
@@ -48,9 +76,7 @@ class Script(Printer):
             parts += self._of_hazards(formula.hazards, head, formula.after)
         elif formula.causes:
             incidences = formula.incidence.values()
-            parts.append(self._of_results(head, INCIDENCE, *incidences, names=formula.causes))
-        if formula.slopes is not None:
-            parts += self._of_slopes(formula.slopes, time, formula.causes)
+            parts.append(self._of_results(head, _INCIDENCE, *incidences, names=formula.causes))
         return "".join(parts)
 
     def gates(self, formula: Formula) -> str:
@@ -63,98 +89,100 @@ class Script(Printer):
     def _of_results(self, head: str, says: str, *results: Expression, names: Sequence[str] = ()) -> str:
         """A function of one result, or of several by name."""
         steps = Steps.of(*results)
-        self.names = identifiers(steps)
-        texts = [self.text(each) for each in steps.results]
+        self.names = _identifiers(steps)
+        texts = [self._text(each) for each in steps.results]
         result = self._pairs(dict(zip(names, texts, strict=True))) if names else texts[0]
         return self._function(head, says, [*self._checks, *self._lines(steps)], result)
 
     def _of_hazards(self, hazards: Hazards, head: str, after: float | None) -> list[str]:
         """The functions by which incidences are integrated."""
-        curves = [[each] for each in hazards.log_hazard.values()]
-        p = self.private
-        parts = [self._of_curves(f"{p}hazards(patient)", _HAZARDS, [*curves, [hazards.cumulative]])]
+        curves = [*hazards.log_hazard.values(), hazards.cumulative]
         constants = {
-            "EDGES": self._list(map(repr, hazards.edges)),
-            "RULE": self._list(self._list(map(repr, each)) for each in hazards.rule),
+            "EDGES": _list(map(repr, hazards.edges)),
+            "RULE": _list(_list(map(repr, each)) for each in hazards.rule),
             "WIDTH": repr(hazards.width),
-            "CAUSES": str(len(curves)),
+            "CAUSES": str(len(hazards.log_hazard)),
         }
-        parts.append(re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self._quadrature))
-        shares = {name: self._item(self._item("found", k), 0) for k, name in enumerate(hazards.log_hazard)}
+        shares = {name: f"found[{k}]" for k, name in enumerate(hazards.log_hazard)}
         time = f"{after!r} + time" if after else "time"
-        lines = [self._step("found", f"{p}integrals({p}hazards(patient), {time})")]
-        parts.append(self._function(head, INCIDENCE, lines, self._pairs(shares)))
-        return parts
-
-    def _of_slopes(self, slopes: Slopes, time: str, causes: Sequence[str]) -> list[str]:
-        """The functions that compute confidence limits."""
-        level = f"{100 * slopes.level:.4g} %"
-        says = f"Confidence limits ({level}) of the mean {{}} of patients with these values."
-        p, row = self.private, self._step("row", f"{self.private}slopes(patient)")
-        at, covariance = self._item("row", 0), self._item("row", 1)
-        result = f"{p}limits({self._item(f'{at}(time)', len(causes))}, {covariance})"
-        parts = [
-            self._of_curves(f"{p}slopes(patient)", _SLOPES, slopes.curves, slopes.covariance),
-            self._limits.replace("@CRITICAL@", repr(slopes.critical)),
-            self._function(f"survival_limits(patient, {time})", says.format("survival"), [row], result),
+        lines = [self._step("found", f"_integrals(_hazards(patient), {time})")]
+        return [
+            self._of_curves("_hazards(patient)", _HAZARDS, curves),
+            re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self._quadrature),
+            self._function(head, _INCIDENCE, lines, self._pairs(shares)),
         ]
-        if causes:
-            lines = [row, self._step("found", f"{p}integrals({at}, time)")]
-            shares = {
-                name: f"{p}complement({self._item('found', k)}, {covariance})"
-                for k, name in enumerate(causes)
-            }
-            head, text = f"incidence_limits(patient, {time})", says.format("incidence")
-            parts += [self._complement, self._function(head, text, lines, self._pairs(shares))]
-        return parts
 
-    def _of_curves(self, head: str, says: str, curves: Matrix, covariance: Matrix = ()) -> str:
-        """A function that returns a function ``at`` of time with lists of curves, and what is constant."""
-        steps = Steps.of(*(each for row in (*curves, *covariance) for each in row))
-        self.names = identifiers(steps, ["at"])
-        moving, texts = steps.moving(), iter([self.text(each) for each in steps.results])
+    def _of_curves(self, head: str, says: str, curves: Sequence[Expression]) -> str:
+        """A function that returns a function ``at`` of time with a list of curves."""
+        steps = Steps.of(*curves)
+        self.names = _identifiers(steps, ["at"])
+        moving = steps.moving()
         fixed = self._lines(steps, [name for name, _ in steps.steps if name not in moving])
-        rows = [self._list(next(texts) for _ in row) for row in (*curves, *covariance)]
-        at = self._curves(self._lines(steps, moving), self._list(rows[: len(curves)]))
-        result = self._list(["at", self._list(rows[len(curves) :])]) if covariance else "at"
-        return self._function(head, says, [*self._checks, *fixed, *at], result)
+        at = self._curves(self._lines(steps, moving), _list(map(self._text, steps.results)))
+        return self._function(head, says, [*self._checks, *fixed, *at], "at")
 
     def _lines(self, steps: Steps, chosen: Collection[str] | None = None) -> list[str]:
         """Statements of the steps, or of some."""
         return [
-            self._step(self.names[name], self.text(a))
+            self._step(self.names[name], self._text(a))
             for name, a in steps.steps
             if chosen is None or name in chosen
         ]
 
-    @override
-    def name(self, name: str) -> str:
-        return self.names[name]
+    def _text(self, a: Expression, within: int = 0) -> str:
+        """An expression, in parentheses where what is around it binds more strongly."""
+        match a.op:
+            case "constant":
+                return self._constant(a.constant)
+            case "step":
+                return self.names[str(a.value)]
+            case "time":
+                return "time"
+            case "number":
+                assert isinstance(a.value, tuple)
+                column, missing = a.value
+                return self.forms["number"].format(self._quoted(column), self._constant(missing))
+            case "category":
+                assert isinstance(a.value, tuple)
+                return self.forms["category"].format(*map(self._quoted, a.value))
+            case "known":
+                return self.forms["known"].format(self._quoted(str(a.value)))
+            case "where":
+                return self.forms["where"].format(*map(self._text, a.args))
+            case "pick" | "rank":
+                assert isinstance(a.value, tuple)
+                values = ", ".join(map(self._constant, a.value))
+                return self.forms[a.op].format(values, self._text(a.args[0]))
+            case op if op in self.signs:
+                strength = _STRENGTH[op]
+                if len(a.args) == 1:
+                    text = self.signs[op] + self._text(a.args[0], strength + 1)
+                else:
+                    sign, (left, right) = self.signs[op], a.args
+                    if op in _MIRRORED and left.is_constant:
+                        sign, left, right = _MIRRORED[op], right, left
+                    # From left to right: what is on the right needs its parentheses also at equal strength.
+                    text = f"{self._text(left, strength)} {sign} {self._text(right, strength + 1)}"
+                return f"({text})" if strength < within else text
+            case op:
+                return f"{self.words[op]}({', '.join(map(self._text, a.args))})"
 
-    @abstractmethod
-    def _head(self, facts: Sequence[str]) -> str:
-        """Comments and helpers."""
+    def _constant(self, value: float | bool) -> str:
+        """A number with all its digits, or a truth value."""
+        if isinstance(value, bool):
+            return self.truths[value]
+        if math.isnan(value):
+            return self.nan
+        if value < 0:
+            return f"(-{self._constant(-value)})"
+        if math.isinf(value):
+            return self.infinity
+        return repr(value).removesuffix(".0") if value < 1e15 else repr(value)
 
     def _values(self, missing: Missing, columns: Mapping[str, Sequence[str]]) -> str:
         """Functions that read a patient, and from now on the statement that checks one."""
         self._checks = [] if missing == "typical" else [self._checking]
-        return self._reading + (self._constant(columns) + self._check if self._checks else "")
-
-    def _list(self, items: Iterable[str]) -> str:
-        """Values in their order."""
-        return f"[{', '.join(items)}]"
-
-    def _item(self, of: str, k: int) -> str:
-        """One of the values, the first being 0."""
-        return f"{of}[{k}]"
-
-    @abstractmethod
-    def _constant(self, columns: Mapping[str, Sequence[str]]) -> str:
-        """The columns with their categories, none of numbers, as a constant."""
-
-    @abstractmethod
-    def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
-        """A function with its comment."""
+        return self._reading + (self._known_columns(columns) + self._check if self._checks else "")
 
     def _step(self, name: str, text: str) -> str:
         """A statement that names a value."""
@@ -162,11 +190,27 @@ class Script(Printer):
 
     def _pairs(self, pairs: Mapping[str, str]) -> str:
         """Values by name."""
-        return "{" + ", ".join(f"{self.quoted(name)}: {text}" for name, text in pairs.items()) + "}"
+        return "{" + ", ".join(f"{self._quoted(name)}: {text}" for name, text in pairs.items()) + "}"
+
+    @abstractmethod
+    def _quoted(self, text: str) -> str:
+        """The name of a column, or a label, as a literal."""
+
+    @abstractmethod
+    def _head(self, facts: Sequence[str]) -> str:
+        """Comments and helpers."""
+
+    @abstractmethod
+    def _known_columns(self, columns: Mapping[str, Sequence[str]]) -> str:
+        """The columns with their categories, none of numbers, as a constant."""
+
+    @abstractmethod
+    def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
+        """A function with its comment."""
 
     @abstractmethod
     def _curves(self, lines: Sequence[str], result: str) -> list[str]:
-        """Statements that define ``at``, lists of curves at a time."""
+        """Statements that define ``at``, a list of curves at a time."""
 
 
 def indented(lines: Sequence[str], by: int) -> str:
@@ -174,7 +218,48 @@ def indented(lines: Sequence[str], by: int) -> str:
     return "".join(" " * by + line + "\n" for line in lines)
 
 
+def _list(items: Iterable[str]) -> str:
+    """Values in their order."""
+    return f"[{', '.join(items)}]"
+
+
+def _identifiers(steps: Steps, taken: Sequence[str] = ()) -> dict[str, str]:
+    """A name for each step that every language accepts."""
+    names: dict[str, str] = {}
+    used = {*_RESERVED, *taken}
+    for name, _ in steps.steps:
+        plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
+        plain = f"v_{plain}" if plain[0].isdigit() else plain
+        free, k = plain, 2
+        while free.lower() in used:
+            free, k = f"{plain}_{k}", k + 1
+        used.add(free.lower())
+        names[name] = free
+    return names
+
+
+def _facts_of(formula: Formula, title: str) -> list[str]:
+    """Notes for readers of the code."""
+    lines = [title, *([formula.condition] if formula.condition else []), "Columns of a patient:"]
+    for name, categories in formula.columns.items():
+        lines.append(
+            f"  {name}: " + ("a number" if categories is None else f"one of {', '.join(categories)}")
+        )
+    lines.append("A value that is missing is filled as in the training rows. This is no medical device.")
+    return [line.replace("\n", " ") for line in lines]
+
+
+# Names that a step must not have, in any of the languages, whatever their case.
+_RESERVED = [
+    *map(str.lower, keyword.kwlist),
+    *re.findall(
+        r"\w+",
+        "patient time math min max abs int float str const var let new this function typeof null undefined "
+        "switch case default do enum export extends catch throw void delete super interface package private "
+        "protected public static eval arguments nan infinity number string",
+    ),
+]
 _GROUP = "Group of a patient: 1 has the longest survival."
 _GATES = "Whether a patient takes the first child, by node."
+_INCIDENCE = "Probability by cause that it has come by a time, and no other cause before."
 _HAZARDS = "Log hazards of the causes, and the cumulative hazard of any event, as a function of time."
-_SLOPES = "Curves with their derivatives in the parameters of the patient's hazards, and their covariance."

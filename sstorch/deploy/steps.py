@@ -20,13 +20,13 @@ class Steps:
     results: tuple[Expression, ...]  # the results, as expressions of steps
 
     @classmethod
-    def of(cls, *results: Expression, repeating: Collection[str] = ()) -> Steps:
-        """Find what is shared; operations of `repeating` are printed with their arguments more than once."""
+    def of(cls, *results: Expression) -> Steps:
+        """Find what is shared."""
         interned = _interned(results)
         count: dict[int, int] = {}
         for a in _in_order(interned):
             for b in a.args:
-                count[id(b)] = count.get(id(b), 0) + 1 + (a.op in repeating)
+                count[id(b)] = count.get(id(b), 0) + 1
         steps: list[tuple[str, Expression]] = []
         taken: set[str] = set()
         done: dict[int, Expression] = {}
@@ -35,7 +35,7 @@ class Steps:
             named = a.op == "let"
             if named:
                 new = new.args[0]
-            plain = new.op in ("constant", "time", "step") or (new.op == "number" and not repeating)
+            plain = new.op in ("constant", "time", "step", "number")
             if (named or count.get(id(a), 0) > 1) and not plain:
                 name = _free(str(a.value) if named else f"v{len(steps) + 1}", taken)
                 steps.append((name, new))
@@ -47,7 +47,7 @@ class Steps:
         """Names of the steps that depend on time."""
         found: set[str] = set()
         for name, a in self.steps:
-            if depends_on_time(a, found):
+            if _depends_on_time(a, found):
                 found.add(name)
         return found
 
@@ -67,11 +67,11 @@ def used_columns(formula: Formula) -> list[str]:
     return [name for name in formula.columns if name in found]
 
 
-def depends_on_time(a: Expression, moving: Collection[str]) -> bool:
+def _depends_on_time(a: Expression, moving: Collection[str]) -> bool:
     """Whether an expression depends on time, or on one of the steps that do."""
     if a.op == "step":
         return a.value in moving
-    return a.op == "time" or any(depends_on_time(b, moving) for b in a.args)
+    return a.op == "time" or any(_depends_on_time(b, moving) for b in a.args)
 
 
 def _interned(results: Sequence[Expression]) -> list[Expression]:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import or_
+from functools import reduce
+from operator import add, or_
 
 import numpy as np
 import pandas as pd
 from scipy.linalg import block_diag
-from scipy.stats import norm
 from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.deployable import Counts, Deployed
-from sstorch.deploy.derivative import balanced_sum, derivative, dot
 from sstorch.deploy.expression import (
     TIME,
     Expression,
     Formula,
     Hazards,
-    Slopes,
     as_expression,
     is_category,
     known,
@@ -32,7 +29,6 @@ from sstorch.deploy.expression import (
     minimum,
     number,
     pick,
-    substituted,
     unary,
     where,
 )
@@ -40,12 +36,10 @@ from sstorch.deploy.tracing import trace
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import DOUBLING, PLACES, WEIGHTS, WIDTH
 from sstorch.fitted.tree import FittedTree
-from sstorch.inference.covariance import FitCovariance
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import log_time_limit
 from sstorch.reading.nodes import shown_leaves
 from sstorch.reading.rules import GateRule
-from sstorch.soft.covariance_formula import parameter_covariance
 
 # Terms of a rule that the page writes out.
 _PAGE_TERMS = 4
@@ -55,13 +49,10 @@ _LONG_SUM = 100
 Choice = Callable[[FloatArray], Expression]
 
 
-def tree_formula(
-    tree: FittedTree, covariance: FitCovariance | None = None, level: float | None = None
-) -> Formula:
+def tree_formula(tree: FittedTree) -> Formula:
     """The group and S(t) of a patient, or the hazard of each cause, with imputation, scaling and curves.
 
-    Numbers of trees in single precision are computed in double: they agree to single precision. With a
-    covariance of the coefficients and a level there are confidence limits.
+    Numbers of trees in single precision are computed in double: they agree to single precision.
 
     Raises ConfigError: the leaves are of a family whose curves are computed by cases that depend on the
     values.
@@ -106,23 +97,18 @@ def tree_formula(
 
     if tree.prediction == "mixture" and not tree.competing:
         return formula_of(_mixed_survival(module, functions, scores))
-    curves = _RowCurves(
-        {
-            name: _LeafCurves(each, functions, chosen, f"{name}_" if tree.competing else "")
-            for name, each in tree.hazards.items()
-        },
-        fixed,
-    )
-    formula = replace(formula_of(unary("exp", -curves.cumulative)), cumulative=curves.cumulative)
-    if covariance is not None and level is not None:
-        spread = _spread(curves, covariance, functions, chosen)
-        critical = float(norm.ppf((1 + level) / 2))
-        formula = replace(formula, slopes=Slopes(curves.with_slopes, spread, level, critical))
+    curves = {
+        name: _LeafCurves(each, functions, chosen, f"{name}_" if tree.competing else "")
+        for name, each in tree.hazards.items()
+    }
+    cumulative = _cumulative_hazard(curves, fixed)
+    formula = replace(formula_of(unary("exp", -cumulative)), cumulative=cumulative)
     if not tree.competing:
         return formula
     rule = tuple(zip(PLACES.tolist(), WEIGHTS.tolist(), strict=True))
     edges, doubling = tuple(tree.panels.tolist()), tuple(DOUBLING.tolist())
-    hazards = Hazards(curves.log_hazards, curves.cumulative, edges, WIDTH, rule, doubling)
+    log_hazards = {name: each.log_hazard for name, each in curves.items()}
+    hazards = Hazards(log_hazards, cumulative, edges, WIDTH, rule, doubling)
     return replace(formula, hazards=hazards)
 
 
@@ -141,7 +127,7 @@ def _mixed_survival(module: SoftTree, functions: _Functions, scores: Sequence[Ex
         def own(values: FloatArray, position: int = position) -> Expression:
             return as_expression(float(values[position]))
 
-        hazard = _RowCurves({"": _LeafCurves(module, functions, own, f"leaf_{position}_")}).cumulative
+        hazard = _cumulative_hazard({"": _LeafCurves(module, functions, own, f"leaf_{position}_")})
         survival = survival + let(f"share_{position}", share) * unary("exp", -hazard)
     return minimum(survival, 1.0)
 
@@ -171,16 +157,14 @@ class _LeafCurves:
         limit = log_time_limit(module.log_time_scale.dtype)
         log_time = let("log_time", minimum(maximum(log_time, -limit), limit))
         predictor = let(f"{prefix}linear_predictor", predictor)
-        self.parameters = {Expression("parameter"): each for each in (predictor, *shapes)}
-        linear, *own = self.parameters
-        self._arguments = [_array([log_time]), _array([linear]), _array(own)[None]]
+        self._arguments = [_array([log_time]), _array([predictor]), _array(shapes)[None]]
 
-    @cached_property
+    @property
     def cumulative_hazard(self) -> Expression:
         """H(t)."""
         return self._traced(self.module.family.cumulative_hazard)
 
-    @cached_property
+    @property
     def log_hazard(self) -> Expression:
         """Log h(t), per original unit of time."""
         return self._traced(self.module.family.log_hazard) - float(self.module.log_time_scale)
@@ -191,54 +175,12 @@ class _LeafCurves:
         return as_expression(out)
 
 
-class _RowCurves:
-    """Curves of a patient and derivatives in all Q parameters; NaN unless all `fixed` hold."""
-
-    def __init__(self, causes: Mapping[str, _LeafCurves], fixed: Sequence[Expression] = ()) -> None:
-        self.causes = causes
-        self._values = {key: each for curves in causes.values() for key, each in curves.parameters.items()}
-        parts = [curves.cumulative_hazard for curves in causes.values()]
-        if len(parts) > 1:
-            parts = [let(f"{name}_cumulative_hazard", part) for name, part in zip(causes, parts, strict=True)]
-        self._total = let("cumulative_hazard", _where_all(fixed, balanced_sum(parts)))
-
-    @property
-    def cumulative(self) -> Expression:
-        """H(t) of any event."""
-        return substituted(self._total, self._values)
-
-    @property
-    def log_hazards(self) -> dict[str, Expression]:
-        """Log h_k(t) of each cause."""
-        return {name: substituted(curves.log_hazard, self._values) for name, curves in self.causes.items()}
-
-    @property
-    def with_slopes(self) -> list[list[Expression]]:
-        """Log h_k(t) of competing causes, then H(t), each followed by its derivatives."""
-        curves = [each.log_hazard for each in self.causes.values()] if len(self.causes) > 1 else []
-        rows = [
-            [curve, *(derivative(curve, parameter) for parameter in self._values)]
-            for curve in (*curves, where(TIME <= 0.0, 0.0, self._total))
-        ]
-        return [[substituted(each, self._values) for each in row] for row in rows]
-
-
-def _spread(
-    curves: _RowCurves, covariance: FitCovariance, functions: _Functions, choose: Choice
-) -> list[list[Expression]]:
-    """Covariance of the parameters of a patient's hazards, (Q, Q), of which causes share no block."""
-    blocks = []
-    for name, each in curves.causes.items():
-        n = functions.mixing.shape[1]
-        own = functions.features(slice(n - each.module.n_features, n))
-        blocks.append(parameter_covariance(covariance.hazards[name], own, choose, len(each.parameters) - 1))
-    size = sum(map(len, blocks))
-    whole, start = [[as_expression(0.0)] * size for _ in range(size)], 0
-    for block in blocks:
-        for k, row in enumerate(block, start):
-            whole[k][start : start + len(block)] = row
-        start += len(block)
-    return whole
+def _cumulative_hazard(causes: Mapping[str, _LeafCurves], fixed: Sequence[Expression] = ()) -> Expression:
+    """H(t) of any event; NaN unless all `fixed` hold."""
+    parts = [curves.cumulative_hazard for curves in causes.values()]
+    if len(parts) > 1:
+        parts = [let(f"{name}_cumulative_hazard", part) for name, part in zip(causes, parts, strict=True)]
+    return let("cumulative_hazard", _where_all(fixed, reduce(add, parts)))
 
 
 def _only(values: FloatArray) -> Expression:
@@ -276,10 +218,6 @@ class _Functions:
             own = [(choose(mixed[k]), self.parts[k]) for k in places if mixed[k].any()]
             terms += own if len(own) < 2 else [(one, let(f"{prefix}{column}_effect", _sum(own)))]
         return _sum(terms)
-
-    def features(self, chosen: slice) -> list[Expression]:
-        """Some of the features."""
-        return [dot([*map(as_expression, row)], self.parts) for row in self.mixing[:, chosen].T.tolist()]
 
     def _by_column(self) -> list[tuple[str, list[int]]]:
         places: dict[str, list[int]] = {}

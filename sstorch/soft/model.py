@@ -32,7 +32,7 @@ from sstorch.groups.resampling import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines
 from sstorch.inference.coefficients import terms
 from sstorch.inference.groups import honest_text
-from sstorch.inference.model import covariance_of, no_covariance
+from sstorch.inference.model import no_covariance
 from sstorch.metrics.landmark import check_alive
 from sstorch.nn import Prediction, SoftTree
 from sstorch.parameters import NestedParameters
@@ -97,11 +97,11 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             return ""
         return tree_html(self._tree, self.node_table_, self._gate_rules, self._title)
 
-    def _formula(self, level: float | None = None) -> Formula:
-        return tree_formula(self._tree, None if level is None else covariance_of(self), level)
+    def _formula(self) -> Formula:
+        return tree_formula(self._tree)
 
-    @override
     def _no_limits(self) -> str:
+        """Why predictions have no confidence limits; empty if they have."""
         if self._tree.prediction != "hbp":
             return "intervals need predictions by one group: use prediction='hbp'"
         return no_covariance(self)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, inference
+from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code
 from sstorch.deploy.calculator import PageGroup, labelled
@@ -36,9 +36,6 @@ for (const patient of @PATIENTS@) {
   }
   seen.push({
     curves: JSON.parse(byId("curves").dataset.values), group: Number(byId("curves").dataset.group),
-    limits: [...document.querySelectorAll("#then .ends")].map((ends) =>
-      [Number(ends.dataset.lower), Number(ends.dataset.upper)]),
-    ends: [...document.querySelectorAll("#then .ends")].map((ends) => ends.textContent),
     horizons: [...document.querySelectorAll("#then td")].map((cell) => Number(cell.dataset.value)),
     lit: [...document.querySelectorAll("#tree li.lit > .box")].map((box) => box.textContent),
     warnings: [...document.querySelectorAll(".warn")].map((each) => each.textContent).filter((each) => each),
@@ -111,14 +108,6 @@ def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, t
     np.testing.assert_allclose([each["curves"][0] for each in seen], expected, atol=1e-9)
     at = tree.predict_survival_function(frame, [365.0, 1826.0])
     np.testing.assert_allclose([each["horizons"] for each in seen], at, atol=1e-9)
-    if kind == "soft":
-        limits = inference.predict(tree, frame, "survival", [365.0, 1826.0])
-        ends = np.stack([limits.lower, limits.upper], axis=-1)
-        np.testing.assert_allclose([each["limits"] for each in seen], ends, atol=1e-9)
-        low, high = 100 * ends[0, 1]
-        assert seen[0]["ends"][1] == f"{low:.1f} to {high:.1f}\N{NO-BREAK SPACE}%"
-    else:
-        assert not any(each["limits"] for each in seen)
     leaf = tree.apply(frame)
     assert [each["group"] for each in seen] == leaf.tolist()
     for each, number in zip(seen, leaf, strict=True):

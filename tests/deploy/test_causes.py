@@ -1,9 +1,7 @@
 """Exports of trees of competing causes: incidences are those that the tree predicts, in every language."""
 
 import json
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 import torch
 from sklearn.pipeline import make_pipeline
 
-from sstorch import OptimalSurvivalTree, PrognosticTree, SurvivalRegression, inference, load_dataset, metrics
+from sstorch import OptimalSurvivalTree, PrognosticTree, SurvivalRegression, load_dataset, metrics
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
@@ -26,7 +24,6 @@ from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import drawn, in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, Tree, subjects
 
-ENDS = ("lower", "upper")
 FALLING = ["exponential", "weibull", "log_logistic", "log_normal", "logistic_hazard", "gompertz"]
 FALLING += ["piecewise_exponential", "spline_ph", "spline_po", "spline_probit"]
 
@@ -79,12 +76,10 @@ def test_code_computes_the_incidences_of_every_family(leaf: str, language: str, 
 def check(model: Tree, language: str, frame: pd.DataFrame, folder: Path, after: float | None) -> None:
     group, survival, incidence = LANGUAGES[language](model, frame, folder, after)
     np.testing.assert_array_equal(group, model.apply(frame))
-    asked = ~np.isnan(np.array(survival)[0])  # a query is for one time
-    assert asked.any()
     expected = model.predict_cumulative_incidence(frame, TIMES, after=after)
     free = model.predict_survival_function(frame, TIMES, after=after)
-    np.testing.assert_allclose(np.array(incidence)[..., asked], expected[..., asked], atol=1e-9, rtol=0)
-    np.testing.assert_allclose(np.array(survival)[:, asked], free[:, asked], atol=1e-9, rtol=0)
+    np.testing.assert_allclose(incidence, expected, atol=1e-9, rtol=0)
+    np.testing.assert_allclose(survival, free, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +125,6 @@ def test_page_shows_the_incidence_of_each_cause(kind: str, name: str, tmp_path: 
     free = model.predict_survival_function(frame, horizons)
     shown = np.concatenate([at, free[:, None]], axis=1)
     np.testing.assert_allclose([each["horizons"] for each in seen], shown.reshape(len(frame), -1), atol=1e-9)
-    if kind == "soft":
-        shown = [inference.predict(model, frame, what, horizons) for what in ("incidence", "survival")]
-        ends = [np.concatenate([getattr(shown[0], end), getattr(shown[1], end)[:, None]], 1) for end in ENDS]
-        expected = np.stack(ends, axis=-1).reshape(len(frame), -1, 2)
-        np.testing.assert_allclose([each["limits"] for each in seen], expected, atol=1e-9)
     group = model.apply(frame)
     for k, each in enumerate(seen):
         assert each["group"] == group[k]
@@ -160,15 +150,6 @@ def test_page_has_aalen_johansen_of_the_groups(after: float | None, tmp_path: Pa
         inside = (group == each["number"]) & (data.time > start)
         own = (data.time[inside] - start, data.cause[inside])
         np.testing.assert_allclose(each["curves"], metrics.aalen_johansen(own, each["times"]), atol=1e-6)
-
-
-def test_query_names_a_column_for_each_cause() -> None:
-    query = export_code(fitted("soft"), "sql", horizon=120, dialect="sqlite")
-    with closing(sqlite3.connect(":memory:")) as database:
-        rows("mgus2").frame[:3].assign(patient_number=1, panel=2).to_sql("patients", database, index=False)
-        names = pd.read_sql(query, database).columns[-4:].tolist()
-    expected = ["group", "survival", "incidence_progression", "incidence_death"]
-    assert names == [f"predicted_{each}" for each in expected]
 
 
 def test_family_without_a_formula_in_one_cause_raises(tmp_path: Path) -> None:

@@ -1,12 +1,10 @@
-"""Trees as code: what Python, JavaScript, SQL and ONNX compute is what the tree predicts."""
+"""Trees as code: what Python and JavaScript compute is what the tree predicts."""
 
-import importlib.util
 import json
+import re
 import shutil
-import sqlite3
 import subprocess
 from collections.abc import Callable
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +14,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import Columns, OptimalSurvivalTree, Penalties, SoftSurvivalTree, SurvivalRegression
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalRegression,
+)
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.data.columns import label
-from sstorch.deploy import export_code, export_onnx
+from sstorch.deploy import export_code
 from sstorch.deploy.expression import Formula, constant, number
 from sstorch.deploy.python import Python
 from sstorch.deploy.tracing import log_normal_tail
@@ -40,6 +45,7 @@ FAMILIES = [
     "spline_probit",
     "spline",
 ]
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
 TIMES = np.array([0.0, 1e-3, 7.0, 30.0, 61.5, 1000.0])
 Tree = SoftSurvivalTree | OptimalSurvivalTree
 
@@ -123,82 +129,17 @@ def by_javascript(model: Tree, frame: pd.DataFrame, folder: Path, after: float |
     return Computed(*zip(*json.loads(done.stdout), strict=True))
 
 
-def by_sql(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
-    if "Stage (T)" in frame:  # categories that a database may hold as integers
-        frame = frame.assign(**{"Stage (T)": frame["Stage (T)"].astype(int)})
-    survival = np.full((len(frame), len(TIMES)), np.nan)
-    incidence = np.full((len(frame), len(model.causes_), len(TIMES)), np.nan)
-    asked = [0, 3]
-    query = export_code(model, "sql", horizon=TIMES[asked].tolist(), after=after, dialect="sqlite")
-    with closing(sqlite3.connect(":memory:")) as base:
-        try:
-            base.execute("SELECT EXP(1.0)")
-        except sqlite3.OperationalError:
-            pytest.skip("this SQLite has no mathematical functions")
-        frame.to_sql("patients", base, index=False)
-        table = pd.read_sql(query, base)
-    for k in asked:
-        survival[:, k] = table[f"predicted_survival_{TIMES[k]:g}"]
-        names = [f"predicted_incidence_{cause}_{TIMES[k]:g}" for cause in model.causes_]
-        incidence[:, :, k] = table[names]
-    return Computed(table["predicted_group"], survival, incidence)
-
-
-def by_r(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
-    if shutil.which("Rscript") is None:
-        pytest.skip("R is not installed")
-    script, data = folder / "model.R", folder / "rows.csv"
-    code = export_code(model, "r", script, after=after, missing="typical")
-    frame.to_csv(data, index=False)
-    times = f"c({', '.join(map(repr, TIMES.tolist()))})"
-    found = "c(group(d), sapply(times, function(t) survival(d, t))"
-    found += ", sapply(times, function(t) unlist(incidence(d, t))))" if model.causes_ else ")"
-    last = f'd <- read.csv("{data}", check.names = FALSE, na.strings = "", encoding = "UTF-8")\n'
-    last += f"times <- {times}\nwriteLines(format({found}, digits = 17))"
-    script.write_text(f"{code}\n{last}")
-    done = subprocess.run(["Rscript", script], capture_output=True, text=True, check=True)
-    values = np.array([*map(float, done.stdout.split())])
-    n, after_survival = len(frame), len(frame) * (1 + len(TIMES))
-    incidence = values[after_survival:].reshape(len(TIMES), len(model.causes_), n).transpose(2, 1, 0)
-    survival = values[n:after_survival].reshape(len(TIMES), n).T
-    return Computed(values[:n], survival, incidence if model.causes_ else None)
-
-
-def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
-    pytest.importorskip("onnx", reason="the extra deploy is not installed")
-    runtime = pytest.importorskip("onnxruntime", reason="the extra oracles is not installed")
-    path = folder / "model.onnx"
-    export_onnx(model, path, after=after)
-    session = runtime.InferenceSession(path)
-    feeds: dict[str, Any] = {"time": TIMES[None]}
-    for name, column in frame.items():
-        is_number = model._schema.categories.get(str(name)) is None
-        feeds[str(name)] = (
-            column.to_numpy(float)[:, None]
-            if is_number
-            else np.array([["" if pd.isna(value) else str(value)] for value in column], dtype=object)
-        )
-    outputs = ["group", "survival", *(["incidence"] if model.causes_ else [])]
-    group, *curves = session.run(outputs, feeds)
-    return Computed(group[:, 0], *curves)
-
-
 LANGUAGES: dict[str, Callable[..., Computed]] = {
     "python": by_python,
     "javascript": by_javascript,
-    "r": by_r,
-    "sql": by_sql,
-    "onnx": by_onnx,
 }
 
 
 def check(model: Tree, language: str, frame: pd.DataFrame, folder: Path) -> None:
     group, survival, _ = LANGUAGES[language](model, frame, folder)
     np.testing.assert_array_equal(group, model.apply(frame))
-    asked = ~np.isnan(survival)  # a query is for one time
     expected = model.predict_survival_function(frame, TIMES)
-    assert asked.any()
-    np.testing.assert_allclose(np.array(survival)[asked], expected[asked], atol=1e-12, rtol=0)
+    np.testing.assert_allclose(survival, expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -279,25 +220,16 @@ def test_the_normal_tail_is_exact_far_out() -> None:
 
 def test_refusals_write_nothing(tmp_path: Path) -> None:
     model = tree("weibull")
-    with pytest.raises(ConfigError, match="one of python, javascript, r, sql"):
+    with pytest.raises(ConfigError, match="one of python, javascript, got"):
         export_code(model, "fortran")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="give horizon"):
-        export_code(model, "sql", tmp_path / "q.sql", dialect="sqlite")
-    with pytest.raises(ConfigError, match=r"time >= 0, got -1"):
-        export_code(model, "sql", horizon=-1.0, dialect="sqlite")
-    with pytest.raises(ConfigError, match=r"dialect must be one of postgresql, .*, got None"):
-        export_code(model, "sql", horizon=1.0)
-    with pytest.raises(ConfigError, match="distinct times"):
-        export_code(model, "sql", horizon=[1.0, 1.0], dialect="sqlite")
-    with pytest.raises(ConfigError, match="are of language='sql', got language='python'"):
-        export_code(model, "python", key="id")
+    with pytest.raises(ConfigError, match="horizon must be a time >= 0, got -1"):
+        export_code(model, "python", horizon=-1.0)
     with pytest.raises(ConfigError, match="choose another file"):
         export_code(model, "python", tmp_path / "no" / "model.py")
     data = subjects(30, 1)
     gamma = SurvivalRegression(leaf="generalized_gamma").fit(data.frame, (data.time, data.event))
-    for export in (lambda: export_code(gamma, "python"), lambda: export_onnx(gamma, tmp_path / "m.onnx")):
-        with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):
-            export()
+    with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):
+        export_code(gamma, "python")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -312,10 +244,21 @@ def test_code_of_a_thousand_products_compiles() -> None:
     np.testing.assert_allclose(found, model.predict_survival_function(frame[:5], TIMES), atol=1e-12)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("onnx") is None, reason="the extra deploy is not installed")
-def test_columns_that_are_called_as_what_a_graph_gives(tmp_path: Path) -> None:
-    data = subjects(60, 1)
-    frame = data.frame.rename(columns={"age": "survival"})
-    model = SurvivalRegression().fit(frame, (data.time, data.event))
-    with pytest.raises(ConfigError, match="columns called survival"):
-        export_onnx(model, tmp_path / "m.onnx")
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")  # of the exporter of torch
+@pytest.mark.parametrize("leaf", ["auto", "weibull", "spline"])
+def test_recipe_of_onnx_computes_the_predictions(
+    leaf: str, gbsg2: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")
+    monkeypatch.chdir(tmp_path)
+    recipe = re.search(r"## ONNX\n.*?```python\n(.*?)```", RECIPES.read_text(encoding="utf-8"), re.DOTALL)
+    assert recipe
+    frame = gbsg2.frame.astype({"age": float})
+    frame.loc[:4, "age"], frame.loc[3:9, "tgrade"] = np.nan, np.nan
+    model = PrognosticTree(leaf=leaf, depth=1).fit(frame, gbsg2.y)
+    names = {"tree": model, "frame": frame[:40]}
+    exec(recipe[1], names)
+    expected = model.predict_survival_function(frame[:40], [365.0, 1825.0])
+    np.testing.assert_allclose(names["survival"], expected, atol=1e-12, rtol=0)

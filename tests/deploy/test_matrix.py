@@ -1,7 +1,6 @@
 """Every export of every family on every data set, loaded in processes that have the exported file alone."""
 
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.data import SurvivalData, list_datasets, load_dataset
-from sstorch.deploy import export_calculator, export_code, export_onnx, export_program
+from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.deploy.deployable import Deployable
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards import FAMILIES
@@ -40,30 +39,6 @@ def load(file):
     survival = [[names["survival"](row, t) for t in times] for row in rows]
     incidence = [[[*names["incidence"](row, t).values()] for t in times] for row in rows if causes]
     return [*map(names["group"], rows)], survival, incidence
-""",
-    ".sql": """
-import sqlite3
-from contextlib import closing
-def load(file):
-    with closing(sqlite3.connect("rows")) as base:
-        found = base.execute(file.read_text()).fetchall()
-    found = [row[-1 - len(times) * (1 + causes) :] for row in found]
-    curves = [[row[1 + k : 1 + k + 1 + causes] for k in range(0, len(row) - 1, 1 + causes)] for row in found]
-    survival = [[each[0] for each in row] for row in curves]
-    return [row[0] for row in found], survival, [[each[1:] for each in row] for row in curves if causes]
-""",
-    ".onnx": """
-import numpy, onnxruntime
-def load(file):
-    session, feeds = onnxruntime.InferenceSession(file), {"time": numpy.array([times])}
-    for each in session.get_inputs():
-        if each.name != "time":
-            cells, text = [[row[each.name]] for row in rows], each.type == "tensor(string)"
-            cells = [["" if cell is None and text else cell] for [cell] in cells]
-            feeds[each.name] = numpy.array(cells, dtype=object if text else float)
-    group, survival, *more = session.run(["group", "survival", *["incidence"][:causes]], feeds)
-    incidence = more[0].swapaxes(1, 2).tolist() if causes else []
-    return group[:, 0].tolist(), survival.tolist(), incidence
 """,
     ".pt2": """
 import torch
@@ -99,18 +74,6 @@ for (const file of fs.readdirSync(".").filter((name) => name.endsWith(".js"))) {
 }
 console.log(JSON.stringify(found));
 """
-R = """
-d <- read.csv("rows.csv", check.names = FALSE, encoding = "UTF-8")
-times <- scan("times.txt", quiet = TRUE)
-for (file in list.files(pattern = "[.]R$")) {
-  code <- new.env()
-  sys.source(file, code)
-  found <- c(code$group(d), sapply(times, function(t) code$survival(d, t)))
-  if (exists("incidence", code)) found <- c(found, sapply(times, function(t) unlist(code$incidence(d, t))))
-  cat(sub("[.]R$", "", file), format(found, digits = 17), "\\n")
-}
-"""
-
 
 # All families on two data sets; on the others three, in turn.
 NAMES, EXPORTED = sorted({*list_datasets()["name"]} - {"csv"}), [leaf for leaf in FAMILIES if leaf != REFUSED]
@@ -141,24 +104,12 @@ def fresh(ending: str, folder: Path) -> dict[str, Any]:
     """Groups, survival and incidences by model, computed by a new process in the folder of the files."""
     if ending == ".js":
         command = ["node", "-e", JAVASCRIPT]
-    elif ending == ".R":
-        command = ["Rscript", "-e", R]
     else:
         command = [sys.executable, "-c", PYTHON.format(loader=LOADERS[ending], ending=ending)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    if ending != ".R":
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-    rows, _, times, causes = json.loads((folder / "rows.json").read_text())
-    parts = {}
-    for name, *numbers in map(str.split, done.stdout.splitlines()):
-        group, survival, incidence = np.split(
-            np.array(numbers, float), np.cumsum([1, len(times)]) * len(rows)
-        )
-        incidence = incidence.reshape(len(times), causes, len(rows)).transpose(2, 0, 1)
-        parts[name] = group, survival.reshape(len(times), -1).T, incidence
-    return parts
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 @pytest.mark.nightly
@@ -176,16 +127,13 @@ def test_exports_in_fresh_processes_give_the_predictions(name: str, tmp_path: Pa
     for label, model in fitted.items():
         export_code(model, "python", tmp_path / f"{label}.py", after=after)
         export_code(model, "javascript", tmp_path / f"{label}.js", after=after)
-        export_code(model, "r", tmp_path / f"{label}.R", after=after)
-        export_code(model, "sql", tmp_path / f"{label}.sql", horizon=horizons, dialect="sqlite", after=after)
-        export_onnx(model, tmp_path / f"{label}.onnx", after=after)
-        export_calculator(model, tmp_path / f"{label}.html", data.frame, y, after=after, level=None)
+        export_calculator(model, tmp_path / f"{label}.html", data.frame, y, after=after)
         if label != "exact":
             export_program(model, tmp_path / f"{label}.pt2", after=after)
     _write_rows(
         tmp_path, frame, raw_features(fitted[CELLS[name][0]], frame), horizons, len(data.y.causes or ())
     )
-    for ending in (*LOADERS, ".js", ".R"):
+    for ending in (*LOADERS, ".js"):
         found = fresh(ending, tmp_path)
         assert {*found} == {file.stem for file in tmp_path.glob(f"*{ending}")}
         for label, (group, survival, incidence) in found.items():
@@ -203,15 +151,10 @@ def test_exports_in_fresh_processes_give_the_predictions(name: str, tmp_path: Pa
 def _write_rows(
     folder: Path, frame: pd.DataFrame, encoded: pd.DataFrame, times: list[float], causes: int
 ) -> None:
-    """The rows for the new processes: JSON, CSV for R and a table of SQLite."""
+    """The rows for the new processes."""
     plain = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
     cells = encoded.astype(object).where(encoded.notna(), None).to_numpy().tolist()
     (folder / "rows.json").write_text(json.dumps([plain, cells, times, causes], default=float))
-    (folder / "times.txt").write_text(" ".join(map(repr, times)))
-    frame.to_csv(folder / "rows.csv", index=False, na_rep="NA")
-    base = sqlite3.connect(folder / "rows")
-    frame.to_sql("patients", base, index=False)
-    base.close()
 
 
 def _check_pages(
@@ -237,9 +180,8 @@ def test_generalized_gamma_is_refused_by_every_export_and_writes_nothing(tmp_pat
         pd.DataFrame({"age": draws.normal(size=40)}), (draws.exponential(size=40), np.ones(40, dtype=bool))
     )
     exports = [
-        *(partial(export_code, model, kind, tmp_path / "m") for kind in ("python", "javascript", "r")),
-        partial(export_code, model, "sql", tmp_path / "m", horizon=1.0, dialect="sqlite"),
-        *(partial(each, model, tmp_path / "m") for each in (export_onnx, export_program, export_calculator)),
+        *(partial(export_code, model, kind, tmp_path / "m") for kind in ("python", "javascript")),
+        *(partial(each, model, tmp_path / "m") for each in (export_program, export_calculator)),
     ]
     for export in exports:
         with pytest.raises(ConfigError, match=f"{REFUSED} leaves cannot be (written|exported)"):

@@ -355,8 +355,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         else:
             self.leaf_table_.index = pd.RangeIndex(1, len(self.leaf_table_) + 1, name="group")
 
-    def _formula(self, level: float | None = None) -> Formula:
-        assert level is None, self._no_limits()
+    def _formula(self) -> Formula:
         check_is_fitted(self, "tree_")
         incidence = None
         if self._competing:
