@@ -7,6 +7,7 @@ message, and `n_rows` the length that the other arguments have.
 
 import datetime
 import difflib
+import json
 import re
 import shlex
 from collections import Counter
@@ -22,10 +23,12 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.memory import at_once
 
+# Name of the index of rows of a file.
+DATA_ROW = "data row"
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
 # What the kinds of NumPy types that are not numbers are called in messages.
@@ -47,8 +50,6 @@ _REMEDY = {"M": "; subtract the start and divide by one unit", "m": "; divide by
 class Wording:
     """Names of rows and options of a table in messages."""
 
-    # Line of each row in its file, (n,); without it rows are called by their labels
-    lines: IntArray | None = None
     # What goes before the name of an option: ``"dataset."`` on the command line, nothing in Python; None if
     # the table came without options
     options: str | None = None
@@ -56,7 +57,6 @@ class Wording:
     labels: pd.Index | None = None
     # Rows that are looked at, (n,) bool, where messages get marks of these alone; None for all
     part: BoolArray | None = None
-    line: str = "line"  # what a line is called: ``"line"`` of a text file, ``"row"`` of a table
 
 
 _wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa: B039 (it is frozen)
@@ -65,11 +65,9 @@ _wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa
 @contextmanager
 def wording(
     *,
-    lines: IntArray | None = None,
     options: str | None = None,
     rows: object = None,
     part: BoolArray | None = None,
-    line: str = "line",
 ) -> Iterator[None]:
     """Let messages of the body use a :class:`Wording`; what an outer body has set stays.
 
@@ -81,11 +79,9 @@ def wording(
     outer = _wording.get()
     inner = replace(
         outer,
-        lines=lines if outer.lines is None else outer.lines,
         options=options if outer.options is None else outer.options,
         labels=labels if outer.labels is None else outer.labels,
         part=part if outer.part is None else outer.part,
-        line=line if outer.lines is None else outer.line,
     )
     token = _wording.set(inner)
     try:
@@ -95,8 +91,9 @@ def wording(
 
 
 def reads_file() -> bool:
-    """True while the rows of a file are read, which have lines."""
-    return _wording.get().lines is not None
+    """True while the rows of a file are read."""
+    labels = _wording.get().labels
+    return labels is not None and labels.name == DATA_ROW
 
 
 def option_text(name: str, value: object, otherwise: str) -> str:
@@ -129,25 +126,25 @@ def _setting_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{item}" for name, item in value.items()) + "}"
+        items = ((name, json.dumps(item, ensure_ascii=False)) for name, item in value.items())
+        return "{" + ",".join(f"{name}:{item}" for name, item in items) + "}"
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 def rows_text(bad: BoolArray) -> str:
     """Number of the marked rows and the first of them: ``"2 rows (0-based positions 3, 8)"``.
 
-    While a text file is read these are its lines, ``"2 rows (lines 5, 10)"``, and while a frame is read with
-    an index of its own its labels, ``"2 rows (index labels p7, p12)"``.
+    While a file is read these are its rows below the header, ``"2 rows (data rows 4, 9)"``, and while a frame
+    is read with an index of its own its labels, ``"2 rows (index labels p7, p12)"``.
     """
     where, wording, n = np.flatnonzero(bad), _wording.get(), len(bad)
     if wording.part is not None and n == wording.part.sum():
         where, n = np.flatnonzero(wording.part)[where], len(wording.part)
     names: Sequence[object] = where[:_ROWS_SHOWN].tolist()
     what = "0-based position"
-    if wording.lines is not None and len(wording.lines) == n:
-        names, what = wording.lines[where[:_ROWS_SHOWN]].tolist(), wording.line
-    elif wording.labels is not None and len(wording.labels) == n:
-        names, what = wording.labels[where[:_ROWS_SHOWN]].tolist(), "index label"
+    if wording.labels is not None and len(wording.labels) == n:
+        names = wording.labels[where[:_ROWS_SHOWN]].tolist()
+        what = DATA_ROW if reads_file() else "index label"
     shown = ", ".join(map(str, names))
     if len(where) == 1:
         return f"1 row ({what} {shown})"

@@ -100,7 +100,7 @@ def check_data_file(words: Sequence[str]) -> None:
         return
     for value in _values("dataset.path", words):
         path = os.path.expanduser(value.strip("'\""))
-        named = value not in ("", "null") and "${" not in value and "://" not in value  # or a database
+        named = value not in ("", "null") and "${" not in value
         if named and not os.path.exists(path):
             raise DataError(f"{path}: no such file")
 

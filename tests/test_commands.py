@@ -37,13 +37,12 @@ ROOT = Path(__file__).parents[1]
         ("dataset.time='in quotes'", "in quotes"),
         ("dataset.event=true", "true"),
         ("dataset.entry=null", None),
-        ("dataset.sep=;", ";"),
-        ("dataset.decimal=,", ","),
+        ('dataset.read={sep: ";", decimal: ","}', {"sep": ";", "decimal": ","}),
         ("dataset.event_value=yes: relapse", "yes: relapse"),
         ("dataset.drop=[patient id, größe (cm), ~x]", ["patient id", "größe (cm)", "~x"]),
         ("dataset.drop=patient id", ["patient id"]),
         ("dataset.drop=['a, b', c]", ["a, b", "c"]),
-        ("dataset.missing=[-999,n. b.]", ["-999", "n. b."]),
+        ("tree.missing=[größe,n. b.]", ["größe", "n. b."]),
         ("fairness.sensitive=größe", "größe"),
         ("hydra.run.dir=~/runs/é", os.path.expanduser("~/runs/é")),
         ("tree.numeric={age: spline:5}", {"age": "spline:5"}),
@@ -81,7 +80,7 @@ def test_a_sweep_keeps_its_commas() -> None:
         ("deth=1", "there is no setting deth. Did you mean 'tree.depth'?"),
         ("datset=csv", "there is no setting datset. Did you mean 'dataset'?"),
         ("+foo=1", "there is no setting foo. --help lists the settings."),
-        ("dataset=gbsg", "there is no dataset=gbsg; choose one of actg, .*Did you mean 'gbsg2'?"),
+        ("dataset=gbsg", "there is no dataset=gbsg; choose one of aids, .*Did you mean 'gbsg2'?"),
         ("experiment=quik", "there is no experiment=quik; .*Did you mean 'quick'?"),
         ("+dataset=csv", "dataset is chosen twice"),
         ("tree.depth=1,2", "tree.depth=1,2 has several values: -m runs each of them"),
@@ -220,13 +219,15 @@ def test_a_file_of_excel_with_umlauts_runs(
     table.to_csv(place / "Kohorte ä.csv", sep=";", decimal=",", index=False)
     own = [f"hydra.run.dir={place / 'Lauf 1'}", "dataset=csv", f"dataset.path={place / 'Kohorte ä.csv'}"]
     own += ["dataset.time=Überleben, Tage", "dataset.event=Tod?", "dataset.event_value=ja", "logger=none"]
-    own += ["dataset.decimal=,", "experiment=quick", "tree.depth=0", "cv.n_folds=2", "cv.n_starts=1"]
+    own += ["experiment=quick", "tree.depth=0", "cv.n_folds=2", "cv.n_starts=1"]
     assert sstorch(monkeypatch, *own) == 2
     (line,) = capsys.readouterr().err.splitlines()
+    assert """give 'dataset.read={decimal:","}'""" in line
+    read = 'dataset.read={decimal:",", na_values: [-999]}'
+    assert sstorch(monkeypatch, *own, read) == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert "with 'dataset.drop=[Patient Nr.]'" in line
-    assert "'Größe (cm)' is -999 in 2 rows (lines 6, 10)" in line
-    assert "give dataset.missing=[-999]" in line
-    own += ["dataset.drop=[Patient Nr.]", "dataset.missing=[-999]"]
+    own += ["dataset.drop=[Patient Nr.]", read]
     assert sstorch(monkeypatch, *own) == 0, capsys.readouterr().err
     assert "90 rows, 1 feature (1 numeric, 0 categorical)" in capsys.readouterr().out
     assert (place / "Lauf 1" / "scores.csv").is_file()

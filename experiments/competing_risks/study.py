@@ -38,7 +38,7 @@ from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
-SETS = ["mgus2", "pbc", "ebmt1", "transplant", "melanoma", "weibull"]
+SETS = ["mgus2", "pbc", "melanoma", "weibull"]
 PEERS = {
     "aalen_johansen": AalenJohansen(),
     "cox": CauseSpecific(make_baseline("cox")),

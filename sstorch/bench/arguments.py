@@ -21,7 +21,7 @@ _TEXTS = {
     "fairness.sensitive",
     *_FOLDERS,
 }
-_LISTS = ("dataset.drop", "dataset.missing", "dataset.category", "dataset.date", "tree.missing")
+_LISTS = ("dataset.drop", "tree.missing")
 # Options, and whether a word follows.
 _OPTIONS = {
     **dict.fromkeys(("--help", "-h", "--version", "--hydra-help", "--multirun", "-m", "--run", "-r"), False),

@@ -17,7 +17,7 @@ from sstorch.bench.flat import soft_tree, unused
 from sstorch.checks import nearest_text, wording
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import ENTRIES, optional_columns
-from sstorch.data.file_options import FileOptions
+from sstorch.data.files import load_file
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
@@ -38,11 +38,24 @@ def setting(default: Any, text: str) -> Any:
 
 
 @dataclass
-class DatasetConfig(FileOptions):
+class DatasetConfig:
     """Source of the rows; ``path`` and the options describe a file (``dataset=csv``)."""
 
     name: str = setting(MISSING, "name of the data set; dataset=NAME chooses one")
-    path: str | None = setting(None, "data file, or URL of a database; data_sets.md lists the formats")
+    path: str | None = setting(None, "data file; data_sets.md lists the formats")
+    time: str = setting("time", "column of the times")
+    event: str = setting("event", "column of the events")
+    event_coding: str = setting("auto", "auto (0/1, 1 = event), or 1/2 (1 = censored, 2 = event)")
+    drop: list[str] = setting([], "columns that are not features")
+    read: Any = setting(None, 'options of pandas.read_csv and others: {sep: ";", decimal: ","}')
+    strict: bool = setting(True, "error for suspicious columns, such as identifiers")
+    entry: str | None = setting(None, "column of the entry times (left truncation)")
+    id: str | None = setting(None, "column of the subjects, for several rows per subject")
+    event_value: str | None = setting(None, "value of the event column for an event, such as yes")
+    weight: str | None = setting(None, "column of the weights")
+    cause: str | None = setting(None, "column of competing causes, in place of event")
+    causes: Any = setting("auto", "names of the causes by value, such as {1: relapse, 2: death}")
+    time_unit: str | None = setting(None, "unit of the times, for texts and figures, such as days")
 
     @property
     def label(self) -> str:
@@ -64,8 +77,13 @@ class DatasetConfig(FileOptions):
                 "dataset=csv needs dataset.path=FILE, and dataset.time=COLUMN with dataset.event=COLUMN or "
                 "dataset.cause=COLUMN"
             )
+        options = {k: v for k, v in vars(self).items() if k not in ("name", "path", "cause")}
+        if self.cause is not None:
+            options["event"] = self.cause
+        else:
+            options["causes"] = None
         with wording(options="dataset."):
-            return self.rows_of(self.path)
+            return load_file(self.path, **options)
 
 
 # Settings whose default depends on the class of the estimator, or that only one class has: null.

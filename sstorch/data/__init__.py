@@ -1,8 +1,8 @@
 """Data: the gate for features, times and events, preprocessing, data sets and folds."""
 
 from sstorch.data.causes import Causes
-from sstorch.data.datasets import list_datasets, load_dataset, load_file
-from sstorch.data.file_check import FileCheck, check
+from sstorch.data.datasets import list_datasets, load_dataset
+from sstorch.data.files import load_file, read_file
 from sstorch.data.folds import Fold, folds_of, stratified_folds
 from sstorch.data.intervals import Intervals
 from sstorch.data.outcome_type import OutcomeType
@@ -14,7 +14,6 @@ from sstorch.data.target import Groups, parse_target
 
 __all__ = [
     "Causes",
-    "FileCheck",
     "Fold",
     "Groups",
     "Intervals",
@@ -24,12 +23,12 @@ __all__ = [
     "Surv",
     "SurvivalData",
     "as_surv",
-    "check",
     "folds_of",
     "list_datasets",
     "load_dataset",
     "load_file",
     "outcome_of",
     "parse_target",
+    "read_file",
     "stratified_folds",
 ]

@@ -224,8 +224,7 @@ def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
             rows[odd] = [str(cell) == word for cell in column.astype(object)[odd]]
             return (
                 f"{word.strip()!r} in {rows_text(rows)} is a detection limit, not a missing value: "
-                + (f"give {option_text('limits', 'indicator', '')}, or " if reads_file() else "")
-                + f"write the limit, {match[2].strip()}, into these cells"
+                f"write the limit, {match[2].strip()}, into these cells"
                 + (", or half of it," if match[1] in "<≤" else "")
                 + " and mark them in a separate 0/1 column"
             )
@@ -239,9 +238,9 @@ def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
     """Remedy for numbers stored as text in a file; ``odd`` marks cells that are not numbers."""
     if odd.any():
         words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
-        return f"if these are missing values, give {option_text('missing', words, '')}"
+        return f"if these are missing values, give {option_text('read', {'na_values': words}, '')}"
     if column.dropna().astype(str).str.fullmatch(r"\s*[+-]?\d+,\d+\s*").any():
-        return f"if the comma is the decimal sign, give {option_text('decimal', ',', '')}"
+        return f"if the comma is the decimal sign, give {option_text('read', {'decimal': ','}, '')}"
     return "write plain numbers into the file, without units or signs between thousands, such as 1234.5"
 
 

@@ -1,4 +1,4 @@
-"""Suspicious properties of the rows of a table, which can invalidate results without an error.
+"""Suspicious properties of training rows, which can invalidate results without an error.
 
 Each check returns its findings as :class:`Oddity`. Its thresholds are constants here; on the named data sets
 it has no false finding (``docs/data_sets.md`` lists all findings).
@@ -6,20 +6,19 @@ it has no false finding (``docs/data_sets.md`` lists all findings).
 
 import math
 import re
-import unicodedata
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom
+from scipy.stats import rankdata
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import names_text, option_text, rows_text
 from sstorch.data.columns import is_wide, label
-from sstorch.data.leaks import leaks
-from sstorch.data.oddity import Oddity, drop_text
-from sstorch.data.strays import odd_values
+from sstorch.exceptions import DataError, DataWarning
 
 # A column with more missing values than this share has mostly none.
 _MOSTLY = 0.5
@@ -29,9 +28,6 @@ _IDENTIFYING = 0.75
 _MIN_IDENTIFIED = 20
 # And whole numbers that lie anywhere: fewer measurements can differ by chance.
 _MIN_SCATTERED = 100
-_MANY_CATEGORIES = 100
-# Probability from which on repeated rows are chance.
-_BY_CHANCE = 1e-3
 # Names of columns that identify subjects.
 _SUBJECT = re.compile(
     r"(.*[ _.-])?id|(pid|pat|patient|subject|proband|fall)([ _.-]*(id|no|nr|num|number)[ .]*)?",
@@ -40,14 +36,59 @@ _SUBJECT = re.compile(
 # Rows of a first, cheap check of whether numbers can be those of an identifier.
 _MANY_ROWS = 10_000
 _FEW_EVENTS = 10
-# Repdigits that represent "unknown" in data entry, besides 9 itself: 77, 88, 99, 777 ...; either sign; -1.
-_CODES = np.array([9.0, *(float(digit * count) for digit in "789" for count in range(2, 7))])
-_CODES = np.concatenate([_CODES, -_CODES, [99.9, 999.9, 99.99, 999.99, -1.0]])
-# A code within the reach of the measurements is one if it is this often as frequent as other values are.
-_FREQUENT = 5
+# Rows from which a rank correlation above the bound is no chance, and those it is computed from at most.
+_MIN_RANKED, _MAX_RANKED = 20, 10_000
+_TELLS_TIME = 0.99
+# Rows with and without events from which the area under the curve above its bound is no chance, and the lower
+# bound for columns that are called as outcomes are.
+_MIN_EACH = 10
+_TELLS_EVENT, _SUSPECT = 0.99, 0.9
+_OUTCOME_NAME = re.compile(
+    r"(?<![a-z])(status|vital|dead|died|death|deceased|alive|event|censor(ed)?|cens|outcome)(?![a-z])"
+    r"|cause.?of.?death",
+    re.IGNORECASE,
+)
+# A numeric column with at most so many values is read as categories, too; rarer categories are one.
+_FEW_VALUES, _MIN_CATEGORY = 10, 5
+# Categories whose rows all have events: the probability of it by chance, the least share of all events that
+# they hold, and the largest share of events among all rows, above which it means little.
+_NAMES_SHOWN = 5
+_CHANCE, _LEAST_HELD, _MOST_EVENTS = 1e-4, 0.5, 0.9
 
 
-# ---------------------------------------------------------------------- columns
+@dataclass(frozen=True)
+class Oddity:
+    """A finding and its remedy."""
+
+    text: str  # names column, rows and values
+    remedy: str  # what to do
+    accident: bool = False  # true if it is hardly ever meant: such a column is refused in strict mode
+
+    @classmethod
+    def of_columns(cls, text: str, names: list[str], accident: bool = True, before: str = "") -> Self:
+        """Columns that are best left out; the remedy is how that is done, with other words before it."""
+        return cls(text, before + drop_text(names), accident)
+
+
+def report(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:
+    """Warn of oddities, each in a line; refuse accidents if ``strict``.
+
+    `stacklevel` is that of :func:`warnings.warn` called in place of this function.
+    """
+    accidents = [oddity for oddity in oddities if oddity.accident]
+    if strict and accidents:
+        said = "; ".join(f"{oddity.text}: {oddity.remedy}" for oddity in accidents)
+        keep = option_text("strict", False, "strict=False")
+        raise DataError(f"{said}. If this is intended, keep it with {keep}")
+    for oddity in oddities:
+        warnings.warn(f"{oddity.text}: {oddity.remedy}", DataWarning, stacklevel=stacklevel + 1)
+
+
+def drop_text(names: list[str]) -> str:
+    """Instruction for dropping columns, depending on the source of the table."""
+    it = "it" if len(names) == 1 else "them"
+    option = option_text("drop", names, "")
+    return f"drop {it} with {option}" if option else f"leave {it} out"
 
 
 def constant_columns(frame: pd.DataFrame) -> list[Oddity]:
@@ -82,20 +123,10 @@ def _is_constant(column: pd.Series) -> bool:
 def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
     """Oddities of features (n, p), as `SurvivalData` has them, and of times (n,).
 
-    Identifiers, codes for missing values, numbers far from all others, two units in a column, categories that
-    are spelled in several ways, columns of more than 100 categories, columns that determine the outcome, and
-    columns that are mostly missing.
+    Identifiers, columns that determine the outcome, and columns that are mostly missing.
     """
-    found = list(odd_values(time, "the time"))
-    for name in frame.columns:
-        column = frame[name]
-        if subjects := several_rows(column):
-            found += subjects
-        elif isinstance(column.dtype, pd.CategoricalDtype):
-            found += _odd_labels(column)
-        else:
-            found += _odd_numbers(frame, str(name), time)
-    return [*found, *leaks(frame, time, event), *missing_columns(frame)]
+    found = [oddity for name in frame.columns for oddity in _identifiers(frame, str(name))]
+    return [*found, *_leaks(frame, time, event), *missing_columns(frame)]
 
 
 def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
@@ -133,7 +164,7 @@ def several_rows(column: pd.Series) -> list[Oddity]:
         f"{rows_text((column == first).to_numpy())}: rows of a subject are not independent"
     )
     remedy = "name it with id= if they follow each other in time; else keep one of them, or take standard "
-    return [Oddity(text, f"{remedy}errors by cluster, and {drop_text([name])}", True, (name,))]
+    return [Oddity(text, f"{remedy}errors by cluster, and {drop_text([name])}", True)]
 
 
 def _frequencies(column: pd.Series) -> IntArray:
@@ -142,59 +173,18 @@ def _frequencies(column: pd.Series) -> IntArray:
     return np.bincount(codes[codes >= 0], minlength=len(column.cat.categories))
 
 
-def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
-    name, counts = str(column.name), _frequencies(column)
-    present = [str(word) for word, count in zip(column.cat.categories, counts, strict=True) if count]
-    n_rows = int(counts.sum())
-    if n_rows >= _MIN_IDENTIFIED and len(present) > _IDENTIFYING * n_rows:
-        text = f"column {name!r} has {len(present)} different values in {n_rows} rows, as an identifier has"
-        yield Oddity.of_columns(text, [name])
-        return
-    spellings: dict[str, list[str]] = {}
-    for word in present:
-        folded = " ".join(unicodedata.normalize("NFKC", word).casefold().split())
-        spellings.setdefault(folded, []).append(word)
-    alike = [words for words in spellings.values() if len(words) > 1]
-    if alike:
-        frequency = dict(zip(map(str, column.cat.categories), counts, strict=True))
-        rare = [word for words in alike for word in words if word != max(words, key=frequency.__getitem__)]
-        yield Oddity(
-            f"column {name!r} has categories that differ by case or blanks only, "
-            f"{' and '.join(names_text(words) for words in alike[:3])}, the rarer in "
-            f"{rows_text(column.isin(rare).to_numpy())}",
-            "write each in one way",
-            True,
-        )
-    if len(present) > _MANY_CATEGORIES:
-        yield Oddity(
-            f"column {name!r} has {len(present)} categories, each of which has a coefficient",
-            f"join the rare ones, or {drop_text([name])}",
-        )
-
-
-def _odd_numbers(frame: pd.DataFrame, name: str, time: FloatArray) -> Iterator[Oddity]:
-    values: FloatArray = frame[name].to_numpy()
-    if _identifies(frame, name):
+def _identifiers(frame: pd.DataFrame, name: str) -> list[Oddity]:
+    column = frame[name]
+    if subjects := several_rows(column):
+        return subjects
+    if not isinstance(column.dtype, pd.CategoricalDtype):
         text = f"column {name!r} has a different whole number in every row, as an identifier has"
-        yield Oddity.of_columns(text, [name])
-        return
-    codes = _codes_of_missing(values)
-    if codes.size:
-        named = [int(code) if code.is_integer() else code for code in codes.tolist()]
-        others = frame.drop(columns=name).select_dtypes("number")
-        # Elsewhere it can be a number.
-        elsewhere = others.isin(codes).to_numpy().any() or np.isin(time, codes).any()
-        remedy = [f"{name}={code}" if elsewhere else code for code in named]
-        option = option_text("missing", remedy, "")
-        yield Oddity(
-            f"column {name!r} is {' or '.join(map(str, named))} in {rows_text(np.isin(values, codes))}, "
-            "far from its other values, as a code for a missing value is",
-            f"if it is one, {f'give {option}' if option else 'set these cells to missing (NaN)'}",
-            True,
-            missing=tuple(remedy),
-        )
-        return
-    yield from odd_values(values, f"column {name!r}")
+        return [Oddity.of_columns(text, [name])] if _identifies(frame, name) else []
+    counts = _frequencies(column)
+    n, n_rows = int((counts > 0).sum()), int(counts.sum())
+    text = f"column {name!r} has {n} different values in {n_rows} rows, as an identifier has"
+    found = n_rows >= _MIN_IDENTIFIED and n > _IDENTIFYING * n_rows
+    return [Oddity.of_columns(text, [name])] if found else []
 
 
 def _identifies(frame: pd.DataFrame, name: str) -> bool:
@@ -216,72 +206,94 @@ def _identifies(frame: pd.DataFrame, name: str) -> bool:
     return bool(n >= (_MIN_IDENTIFIED if close else _MIN_SCATTERED))
 
 
-def _codes_of_missing(values: FloatArray) -> FloatArray:
-    """Codes such as -999 and 99 that lie far from all other values."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a column without values
-        low, high = np.nanmin(values), np.nanmax(values)
-    if not np.isin((low, high), _CODES).any():
-        return np.empty(0)
-    is_code = np.isin(values, _CODES)
-    others = values[~is_code & ~np.isnan(values)]
-    if not len(others) or others.min() == others.max():
-        return np.empty(0)
-    low, high = others.min(), others.max()
-    usual = len(others) / len(np.unique(others))
-    found = []
-    for code in np.unique(values[is_code]):
-        count, gap = int((values == code).sum()), max(low - code, code - high)
-        # Of numbers from 0 on, -1 can be one; of those from 1 on it is none.
-        far = low >= 1 if code == -1 else gap > 0.5 * (high - low) or code < 0 <= low
-        frequent = gap > 0 and count >= _FREQUENT and count > _FREQUENT * usual
-        # A single 9 may well be a number of something.
-        if (far and (abs(code) > 9 or count > 1)) or (frequent and abs(code) > 9):
-            found.append(code)
-    return np.array(found)
+def _leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
+    """Columns that order the rows as their times do, or that separate rows with events from the others.
 
-
-# ---------------------------------------------------------------------- rows
-
-
-def repeated_rows(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
-    """Rows that repeat others in all features, time and event, more often than rows do by chance.
-
-    Where all features are coarse, different subjects agree in everything. So repeats are named only where
-    most pairs of rows with equal features have equal outcomes, and more than any two rows, or where many
-    more of those with events do than any two rows with events: times of censoring can depend on a feature,
-    such as the day of entry, and then agree with it, or be the same for all, at the end of a study.
+    The area under the curve is that of the ranks of a numeric column, and that of the shares of events in the
+    categories of a categorical one or of a numeric one with few values, a missing value being a category.
     """
-    features = pd.util.hash_pandas_object(frame, index=False)
-    outcome = pd.util.hash_pandas_object(pd.DataFrame({"time": time, "event": event}), index=False)
-    whole = pd.util.hash_pandas_object(pd.DataFrame({"x": features, "y": outcome}), index=False)
-    repeats = whole.duplicated().to_numpy()
-    if not repeats.any():
-        return []
+    some = np.linspace(0, len(time) - 1, min(len(time), _MAX_RANKED)).astype(np.int64)
+    t, e = rankdata(time[some]), event[some]
+    found: list[Oddity] = []
+    for name in map(str, frame.columns):
+        column = frame[name]
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            codes, missing = column.cat.codes.to_numpy()[some].astype(np.int64), len(column.cat.categories)
+            area = _area_of_codes(np.where(codes < 0, missing, codes), e)
+        else:
+            values = column.to_numpy()[some]
+            there = ~np.isnan(values)
+            ranks: FloatArray = rankdata(values[there])
+            times = t if there.all() else rankdata(t[there])
+            if there.sum() >= _MIN_RANKED and abs(_correlation(ranks, times)) > _TELLS_TIME:
+                text = f"orders the rows as the follow-up time does (rank correlation above {_TELLS_TIME:g})"
+                found.append(
+                    Oddity.of_columns(f"column {name!r} {text}: it is probably known only afterwards", [name])
+                )
+                continue
+            area = _area(ranks, e[there])
+            few = np.unique(values[there])
+            if len(few) <= _FEW_VALUES or not there.all():
+                codes = np.where(there, np.searchsorted(few, values), len(few))
+                area = max(
+                    area, _area_of_codes(np.where(there, 0, 1) if len(few) > _FEW_VALUES else codes, e)
+                )
+        bound = _SUSPECT if _OUTCOME_NAME.search(name) else _TELLS_EVENT
+        if area > bound:
+            text = (
+                f"column {name!r} separates rows with events from rows without (area under the curve "
+                f"{math.floor(1000 * area) / 1000:g}): it is probably known only afterwards"
+            )
+            found.append(Oddity.of_columns(text, [name], area > _TELLS_EVENT))
+        else:
+            found += _only_events(column, event)
+    return found
+
+
+def _correlation(ranks: FloatArray, others: FloatArray) -> float:
+    """Spearman's rho from two sets of ranks, 0 if one of them is constant."""
+    a, b = (values - 0.5 * (len(ranks) + 1) for values in (ranks, others))
+    norm = math.sqrt(float((a**2).sum()) * float((b**2).sum()))
+    return float(a @ b) / norm if norm else 0.0
+
+
+def _area(ranks: FloatArray, event: BoolArray) -> float:
+    """Area under the curve of ranks as predictions of the event, in either direction; 0 of too few rows."""
     n_events = int(event.sum())
-    chance = _pairs(outcome[event]) / max(0.5 * n_events * (n_events - 1), 1.0)
-    expected = _pairs(features[event]) * chance
-    of_events = _pairs(whole[event]) > 2 * expected + 3 * math.sqrt(expected)
-    alike, agreeing, n = _pairs(features), _pairs(whole), len(outcome)
-    at_random = _pairs(outcome) / (0.5 * n * (n - 1))
-    if not of_events and (2 * agreeing <= alike or binom.sf(agreeing - 1, alike, at_random) > _BY_CHANCE):
-        return []
-    times = np.unique(whole.value_counts(sort=False).to_numpy())
-    if len(times) == 1:
-        text = f"every row stands {times[0]} times in the data"
+    pairs = float(n_events) * (len(event) - n_events)
+    if min(n_events, len(event) - n_events) < _MIN_EACH:
+        return 0.0
+    area = (float(ranks[event].sum()) - 0.5 * n_events * (n_events + 1)) / pairs
+    return max(area, 1.0 - area)
+
+
+def _area_of_codes(codes: IntArray, event: BoolArray) -> float:
+    """Area under the curve of the share of events in each category."""
+    rows, events = np.bincount(codes), np.bincount(codes, weights=event)
+    rare = rows < _MIN_CATEGORY
+    rows[rare], events[rare] = rows[rare].sum(), events[rare].sum()
+    shares = np.divide(events, rows, out=np.zeros(len(rows)), where=rows > 0)
+    return _area(rankdata(shares[codes]), event)
+
+
+def _only_events(column: pd.Series, event: BoolArray) -> Iterator[Oddity]:
+    """Categories, or a column that is there, whose rows all have events and hold half of all events."""
+    share = float(event.mean())
+    if share > _MOST_EVENTS:
+        return
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        codes, words = column.cat.codes.to_numpy(), [repr(str(word)) for word in column.cat.categories]
     else:
-        verb = "repeats another" if repeats.sum() == 1 else "repeat others"
-        text = f"{rows_text(repeats)} {verb} in every column"
-    return [
-        Oddity(
-            text,
-            "remove them if they are the same subjects: they would count twice, and stand in training and "
-            "test rows at once",
-        )
-    ]
-
-
-def _pairs(codes: pd.Series) -> float:
-    """Number of pairs of rows that are equal."""
-    counts = codes.value_counts(sort=False).to_numpy().astype(np.float64)
-    return float((counts * (counts - 1)).sum()) / 2
+        codes, words = column.isna().to_numpy() * -1, ["not missing"]
+    known = codes >= 0
+    rows = np.bincount(codes[known], minlength=len(words))
+    events = np.bincount(codes[known], weights=event[known], minlength=len(words))
+    only = np.flatnonzero((rows == events) & (share**rows < _CHANCE / max(len(words), 1)))
+    if events[only].sum() < max(_LEAST_HELD * event.sum(), _MIN_EACH):
+        return
+    named = " or ".join(words[k] for k in only[:_NAMES_SHOWN]) + (", ..." if len(only) > _NAMES_SHOWN else "")
+    yield Oddity(
+        f"column {str(column.name)!r} is {named} in {rows_text(np.isin(codes, only))}, all of them with "
+        "events: it is probably known only afterwards",
+        f"if it is, {drop_text([str(column.name)])}",
+    )

@@ -199,12 +199,9 @@ _survset_entries = functools.partial(
 SURVSET_SETS = (
     *_survset_entries(
         {
-            "actg": lambda: _load_survset("actg"),
             "aids2": lambda: _load_survset("Aids2"),
-            "colon": lambda: _load_survset("colon"),
             "dialysis": lambda: _load_survset("Dialysis"),
             "framingham": lambda: _load_survset("Framingham", complete=True),
-            "grace": lambda: _load_survset("grace", drop=["num_los"]),
             "nwtco": lambda: _load_survset("nwtco", drop=["fac_in_subcohort", "num_stage"]),
             "rott2": lambda: _load_survset("rott2"),
             "support": lambda: _load_survset("support2", drop=_NOT_OF_SUPPORT),

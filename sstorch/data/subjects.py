@@ -13,7 +13,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_after, counted, names_text, option_text, rows_text
 from sstorch.data.columns import labels
-from sstorch.data.oddity import Oddity
+from sstorch.data.oddities import Oddity
 from sstorch.exceptions import ConfigError, DataError
 
 # Ids that a message names.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import copy
 from typing import Any, Self
 
@@ -30,8 +30,7 @@ from sstorch.data.columns import (
     to_pandas,
 )
 from sstorch.data.intervals import Intervals, no_intervals
-from sstorch.data.oddities import constant_columns, few_events, odd_columns, repeated_rows
-from sstorch.data.oddity import Oddity, report
+from sstorch.data.oddities import Oddity, constant_columns, few_events, odd_columns, report
 from sstorch.data.outcome_type import OutcomeType
 from sstorch.data.subjects import (
     check_histories,
@@ -54,9 +53,8 @@ class SurvivalData:
 
     Rows of X, y and weights correspond by position. Times of zero have no logarithm: they are replaced by
     half the smallest positive time, and a DataWarning states their number. Other DataWarnings report problems
-    of training rows, by index labels or lines of a file: identifiers, codes for missing values, categories in
-    several spellings, leaks of the time or the event, outliers, two units in a column, more than 100
-    categories, missing values in half of the rows, repeated rows.
+    of training rows, by index labels or rows of a file: identifiers, leaks of the time or the event, missing
+    values in half of the rows.
 
     Args:
         X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ... Columns used by
@@ -83,7 +81,6 @@ class SurvivalData:
         time_unit: Unit of the times; None if undefined.
         subject: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
         outcome_type: Type of the outcome, which a model keeps.
-        file_options: Options of `load_file` for rows read from a file, else None.
 
     Raises:
         DataError: The data are invalid; the message names column, rows and remedy.
@@ -105,7 +102,6 @@ class SurvivalData:
     time_unit: str | None = None
     subject: IntArray | None = None
     intervals: Intervals | None = None
-    file_options: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -186,8 +182,7 @@ class SurvivalData:
         if not used.all():
             frame, time, event = frame[used].reset_index(drop=True), time[used], event[used]
         with wording(part=used):
-            found = odd_columns(frame, time, event) + of_histories
-            return found if self.subject is not None else found + repeated_rows(frame, time, event)
+            return odd_columns(frame, time, event) + of_histories
 
     @classmethod
     def from_frame(
@@ -215,8 +210,7 @@ class SurvivalData:
             missing: Codes of missing values in all columns, such as ``[-999, "unknown"]``; text
                 ``COLUMN=VALUE``, such as ``"nodes=9"``, is a code of one column.
             strict: Raise an error for suspicious features: constant or mostly missing columns, identifiers,
-                leaks of the time or the event, codes for missing values, and categories that differ only by
-                case or blanks.
+                leaks of the time or the event.
             time_unit: Unit of the times used in texts and figures, such as ``"days"``.
             censored_at: Time at which longer follow-up is censored; see the method of this name.
             **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`, `recurrent`,

@@ -6,7 +6,7 @@ import numpy as np
 
 from sstorch._types import IntArray
 from sstorch.data import SurvivalData
-from sstorch.data.oddity import Oddity
+from sstorch.data.oddities import Oddity
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.outcome import Observed
 

@@ -21,8 +21,7 @@ from sstorch.checks import check_device
 from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.fingerprint import fingerprint
-from sstorch.data.oddities import few_events
-from sstorch.data.oddity import Oddity, report
+from sstorch.data.oddities import Oddity, few_events, report
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole

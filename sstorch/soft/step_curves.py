@@ -6,7 +6,7 @@ import numpy as np
 
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
-from sstorch.data.oddity import Oddity
+from sstorch.data.oddities import Oddity
 from sstorch.fitted.tree import FittedTree
 
 # Survival of a row falls from .9 to .1 while time grows by less than this factor. The shape of such a Weibull

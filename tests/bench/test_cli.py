@@ -576,9 +576,22 @@ def test_every_leaf_is_an_option_with_all_its_options() -> None:
 
 def test_every_data_set_is_an_option(all_night: bool) -> None:
     names = sorted(REGISTERED["dataset"])
-    assert set(names) == {*list_datasets()["name"]}
+    assert set(names) == {*list_datasets()["name"], "csv"}
     for name in names if all_night else names[::8]:
         assert compose(f"dataset={name}").dataset == DatasetConfig(name)
+
+
+def test_options_of_pandas_read_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "cohort.csv"
+    file.write_text("crp;time;event\n0,5;5;1\n12,25;3;0\n1.970,5;7;1\n")
+    own = ["dataset=csv", f"dataset.path={file}"]
+    with pytest.raises(DataError, match=r"give 'dataset\.read={decimal:\",\"}'"):
+        compose(*own).dataset.load()
+    read = 'dataset.read={sep: ";", decimal: ",", thousands: "."}'
+    assert compose(*own, read).dataset.load().frame["crp"].tolist() == [0.5, 12.25, 1970.5]
+    file.write_text("crp;time;event\n1.970;5;1\n658;3;0\n")
+    with pytest.raises(DataError, match=r"dataset\.read={thousands:\"\.\"}.* .dataset\.read={decimal:"):
+        compose(*own).dataset.load()
 
 
 @pytest.mark.parametrize("group", ["tree", "leaf", "trainer", "init", "cv", "device", "logger", "fairness"])

@@ -74,8 +74,8 @@ def test_causes_go_with_their_rows() -> None:
 def test_files_hold_causes(tmp_path: Path) -> None:
     table = pd.DataFrame({"age": [50.5, 61.0, 47.2, 70.1, 66.6], "days": TIME, "status": CODES})
     table.to_csv(tmp_path / "cohort.csv", index=False)
-    data = load_file(tmp_path / "cohort.csv", time="days", cause="status", causes=NAMES)
+    data = load_file(tmp_path / "cohort.csv", time="days", event="status", causes=NAMES)
     assert data.feature_names == ["age"]
     np.testing.assert_array_equal(data.cause, CODES)
     with pytest.raises(ConfigError, match="leave event_value, event_coding out"):
-        load_file(tmp_path / "cohort.csv", time="days", cause="status", event_value="2")
+        load_file(tmp_path / "cohort.csv", time="days", event="status", causes="auto", event_value="2")

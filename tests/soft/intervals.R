@@ -1,6 +1,6 @@
 # Regressions of times within intervals by R, for test_intervals.py. The rows are those of load_dataset, written by
 #   python -c "import pandas as pd; from sstorch import load_dataset
-#   for name in ('diabetes', 'bcdeter', 'tobin'):
+#   for name in ('diabetes', 'bcdeter'):
 #       data = load_dataset(name)
 #       pd.get_dummies(data.frame, drop_first=True, dtype=float).join(pd.DataFrame(data.y)).to_csv(name + '.csv', index=False)"
 #   Rscript tests/soft/intervals.R > tests/soft/intervals_in_r.json
@@ -22,4 +22,4 @@ of_set <- function(name) {
   sprintf("  \"%s\": {\n    %s\n  }", name, paste(fits, collapse = ",\n    "))
 }
 
-cat("{\n", paste(sapply(c("diabetes", "bcdeter", "tobin"), of_set), collapse = ",\n"), "\n}\n", sep = "")
+cat("{\n", paste(sapply(c("diabetes", "bcdeter"), of_set), collapse = ",\n"), "\n}\n", sep = "")

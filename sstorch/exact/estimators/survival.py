@@ -17,7 +17,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind
 from sstorch.checks import check_after, counted
 from sstorch.data import OutcomeType, SurvivalData
-from sstorch.data.oddity import report
+from sstorch.data.oddities import report
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable
 from sstorch.deploy.calculator import Field

@@ -4,15 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import load_dataset
 from sstorch.bench.report.characteristics import columns_table, standardised_difference
-from sstorch.bench.report.run import median_name, median_text
-
-
-def test_median_of_recurrent_events_is_to_the_first_one_as_in_r() -> None:
-    """survfit(Surv(stop, status) ~ 1, cgd[start == 0, ], conf.type = "log-log"), survival 3.5-3."""
-    data = load_dataset("cgd")
-    assert (median_name(data), median_text(data)) == ("time to the first event", "373 (318 to -)")
 
 
 def test_standardised_differences() -> None:
