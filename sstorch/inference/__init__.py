@@ -1,10 +1,9 @@
 """Standard errors, confidence intervals and tests of fitted regressions and groups."""
 
 from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
-from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance
+from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance, Inferable
 from sstorch.inference.groups import groups
 from sstorch.inference.likelihood_ratio import likelihood_ratio_test
-from sstorch.inference.model import Inferable
 from sstorch.inference.predictions import Intervals, predict
 from sstorch.inference.sandwich import with_covariance
 

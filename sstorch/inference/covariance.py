@@ -1,17 +1,21 @@
-"""Covariance of the coefficients of a fitted regression, and of what is linear in them."""
+"""Covariance of the coefficients of a fitted model, also with estimated penalties integrated out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch.checks import check_choice
+from sstorch.checks import check_choice, check_tree
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError
+from sstorch.fitted import FittedTree
 
 # "marginal": of the coefficients given the data, with estimated penalties integrated out; "bayesian": V, the
 # inverse of Hessian H and penalties, these as if known; "frequentist": V H V, of the penalised estimate;
@@ -21,6 +25,12 @@ CovarianceKind = Literal["marginal", "bayesian", "frequentist", "observed", "san
 _SINGULAR = 1e-10
 # Part of a combination of coefficients in such directions, as a share of it, above which it has no estimate.
 OUTSIDE = 1e-6
+# Standard deviations of the prior of a block of coefficients at which the evidence is compared.
+_DEVIATIONS = np.geomspace(1e-3, 10.0, 61)
+# Scale of their prior: of log ratios per standard deviation of a column.
+_SCALE = 1.0
+# Share of the information of data and prior, in a direction, below which that of the data is rounding.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -237,3 +247,93 @@ def quantiles(values: np.ndarray) -> tuple[float, ...]:
     if found[0] == found[2]:
         found[[0, 2]] = np.quantile(np.unique(known), [0.05, 0.95], method="nearest")
     return tuple(found.tolist())
+
+
+class Inferable(Protocol):
+    """A fitted regression, or groups, with the covariance of its coefficients."""
+
+    covariance_: FitCovariance
+
+    @property
+    def _tree(self) -> FittedTree:
+        """The trained tree."""
+
+    def _cleaned(self, X: object) -> pd.DataFrame:
+        """The training columns of rows, read."""
+
+
+class Refitted(Inferable, Protocol):
+    """A fitted model that can also check training rows."""
+
+    def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
+        """Rows with their outcome, checked against that of training."""
+
+    def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
+        """The same without rows of weight 0."""
+
+
+def covariance_of(model: Inferable) -> FitCovariance:
+    """The covariance of a model; raises ConfigError with the reason if it has none."""
+    if reason := no_covariance(model):
+        raise ConfigError(reason)
+    found: FitCovariance = vars(model)["covariance_"]
+    return found
+
+
+def no_covariance(model: Inferable) -> str:
+    """Why a model has no covariance; empty if it has one."""
+    check_tree(model, "_tree", "soft survival tree")
+    tree = model._tree
+    found: FitCovariance | None = vars(model).get("covariance_")
+    if found is not None and found.hazards:
+        return ""
+    reason = "it was trained as one of several, or recalibrated" if found is None else found.reason
+    kind = "this regression" if tree.module.topology.depth == 0 else "these groups"
+    return f"the coefficients of {kind} have no covariance: {reason}"
+
+
+def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blocks: Tensor) -> Tensor:
+    """Mean square deviation of the coefficients from their estimates, the penalties not being known.
+
+    The prior standard deviation s of each block of coefficients in turn gets weights by its evidence and a
+    prior whose density in s^2 is (1 + s^2)^(-3/2), nearly flat where it matters, the log-likelihood replaced
+    by its expansion at the estimates. With V(s) and b(s), covariance and estimates at s, the result is the
+    sum of V and over blocks of E[V(s) - V] and E[(b(s) - b)(b(s) - b)']. Given the estimated penalties alone,
+    coefficients whose variance was estimated as nearly zero would seem to be known to be zero. A block may be
+    a part of those that share a variance, such as the curve of one column: that its variance is that of the
+    others is a part of what is unknown. In directions where the likelihood is not concave, as of the shapes
+    of a group with few events, the expansion has no largest value under a weak prior: V and b are kept there.
+
+    Args:
+        posterior: V, inverse of Hessian and penalties, (D, D).
+        theta: b, the estimates, (D,).
+        precision: inverse variance of the prior of each coefficient, the same in a block, (D,).
+        blocks: number of each coefficient's block, -1 for none, (D,).
+
+    References:
+        Kass and Steffey (1989), Journal of the American Statistical Association 84, 717-726; Wood, Pya and
+        Saefken (2016), the same journal 111, 1548-1563; Morris and Tang (2011), Statistical Science 26,
+        271-287, on flat priors of variances, with which intervals have their nominal coverage.
+    """
+    total = posterior.clone()
+    grid = torch.as_tensor(_DEVIATIONS, dtype=posterior.dtype)
+    share = (grid / _SCALE).square()
+    prior = share / (1 + share) ** 1.5  # of log s
+    for number in range(int(blocks.max()) + 1):
+        places = (blocks == number).nonzero().squeeze(-1)
+        present = precision[places[0]]
+        block = posterior[places[:, None], places]
+        values, vectors = torch.linalg.eigh(block)
+        concave = 1 - present * values > _ROUNDING
+        values, vectors = values[concave], vectors[:, concave]
+        along, axes = vectors.mT @ theta[places], posterior[:, places] @ vectors
+        other = grid.square().reciprocal()[:, None]
+        factor = 1 + (other - present) * values  # eigenvalues of I + (penalty - present) V_gg
+        change = (other - present) / factor
+        evidence = (
+            len(values) * other[:, 0].log() - factor.log().sum(-1) - (change * along.square()).sum(-1)
+        ) / 2
+        weight = torch.softmax(evidence + prior.log(), 0)
+        moved = weight.sqrt()[:, None] * change * along
+        total += axes @ (moved.mT @ moved - torch.diag(weight @ change)) @ axes.mT
+    return (total + total.mT) / 2

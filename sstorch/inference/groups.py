@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sstorch.checks import check_share
-from sstorch.inference.model import Inferable, covariance_of
+from sstorch.inference.covariance import Inferable, covariance_of
 from sstorch.inference.predictions import IDENTITY, Link, Quantity, What, encoded_rows
 from sstorch.threads import torch_threads
 

@@ -6,20 +6,116 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
 from sstorch.data.coded import dense
 from sstorch.exceptions import DataError
-from sstorch.inference.covariance import HazardCovariance
-from sstorch.inference.model import Inferable, covariance_of
-from sstorch.inference.rows import LeafDerivatives, sample_of
-from sstorch.nn import SoftTree
+from sstorch.inference.covariance import HazardCovariance, Inferable, covariance_of
+from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
+from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample, counted_weight
+from sstorch.optim.linear_design import LinearDesign
+from sstorch.optim.newton import LinearHazards
 
+# Rows whose products of features are formed at once.
+_ROWS = 2**14
 # Size of the penalised gradient, in standard errors, above which rows are not those of training.
 _STATIONARY = 0.25
+
+
+def sample_of(tree: SoftTree, x: Tensor, data: SurvivalData) -> Sample:
+    """Rows, (n, p), with one event as a sample of one problem, float64, in the units of a tree."""
+    scale = float(tree.log_time_scale)
+
+    def logs(values: FloatArray) -> Tensor:
+        with np.errstate(divide="ignore"):  # zero is -inf
+            return torch.as_tensor(np.log(values))[None] - scale
+
+    lower = upper = None
+    if data.intervals is not None:
+        within = data.intervals.censored
+        lower = logs(np.where(within, data.intervals.lower, 0.0))
+        upper = logs(np.where(within, data.intervals.upper, np.inf))
+    return Sample(
+        DesignMatrix(x[None].double(), (1,)),
+        logs(data.nominal_time),
+        torch.as_tensor(data.event).double()[None],
+        torch.as_tensor(data.sample_weight).double()[None],
+        logs(data.entry) if data.entry.any() else None,
+        log_lower=lower,
+        log_upper=upper,
+    )
+
+
+class LeafDerivatives:
+    """Derivatives of the negative log-likelihood of rows in the parameters of their leaves.
+
+    Args:
+        family: without batch dimension or prepared for one problem, double precision.
+        leaves: parameters of L leaves, without batch dimension.
+        leaf: leaf of each row, 0 ... L - 1, (n,).
+        sample: the rows, of one problem, in double precision.
+        weight: weight of each row in the loss, (1, n).
+    """
+
+    def __init__(
+        self, family: HazardFamily, leaves: LeafParameters, leaf: Tensor, sample: Sample, weight: Tensor
+    ) -> None:
+        x = sample.x.matrices[0]
+        linear, shape = leaves.at_rows(x, leaf)
+        problem = LinearHazards(
+            family, sample, weight, LinearDesign.of(torch.ones_like(linear)[None, :, None])
+        )
+        with torch.no_grad():
+            _, first, second = problem.derivatives_at(linear[None], shape[None])
+        self._first = (weight[..., None] * first)[0]
+        self._second = (weight[..., None, None] * second)[0]
+        p = leaves.slope.shape[-1]
+        self._x = last_features(x, p)
+        n_shapes, linear_shapes = shape.shape[-1], leaves.shape_slope.shape[-2] > 0
+        # Of the linear predictor and each shape: places of its slopes and of its constant.
+        self._slopes = [torch.arange(p)]
+        self._constant = [p]
+        for k in range(n_shapes):
+            start = p + 1 + n_shapes + k * p
+            self._slopes.append(torch.arange(start, start + p) if linear_shapes else torch.arange(0))
+            self._constant.append(p + 1 + k)
+        self._size = p + 1 + n_shapes + (n_shapes * p if linear_shapes else 0)
+
+    def _design(self, part: int, rows: slice) -> tuple[Tensor, Tensor]:
+        """Places of the parameters of a part, and their features, (n, k)."""
+        slopes = self._slopes[part]
+        x = self._x[rows]
+        ones = torch.ones_like(self._first[rows, :1])
+        places = torch.cat([slopes, torch.tensor([self._constant[part]])])
+        return places, torch.cat([x, ones], 1) if len(slopes) else ones
+
+    def scores(self) -> Tensor:
+        """First derivatives of each row, (n, d)."""
+        out = self._first.new_zeros(len(self._x), self._size)
+        for part in range(self._first.shape[1]):
+            places, features = self._design(part, slice(None))
+            out[:, places] = self._first[:, part, None] * features
+        return out
+
+    def information(self) -> Tensor:
+        """Sum of the second derivatives of the rows, (d, d), with all leaves treated as one."""
+        out = self._first.new_zeros(self._size, self._size)
+        n_parts = self._first.shape[1]
+        for begin in range(0, len(self._x), _ROWS):
+            rows = slice(begin, begin + _ROWS)
+            designs = [self._design(part, rows) for part in range(n_parts)]
+            for j, (places, features) in enumerate(designs):
+                for k, (others, theirs) in enumerate(designs[j:], j):
+                    block = (features * self._second[rows, j, k, None]).mT @ theirs
+                    out[places[:, None], others] += block
+                    if k > j:
+                        out[others[:, None], places] += block.mT
+        return out
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from scipy.stats import chi2
 
 from sstorch.checks import rows_text
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference.covariance import Refitted, covariance_of
 from sstorch.inference.hazard_rows import HazardRows
-from sstorch.inference.model import Refitted, covariance_of
 
 
 def likelihood_ratio_test(

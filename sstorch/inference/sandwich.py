@@ -12,9 +12,8 @@ import torch
 from sstorch._types import IntArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
-from sstorch.inference.covariance import CovarianceKind
+from sstorch.inference.covariance import CovarianceKind, Refitted, covariance_of
 from sstorch.inference.hazard_rows import HazardRows
-from sstorch.inference.model import Refitted, covariance_of
 
 RefittedT = TypeVar("RefittedT", bound=Refitted)
 

@@ -20,7 +20,7 @@ from sstorch.data.columns import labels, numeric_values
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference import HazardCovariance
-from sstorch.inference.model import covariance_of
+from sstorch.inference.covariance import covariance_of
 from sstorch.reading.hooks import ReadableTree, fitted_tree
 from sstorch.threads import torch_threads
 

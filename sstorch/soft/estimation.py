@@ -17,7 +17,7 @@ from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import SplitMatrices
 from sstorch.data.columns import is_wide
 from sstorch.inference import HazardCovariance
-from sstorch.inference.penalties import marginal_covariance
+from sstorch.inference.covariance import marginal_covariance
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import most_probable_leaf

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from sstorch.inference import FitCovariance, HazardCovariance
-from sstorch.inference.rows import LeafDerivatives
+from sstorch.inference.hazard_rows import LeafDerivatives
 from sstorch.nn import LeafParameters
 from sstorch.objective import counted_weight
 from sstorch.soft.design import in_double

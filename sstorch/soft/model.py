@@ -31,8 +31,8 @@ from sstorch.groups.recalibration import Recalibration, recalibration_texts
 from sstorch.groups.resampling import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines
 from sstorch.inference.coefficients import terms
+from sstorch.inference.covariance import no_covariance
 from sstorch.inference.groups import honest_text
-from sstorch.inference.model import no_covariance
 from sstorch.metrics.landmark import check_alive
 from sstorch.nn import Prediction, SoftTree
 from sstorch.parameters import NestedParameters

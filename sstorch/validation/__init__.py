@@ -2,8 +2,8 @@
 
 from sstorch.groups import concordance_of_groups, group_table, recalibrate, stability, validate_groups
 from sstorch.groups.model_card import model_card
+from sstorch.inference.predictions import contrast
 from sstorch.validation.comparison import ModelComparison, compare
-from sstorch.validation.contrast import contrast
 from sstorch.validation.report import ValidationReport, validate
 from sstorch.validation.residuals import residuals
 

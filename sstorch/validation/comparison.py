@@ -29,9 +29,8 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.registry import check_names
 from sstorch.plots.comparison import plot_comparison
 from sstorch.validation.measures import MEASURES
-from sstorch.validation.paired import Found, scores_of_rows
+from sstorch.validation.paired import Found, fold_splits, resample_splits, scores_of_rows, scores_of_splits
 from sstorch.validation.predicting import Cohort, check_model
-from sstorch.validation.splits import fold_splits, resample_splits, scores_of_splits
 
 By = Literal["data", "folds", "bootstrap"]
 _LIMITS = ["lower", "upper"]

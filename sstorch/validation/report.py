@@ -26,8 +26,7 @@ from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.scored_rows import PredictsSurvival
 from sstorch.plots import plot_calibration, plot_decision_curve
-from sstorch.validation.checklist import checklist
-from sstorch.validation.facts import APPARENT, Facts
+from sstorch.validation.facts import APPARENT, Facts, checklist
 from sstorch.validation.measures import NEEDS_LANDMARK, measure_table
 from sstorch.validation.optimism import optimism
 from sstorch.validation.page import document

@@ -11,8 +11,8 @@ import torch
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_tree
 from sstorch.data.columns import to_pandas
+from sstorch.inference.covariance import Refitted, covariance_of
 from sstorch.inference.hazard_rows import HazardRows
-from sstorch.inference.model import Refitted, covariance_of
 from sstorch.inference.terms import Contrasts
 
 ResidualKind = Literal["martingale", "deviance", "cox_snell", "score", "dfbeta"]

@@ -18,7 +18,7 @@ from sstorch import (
     load_dataset,
 )
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference.penalties import marginal_covariance
+from sstorch.inference.covariance import marginal_covariance
 
 DATA = load_dataset("gbsg2")
 LINES = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference
-from sstorch.inference.wald import chi2_tail, term_test
+from sstorch.inference.coefficients import chi2_tail, term_test
 
 # script and values: tests/inference/inference.R
 HERE = Path(__file__).parent
