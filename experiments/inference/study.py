@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sstorch import Columns, Honest, Penalties, PrognosticTree, Surv, SurvivalRegression, inference
+from sstorch import Columns, Penalties, PrognosticTree, Surv, SurvivalRegression, inference
 from sstorch.exceptions import DataWarning
 from sstorch.validation import contrast
 
@@ -178,7 +178,7 @@ def clusters(rng, n):
 
 
 def groups(rng, n):
-    """Mean S(t) of groups, and their differences: gates placed by the same rows, and by other subjects.
+    """Mean S(t) of groups, and their differences: gates placed by the same rows.
 
     Truth is the mean over the rows of each group. The effect of x jumps, so that gates matter.
     """
@@ -187,20 +187,17 @@ def groups(rng, n):
     uniform, times = rng.uniform(size=n), TIMES[1:4]
     time, event = censored(rng, ((1 / uniform - 1) * np.exp(-eta)) ** (1 / 1.5))
     truth = 1 / (1 + times**1.5 * np.exp(eta)[:, None])
-    found = []
-    for name, teacher in (("same rows", None), ("honest", Honest())):
-        tree = PrognosticTree(teacher=teacher).fit(frame, Surv(time, event))
-        table = inference.groups(tree, frame, times=times)
-        number = tree.apply(frame)
-        means = {str(each): truth[number == each].mean(0) for each in np.unique(number)}
-        inside = {"survival": [], "difference": []}
-        for key in table.index.get_level_values("group").unique():
-            own = table.loc[key]
-            later, _, first = str(key).partition(" - ")
-            exact = means[later] - means[first] if first else means[later]
-            inside["difference" if first else "survival"].append(within(own["lower"], exact, own["upper"]))
-        found += [(f"{what}, {name}", float(np.mean(each))) for what, each in inside.items() if each]
-    return found
+    tree = PrognosticTree().fit(frame, Surv(time, event))
+    table = inference.groups(tree, frame, times=times)
+    number = tree.apply(frame)
+    means = {str(each): truth[number == each].mean(0) for each in np.unique(number)}
+    inside = {"survival": [], "difference": []}
+    for key in table.index.get_level_values("group").unique():
+        own = table.loc[key]
+        later, _, first = str(key).partition(" - ")
+        exact = means[later] - means[first] if first else means[later]
+        inside["difference" if first else "survival"].append(within(own["lower"], exact, own["upper"]))
+    return [(f"{what}, same rows", float(np.mean(each))) for what, each in inside.items() if each]
 
 
 SCENARIOS = {

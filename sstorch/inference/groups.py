@@ -15,8 +15,6 @@ from sstorch.inference.covariance import Inferable, covariance_of
 from sstorch.inference.predictions import IDENTITY, Link, Quantity, What, encoded_rows
 from sstorch.threads import torch_threads
 
-SAME_ROWS = "given the gates, which the same rows chose"
-
 
 @torch_threads(1)  # a second one gains nothing on small matrices
 def groups(
@@ -31,8 +29,7 @@ def groups(
 ) -> pd.DataFrame:
     """Estimate the mean prediction of each group and differences between adjacent groups, with intervals.
 
-    Intervals are conditional on the gates. They are too narrow if the same rows placed the gates, but not
-    with a teacher :class:`~sstorch.Honest`. ``attrs["intervals"]`` names the method.
+    Intervals are conditional on the gates, and too narrow, since the same rows placed the gates.
     :func:`sstorch.validation.group_table` with ``n_resamples`` corrects Kaplan-Meier estimates for this
     selection.
 
@@ -72,19 +69,7 @@ def groups(
     parts = [_table(quantity, means, [str(group) for group in shown], quantity.link, level)]
     if changes:
         parts.append(_table(quantity, changes, names, IDENTITY, level))
-    table = pd.concat(parts).rename_axis(index={"row": "group"})
-    table.attrs["intervals"] = intervals_of(model)
-    return table
-
-
-def intervals_of(model: Inferable) -> str:
-    """Condition of intervals of groups."""
-    return honest_text(vars(model).get("gate_subjects_", 0)) or SAME_ROWS
-
-
-def honest_text(n_subjects: int) -> str:
-    """Text on the condition of intervals if other subjects placed the gates; empty otherwise."""
-    return f"honest: gates from {n_subjects:,} other subjects" if n_subjects else ""
+    return pd.concat(parts).rename_axis(index={"row": "group"})
 
 
 def _table(

@@ -129,7 +129,6 @@ class HazardRows:
         sample: the rows, of one problem.
         weight: weight of each row in the loss, (1, n).
         leaf: leaf of each row, (n,).
-        apart: number of subjects that placed the gates and are no training rows of the hazards.
     """
 
     cause: str
@@ -138,7 +137,6 @@ class HazardRows:
     sample: Sample
     weight: Tensor
     leaf: Tensor
-    apart: int = 0
 
     @classmethod
     def by_cause(cls, model: Inferable, data: SurvivalData) -> Iterator[HazardRows]:
@@ -149,8 +147,7 @@ class HazardRows:
         for name, module in tree.hazards.items():
             rows = data if data.causes is None else data.of_cause(name)
             sample, module = sample_of(module, x, rows), copy.deepcopy(module).cpu().double()
-            weight, apart = counted_weight(sample), vars(model).get("gate_subjects_", 0)
-            yield cls(name, module, covariance.hazards[name], sample, weight, leaf, apart)
+            yield cls(name, module, covariance.hazards[name], sample, counted_weight(sample), leaf)
 
     def derivatives(self) -> LeafDerivatives:
         """Derivatives of the negative log-likelihood in the parameters of the leaf of each row."""
@@ -172,12 +169,6 @@ class HazardRows:
         gradient = self.gradients().sum(0) + hazard.precision * hazard.theta
         if (gradient @ hazard.posterior @ gradient).sqrt() < _STATIONARY:
             return
-        if self.apart:
-            raise DataError(
-                f"the model has teacher=Honest(): {self.apart:,} subjects placed the gates, and hazards were "
-                "estimated from the others, to which this method cannot be applied alone. Use a model with "
-                "another teacher"
-            )
         raise DataError(
             "the model was not fitted to these rows with these weights: give the training rows, and "
             "sample_weight if training had it"

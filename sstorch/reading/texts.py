@@ -36,15 +36,13 @@ def describe_tree(
     rules: Mapping[int, GateRule],
     title: str = "Soft survival tree",
     slopes: bool = True,
-    same_rows: bool = True,
 ) -> str:
     """The rules of a tree, the slopes of its groups, and a table of the groups, as text.
 
     A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
     effect of the feature's whole training range); a category counts 1 if it applies. Gates that send all
     training rows one way, and leaves without rows, are excluded. Of competing causes the table of the groups
-    is :func:`sstorch.validation.group_table`. Without ``slopes`` those of the groups are excluded;
-    ``same_rows``: whether the rows of the table have placed the gates.
+    is :func:`sstorch.validation.group_table`. Without ``slopes`` those of the groups are excluded.
     """
     module, families = tree.module, [own.family.name for own in tree.hazards.values()]
     leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
@@ -73,7 +71,7 @@ def describe_tree(
     if tree.time_varying:
         lines.append(f"S(t) and median are from time zero {CONSTANT_COVARIATES}")
     has_gates = module.topology.depth > 0
-    placed = f", {'which have placed' if same_rows else 'other subjects have placed'} the gates" * has_gates
+    placed = ", which have placed the gates" * has_gates
     given = ", given the gates" * has_gates
     if KM_MEDIAN[0] in nodes:
         lines.append(f"KM is Kaplan-Meier of these rows{placed}; limits are those of 95 %{given}")

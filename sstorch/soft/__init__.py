@@ -3,7 +3,6 @@
 from sstorch.soft.batch import train_batch
 from sstorch.soft.candidates import default_candidates
 from sstorch.soft.encoder import TorchEncoder
-from sstorch.soft.honest import Honest
 from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
 from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
@@ -21,7 +20,6 @@ __all__ = [
     "Columns",
     "GatePenalties",
     "GroupPenalties",
-    "Honest",
     "Penalties",
     "PrognosticTree",
     "PrognosticTreeCV",

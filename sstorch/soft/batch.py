@@ -39,7 +39,6 @@ from sstorch.soft.encoding import fit_preprocessors, gate_columns
 from sstorch.soft.estimation import Estimator
 from sstorch.soft.fit_covariance import fit_covariance
 from sstorch.soft.fixed_columns import check_strata
-from sstorch.soft.honest import Honest, PlacedGates, halves
 from sstorch.soft.problems import Problems, Solved, check_groups
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.targets import regression_targets
@@ -103,16 +102,13 @@ def train_encoded(
 
     A checkpoint is written after every pass; training goes on from one that is there already.
 
-    Rows of a subject that only continue the row before are joined, see :meth:`SurvivalData.joined`. Of honest
-    groups the rows are those that estimate the hazards, the second of :func:`~sstorch.soft.honest.halves`.
+    Rows of a subject that only continue the row before are joined, see :meth:`SurvivalData.joined`.
     """
     splits = [data.joined() for data in splits]
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
     with ExitStack() as stack:
         stack.enter_context(threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])))
-        if isinstance(settings.teacher, Honest):
-            splits, settings = _with_placed_gates(splits, settings, settings.teacher, schema, callbacks)
         held = None if checkpoint is None else stack.enter_context(Checkpoint.of(checkpoint).held())
         if held is not None:
             # Before initial solutions are made, which can take long.
@@ -120,23 +116,6 @@ def train_encoded(
             known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
             held.identify(settings=known.facts(), trainer=trainer, coefficients=coefficients)
         return _train(splits, settings, schema, callbacks, held, coefficients)
-
-
-def _with_placed_gates(
-    splits: Sequence[SurvivalData],
-    settings: BatchSettings,
-    honest: Honest,
-    schema: Schema | None,
-    callbacks: Sequence[Callback],
-) -> tuple[list[SurvivalData], BatchSettings]:
-    """Rows of every split that estimate hazards, and settings with the gates that its other rows place."""
-    schema = Schema.of(splits[0].frame) if schema is None else schema
-    placing, estimating = zip(*(halves(data, settings.seed) for data in splits), strict=True)
-    own = replace(settings, teacher=honest.teacher)
-    placed, _ = _train(placing, own, schema, callbacks, None, (settings.coefficients,))
-    gates = placed.tree.gate_parameters()
-    gates = GateParameters(gates.weight.detach().double(), gates.bias.detach().double())
-    return list(estimating), replace(settings, teacher=PlacedGates(placed.preprocessors, gates))
 
 
 def events_of_causes(data: SurvivalData) -> dict[str, int]:
@@ -164,10 +143,7 @@ def _train(
         if settings.fixed_columns:
             raise ConfigError("an offset or strata do not support so many columns: leave most of them out")
         settings = replace(settings, numeric=settings.numeric.settled(Linear()))
-    if isinstance(settings.teacher, PlacedGates):
-        preprocessors = tuple(settings.teacher.preprocessors)
-    else:
-        preprocessors = fit_preprocessors(splits, settings, schema)
+    preprocessors = fit_preprocessors(splits, settings, schema)
     of_causes = {name: _of_cause(name, splits, settings) for name in events_of_causes(splits[0])}
     plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
     _check_memory(splits, preprocessors[0], plain)
@@ -257,10 +233,8 @@ class _Batch:
         objectives = {name: estimator.objective(name) for name in self.causes}
         finished = {name: (each, each, History()) for name, each in objectives.items()}
         covariance = fit_covariance(self.causes, self.settings, estimator, {})
-        placed = isinstance(self.settings.teacher, PlacedGates)
-        regressions = {} if placed else estimator.regression_trees()
         result = self._result(finished, estimator.converged, covariance)
-        return replace(result, choices=choices, regressions=regressions)
+        return replace(result, choices=choices, regressions=estimator.regression_trees())
 
     def trained(self, callbacks: Sequence[Callback]) -> TrainedBatch:
         """Train by the trainer of the settings, or with an offset or strata by Newton's method."""
@@ -370,8 +344,6 @@ class _Batch:
     ) -> GateParameters:
         """Gates of regressions, trees of depth 0 by cause, or of another teacher."""
         settings = self.settings
-        if isinstance(settings.teacher, PlacedGates):
-            return settings.teacher.gates
         tree, sample = next(iter(regressions.values())), next(iter(samples.values()))
         if isinstance(settings.teacher, Teacher):
             targets = settings.teacher.targets(self.splits, sample)

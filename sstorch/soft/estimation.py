@@ -33,7 +33,6 @@ from sstorch.progress import report
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.group_candidate import Candidate, gates_of, whole_to_left
 from sstorch.soft.group_choice import REGRESSION, Estimation, GroupChoice
-from sstorch.soft.honest import PlacedGates
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tall import gate_rows
 from sstorch.soft.targets import log_hazards, regression_targets
@@ -42,7 +41,7 @@ from sstorch.soft.wide import with_column_priors
 
 T = TypeVar("T")
 
-RESIDUALS, PREDICTOR, HONEST = "residuals", "predictor", "honest"
+RESIDUALS, PREDICTOR = "residuals", "predictor"
 # Least weight of a residual, as a share of the mean.
 _LEAST_CURVATURE = 1e-3
 # Penalties of what groups have of their own, to begin with: they start as the regression.
@@ -244,9 +243,6 @@ class Estimator:
     def _candidates(self, settings: BatchSettings) -> Iterator[Candidate]:
         topology, teacher = self._tree.topology, settings.teacher
         if topology.depth == 0:
-            return
-        if isinstance(teacher, PlacedGates):
-            yield self._candidate(f"{HONEST} {2**topology.depth}", teacher.gates, None, 0)
             return
         if teacher in (None, RESIDUALS):
             trees = self._kept("residual trees", lambda: self._residual_trees(settings))

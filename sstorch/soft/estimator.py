@@ -20,7 +20,6 @@ from sstorch.base import median_event_time
 from sstorch.checks import check_device
 from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
-from sstorch.data.fingerprint import fingerprint
 from sstorch.data.oddities import Oddity, few_events, report
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -42,7 +41,6 @@ from sstorch.reading.nodes import times_of_nodes
 from sstorch.reading.rules import GateRule
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
 from sstorch.soft.group_choice import GroupChoice
-from sstorch.soft.honest import Honest, halves
 from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
@@ -66,8 +64,6 @@ class SoftEstimator(SoftModel):
             with the preprocessing of the rows.
         history_: records of the training of the start that was kept, by cause with competing causes.
         objective_: training objective of this start, summed over competing causes.
-        gate_subjects_: with a teacher ``Honest()``, number of subjects used only to place the gates; tables
-            then describe the other rows. 0 otherwise.
         time_unit_: unit of the times; None if undefined.
         time_varying_: True if trained on subjects with several rows.
         node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
@@ -92,7 +88,6 @@ class SoftEstimator(SoftModel):
 
     history_: History | Mapping[str, History]
     objective_: float
-    gate_subjects_: int
     metrics_: dict[str, float]
     held_out_: tuple[str, ...]
 
@@ -156,14 +151,7 @@ class SoftEstimator(SoftModel):
             _warn_of_rare_causes(data)
         callbacks = [ProgressBar()] if self.verbose else []
         batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
-        self.gate_subjects_ = 0
-        if isinstance(settings.teacher, Honest):
-            training = fingerprint(data)
-            placing, data = halves(data, settings.seed)
-            self.gate_subjects_ = placing.n_subjects
         self._adopt_best(batch, data, 0, x[0])
-        if self.gate_subjects_:
-            self.training_rows_ = training  # rows that placed gates are no test rows either
         self._fitted_with(settings, data, x[0])
         return self
 
@@ -314,7 +302,6 @@ class SoftEstimator(SoftModel):
             "node_table": _split_table(self.node_table_),
             "late_fit": list(self.late_fit_),
             "training_rows": self.training_rows_,
-            "gate_subjects": getattr(self, "gate_subjects_", 0),  # trees of folds have none
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
@@ -386,7 +373,6 @@ class SoftEstimator(SoftModel):
             estimator.node_table_ = _join_table(state["node_table"])
             rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
             estimator.training_rows_ = str(state["training_rows"])
-            estimator.gate_subjects_ = int(state["gate_subjects"])
             estimator.late_fit_ = tuple(str(text) for text in state["late_fit"])
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}

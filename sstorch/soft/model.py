@@ -32,7 +32,6 @@ from sstorch.groups.resampling import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import no_covariance
-from sstorch.inference.groups import honest_text
 from sstorch.metrics.landmark import check_alive
 from sstorch.nn import Prediction, SoftTree
 from sstorch.parameters import NestedParameters
@@ -277,11 +276,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
                 ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
                 ("missing values", preprocessor.missing_text),
             ],
-            limits=[
-                f"Coefficients are shrunk; intervals are {self._other_gates}."
-                if self._other_gates
-                else SHRUNK
-            ],
+            limits=[SHRUNK],
             beyond="; beyond it curves are extrapolated",
         )
 
@@ -360,7 +355,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _sentences(self, n_terms: int | None = 4) -> list[str]:
         """Sentences of :meth:`describe`, in which names of columns may have several lines."""
         lines = group_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
-        lines += [f"Groups are {gates}."] if (gates := self._other_gates) else []
         if self._tree.time_varying:
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
         lines += [WEIGHTED] if self.outcome_type_.weighted else []
@@ -418,14 +412,12 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             )
         if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
-        if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:
+        if len(shown_leaves(self.node_table_)) > 1:
             cautions.append(CHOSEN_RULES)
         parts += ["\n".join(["Cautions", *(f"* {each}" for each in cautions)])] if cautions else []
         if details:
-            slopes, same_rows = not coefficients and not effects, not self._other_gates
-            parts.append(
-                describe_tree(tree, self.node_table_, self._gate_rules, "Details", slopes, same_rows)
-            )
+            slopes = not coefficients and not effects
+            parts.append(describe_tree(tree, self.node_table_, self._gate_rules, "Details", slopes))
             parts += [self.choice_.summary()] if self.choice_ is not None else []
         if "group_validation_" in vars(self):
             parts.append(str(self.group_validation_))
@@ -434,11 +426,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             if self._tree.competing:
                 unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
                 where = (
-                    "of the recalibration"
-                    if "recalibration_" in vars(self)
-                    else "that estimate the groups"
-                    if self._other_gates
-                    else "that have placed the gates"
+                    "of the recalibration" if "recalibration_" in vars(self) else "that have placed the gates"
                 )
                 given = f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
                 about = f"F(t) is the incidence of a cause{unit}{given}, in the rows {where};\n"
@@ -458,11 +446,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             "weights as counts, scaled to the effective sample size": self.outcome_type_.weighted,
         }
         return " and ".join(text for text, holds in given.items() if holds)
-
-    @property
-    def _other_gates(self) -> str:
-        """Text on the intervals of honest groups; empty for others."""
-        return honest_text(getattr(self, "gate_subjects_", 0))
 
     def _effects_text(self) -> str:
         """Contrasts with confidence intervals, or slopes without where there is no covariance."""

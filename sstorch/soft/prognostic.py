@@ -14,7 +14,6 @@ from sstorch.exceptions import ConfigError
 from sstorch.optim import Leaves
 from sstorch.soft.estimation import PREDICTOR, RESIDUALS
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.honest import Honest
 from sstorch.soft.parameters import CURVED, GROUP_PENALTIES, Columns, GroupPenalties, Penalties
 from sstorch.soft.regression import LEAVES
 from sstorch.soft.settings import AUTO, BatchSettings, Dtype, Leaf
@@ -42,11 +41,10 @@ class PrognosticTree(SoftEstimator):
             ``"spline_po"``, proportional odds with a smooth baseline; with competing causes ``"spline_ph"``,
             proportional hazards.
         teacher: source of the gates. ``"residuals"`` or ``"predictor"`` of the regression with the same leaf,
-            columns and penalties; None for the one with more evidence. :class:`~sstorch.Honest`: gates from
-            one half of the subjects, hazards from the other. Or a model, fitted to the same rows or unfitted:
-            a :class:`~sstorch.SurvivalRegression`, a model with ``predict_survival_function`` (with competing
-            causes ``predict_cumulative_incidence``), such as a forest of scikit-survival or a model of
-            lifelines, or a function ``(X, times)`` that returns survival curves, (n, n_times). It receives
+            columns and penalties; None for the one with more evidence. Or a model, fitted to the same rows or
+            unfitted: a :class:`~sstorch.SurvivalRegression`, a model with ``predict_survival_function`` (with
+            competing causes ``predict_cumulative_incidence``), such as a forest of scikit-survival or a model
+            of lifelines, or a function ``(X, times)`` that returns survival curves, (n, n_times). It receives
             the columns of ``X`` after reading, without encoding. Folds and resamples retrain it if it can be
             cloned.
         gate_features: number of columns per gate: 1 for thresholds and sets of categories, None for all
@@ -137,7 +135,7 @@ class PrognosticTree(SoftEstimator):
     @property
     def _names_teacher(self) -> bool:
         """Whether gates are distilled from the regression, as it is or from its residuals."""
-        if isinstance(self.teacher, Honest) or self.teacher in (None, RESIDUALS, PREDICTOR):
+        if self.teacher in (None, RESIDUALS, PREDICTOR):
             return True
         if isinstance(self.teacher, str):
             raise ConfigError(

@@ -17,13 +17,12 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import Fold, Schema, Surv, SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.folds import defined, scoring_of, split, train_outside_score_inside
-from sstorch.exceptions import ConfigError, DataError, DataWarning, TrainingError
+from sstorch.exceptions import DataError, DataWarning, TrainingError
 from sstorch.groups.validation import concordance_of_rows
 from sstorch.metrics.registry import kind_of
 from sstorch.monitoring import ProgressBar
 from sstorch.soft.batch import train_encoded
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.honest import Honest
 
 Scoring = Literal["auto", "log_likelihood", "c_harrell", "ibs"]
 SCORINGS: tuple[str, ...] = get_args(Scoring)
@@ -56,10 +55,6 @@ def score_on_folds(
 ) -> FoldScores:
     """Train a candidate outside every fold, `place` (n,), as one batch, and score it inside, or DataError."""
     settings = estimator._batch_settings()
-    if isinstance(settings.teacher, Honest):
-        raise ConfigError(
-            "the search does not support teacher=Honest(): fit PrognosticTree with the chosen settings"
-        )
 
     def train(splits: list[SurvivalData]) -> Iterator[tuple[int, SoftEstimator | None]]:
         callbacks = [ProgressBar()] if verbose else []

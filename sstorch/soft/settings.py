@@ -27,7 +27,6 @@ from sstorch.nn.soft_tree import PREDICTIONS
 from sstorch.objective import L2Parity, Penalty
 from sstorch.optim import Distillation, Leaves, Nodec, Trainer
 from sstorch.soft.fixed_columns import check_fixed_columns, with_strata
-from sstorch.soft.honest import Honest, PlacedGates
 from sstorch.soft.setting import (
     Setting,
     checked_elsewhere,
@@ -207,7 +206,7 @@ class BatchSettings:
         None, fairness_rule, "penalty on differences between groups", in_tree_group=False
     )
     rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False)
-    teacher: Teacher | Honest | PlacedGates | str | None = setting(
+    teacher: Teacher | str | None = setting(
         None, checked_elsewhere, "source of distilled gates", in_tree_group=False
     )
     only_if_needed: bool = setting(
