@@ -24,7 +24,7 @@ CovarianceKind = Literal["marginal", "bayesian", "frequentist", "observed", "san
 # Share of the largest eigenvalue, of a matrix with unit diagonal, below which a direction has no information.
 _SINGULAR = 1e-10
 # Part of a combination of coefficients in such directions, as a share of it, above which it has no estimate.
-OUTSIDE = 1e-6
+_OUTSIDE = 1e-6
 # Standard deviations of the prior of a block of coefficients at which the evidence is compared.
 _DEVIATIONS = np.geomspace(1e-3, 10.0, 61)
 # Scale of their prior: of log ratios per standard deviation of a column.
@@ -144,7 +144,7 @@ class HazardCovariance:
         """
         size = combinations.norm(dim=-1)
         outside = (combinations @ self.null).norm(dim=-1) if self.null.shape[1] else -size
-        return torch.where(size > 0, outside > OUTSIDE * size, True)
+        return torch.where(size > 0, outside > _OUTSIDE * size, True)
 
     def used(self, kind: CovarianceKind, meat: Tensor | None = None) -> Self:
         """Return a copy that uses another covariance.

@@ -99,12 +99,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _formula(self) -> Formula:
         return tree_formula(self._tree)
 
-    def _no_limits(self) -> str:
-        """Why predictions have no confidence limits; empty if they have."""
-        if self._tree.prediction != "hbp":
-            return "intervals need predictions by one group: use prediction='hbp'"
-        return no_covariance(self)
-
     def _deployed(self, medians: bool) -> Deployed:
         return deployed(self._tree, self.node_table_, self._gate_rules, medians)
 

@@ -37,6 +37,7 @@ from sstorch.exceptions import DataError
 from sstorch.groups import GroupValidation
 from sstorch.groups.model_card import facts_table, limits_of, use_of
 from sstorch.groups.table import interval_text, table_of
+from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.follow_up import median_follow_up
@@ -311,7 +312,9 @@ def _group_cell(values: pd.Series, mark: str) -> Cell:
 
 def _effects(run: Run) -> Section:
     """A figure of the effects of the columns on each hazard, with limits where the model has them."""
-    model, frame, why = run.model, run.data.frame, run.model._no_limits()
+    model, frame, why = run.model, run.data.frame, no_covariance(run.model)
+    if model._tree.prediction != "hbp":
+        why = "intervals need predictions by one group: use prediction='hbp'"
     limits = f"No confidence limits: {why}." if why else "Bands are pointwise 95 % confidence limits."
     text = "Each column against its median or most frequent category, the others unchanged. Ticks are rows."
     blocks: list[Block] = []
