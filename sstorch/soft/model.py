@@ -38,10 +38,16 @@ from sstorch.parameters import NestedParameters
 from sstorch.reading import Explanation
 from sstorch.reading.explain import explain_row
 from sstorch.reading.hooks import ReadableTree
-from sstorch.reading.html import tree_html
 from sstorch.reading.nodes import longer_sides, shown_leaves
 from sstorch.reading.sentences import contrast_lines, group_sentences
-from sstorch.reading.texts import describe_tree, effect_lines, events_text, held_out_text, rows_text
+from sstorch.reading.texts import (
+    describe_tree,
+    effect_lines,
+    events_text,
+    held_out_text,
+    rows_text,
+    tree_html,
+)
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.tree_sample import partition
