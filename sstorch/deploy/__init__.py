@@ -4,18 +4,18 @@ A tree is first written as one formula of scalars, then printed, so that every l
 same. Nothing of this package is needed to run what is printed.
 """
 
+from sstorch.deploy.calculator import PAGE_TEXTS
 from sstorch.deploy.deployable import Deployable
 from sstorch.deploy.exports import (
     export_calculator,
     export_code,
     export_program,
 )
-from sstorch.language import language_texts
 
 __all__ = [
+    "PAGE_TEXTS",
     "Deployable",
     "export_calculator",
     "export_code",
     "export_program",
-    "language_texts",
 ]

@@ -15,11 +15,90 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import as_numbers
+from sstorch.checks import as_numbers, nearest_text
+from sstorch.data.time_unit import duration
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.javascript import JavaScript
 from sstorch.exceptions import ConfigError
-from sstorch.language import Language
+
+# Texts of the page by key: ``"code"`` is the language tag (BCP 47), ``"decimal"`` the decimal mark,
+# ``"time_unit"`` one unit of time and several. Values replace the names in braces.
+PAGE_TEXTS: Mapping[str, str] = {
+    "code": "en",
+    "decimal": ".",
+    "time_unit": "{one}|{several}",
+    "all_patients": "all patients",
+    "rows": "row|rows",
+    "events": "event|events",
+    "of_recalibration": "{counts} of the recalibration",
+    "no_rows": "no training rows",
+    "median": "predicted median {time}",
+    "median_unreached": "predicted median not reached",
+    "free_median": "predicted event-free median {time}",
+    "free_median_unreached": "predicted event-free median not reached",
+    "from_zero": "Survival from time 0 of a subject whose covariates stay as entered.",
+    "from_time": (
+        "For a subject at risk at {time}, whose covariates stay as entered: times count from {time}."
+    ),
+    "warning": (
+        "Research software, no medical device: it must not be the reason for a decision about a patient."
+    ),
+    "made_with": "Made with sstorch. Predictions are those of the saved tree.",
+    "title": "{outcome} calculator",
+    "survival": "survival",
+    "event_free_survival": "event-free survival",
+    "curve": "{outcome} over time",
+    "incidence_curve": "Cumulative incidence over time",
+    "patient": "Patient",
+    "typical_patient": "Typical patient",
+    "print": "Print",
+    "private": "Nothing that is entered leaves this page.",
+    "result": "Result",
+    "way": "The way through the tree",
+    "cause": "Cause",
+    "push_note": (
+        "What would change if only this value were the typical one; an association, not an "
+        "effect of treatment."
+    ),
+    "undefined": "not defined",
+    "typical": "typical: {value}",
+    "range": "{low} to {high} in the data",
+    "range_typical": "{low} to {high} in the data, typical {value}",
+    "unknown": "unknown",
+    "no": "no",
+    "yes": "yes",
+    "folded": "{n} values that change the result less",
+    "filled": "unknown: filled in as in the training data",
+    "no_number": "not a number: counted as unknown",
+    "outside": "outside the data the tree has seen: not to be relied on",
+    "time": "time",
+    "time_in": "time in {unit}",
+    "node_group": "{rule}: group {group}, {facts}",
+    "best_group": "No group has a better prognosis by this model.",
+    "next_group": (
+        "By this model a patient who is otherwise the same would be in group {group}, the "
+        "next by prognosis, with: {changes}. This describes the model; it is no advice, and "
+        "no effect of changing a value."
+    ),
+    "own_group": "Group {group}: {facts}.",
+    "own_median": "Median of this patient: {time}.",
+    "own_median_unreached": "Median of this patient: not reached within {time}.",
+    "by_time": "By {time}: {facts}.",
+    "until": "until",
+    "thick": "Thick: this patient.",
+    "thin_group": "Thin: {estimate} of group {group}.",
+    "thin_group_band": "Thin: {estimate} of group {group}, with its 95\u00a0% confidence band.",
+    "thin_all": "Thin: {estimate} of all rows.",
+    "thin_all_band": "Thin: {estimate} of all rows, with its 95\u00a0% confidence band.",
+    "kaplan_meier": "Kaplan-Meier",
+    "aalen_johansen": "Aalen-Johansen estimate",
+    "at_time": "{value} at {time}",
+    "push_head": "What raises and lowers {outcome} at {time}",
+    "push_head_cause": "What raises and lowers the probability of {outcome} at {time}",
+    "points": "{change} pts",
+    "typical_one": "This patient is a typical one.",
+}
+_GAP = re.compile(r"\{(\w+)\}")
 
 # Points of a curve, and of a group's curve at most.
 _POINTS, _GROUP_POINTS = 121, 250
@@ -73,7 +152,7 @@ class Front:
     last_time: float  # until which curves are drawn
     time_unit: str | None  # of the times; None if not known
     outcome: str  # what survival is called
-    language: Language  # of the texts
+    texts: Mapping[str, str]  # by key, as PAGE_TEXTS
 
 
 @dataclass(frozen=True)
@@ -87,14 +166,14 @@ class Calculator:
 
     def html(self) -> str:
         """The page."""
-        front, say = self.front, self.front.language
+        front, texts = self.front, self.front.texts
         labels = {each.name: each.label for each in front.fields}
         data = {
-            "texts": {key: text for key, text in say.texts.items() if "|" not in text},
+            "texts": {key: text for key, text in texts.items() if "|" not in text},
             "columns": [asdict(each) for each in front.fields],
             "nodes": [
                 {
-                    "text": labelled(each.rule, labels) or say("all_patients"),
+                    "text": labelled(each.rule, labels) or texts["all_patients"],
                     "children": each.children,
                     "group": each.group,
                 }
@@ -106,15 +185,15 @@ class Calculator:
             "times": np.linspace(0.0, front.last_time, _POINTS).tolist(),
             "ticks": _ticks(front.last_time),
             "lastTime": front.last_time,
-            "timeUnit": say.unit(front.time_unit),
+            "timeUnit": unit_texts(texts, front.time_unit),
             "outcome": front.outcome,
         }
         # Inside a script no text may end it.
         printer = JavaScript()
         code = printer.source(self.formula, front.title) + printer.gates(self.formula)
         code = code.replace("</", "<\\/")
-        curve = say("incidence_curve" if data["causes"] else "curve", outcome=front.outcome)
-        parts = {key: escape(text) for key, text in say.texts.items()} | {
+        curve = say(texts, "incidence_curve" if data["causes"] else "curve", outcome=front.outcome)
+        parts = {key: escape(text) for key, text in texts.items()} | {
             "TITLE": escape(front.title),
             "SUBTITLE": escape(front.subtitle),
             "CURVE": escape(sentence_case(curve)),
@@ -122,6 +201,45 @@ class Calculator:
             "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
         }
         return re.sub("@([A-Za-z_]+)@", lambda found: parts[found[1]], _template())
+
+
+def page_texts(texts: Mapping[str, str] | None) -> dict[str, str]:
+    """Texts of a page: those given, checked, and the default ones of all other keys."""
+    given = dict(texts or {})
+    for key, text in given.items():
+        if key not in PAGE_TEXTS:
+            known = f"{nearest_text(key, list(PAGE_TEXTS))} sstorch.deploy.PAGE_TEXTS has all keys"
+            raise ConfigError(f"texts has no key {key!r}.{known}")
+        default = PAGE_TEXTS[key]
+        gaps = set(_GAP.findall(default))
+        if not isinstance(text, str) or not gaps >= set(_GAP.findall(text)):
+            names = ", ".join(sorted(gaps)) or "none"
+            raise ConfigError(f"texts[{key!r}] must be a text, in braces {names}, got {text!r}")
+        if text.count("|") != default.count("|"):
+            raise ConfigError(f"texts[{key!r}] must have as many bars as {default!r}, got {text!r}")
+    return {**PAGE_TEXTS, **given}
+
+
+def say(texts: Mapping[str, str], key: str, **values: str | int) -> str:
+    """The text of a key with values in place of its names in braces."""
+    return _GAP.sub(lambda found: str(values[found[1]]), texts[key])
+
+
+def counted_text(texts: Mapping[str, str], key: str, n: int) -> str:
+    """A number of things: ``"1 row"``, ``"2 rows"``; the text has both, with a bar between them."""
+    return f"{n} {texts[key].split('|')[n != 1]}"
+
+
+def unit_texts(texts: Mapping[str, str], unit: str | None) -> list[str]:
+    """The unit of time of the page, of one and of several."""
+    unit = unit or ""
+    return say(texts, "time_unit", one=unit.removesuffix("s"), several=unit).split("|")
+
+
+def duration_text(texts: Mapping[str, str], value: float, unit: str | None) -> str:
+    """A time with its unit if that is known, of four digits."""
+    number = duration(value, None).replace(".", texts["decimal"])
+    return f"{number} {unit_texts(texts, unit)[value != 1]}".rstrip()
 
 
 def labelled(rule: str, labels: Mapping[str, str]) -> str:

@@ -11,10 +11,9 @@ from pathlib import Path
 from sstorch._types import IntArray
 from sstorch.base import SurvivalEstimator
 from sstorch.checks import check_tree
-from sstorch.deploy.calculator import Field, PageNode
+from sstorch.deploy.calculator import PAGE_TEXTS, Field, PageNode, counted_text, duration_text, say
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError
-from sstorch.language import Language
 
 
 @dataclass(frozen=True)
@@ -31,22 +30,23 @@ class Counts:
     events: Mapping[str, int]
     median: float | None = None
 
-    def text(self, language: Language, unit: str | None = None) -> str:
+    def text(self, texts: Mapping[str, str], unit: str | None = None) -> str:
         """Format the counts, such as ``"92 rows, 56 events, median 2 years"``.
 
         Args:
-            language: language of the text.
+            texts: texts of the page by key.
             unit: unit of the median.
         """
         if not self.rows:
-            return language("no_rows")
-        facts = [language.counted("rows", self.rows)]
-        facts += [f"{n} {name}" if name else language.counted("events", n) for name, n in self.events.items()]
+            return texts["no_rows"]
+        facts = [counted_text(texts, "rows", self.rows)]
+        for name, n in self.events.items():
+            facts.append(f"{n} {name}" if name else counted_text(texts, "events", n))
         if self.median is not None:
             key = "median" if "" in self.events else "free_median"
             reached = math.isfinite(self.median)
-            time = language.duration(self.median, unit) if reached else ""
-            facts.append(language(key, time=time) if reached else language(f"{key}_unreached"))
+            time = duration_text(texts, self.median, unit) if reached else ""
+            facts.append(say(texts, key if reached else f"{key}_unreached", time=time))
         return ", ".join(facts)
 
 
@@ -72,10 +72,10 @@ class Deployed:
     time_unit: str | None = None
     recalibrated: bool = False
 
-    def subtitle(self, language: Language) -> str:
+    def subtitle(self, texts: Mapping[str, str]) -> str:
         """The kind of tree and its rows."""
-        rows = self.counts.text(language)
-        rows = language("of_recalibration", counts=rows) if self.recalibrated else rows
+        rows = self.counts.text(texts)
+        rows = say(texts, "of_recalibration", counts=rows) if self.recalibrated else rows
         return f"{self.kind}, {rows}"
 
 
@@ -118,4 +118,4 @@ def headline(tree: Deployable) -> str:
     """Description of the tree in one line, for the head of the code."""
     facts = tree._deployed(medians=False)
     unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
-    return f"{facts.subtitle(Language.of('en'))}.{unit}"
+    return f"{facts.subtitle(PAGE_TEXTS)}.{unit}"

@@ -22,6 +22,8 @@ from sstorch.deploy.calculator import (
     PageGroup,
     check_horizons,
     check_names,
+    page_texts,
+    say,
     sentence_case,
     thinned_steps,
 )
@@ -32,7 +34,6 @@ from sstorch.deploy.python import Python
 from sstorch.deploy.script import Missing, Script
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
-from sstorch.language import Language as Texts
 from sstorch.metrics import KaplanMeierBand, aalen_johansen
 
 Language = Literal["python", "javascript"]
@@ -124,7 +125,7 @@ def export_calculator(
     units: Mapping[str, str] | None = None,
     outcome: str | None = None,
     after: float | None = None,
-    language: str | Mapping[str, str] = "en",
+    texts: Mapping[str, str] | None = None,
 ) -> None:
     """Write a calculator for one patient: one HTML file that needs no network and sends no data.
 
@@ -148,24 +149,23 @@ def export_calculator(
             causes ``"event-free survival"``.
         after: as in :func:`export_code`; curves of groups then use the rows at risk at this time, and
             horizons count from it.
-        language: language of the page: ``"en"``, ``"de"``, ``"fr"``, ``"es"``, or a translation of the
-            dictionary :func:`language_texts`. Names of columns, categories, causes, `title` and `outcome` are
-            not translated.
+        texts: texts of the page in place of the default texts ``PAGE_TEXTS``, by key, such as a translation.
+            Rules and the kind of the model stay English.
 
     Raises:
         ConfigError: the file cannot be written, a name is not a column, a horizon or ``after`` is beyond the
             last training event, the leaf family has no formula (``generalized_gamma``), the model has
-            time-varying covariates and ``after`` is None, or the language is unknown.
+            time-varying covariates and ``after`` is None, or ``texts`` has an unknown key.
         DataError: the rows cannot be read, or lack the entry or id of the training outcome.
     """
     check_tree(tree, "_deployed")
     formula = conditional_formula(tree, after)
     if y is not None and X is None:
         raise ConfigError("y is of the rows X: give both, or neither")
-    front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
+    front = _front(tree, formula, X, title, horizons, labels, units, outcome, texts)
     facts = tree._deployed(medians=after is None)
     groups = [
-        PageGroup(number, counts.rows, counts.text(front.language, facts.time_unit))
+        PageGroup(number, counts.rows, counts.text(front.texts, facts.time_unit))
         for number, counts in facts.groups.items()
     ]
     if y is not None:
@@ -183,10 +183,10 @@ def _front(
     labels: Mapping[str, str] | None,
     units: Mapping[str, str] | None,
     outcome: str | None,
-    language: str | Mapping[str, str],
+    texts: Mapping[str, str] | None,
 ) -> Front:
     """Texts, fields and horizons; the arguments are those of :func:`export_calculator`."""
-    say, facts, start = Texts.of(language), tree._deployed(medians=False), formula.after or 0.0
+    texts, facts, start = page_texts(texts), tree._deployed(medians=False), formula.after or 0.0
     if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
         raise ConfigError(f"after={start:g} is not before the last training event, {tree.event_times_[-1]:g}")
     names = [field.name for field in facts.fields]
@@ -198,20 +198,22 @@ def _front(
     if X is not None:
         frame = tree._cleaned(X)
         fields = [_field_of_rows(field, frame[field.name]) for field in fields]
-    subtitle, last = facts.subtitle(say), float(events[-1])
+    subtitle, last = facts.subtitle(texts), float(events[-1])
     if formula.after is not None:
-        supposed = say("from_time" if start else "from_zero", time=say.number(f"{start:g}"))
+        supposed = say(
+            texts, "from_time" if start else "from_zero", time=f"{start:g}".replace(".", texts["decimal"])
+        )
         subtitle = f"{subtitle}. {supposed}"
-    outcome = outcome or say("event_free_survival" if formula.causes else "survival")
+    outcome = outcome or texts["event_free_survival" if formula.causes else "survival"]
     return Front(
-        title or sentence_case(say("title", outcome=outcome)),
+        title or sentence_case(say(texts, "title", outcome=outcome)),
         subtitle,
         fields,
         check_horizons(horizons, round_horizons(events, facts.time_unit), last),
         last,
         facts.time_unit,
         outcome,
-        say,
+        texts,
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code
-from sstorch.deploy.calculator import PageGroup, labelled
+from sstorch.deploy.calculator import PAGE_TEXTS, PageGroup, labelled
 from sstorch.deploy.exports import _group_curves
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
@@ -146,6 +146,45 @@ def test_crossing_the_named_gates_leads_to_the_next_group(gbsg2: SurvivalData, t
         patient[column] = str(float(threshold) + (1 if sign == ">" else -1))
     (changed,) = in_browser(page, [patient], tmp_path)
     assert changed["group"] == target
+
+
+def test_texts_translate_the_page(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, time = pd.DataFrame({"age": rng.normal(60, 9, 40)}), rng.exponential(9, 40)
+    tree = OptimalSurvivalTree(1, time_unit="months").fit(X, (time, np.ones(40)))
+    texts = {key: text.upper() for key, text in PAGE_TEXTS.items() if not re.search(r"[{|]", text)}
+    texts |= {"code": "de", "decimal": ",", "time_unit": "Monat|Monate", "rows": "Zeile|Zeilen"}
+    texts |= {"from_time": "ab {time}", "median": "Median {time}", "events": "Ereignis|Ereignisse"}
+    export_calculator(tree, tmp_path / "page.html", X, texts=texts, after=0.5, horizons=[2.5])
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for text in ('<html lang="de">', f"<h2>{PAGE_TEXTS['result'].upper()}</h2>", '["Monat", "Monate"]'):
+        assert text in page
+    assert re.search(r"leaves, 40 Zeilen, 40 Ereignisse\. ab 0,5<", page)
+    assert '"decimal": ","' in page
+    export_calculator(tree, tmp_path / "page.html", X, texts={"median": "Median {time}"})
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.search(r"rows, \d+ events, Median [\d.]+ months", page)
+    assert '["month", "months"]' in page
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (
+            {"resutl": "Ergebnis"},
+            "texts has no key 'resutl'. Did you mean 'result'\\? sstorch.deploy.PAGE_TEXTS",
+        ),
+        ({"folded": "{m} more"}, r"'folded'\] must be a text, in braces n, got '{m} more'"),
+        ({"result": 1}, "'result'\\] must be a text, in braces none, got 1"),
+        ({"rows": "rows"}, "'rows'\\] must have as many bars as 'row\\|rows'"),
+    ],
+)
+def test_wrong_texts_raise(texts: dict[str, str], message: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tree = OptimalSurvivalTree(1).fit(rng.normal(size=(30, 1)), (rng.exponential(size=30), np.ones(30)))
+    with pytest.raises(ConfigError, match=message):
+        export_calculator(tree, tmp_path / "page.html", texts=texts)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
