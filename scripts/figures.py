@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import matplotlib
@@ -19,7 +18,6 @@ from PIL import Image
 
 from sstorch import PrognosticTree, load_dataset
 from sstorch.deploy import export_calculator
-from sstorch.exceptions import DataWarning
 
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs" / "gallery.md"
@@ -31,7 +29,6 @@ DPI, ACROSS = 80, 760
 def draw(folder: Path) -> list[Path]:
     """Type the blocks of the gallery in their order; what a block leaves as ``figure`` goes into a file."""
     matplotlib.use("Agg")
-    warnings.filterwarnings("ignore", "column .* missing in", DataWarning)  # as support was measured
     names: dict[str, object] = {}
     files = []
     for code, picture in _PART.findall(GALLERY.read_text()):

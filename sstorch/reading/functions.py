@@ -10,7 +10,6 @@ import pandas as pd
 
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.hooks import HasText, ReadableTree, fitted_tree, readable
-from sstorch.reading.rules import branch_index
 from sstorch.reading.scores import Score, to_numbers
 from sstorch.reading.slopes import against_modes, leaf_rows, leaf_slopes, stacked
 
@@ -71,9 +70,8 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
                 "features": list(table.index[table["effect"] != 0][:n_terms]),
             }
         )
-    return pd.DataFrame(
-        rows, index=branch_index(fitted), columns=["rows", "events", "yes", "rule", "features"]
-    )
+    index = pd.Index(fitted.module.topology.branches, name="node", dtype="int64")
+    return pd.DataFrame(rows, index=index, columns=["rows", "events", "yes", "rule", "features"])
 
 
 def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:

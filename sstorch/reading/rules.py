@@ -83,7 +83,7 @@ class GateRule:
         score: Score,
         x: FloatArray,
         left: BoolArray,
-        switches: Mapping[str, float] | None = None,
+        switches: Mapping[str, float],
     ) -> GateRule:
         """The rule of a gate's score, with as few digits as send all rows the way they go.
 
@@ -95,7 +95,7 @@ class GateRule:
         least = 1 if left.any() and not left.all() else USUAL_DIGITS
         if len(used) == 0:
             return cls.ordered(_SIDES, swap=rule.constant < 0)
-        if listed := _rule_of_categories(*_with_categories(score, x, switches or {}), left):
+        if listed := _rule_of_categories(*_with_categories(score, x, switches), left):
             return listed
         terms = [score.terms[j] for j in used]
         if len(terms) == 1 and not terms[0].is_curve and len(terms[0].columns) == 1:
@@ -415,8 +415,3 @@ def with_references(preprocessor: Preprocessor, x: FloatArray, score: Score) -> 
             weight[block] -= reference
             bias = bias + reference
     return replace(score, weight=weight, bias=bias)
-
-
-def branch_index(tree: FittedTree) -> pd.Index:
-    """The gates by heap number, as an index of tables."""
-    return pd.Index(tree.module.topology.branches, name="node", dtype="int64")
