@@ -268,9 +268,6 @@ class Refitted(Inferable, Protocol):
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows with their outcome, checked against that of training."""
 
-    def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
-        """The same without rows of weight 0."""
-
 
 def covariance_of(model: Inferable) -> FitCovariance:
     """The covariance of a model; raises ConfigError with the reason if it has none."""
