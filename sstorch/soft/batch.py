@@ -37,13 +37,12 @@ from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
 from sstorch.soft.encoding import fit_preprocessors, gate_columns
 from sstorch.soft.estimation import Estimator
-from sstorch.soft.fit_covariance import fit_covariance
 from sstorch.soft.fixed_columns import check_strata
 from sstorch.soft.problems import Problems, Solved, check_groups
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.targets import regression_targets
 from sstorch.soft.teacher import Teacher
-from sstorch.soft.trained_batch import TrainedBatch
+from sstorch.soft.trained_batch import TrainedBatch, fit_covariance
 from sstorch.threads import threads_for
 
 # Numbers that a row takes in addition to its features: times, losses and their derivatives.

@@ -12,7 +12,7 @@ import pandas as pd
 from sstorch._types import FloatArray
 from sstorch._version import __version__
 from sstorch.data.time_unit import duration
-from sstorch.metrics.follow_up import median_follow_up
+from sstorch.metrics.groups import median_follow_up
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.validation.predicting import Cohort
 

@@ -21,16 +21,16 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics.calibration_errors import hazard_calibration_curve
 from sstorch.metrics.checks import check_observed_horizon
+from sstorch.metrics.comparison import resampler
 from sstorch.metrics.decision_curve import benefits_of, check_thresholds
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.scored_rows import PredictsSurvival
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.facts import APPARENT, Facts, checklist
-from sstorch.validation.measures import NEEDS_LANDMARK, measure_table
-from sstorch.validation.optimism import optimism
+from sstorch.validation.measures import MEASURES, NEEDS_LANDMARK, measure_table
 from sstorch.validation.page import document
-from sstorch.validation.predicting import Cohort, check_model
+from sstorch.validation.predicting import Cohort, check_model, refitted
 
 # Of a decision curve as it is drawn.
 _GRID = np.arange(0.01, 1.0, 0.01)
@@ -292,8 +292,44 @@ def validate(
                 "n_refits corrects for the optimism of training rows, and these are other rows or the model "
                 "does not know its own; use n_refits=0"
             )
-        lost = optimism(model, cohort, at, cause, n_refits, random_state)
+        lost = _optimism(model, cohort, at, cause, n_refits, random_state)
         table.insert(1, "corrected", table["value"] - lost.reindex(table.index))
     unit = time_unit or getattr(model, "time_unit_", None)
     facts = Facts.of(model, cohort, parts, risks, unit, n_resamples, level, random_state, apparent)
     return ValidationReport(parts, facts, table)
+
+
+def _optimism(
+    model: Any, cohort: Cohort, t: float, cause: int | str | None, n_refits: int, seed: int
+) -> pd.Series:
+    """Optimism of each measure: mean difference between the training rows of a model and all rows.
+
+    An estimator of scikit-learn is cloned and fitted to each resample of a cohort with one row per subject.
+    Indexed by measure, of competing causes by cause and measure; NaN if no refit has the measure. Raises
+    ConfigError if the model cannot be cloned, DataError if subjects have several rows or there is a landmark.
+
+    References:
+        Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387, section 5.
+    """
+    if cohort.y.id is not None or cohort.after is not None:
+        raise DataError("n_refits is for rows that are subjects, without a landmark; use n_refits=0")
+    rng, draw = np.random.default_rng(seed), resampler(len(cohort.y))
+    found = []
+    for _ in range(n_refits):
+        own = cohort._take(draw(rng))
+        refit = refitted(model, own)
+        found.append(_values(refit, own, t, cause) - _values(refit, cohort, t, cause))
+    return pd.concat(found, axis=1).mean(axis=1)
+
+
+def _values(model: Any, cohort: Cohort, t: float, cause: int | str | None) -> pd.Series:
+    values = {}
+    for name, rows in cohort.rows(model, t, cause).items():
+        for title, measure in MEASURES.items():
+            if measure.defined_for(rows):
+                try:
+                    value = measure.of(rows)
+                except DataError:  # such as no finite calibration slope: the mean is over the other refits
+                    value = np.nan
+                values[(name, title) if name else title] = value
+    return pd.Series(values)

@@ -34,7 +34,7 @@ from sstorch.metrics import (
     group_scores,
     incidence_times,
 )
-from sstorch.metrics.follow_up import median_follow_up
+from sstorch.metrics.groups import median_follow_up
 from tests.histories import halved
 
 from .cohorts import scored

@@ -40,7 +40,7 @@ from sstorch.groups.table import interval_text, table_of
 from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.censoring import followed_to
-from sstorch.metrics.follow_up import median_follow_up
+from sstorch.metrics.groups import median_follow_up
 from sstorch.plots import (
     plot_calibration,
     plot_effects,
