@@ -142,8 +142,8 @@ class PageGroup:
 
 
 @dataclass(frozen=True)
-class Front:
-    """Texts, fields and horizons of a page."""
+class Calculator:
+    """Contents of the page."""
 
     title: str  # of the page
     subtitle: str  # what the model was trained on, and what is supposed of a patient
@@ -153,24 +153,17 @@ class Front:
     time_unit: str | None  # of the times; None if not known
     outcome: str  # what survival is called
     texts: Mapping[str, str]  # by key, as PAGE_TEXTS
-
-
-@dataclass(frozen=True)
-class Calculator:
-    """Contents of the page."""
-
-    front: Front  # texts, fields and horizons
     formula: Formula  # of the model
     nodes: Sequence[PageNode]  # the root first
     groups: Sequence[PageGroup]  # of the tree
 
     def html(self) -> str:
         """The page."""
-        front, texts = self.front, self.front.texts
-        labels = {each.name: each.label for each in front.fields}
+        texts = self.texts
+        labels = {each.name: each.label for each in self.fields}
         data = {
             "texts": {key: text for key, text in texts.items() if "|" not in text},
-            "columns": [asdict(each) for each in front.fields],
+            "columns": [asdict(each) for each in self.fields],
             "nodes": [
                 {
                     "text": labelled(each.rule, labels) or texts["all_patients"],
@@ -181,21 +174,21 @@ class Calculator:
             ],
             "groups": [asdict(each) for each in self.groups],
             "causes": [*self.formula.causes],
-            "horizons": [*front.horizons],
-            "times": np.linspace(0.0, front.last_time, _POINTS).tolist(),
-            "ticks": _ticks(front.last_time),
-            "lastTime": front.last_time,
-            "timeUnit": unit_texts(texts, front.time_unit),
-            "outcome": front.outcome,
+            "horizons": [*self.horizons],
+            "times": np.linspace(0.0, self.last_time, _POINTS).tolist(),
+            "ticks": _ticks(self.last_time),
+            "lastTime": self.last_time,
+            "timeUnit": unit_texts(texts, self.time_unit),
+            "outcome": self.outcome,
         }
         # Inside a script no text may end it.
         printer = JavaScript()
-        code = printer.source(self.formula, front.title) + printer.gates(self.formula)
+        code = printer.source(self.formula, self.title) + printer.gates(self.formula)
         code = code.replace("</", "<\\/")
-        curve = say(texts, "incidence_curve" if data["causes"] else "curve", outcome=front.outcome)
+        curve = say(texts, "incidence_curve" if data["causes"] else "curve", outcome=self.outcome)
         parts = {key: escape(text) for key, text in texts.items()} | {
-            "TITLE": escape(front.title),
-            "SUBTITLE": escape(front.subtitle),
+            "TITLE": escape(self.title),
+            "SUBTITLE": escape(self.subtitle),
             "CURVE": escape(sentence_case(curve)),
             "CODE": code,
             "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),

@@ -18,7 +18,6 @@ from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
     Calculator,
     Field,
-    Front,
     PageGroup,
     check_horizons,
     check_names,
@@ -28,7 +27,7 @@ from sstorch.deploy.calculator import (
     thinned_steps,
 )
 from sstorch.deploy.deployable import Deployable, conditional_formula, headline
-from sstorch.deploy.expression import Formula, check_time
+from sstorch.deploy.expression import check_time
 from sstorch.deploy.javascript import JavaScript
 from sstorch.deploy.python import Python
 from sstorch.deploy.script import Missing, Script
@@ -162,59 +161,58 @@ def export_calculator(
     formula = conditional_formula(tree, after)
     if y is not None and X is None:
         raise ConfigError("y is of the rows X: give both, or neither")
-    front = _front(tree, formula, X, title, horizons, labels, units, outcome, texts)
-    facts = tree._deployed(medians=after is None)
+    words, facts, start = page_texts(texts), tree._deployed(medians=after is None), formula.after or 0.0
+    if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
+        raise ConfigError(f"after={start:g} is not before the last training event, {tree.event_times_[-1]:g}")
+    subtitle, last = facts.subtitle(words), float(events[-1])
+    if formula.after is not None:
+        supposed = say(
+            words, "from_time" if start else "from_zero", time=f"{start:g}".replace(".", words["decimal"])
+        )
+        subtitle = f"{subtitle}. {supposed}"
+    outcome = outcome or words["event_free_survival" if formula.causes else "survival"]
+    fields = _fields(tree, facts.fields, X, labels, units)
+    times = check_horizons(horizons, round_horizons(events, facts.time_unit), last)
     groups = [
-        PageGroup(number, counts.rows, counts.text(front.texts, facts.time_unit))
+        PageGroup(number, counts.rows, counts.text(words, facts.time_unit))
         for number, counts in facts.groups.items()
     ]
     if y is not None:
-        start = formula.after or 0.0
-        groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), front.last_time, start)
-    _write(path, Calculator(front, formula, facts.nodes, groups).html())
-
-
-def _front(
-    tree: Deployable,
-    formula: Formula,
-    X: object,
-    title: str | None,
-    horizons: npt.ArrayLike | None,
-    labels: Mapping[str, str] | None,
-    units: Mapping[str, str] | None,
-    outcome: str | None,
-    texts: Mapping[str, str] | None,
-) -> Front:
-    """Texts, fields and horizons; the arguments are those of :func:`export_calculator`."""
-    texts, facts, start = page_texts(texts), tree._deployed(medians=False), formula.after or 0.0
-    if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
-        raise ConfigError(f"after={start:g} is not before the last training event, {tree.event_times_[-1]:g}")
-    names = [field.name for field in facts.fields]
-    labels, units = check_names(labels, names, "labels"), check_names(units, names, "units")
-    fields = [
-        replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
-        for field in facts.fields
-    ]
-    if X is not None:
-        frame = tree._cleaned(X)
-        fields = [_field_of_rows(field, frame[field.name]) for field in fields]
-    subtitle, last = facts.subtitle(texts), float(events[-1])
-    if formula.after is not None:
-        supposed = say(
-            texts, "from_time" if start else "from_zero", time=f"{start:g}".replace(".", texts["decimal"])
-        )
-        subtitle = f"{subtitle}. {supposed}"
-    outcome = outcome or texts["event_free_survival" if formula.causes else "survival"]
-    return Front(
-        title or sentence_case(say(texts, "title", outcome=outcome)),
+        groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), last, start)
+    calculator = Calculator(
+        title or sentence_case(say(words, "title", outcome=outcome)),
         subtitle,
         fields,
-        check_horizons(horizons, round_horizons(events, facts.time_unit), last),
+        times,
         last,
         facts.time_unit,
         outcome,
-        texts,
+        words,
+        formula,
+        facts.nodes,
+        groups,
     )
+    _write(path, calculator.html())
+
+
+def _fields(
+    tree: Deployable,
+    fields: Sequence[Field],
+    X: object,
+    labels: Mapping[str, str] | None,
+    units: Mapping[str, str] | None,
+) -> list[Field]:
+    """Fields with labels and units, and with ranges and typical values of the rows X unless it is None."""
+    names = [field.name for field in fields]
+    labels, units = check_names(labels, names, "labels"), check_names(units, names, "units")
+    fields = [
+        replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
+        for field in fields
+    ]
+    if X is None:
+        return fields
+    frame = tree._cleaned(X)
+    return [_field_of_rows(field, frame[field.name]) for field in fields]
 
 
 def _field_of_rows(field: Field, column: pd.Series) -> Field:
@@ -236,7 +234,7 @@ def _group_curves(
     group: IntArray,
     y: Surv,
     last: float,
-    start: float = 0.0,
+    start: float,
 ) -> list[PageGroup]:
     """With Kaplan-Meier or Aalen-Johansen curves of the rows at risk from a time on, as far as they go."""
     if len(y) != len(group):

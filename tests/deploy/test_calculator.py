@@ -297,7 +297,7 @@ def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:
     time, event, leaf = rng.exponential(1, 60), rng.random(60) < 0.7, np.arange(60) % 2
     weight = np.where(rng.random(60) < 0.2, 0.0, rng.lognormal(0, 1, 60))
     groups = [PageGroup(0, 30, "one"), PageGroup(1, 30, "two")]
-    for number, group in enumerate(_group_curves(groups, leaf, Surv(time, event, weight=weight), 9.0)):
+    for number, group in enumerate(_group_curves(groups, leaf, Surv(time, event, weight=weight), 9.0, 0.0)):
         inside = leaf == number
         band = KaplanMeierBand.fit((time[inside], event[inside]), sample_weight=weight[inside])
         np.testing.assert_allclose(group.curves[0], band.at(group.times).value, atol=1e-6)
