@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as pdt
 
-from sstorch._types import BoolArray
 from sstorch.checks import DATA_ROW, check_unique, option_text, rows_text, wording
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, named
@@ -33,6 +32,8 @@ READERS: dict[str, Callable[..., Any]] = {
 }
 _TEXTS = (".csv", ".tsv", ".txt")
 _OPTIONS: dict[str, dict[str, Any]] = {".tsv": {"sep": "\t"}, ".sas7bdat": {"encoding": "infer"}}
+# Rows that show of most columns that their numbers are not ambiguous.
+_FIRST = 100
 # Missing values of a text file besides those of `na_values`: pandas would also take the category None.
 _MISSING = ("", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null")
 
@@ -159,11 +160,11 @@ def _read_text(file: Path, options: dict[str, Any], given: Mapping[str, Any]) ->
             own = given.get("na_values", [])
             options |= {"keep_default_na": False, "na_values": _missing(own, list(texts.columns))}
         frame: pd.DataFrame = pd.read_csv(file, **options)
-    chosen = given.get("dtype") if isinstance(given.get("dtype"), Mapping) else {}
+    typed = given.get("dtype", {})
     with wording(rows=_numbered(texts)):
-        for name in [name for name in texts if name not in (chosen or {})]:
-            if pdt.is_object_dtype(texts[name]) or pdt.is_string_dtype(texts[name]):  # else it is dates
-                cells = texts[name].where(frame[name].notna(), "").str.strip()
+        for name in texts.columns.intersection(frame.columns) if isinstance(typed, Mapping) else []:
+            if name not in typed and pdt.infer_dtype(texts[name]) == "string":  # else it is dates
+                cells = texts[name].where(frame[name].notna(), "")
                 _check_numbers(cells, pdt.is_numeric_dtype(frame[name]), given)
     return frame
 
@@ -175,27 +176,30 @@ def _missing(own: Any, columns: list[Any]) -> Any:
     return [*_MISSING, *([own] if pdt.is_scalar(own) else own)]
 
 
-def _check_numbers(cells: pd.Series, numeric: bool, given: Mapping[str, Any]) -> None:
+def _check_numbers(texts: pd.Series, numeric: bool, given: Mapping[str, Any]) -> None:
     """Refuse numbers with signs that separate thousands or decimals, and numbers that are read as text."""
-    where = f"column {str(cells.name)!r}"
-
-    def like(pattern: str) -> BoolArray:
-        return cells.str.fullmatch(pattern).to_numpy(dtype=bool)
-
-    for sign in ".,":
-        if {"decimal", "thousands"} & set(given):
-            break
-        with_sign = cells.str.contains(sign, regex=False).to_numpy(dtype=bool)
-        if with_sign.any() and like(rf"[+-]?[1-9]\d{{0,2}}\{sign}\d{{3}}")[with_sign].all():
-            raise DataError(
-                f"{where} holds numbers such as {cells[with_sign].iloc[0]!r} in {rows_text(with_sign)}, all "
-                f"with three digits behind the sign: give {_option(given, thousands=sign)} if it separates "
-                f"thousands, or {_option(given, decimal=sign)} if decimals"
-            )
+    where = f"column {str(texts.name)!r}"
+    for sign in () if {"decimal", "thousands"} & set(given) else "." if numeric else ".,":
+        number = re.compile(rf"[+-]?[1-9]\d{{0,2}}\{sign}\d{{3}}")
+        for part in (texts.iloc[:_FIRST], texts):
+            cells = part.str.strip()
+            with_sign = cells.str.contains(sign, regex=False).to_numpy(dtype=bool)
+            if not cells[with_sign].str.fullmatch(number).all():
+                break
+        else:
+            if with_sign.any():
+                raise DataError(
+                    f"{where} holds numbers such as {cells[with_sign].iloc[0]!r} in {rows_text(with_sign)}, "
+                    f"all with three digits behind the sign: give {_option(given, thousands=sign)} if it "
+                    f"separates thousands, or {_option(given, decimal=sign)} if decimals"
+                )
     other = "." if given.get("decimal") == "," else ","
     if numeric or given.get("thousands") == other:
         return
-    decimals, whole = like(rf"[+-]?\d+\{other}\d+"), like(r"[+-]?\d+")
+    cells = texts.str.strip()
+    decimals, whole = (
+        cells.str.fullmatch(form).to_numpy(dtype=bool) for form in (rf"[+-]?\d+\{other}\d+", r"[+-]?\d+")
+    )
     if decimals.any() and 2 * (decimals | whole).sum() > (cells != "").sum():
         raise DataError(
             f"{where} holds {cells[decimals].iloc[0]!r} in {rows_text(decimals)}, which is text with decimal "
