@@ -310,7 +310,7 @@ def test_files_have_no_values_of_rows_but_ranges_quantiles_and_event_times(tmp_p
     time, event = rng.exponential(5, 150), rng.random(150) < 0.6
     model = SurvivalRegression("weibull").fit(frame, (time, event))
     export_calculator(model, tmp_path / "page.html", frame, (time, event))
-    for language in ("python", "javascript", "r"):
+    for language in ("python", "javascript"):
         export_code(model, language, tmp_path / f"code.{language}")
     model.save(tmp_path / "model")
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".safetensors"]
