@@ -30,7 +30,6 @@ from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.cross_validation import split_names
 from sstorch.bench.peers import peer_table, score_run
-from sstorch.bench.performance import performance_lines
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import as_text, average_table
 from sstorch.bench.run_folder import RunFolder, versions
@@ -221,8 +220,6 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
                 )
             seconds = time.perf_counter() - begin
             peers = score_run(result, estimator, data, checkpoint) if cv.peers else None
-            if peers is not None:
-                result.model.held_out_ = tuple(performance_lines(peers))
             report("writing", 0, 1)
             figures = folder.write_results(result, data, peers)
             if board is not None:

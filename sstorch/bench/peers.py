@@ -1,28 +1,25 @@
-"""Reference models scored on the same folds as a run: nonparametric, one leaf, regressions, a forest."""
+"""Reference models on the folds of a run: one curve for all rows, the regression without groups, and Cox."""
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sstorch._types import IntArray
-from sstorch.bench.baselines import make_baseline
-from sstorch.bench.baselines.base import Baseline, KaplanMeierBaseline
+from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, KaplanMeierBaseline
 from sstorch.bench.baselines.competing import model_for
-from sstorch.bench.baselines.ridge_cox import RidgeCox
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import LIKELIHOOD, Predictor, score_predictor, scores_of
 from sstorch.bench.study_model import EncodedRows, EncodedTree
 from sstorch.data import Fold, Schema, SurvivalData
-from sstorch.data.folds import split, train_outside_score_inside
-from sstorch.exceptions import DataWarning, TrainingError
-from sstorch.fitted import FittedTree
+from sstorch.data.folds import split
+from sstorch.exceptions import DataError, DataWarning, TrainingError
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.registry import names_of
 from sstorch.optim.checkpoint import Checkpoint, kept
@@ -32,103 +29,37 @@ from sstorch.soft.estimator import SoftEstimator
 
 # Of the scores of a study those that describe one run best, the likelihood last.
 SCORES = (*names_of("event", "peers"), LIKELIHOOD)
-TREE, KAPLAN_MEIER, ONE_LEAF, COX, FOREST = "tree", "Kaplan-Meier", "one leaf", "Cox", "random forest"
-AALEN_JOHANSEN, CAUSE_COX = "Aalen-Johansen", "cause-specific Cox"
-# One estimate for all rows: a reference, never the best model.
-NULL_MODELS = KAPLAN_MEIER, AALEN_JOHANSEN
-# Rows above which a forest takes minutes, and its curves gigabytes.
-MOST_FOREST_ROWS = 5_000
+TREE, ONE_LEAF, KAPLAN_MEIER, COX = "tree", "one leaf", "Kaplan-Meier", "Cox"
+AALEN_JOHANSEN, CAUSE_COX = "Aalen-Johansen", "cause-specific Cox"  # of competing causes
+# Rows times features above which dense columns take minutes and gigabytes: there is no Cox regression then.
+MOST_NUMBERS = 20_000_000
 
 
-def peers_of(data: SurvivalData, estimator: SoftEstimator) -> list[str]:
-    """Names of the models that a tree is compared with.
+class Cox(Baseline):
+    """Cox regression of lifelines with a small ridge, Efron's ties, and Breslow's baseline hazard."""
 
-    With competing causes Aalen-Johansen and cause-specific Cox regressions take the place of Kaplan-Meier and
-    Cox. Models that do not support entry times or weights are excluded if any; a random forest also
-    without scikit-survival and above 5,000 rows. One leaf is the same tree with depth 0.
-    """
-    plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
-    leaf = [ONE_LEAF] if estimator._batch_settings().depth else []
-    if data.causes is not None:
-        return [AALEN_JOHANSEN, *leaf, CAUSE_COX]
-    names = [KAPLAN_MEIER, *leaf, COX]
-    small = len(data) <= MOST_FOREST_ROWS
-    if plain and even and small and importlib.util.find_spec("sksurv") is not None:
-        names.append(FOREST)
-    return names
+    name = "cox_of_runs"
+    knows = ("entry", "weights")
 
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Any:
+        from lifelines import CoxPHFitter
+        from lifelines.exceptions import ConvergenceError
 
-def score_peers(
-    names: Sequence[str],
-    estimator: SoftEstimator,
-    data: SurvivalData,
-    folds: IntArray,
-    checkpoint: Checkpoint | None = None,
-    regressions: Sequence[FittedTree] = (),
-) -> pd.DataFrame:
-    """Scores of some models on the test rows of each fold, kept in the checkpoint of the run.
-
-    Args:
-        names: of the models, :func:`peers_of`.
-        estimator: of the tree that they are compared with.
-        data: all rows.
-        folds: fold of each row, (n,).
-        checkpoint: of the run, held.
-        regressions: one leaf of each fold; trained here if empty.
-
-    Returns:
-        Columns ``model``, ``fold`` and the scores of the outcome; nan if a score is not defined, such as the
-        likelihood of step functions. A model that cannot be fitted outside some fold has no row there.
-    """
-    parts, schema, rows = split(data, folds), Schema.of(data.frame), list[dict[str, object]]()
-
-    def scored(name: str) -> list[dict[str, object]]:
-        train = partial(_fits, name, estimator, schema=schema, regressions=regressions)
-        with silenced():
-            return list(train_outside_score_inside(parts, train, partial(score_row, name)))
-
-    for number, name in enumerate(names):
-        report("reference models", number, len(names))
-        rows += kept(checkpoint, f"reference models/{name}", partial(scored, name))
-    return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
-
-
-def score_row(name: str, fold: Fold, predictor: Predictor | PredictsIncidence) -> dict[str, object]:
-    """The row of a model that was trained outside a fold; see :func:`score_peers`."""
-    found = score_predictor(predictor, fold.test, fold.train, names=SCORES[:-1])
-    scores = {score: found[score].value for score in scores_of(fold.test, SCORES)}
-    return {"model": name, "fold": fold.number, **scores}
-
-
-def _fits(
-    name: str,
-    estimator: SoftEstimator,
-    splits: list[SurvivalData],
-    schema: Schema,
-    regressions: Sequence[FittedTree],
-) -> Iterator[tuple[int, Predictor | PredictsIncidence]]:
-    """A model fitted to each training part."""
-    if name == ONE_LEAF:
-        trees = regressions
-        if not trees:
-            leaf = estimator._batch_settings()
-            leaf = replace(leaf, depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
-            batch = train_batch(splits, leaf, schema)
-            trees = [batch.fitted(fold, 0) for fold in range(len(splits))]
-        yield from ((fold, EncodedTree(tree, EncodedRows(tree.encode))) for fold, tree in enumerate(trees))
-        return
-    baselines: dict[str, Baseline] = {COX: RidgeCox(), CAUSE_COX: RidgeCox()}
-    baselines |= dict.fromkeys(NULL_MODELS, KaplanMeierBaseline())
-    baseline = baselines[name] if name in baselines else make_baseline("rsf")
-    for fold, train in enumerate(splits):
+        # Ten times half the squared effects of features in standard deviations, whatever the rows.
+        encoder, fitter = Encoder(schema, train), CoxPHFitter(penalizer=10 / len(train))
+        frame = pd.DataFrame(encoder.x).assign(time=train.time, event=train.event, weight=train.sample_weight)
+        late = {"entry": train.entry} if train.entry.any() else {}
         try:
-            yield fold, model_for(baseline, train).fit(train, schema, 0)
-        except TrainingError as error:
-            warnings.warn(
-                f"{name} could not be fitted outside fold {fold} and is scored on the others: {error}",
-                DataWarning,
-                stacklevel=4,
-            )
+            with warnings.catch_warnings():  # of rare categories, and of standard errors, which are not used
+                warnings.simplefilter("ignore")
+                columns = {"weights_col": "weight", "entry_col": "entry" if late else None}
+                fitter.fit(frame.assign(**late), "time", "event", **columns)
+        except (ConvergenceError, np.linalg.LinAlgError) as error:
+            raise TrainingError("Cox regression does not converge") from error
+        slopes = fitter.params_.to_numpy(np.float64)
+        baseline = BreslowBaseline.of(encoder.x @ slopes, train.weighted_y)
+        # At the requested times alone: training rows may have many.
+        return SimpleNamespace(falling_curves=lambda X, t: baseline.survival(encoder(X) @ slopes, t))
 
 
 def score_run(
@@ -137,13 +68,50 @@ def score_run(
     data: SurvivalData,
     checkpoint: Checkpoint | None = None,
 ) -> pd.DataFrame:
-    """Scores of reference models and, last, of the chosen trees of a run; see :func:`score_peers`."""
-    batch, data = result.batch, data.counted()
-    trained = [batch.regression(fold) for fold in range(len(result.trees))] if batch.regressions else []
-    peers = score_peers(peers_of(data, estimator), estimator, data, result.folds, checkpoint, trained)
-    parts = split(data, result.folds)
-    trees = [score_row(TREE, fold, tree) for fold, tree in zip(parts, result.trees, strict=True)]
-    return pd.concat([peers, pd.DataFrame(trees)], ignore_index=True)
+    """Scores of reference models and, last, of the chosen trees of a run on the test rows of each fold.
+
+    One leaf is the tree with depth 0, left out where it has none. Columns are ``model``, ``fold`` and the
+    scores of the outcome; nan if one is not defined, such as the likelihood of step functions. A model that
+    cannot be fitted outside some fold has no row there. A checkpoint, held, keeps the scores of each model.
+    """
+    data, settings, causes = data.counted(), estimator._batch_settings(), data.causes is not None
+    schema = Schema.of(data.frame)
+    width = sum(len(schema.categories.get(name, ("",))) for name in schema.inputs)
+    parts, rows = split(data, result.folds), list[dict[str, object]]()
+
+    def fits(name: str) -> Iterator[tuple[Fold, Predictor | PredictsIncidence]]:
+        batch = result.batch
+        if name == ONE_LEAF and not batch.regressions:
+            leaf = replace(settings, depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
+            batch = train_batch([fold.train for fold in parts], leaf, schema)
+        for k, fold in enumerate(parts):
+            if name == ONE_LEAF:
+                tree = batch.regression(k) if batch.regressions else batch.fitted(k, 0)
+                yield fold, EncodedTree(tree, EncodedRows(tree.encode))
+                continue
+            baseline = Cox() if name in (COX, CAUSE_COX) else KaplanMeierBaseline()
+            try:
+                yield fold, model_for(baseline, fold.train).fit(fold.train, schema, 0)
+            except (DataError, TrainingError) as error:
+                text = f"{name} could not be fitted outside fold {k} and is scored on the others: {error}"
+                warnings.warn(text, DataWarning, stacklevel=4)
+
+    def score(name: str, fold: Fold, model: Predictor | PredictsIncidence) -> dict[str, object]:
+        found = score_predictor(model, fold.test, fold.train, names=SCORES[:-1])
+        values = {score: found[score].value for score in scores_of(fold.test, SCORES)}
+        return {"model": name, "fold": fold.number, **values}
+
+    def scored(name: str) -> list[dict[str, object]]:
+        with silenced():
+            return [score(name, fold, model) for fold, model in fits(name)]
+
+    names = [AALEN_JOHANSEN if causes else KAPLAN_MEIER, *[ONE_LEAF] * (settings.depth > 0)]
+    names += [CAUSE_COX if causes else COX] * (width * len(data) <= MOST_NUMBERS)
+    for number, name in enumerate(names):
+        report("reference models", number, len(names))
+        rows += kept(checkpoint, f"reference models/{name}", partial(scored, name))
+    rows += [score(TREE, fold, tree) for fold, tree in zip(parts, result.trees, strict=True)]
+    return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
 
 
 def peer_table(scores: pd.DataFrame) -> pd.DataFrame:

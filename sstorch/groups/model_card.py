@@ -66,8 +66,6 @@ def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
     facts, chosen = tree._card(), vars(tree._chosen)
     results = [str(chosen[name]) for name in RESULTS if name in chosen]
     results += recalibration_texts(tree._chosen)
-    if "held_out_" in chosen:
-        results.insert(0, "\n".join(chosen["held_out_"]))
     quality = [*_scores(chosen.get("metrics_", {}), validation), *map(Code, results)]
     return Document(
         "Model card",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 import numpy as np
@@ -78,16 +78,6 @@ def describe_tree(
         lines.append(f"KM is Kaplan-Meier of these rows{placed}; limits are those of 95 %{given}")
     lines.append(text)
     return "\n".join([*lines, constants] if constants else lines)
-
-
-def held_out_text(lines: Sequence[str]) -> str:
-    """Text on the performance on held-out rows, or how to compute it."""
-    if lines:
-        return "\n".join(lines)
-    return (
-        "Held-out rows: not scored. sstorch.validation.validate scores other rows, and compare scores folds; "
-        "the command sstorch also scores Cox and the regression"
-    )
 
 
 def effect_lines(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:

@@ -77,8 +77,6 @@ class SoftEstimator(SoftModel):
             evidence of the regression and of each set of groups, and ``penalties`` and ``terms`` with
             effective degrees of freedom.
         metrics_: scores by name to be saved with the model, such as those of a cross-validation.
-        held_out_: performance of models with these parameters on held-out rows, as lines for :meth:`summary`;
-            set by the command ``sstorch``, not by ``fit``.
         feature_names_in_: raw feature names.
         n_features_in_: number of raw features.
     """
@@ -89,7 +87,6 @@ class SoftEstimator(SoftModel):
     history_: History | Mapping[str, History]
     objective_: float
     metrics_: dict[str, float]
-    held_out_: tuple[str, ...]
 
     penalties: Penalties
     columns: Columns
@@ -231,7 +228,7 @@ class SoftEstimator(SoftModel):
 
     def _drop_results(self, *others: str) -> None:
         """Drop results of another tree, or of other leaves."""
-        for name in (*RESULTS, "held_out_", "group_table_", "covariance_", *others):
+        for name in (*RESULTS, "group_table_", "covariance_", *others):
             self.__dict__.pop(name, None)
 
     def _warn_of_step_curves(self, data: SurvivalData, x: RowFeatures) -> None:
@@ -305,8 +302,6 @@ class SoftEstimator(SoftModel):
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
-        if "held_out_" in vars(self):
-            state["held_out"] = list(self.held_out_)
         if self.choice_ is not None:
             state["choice"] = self.choice_.to_dict()
         if "covariance_" in vars(self):
@@ -376,8 +371,6 @@ class SoftEstimator(SoftModel):
             estimator.late_fit_ = tuple(str(text) for text in state["late_fit"])
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
-            if "held_out" in state:
-                estimator.held_out_ = tuple(str(line) for line in state["held_out"])
             estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None
             if "covariance" in state:
                 estimator.covariance_ = FitCovariance.from_state(state["covariance"], tensors)

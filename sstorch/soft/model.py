@@ -40,14 +40,7 @@ from sstorch.reading.explain import explain_row
 from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.nodes import longer_sides, shown_leaves
 from sstorch.reading.sentences import contrast_lines, group_sentences
-from sstorch.reading.texts import (
-    describe_tree,
-    effect_lines,
-    events_text,
-    held_out_text,
-    rows_text,
-    tree_html,
-)
+from sstorch.reading.texts import describe_tree, effect_lines, events_text, rows_text, tree_html
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.tree_sample import partition
@@ -389,8 +382,8 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def summary(self, details: bool = False) -> str:
         """Summarise the model as text: groups with survival, effects within groups, and cautions.
 
-        It includes, if computed, the performance on held-out rows (by a run of ``sstorch``) and the results
-        of ``validate_groups``, ``group_table`` with resamples and ``stability``.
+        It includes, if computed, the results of ``validate_groups``, ``group_table`` with resamples and
+        ``stability``.
 
         Args:
             details: add the tree of rules, the table of the groups with the parameters of their hazards,
@@ -399,7 +392,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         tree, coefficients = self._tree, self._coefficient_text()
         root = self.node_table_.iloc[0]
         parts = [f"{self._title}: {rows_text(root)}, {events_text(tree, root)}\n{self.describe()}"]
-        parts.append(held_out_text(vars(self).get("held_out_", ())))
         effects = coefficients or self._effects_text()
         parts += [effects] if effects else []
         cautions = [*self.late_fit_]

@@ -79,7 +79,7 @@ def test_run_of_causes_is_scored_kept_and_reported(
     assert "contains this run, already completed" in capsys.readouterr().out
     main([str(run)], report_of_run)
     page = (run / "report" / "report.md").read_text()
-    for said in ("Concordance (Wolbers) of relapse: this model", "cause-specific Cox", "incidence of death"):
+    for said in ("Concordance (Wolbers)", "| this model |", "cause-specific Cox", "incidence of death"):
         assert said in page
     assert sstorch(monkeypatch, *typed[:-1], f"hydra.run.dir={tmp_path / 'b'}", "trainer=nodec") == 2
     assert "gates that are trained on the outcomes divide by the likelihood of one event" in (

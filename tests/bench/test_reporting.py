@@ -1,6 +1,5 @@
 """The report of a single run: from the command to the page, for data of one's own."""
 
-import importlib.util
 import json
 import re
 import shutil
@@ -130,7 +129,6 @@ def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Pa
         assert scores[shown.get(name, name)][0] == f"{peers[name]:.3f}"[1:]
     assert scores["this model"][0] == f"{peers['tree']:.3f}"[1:]
     assert list(scores)[-1] == "this model"
-    assert ("random forest" in scores) == (importlib.util.find_spec("sksurv") is not None)
 
 
 def test_what_is_no_completed_run_is_refused(

@@ -14,14 +14,14 @@ from matplotlib.figure import Figure
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF
-from sstorch.bench.performance import performance_lines, performance_tables, score_legend
+from sstorch.bench.peers import AALEN_JOHANSEN, KAPLAN_MEIER, ONE_LEAF, TREE, peer_table
 from sstorch.bench.report.characteristics import columns_table
 from sstorch.bench.scores import depth_of
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.document import (
     ABSENT,
+    DIGITS,
     Block,
     Bullets,
     Cell,
@@ -41,6 +41,7 @@ from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.groups import median_follow_up
+from sstorch.metrics.registry import METRICS
 from sstorch.plots import (
     plot_calibration,
     plot_effects,
@@ -127,9 +128,6 @@ def _summary(run: Run) -> Section:
     """Summary in a few sentences."""
     items = [_verdict_of_groups(run)]
     groups = Bullets(run.model._sentences())
-    if run.peers is not None:
-        head, *lines = performance_lines(run.peers)
-        items += [f"{head}. {'; '.join(line.strip() for line in lines)}."]
     return Section("In short", [groups, Bullets(items)])
 
 
@@ -332,25 +330,39 @@ def _effects(run: Run) -> Section:
 def _scores(run: Run) -> Section | None:
     if run.peers is None:
         return None
-    legend, models = score_legend(run.peers), set(run.peers["model"])
-    if ONE_LEAF in models:
+    table = peer_table(run.peers)
+    n_folds, legend, header = int(table.pop("folds").max()), list[str](), ["model"]
+    compared = table.drop(index=[KAPLAN_MEIER, AALEN_JOHANSEN], errors="ignore").round(DIGITS)
+    best, scores = {}, [str(name) for name in table]
+    for score in scores:
+        name, _, cause = score.partition(":")
+        metric = METRICS[name]
+        arrow = {True: " \N{UPWARDS ARROW}", False: " \N{DOWNWARDS ARROW}", None: ""}[metric.higher_is_better]
+        header.append(f"{metric.short}{f' of {cause}' if cause else ''}{arrow}")
+        legend.append(f"{metric.short}: {metric.title}, {metric.direction}.")
+        best[score] = compared[score].max() if metric.higher_is_better else compared[score].min()
+    shown = {TREE: "this model", ONE_LEAF: "regression without groups"}
+    rows = [
+        [Cell(shown.get(str(model), str(model)))]
+        + [
+            Cell(
+                number(row[score]), best=model in compared.index and round(row[score], DIGITS) == best[score]
+            )
+            for score in scores
+        ]
+        for model, row in table.iterrows()
+    ]
+    caption = f"Scores of held-out rows, mean of {n_folds} folds; the best in bold."
+    if ONE_LEAF in table.index:
         legend.append("The regression without groups is that of the leaves for all rows.")
-    if FOREST in models:
-        legend.append("The random forest is that of scikit-survival, 100 trees.")
-    elif run.data.causes is None:
-        legend.append(
-            f"A random forest needs scikit-survival, and here at most {MOST_FOREST_ROWS:,} rows, all "
-            "observed from time zero, with equal weights."
-        )
     legend.append(f"{ABSENT}: step functions have no likelihood.")
     if run.data.entry.any():
         legend.append(
             "Left-truncated rows are compared where both were at risk; Brier scores take every row as "
             "observed from time zero and are left out."
         )
-    return Section(
-        "Scores of the tree and reference models", [*performance_tables(run.peers), Bullets(legend)]
-    )
+    notes = Bullets(list(dict.fromkeys(legend)))
+    return Section("Scores of the tree and reference models", [Table(caption, header, rows), notes])
 
 
 def calibration_section(run: Run) -> Section:
