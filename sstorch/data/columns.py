@@ -433,5 +433,5 @@ def check_not_all_missing(frame: pd.DataFrame) -> None:
 
 
 def is_wide(n_columns: int, n_rows: int) -> bool:
-    """Whether a regression on so many numeric columns has priors by column."""
+    """Whether a regression on so many numeric columns has straight lines and held shapes."""
     return n_columns >= _FEWEST and (2 * n_columns >= n_rows or n_columns >= _MANY)

@@ -140,7 +140,7 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
         for name, kind in frame.dtypes.items()
     )
     n_numeric = sum(not isinstance(kind, pd.CategoricalDtype) for kind in frame.dtypes)
-    if n_encoded <= n_events or is_wide(n_numeric, len(frame)):  # columns that have priors of their own
+    if n_encoded <= n_events or is_wide(n_numeric, len(frame)):
         return []
     return [
         Oddity(

@@ -59,13 +59,6 @@ class Kinds:
     # number of each coefficient's kind, (D,); -1 for those that have none, such as the intercept, and
     # ``HELD`` for those that stay where they start
     of: Tensor
-    known: tuple[str, ...] = ()  # kinds whose variance is one and is not estimated
-
-    @property
-    def estimated(self) -> Tensor:
-        """Kinds whose variance is estimated, boolean (G,)."""
-        free = [name not in self.known for name in self.names]
-        return torch.tensor(free, dtype=torch.bool, device=self.of.device)
 
     def precision(self, penalty: Tensor) -> Tensor:
         """Prior precision of each coefficient, (K, G) -> (K, D)."""
@@ -144,7 +137,6 @@ def estimate(
     for name, values in ({} if first is None else first).items():
         if name in kinds.names:
             penalty[:, kinds.names.index(name)] = values
-    penalty[:, ~kinds.estimated] = 1.0
 
     def prior(penalty: Tensor, rows: Tensor | slice = slice(None)) -> Gaussian:
         return Gaussian(kinds.precision(penalty), mean[rows])
@@ -202,7 +194,7 @@ def _update(
     left = (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1, keepdim=True) / 2
     reach = torch.where(left < _NEAR, reach, 1.0)
     least, largest = penalty / reach, penalty * reach
-    before, estimated = torch.zeros_like(penalty), kinds.estimated
+    before = torch.zeros_like(penalty)
     done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)
     for update in range(_MAX_UPDATES):
         target = system.solve((right + precision * mean)[..., None]).squeeze(-1)
@@ -215,9 +207,9 @@ def _update(
             step = step / (1 - ratio)
         before = step
         new = torch.minimum(torch.maximum(penalty * step.exp(), least), largest).clamp(_LEAST, _LARGEST)
-        moved = torch.where(estimated & (new < _ASLEEP), (new / penalty).log().abs(), 0.0)
+        moved = torch.where(new < _ASLEEP, (new / penalty).log().abs(), 0.0)
         # Each stops for itself, so that a problem does not depend on the others.
-        penalty = torch.where(done | ~estimated, penalty, new)
+        penalty = torch.where(done, penalty, new)
         precision = kinds.precision(penalty)
         system = at.hessian.factored(precision)
         done = done | (moved < _SETTLED / 4).all(-1, keepdim=True)

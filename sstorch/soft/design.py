@@ -61,7 +61,8 @@ class Design:
     scale: Tensor  # by what was divided, +inf for features that are the same in all rows, (S, p)
     kinds: tuple[str, ...]  # of the features
     own: Tensor  # columns of z that groups have slopes of their own of, boolean (d,)
-    rotation: Rotation | None = None  # of more lines than rows, whose coefficients have variance one
+    rotation: Rotation | None = None  # of more lines than rows
+    has_many: bool = False  # lines, see :meth:`of_many_lines`
     # offset and strata of the rows. Strata are groups of the problems, and a single group of leaves.
     fixed: FixedColumns | None = None
 
@@ -106,17 +107,17 @@ class Design:
         """The columns of all rows, (S, n, d), for few rows."""
         return self.columns.dense()[..., 1:]
 
-    def rotated(self, variance: Tensor) -> Self:
-        """The same with a prior variance (S, p) of each line; groups have no own slopes."""
+    def of_many_lines(self) -> Self:
+        """The same with held shapes, without slopes of groups, and more lines than rows as components."""
         lines = torch.tensor([kind == "line" for kind in self.kinds], device=self.centre.device)
-        scale, z = self.scale.clone(), self.z
-        scale[:, lines] = scale[:, lines] / variance[:, lines].sqrt()
-        turned = z[..., lines] * variance[:, None, lines].sqrt()
-        rotation = Rotation.of(lines.nonzero().squeeze(-1), turned)
+        if int(lines.sum()) <= self.columns.matrix.n_rows:
+            return replace(self, own=torch.zeros_like(self.own), has_many=True)
+        z = self.z
+        rotation = Rotation.of(lines.nonzero().squeeze(-1), z[..., lines])
         one = torch.ones_like(z[..., :1])
         columns = LinearDesign.of(torch.cat([one, z[..., ~lines], rotation.scores], -1))
         own = torch.zeros(columns.width - 1, dtype=torch.bool, device=z.device)
-        return replace(self, columns=columns, scale=scale, own=own, rotation=rotation)
+        return replace(self, columns=columns, own=own, rotation=rotation, has_many=True)
 
     @property
     def _straight(self) -> Tensor:
@@ -166,12 +167,10 @@ class Design:
             names += [None] + ["own shape"] * (n_strata or (n_groups if n_groups > 1 else 0))
         kinds = tuple(kind for kind in KINDS if kind in names)
         codes = [HELD if name in FIXED else -1 if name is None else kinds.index(name) for name in names]
-        known: tuple[str, ...] = ()
-        if self.rotation is not None:  # with free shapes a perfect fit would be in reach
+        if self.has_many:  # with free shapes a perfect fit would be in reach
             own = n_groups if n_groups > 1 else 0
             codes[len(names) - n_shapes * (1 + own) :: 1 + own] = [HELD] * n_shapes
-            known = ("line",)
-        return Kinds(kinds, torch.tensor(codes, device=self.centre.device), known)
+        return Kinds(kinds, torch.tensor(codes, device=self.centre.device))
 
     def hazards(
         self,

@@ -33,11 +33,11 @@ from sstorch.progress import report
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.group_candidate import Candidate, gates_of, whole_to_left
 from sstorch.soft.group_choice import REGRESSION, Estimation, GroupChoice
+from sstorch.soft.rotation import held_out_start
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tall import gate_rows
 from sstorch.soft.targets import log_hazards, regression_targets
 from sstorch.soft.teacher import Teacher
-from sstorch.soft.wide import with_column_priors
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ _GATE_COLUMNS = 50
 class Estimator:
     """Regressions and groups of S splits, of every cause.
 
-    Trees, one per split, are untrained. Folds by the seed choose the priors of many columns. A checkpoint
+    Trees, one per split, are untrained. Folds by the seed estimate the shapes of many columns. A checkpoint
     keeps regressions and candidates as soon as they are estimated.
     """
 
@@ -74,24 +74,19 @@ class Estimator:
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
         design = Design.of(self._sample, self._tree.n_features, preprocessors[0])
         wide = is_wide(design.kinds.count("line"), self._sample.weight.shape[-1])
-        self._designs = dict.fromkeys(trees, design)
-        self._priors = dict.fromkeys(trees, ("",) * len(splits))
+        self._design = design.of_many_lines() if wide else design
         self._hazards: dict[str, LinearHazards] = {}
         self.regressions: dict[str, Estimates] = {}
         for number, (name, tree) in enumerate(trees.items()):
             report("regressions", number, len(trees))
             sample, family = in_double(samples[name], tree.family)
             weight = counted_weight(samples[name])
-            if wide:
-                plain = design.hazards(family, sample, weight)
-                own, self._priors[name], shapes = with_column_priors(design, plain, splits, seed)
-                self._designs[name] = own
-            hazards = self._designs[name].hazards(family, sample, weight)
-            kinds = self._designs[name].kinds_of(1, len(family.shape_names))
+            hazards = self._design.hazards(family, sample, weight)
+            kinds = self._design.kinds_of(1, len(family.shape_names))
             self._hazards[name] = hazards
             start = null_start(hazards)
             if wide:
-                start[:, :1], start[:, hazards.n_linear :] = shapes[:, :1], shapes[:, 1:]
+                start = held_out_start(hazards, kinds, start, splits, seed)
             self.regressions[name] = self._kept(
                 f"regression/{name}", partial(estimate, hazards, kinds, start)
             )
@@ -139,9 +134,7 @@ class Estimator:
         choices = []
         for split, (name, model) in enumerate(zip(best, models, strict=True)):
             estimations = {
-                cause: Estimation.of(
-                    own, split, self._terms, self._designs[cause], self._priors[cause][split]
-                )
+                cause: Estimation.of(own, split, self._terms, self._design)
                 for cause, own in model.estimates.items()
             }
             n_groups = len(leaf[split][self._sample.weight[split] > 0].unique())
@@ -173,9 +166,9 @@ class Estimator:
         )
 
     @property
-    def has_column_priors(self) -> bool:
-        """Whether columns are many, so that each has a prior variance of its own."""
-        return any(design.rotation is not None for design in self._designs.values())
+    def has_many_columns(self) -> bool:
+        """Whether shapes are held, since columns are many."""
+        return self._design.has_many
 
     @property
     def n_splits(self) -> int:
@@ -205,7 +198,7 @@ class Estimator:
                 posterior,
                 marginal_covariance(posterior, theta, precision, self._blocks(kinds)),
                 precision,
-                self._designs[name].map_of(split, n_groups, len(self.trees[name].family.shape_names)).cpu(),
+                self._design.map_of(split, n_groups, len(self.trees[name].family.shape_names)).cpu(),
                 leaf_groups,
             )
         return found
@@ -224,7 +217,7 @@ class Estimator:
     def precision(self, cause: str) -> Tensor:
         """Of each slope of a cause's regressions, in units of the features, against the mean loss, (S, p)."""
         estimates = self.regressions[cause]
-        precision = self._designs[cause].precision(estimates)
+        precision = self._design.precision(estimates)
         return precision / self._hazards[cause].weight.sum(-1, keepdim=True)
 
     @property
@@ -289,11 +282,12 @@ class Estimator:
         )
 
     def _visible(self, columns: GateColumns, preprocessor: Preprocessor, split: int) -> GateColumns:
-        """The columns of a split's gates: those with the most degrees of freedom in its regressions."""
+        """The columns of a split's gates: those with the largest standardised slopes in its regressions."""
         total: dict[str, float] = {}
-        for cause, estimates in self.regressions.items():
-            freedom = self._designs[cause].freedom(estimates, split).tolist()
-            for feature, value in zip(preprocessor.leaf_features, freedom, strict=True):
+        scale = torch.where(self._design.scale.isinf(), 0.0, self._design.scale)
+        for tree in self.regression_trees().values():
+            size = (tree.leaf_parameters().slope[:, 0] * scale).abs()[split].tolist()
+            for feature, value in zip(preprocessor.leaf_features, size, strict=True):
                 for column in feature.columns:
                     total[column] = total.get(column, 0.0) + value
         features = preprocessor.gate_features
@@ -310,7 +304,7 @@ class Estimator:
         return SplitMatrices.of(first_features(self._sample.x, self._tree.n_gate_features).stored)
 
     def _gates_of_splits(self, trees: Sequence[dict[int, Split]]) -> GateParameters:
-        like = next(iter(self._designs.values())).centre
+        like = self._design.centre
         return gates_of_splits(trees, self._tree.topology, self._gate_features.shape[-1], like)
 
     def _placing_rows(self, split: int, settings: BatchSettings) -> tuple[IntArray, GateRows, FloatArray]:
@@ -330,7 +324,7 @@ class Estimator:
         """Trees of depth 0 with coefficients (S, D) of each cause."""
         single = {name: single_leaf(tree) for name, tree in self.trees.items()}
         for name, tree in single.items():
-            leaves = self._designs[name].leaves(theta[name], 1, len(tree.family.shape_names))
+            leaves = self._design.leaves(theta[name], 1, len(tree.family.shape_names))
             tree.set_leaves(leaves)
         return single
 
@@ -358,7 +352,7 @@ class Estimator:
                 residual_bag(seen, each[split, rows], own, subject, settings.seed)
                 for each, own in zip(residuals, precision, strict=True)
             ]
-            lines = next(iter(self._designs.values())).lines(split, torch.as_tensor(rows)).cpu().numpy()
+            lines = self._design.lines(split, torch.as_tensor(rows)).cpu().numpy()
             depth, least = self._tree.topology.depth, settings.min_leaf
             given = lines, np.stack(bags), precision, share, columns
             trees.append(model_tree(x, *given, depth, 2**depth, least))
@@ -380,7 +374,7 @@ class Estimator:
         for cause, plain in self._hazards.items():
             family, n_groups = plain.family, len(reached)
             n_shapes = len(family.shape_names)
-            design = self._designs[cause]
+            design = self._design
             hazards = design.hazards(family, plain.sample, plain.weight, group, n_groups)
             kinds = design.kinds_of(n_groups, n_shapes)
             start = self._started(cause, hazards)
@@ -406,7 +400,7 @@ class Estimator:
         """The regressions, as trees whose gates divide nothing."""
         gates = self._gates_of_splits([{}] * len(self.splits))
         groups = {
-            name: self._designs[name].leaves(estimates.rounded, 1, len(self.trees[name].family.shape_names))
+            name: self._design.leaves(estimates.rounded, 1, len(self.trees[name].family.shape_names))
             for name, estimates in self.regressions.items()
         }
         position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=gates.bias.device)

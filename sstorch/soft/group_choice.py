@@ -17,10 +17,6 @@ from sstorch.soft.fixed_columns import FIXED
 REGRESSION = "regression"
 
 
-# Effective degrees of freedom below which one of many columns has no visible effect of its own.
-_NO_EFFECT = 0.05
-
-
 # Terms that a summary names.
 _TOLD_TERMS = 8
 
@@ -39,7 +35,6 @@ class Estimation:
             share.
         evidence: log marginal likelihood, in nats.
         log_likelihood: of the training rows, in nats.
-        column_prior: which prior many columns have, a key of :data:`sstorch.soft.wide.PRIORS`; empty for few.
     """
 
     kinds: tuple[str, ...]
@@ -49,12 +44,9 @@ class Estimation:
     term_freedom: Mapping[str, float]
     evidence: float
     log_likelihood: float
-    column_prior: str = ""
 
     @classmethod
-    def of(
-        cls, estimates: Estimates, problem: int, terms: Sequence[str], design: Design, column_prior: str
-    ) -> Self:
+    def of(cls, estimates: Estimates, problem: int, terms: Sequence[str], design: Design) -> Self:
         """Of one problem; ``terms`` are those of the features of leaves, which are the design's."""
         kinds, freedom = estimates.kinds, estimates.freedom[problem : problem + 1]
         counts = dict(zip(kinds.names, kinds.sums(torch.ones_like(freedom))[0].tolist(), strict=True))
@@ -74,7 +66,6 @@ class Estimation:
             of_terms,
             float(estimates.evidence[problem]),
             float(estimates.log_likelihood[problem]),
-            column_prior,
         )
 
     @property
@@ -86,18 +77,9 @@ class Estimation:
     def terms_text(self) -> str:
         """Terms with the most degrees of freedom, and how many others there are."""
         terms = sorted(self.term_freedom.items(), key=lambda item: -item[1])
-        shown = _TOLD_TERMS
-        if self.column_prior:
-            shown = min(shown, sum(value >= _NO_EFFECT for _, value in terms))
-        text = ", ".join(f"{name} {value:.1f}" for name, value in terms[:shown])
-        rest = terms[shown:]
-        hidden = sum(value < _NO_EFFECT for _, value in rest) if self.column_prior else 0
-        parts = [text] if text else []
-        if more := len(rest) - hidden:
+        parts = [", ".join(f"{name} {value:.1f}" for name, value in terms[:_TOLD_TERMS])] if terms else []
+        if more := len(terms[_TOLD_TERMS:]):
             parts.append(f"{more:,} more")
-        if hidden:
-            together = sum(value for _, value in rest[more:])
-            parts.append(f"{hidden:,} columns with no visible effect of their own (together {together:.1f})")
         return " and ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,11 +138,6 @@ class GroupChoice:
             whose = f" of {cause}" if len(self.estimations) > 1 else ""
             total = f"effective degrees of freedom{whose} {sum(each.freedom):.1f}"
             lines.append(f"Penalties by marginal likelihood; {total}: {each.terms_text}")
-            if each.column_prior:
-                lines.append(
-                    f"Many columns{whose}: straight lines; prior variances {each.column_prior}, the best of "
-                    "five inner folds"
-                )
         return "\n".join(lines)
 
     @property

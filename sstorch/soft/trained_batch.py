@@ -123,8 +123,8 @@ def fit_covariance(
     sizes = [each.tree.leaf_parameters().flatten().shape[-1] for each in causes.values()]
     if (max(sizes) if estimator is None else estimator.n_coefficients) > _MOST_COEFFICIENTS:
         return FitCovariance(reason=f"it has more than {_MOST_COEFFICIENTS} coefficients")
-    if estimator is not None and estimator.has_column_priors:
-        return FitCovariance(reason="with many columns, prior variances differ between columns")
+    if estimator is not None and estimator.has_many_columns:
+        return FitCovariance(reason="with many columns, shape parameters are held")
     if estimator is not None:
         return FitCovariance(estimator.covariances(estimator.n_splits - 1))
     if settings.monotone or settings.fairness is not None or settings.own_penalties:
