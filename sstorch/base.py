@@ -20,7 +20,6 @@ from sstorch.checks import as_numbers, check_after
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
-from sstorch.data.subjects import Paths
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.landmark import check_alive
 from sstorch.step_function import StepFunction
@@ -44,8 +43,6 @@ class CurveMethod(Protocol):
         *,
         return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
     ) -> npt.NDArray[Any]: ...
 
     @overload
@@ -57,8 +54,6 @@ class CurveMethod(Protocol):
         as_frame: Literal[True],
         return_array: None = None,
         after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
     ) -> pd.DataFrame: ...
 
 
@@ -167,8 +162,6 @@ class SurvivalEstimator(FrameEstimator):
         *,
         return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
     ) -> npt.NDArray[Any] | pd.DataFrame:
         """Predict the survival function S(t | x), exactly at the given times.
 
@@ -186,11 +179,6 @@ class SurvivalEstimator(FrameEstimator):
             after: time until which the rows are event-free, a number or (n,). The curves are then
                 conditional, S(after + t | x) / S(after | x), with ``times`` counted from ``after``, as
                 ``conditional_after`` of lifelines.
-            entry: with ``id``, start of each row of a path, (n,). A row is valid until the next row of the
-                subject, the last row without end.
-            id: subject of each row (n,). Rows are then paths of time-varying covariates. There is one curve
-                per subject, in order of first appearance: the product of the conditional survival over its
-                rows, and 1 before the first entry. With ``as_frame`` the index contains the ids.
 
         Returns:
             shape (n_samples, n_times), in [0, 1], non-increasing in t; or functions, shape (n_samples,).
@@ -198,11 +186,11 @@ class SurvivalEstimator(FrameEstimator):
         Raises:
             DataError: a training column is missing or holds the wrong kind of value; times are not numbers;
                 predicted survival at ``after`` is 0: conditional survival is undefined.
-            ConfigError: ``as_frame`` and ``return_array`` contradict each other, one of ``entry`` and ``id``
-                is missing, or the model has time-varying covariates and neither a path nor ``after`` is
-                given: one row does not determine future survival (``after=0`` for constant covariates).
+            ConfigError: ``as_frame`` and ``return_array`` contradict each other, or the model has
+                time-varying covariates and ``after`` is not given: one row does not determine future survival
+                (``after=0`` for constant covariates).
         """
-        return self._predict_curves("survival", X, times, as_frame, return_array, after, entry, id)
+        return self._predict_curves("survival", X, times, as_frame, return_array, after)
 
     @_typed
     def predict_cumulative_hazard_function(
@@ -213,15 +201,13 @@ class SurvivalEstimator(FrameEstimator):
         *,
         return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
     ) -> npt.NDArray[Any] | pd.DataFrame:
         """Predict the cumulative hazard H(t | x); arguments, shape: :meth:`predict_survival_function`.
 
         It is -log S. Exact trees with Kaplan-Meier or IPCW curves return the Nelson-Aalen estimate of the
         leaf, which is finite if S is 0.
         """
-        return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array, after, entry, id)
+        return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array, after)
 
     def _predict_curves(
         self,
@@ -231,8 +217,6 @@ class SurvivalEstimator(FrameEstimator):
         as_frame: bool,
         return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
     ) -> npt.NDArray[Any] | pd.DataFrame:
         check_is_fitted(self)
         if as_frame and return_array is not None:
@@ -242,22 +226,13 @@ class SurvivalEstimator(FrameEstimator):
         if return_array is not None and times is None:
             times = "events"
         X = to_rows(X)
-        path = None if id is None and entry is None else Paths.of(entry, id, len(self._schema.frame_of(X)))
         index, alive = X.index if isinstance(X, pd.DataFrame) else None, None
-        if path is not None:
-            index = pd.Index(path.ids)
-            alive = check_after(0.0 if after is None else after, len(path.ids))
-        elif after is not None:
+        if after is not None:
             alive = check_after(after, len(self._schema.frame_of(X)))
         elif kind != "hazard":  # which asks what a row is at that time alone
-            self._refuse_unknown_future(after, path=True)
-        grid = self._grid(times, 0.0 if after is None or alive is None else float(alive.min(initial=np.inf)))
-        if alive is None:
-            curves = self._curves(kind, X, grid)
-        elif path is None:
-            curves = self._curves_after(kind, X, grid, alive)
-        else:
-            curves = self._curves_along(kind, X, grid, path, alive)
+            self._refuse_unknown_future(after)
+        grid = self._grid(times, 0.0 if alive is None else float(alive.min(initial=np.inf)))
+        curves = self._curves(kind, X, grid) if alive is None else self._curves_after(kind, X, grid, alive)
         if return_array is False:
             start = 1.0 if kind == "survival" else 0.0
             functions = np.empty(len(curves), dtype=object)
@@ -267,31 +242,14 @@ class SurvivalEstimator(FrameEstimator):
             return curves
         return pd.DataFrame(curves, columns=grid, index=index)
 
-    def _refuse_unknown_future(self, after: object, path: bool = False) -> None:
-        """Require ``after`` for a model with time-varying covariates; a ``path`` can also be a remedy."""
+    def _refuse_unknown_future(self, after: object) -> None:
+        """Require ``after`` for a model with time-varying covariates."""
         if after is None and getattr(self, "time_varying_", False):
-            along = ", or pass the covariate path (entry= and id= of each row)" if path else ""
             raise ConfigError(
                 "the model has time-varying covariates: one row does not determine survival from time zero. "
-                f"Pass after=, a time at which the subject is at risk and "
-                f"from which its covariates stay as in the row (after=0 from time zero){along}"
+                "Pass after=, a time at which the subject is at risk and from which its covariates stay as "
+                "in the row (after=0 from time zero)"
             )
-
-    def _curves_along(
-        self, kind: CurveKind, X: object, times: FloatArray, path: Paths, after: FloatArray
-    ) -> FloatArray:
-        """Curves of subjects along their rows, (P, n_times), conditional on survival to ``after``."""
-        at = np.concatenate([after[:, None], after[:, None] + times], axis=1)
-        within = path.within(at)
-        if kind == "survival":
-            log_survival = self._log_survival(X, within)
-            check_alive(log_survival[:, 0] > -np.inf, within[:, 0])
-            total = path.summed(log_survival[:, 1:] - log_survival[:, :1])
-            check_alive(total[:, 0] > -np.inf, after)
-            return np.exp(total[:, 1:] - total[:, :1])
-        hazard = self._curves(kind, X, within)
-        total = path.summed(hazard[:, 1:] - hazard[:, :1])
-        return total[:, 1:] - total[:, :1]
 
     def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
         """Conditional curves of rows, (n, n_times), each from its time ``after``."""

@@ -208,7 +208,7 @@ def cross_validate(
             DataWarning,
             stacklevel=2,
         )
-    schema, joined, trained = Schema.of(data.frame), data.joined(), list[tuple[TrainedBatch, RowFeatures]]()
+    schema, trained = Schema.of(data.frame), list[tuple[TrainedBatch, RowFeatures]]()
 
     held = None if checkpoint is None else Checkpoint.of(checkpoint)
 
@@ -216,8 +216,8 @@ def cross_validate(
         if held is not None:
             groups = None if data.groups is None else torch.as_tensor(data.groups.codes)
             held.within("scores").identify(folds=torch.as_tensor(folds), groups=groups)
-        batch, encoded = train_encoded([*splits, joined], settings, schema, callbacks, held)
-        trained.append((batch, encoded[len(splits)][: len(joined)]))
+        batch, encoded = train_encoded([*splits, data], settings, schema, callbacks, held)
+        trained.append((batch, encoded[len(splits)][: len(data)]))
         for fold, rows in enumerate(splits):
             best = batch.best_start(fold)
             for start in range(batch.n_starts):
@@ -250,7 +250,7 @@ def cross_validate(
     trees = [tree for _, tree in chosen]
     groups = [leaves for leaves, _ in chosen if leaves is not None]
     ((batch, x),) = trained
-    model = clone(estimator)._adopt_best(batch, joined, n_folds, x)
+    model = clone(estimator)._adopt_best(batch, data, n_folds, x)
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if tests[name].notna().all()]
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}

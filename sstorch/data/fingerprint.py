@@ -29,4 +29,4 @@ def on_training_rows(model: Any, X: Any, y: object) -> bool:
         return False
     with warnings.catch_warnings():  # of the rows, which those of the predictions repeat
         warnings.simplefilter("ignore")
-        return bool(fingerprint(fitted._rows(X, y).joined()) == known)
+        return bool(fingerprint(fitted._rows(X, y)) == known)

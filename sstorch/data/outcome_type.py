@@ -33,7 +33,6 @@ class OutcomeType:
         entry: True if rows have entry times.
         id: True if rows have subjects.
         causes: Names of the competing causes; None for one event.
-        recurrent: True for recurrent events.
         weighted: True if the rows had unequal weights.
     """
 
@@ -41,7 +40,6 @@ class OutcomeType:
     entry: bool = False
     id: bool = False
     causes: tuple[str, ...] | None = None
-    recurrent: bool = False
     weighted: bool = False
 
     def check(self, y: Outcome) -> None:
@@ -80,5 +78,6 @@ class OutcomeType:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of :meth:`to_dict`."""
         causes = None if values["causes"] is None else tuple(str(name) for name in values["causes"])
-        parts = (bool(values[name]) for name in ("recurrent", "weighted"))
-        return cls(values["name"], bool(values["entry"]), bool(values["id"]), causes, *parts)
+        return cls(
+            values["name"], bool(values["entry"]), bool(values["id"]), causes, bool(values["weighted"])
+        )

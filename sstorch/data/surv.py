@@ -23,7 +23,7 @@ from sstorch.data.causes import CauseNames, Causes, known_causes, parse_causes
 from sstorch.data.columns import numeric_values, to_pandas
 from sstorch.data.intervals import Intervals, no_intervals, read_bounds
 from sstorch.data.outcome_type import OutcomeName, OutcomeType
-from sstorch.data.subjects import join_rows, parse_subjects
+from sstorch.data.subjects import ends_of_follow_up, parse_subjects
 from sstorch.data.target import parse_target
 from sstorch.exceptions import ConfigError, DataError
 
@@ -48,7 +48,6 @@ class Surv:
         causes: Competing causes: names of the codes 1 .. K, such as ``("relapse", "death")``; names by value,
             such as ``{1: "relapse", 2: "death"}``; or ``"auto"``: 0 is censored and 1 .. K are causes, the
             first level of a categorical column is censored, or the word ``censored``. None for one event.
-        recurrent: True for recurrent events: rows of a subject may follow an event.
         event_value: Value of `event` for an event, such as ``"dead"``; all other values are censored.
         event_coding: ``"auto"``, or ``"1/2"`` for 1 = censored and 2 = event.
         weight: Weight of each row (n,), >= 0, used as `sample_weight`.
@@ -91,7 +90,6 @@ class Surv:
         "id",
         "index",
         "intervals",
-        "recurrent",
         "time",
         "weight",
     )
@@ -102,7 +100,6 @@ class Surv:
     id: npt.NDArray[Any] | None
     index: pd.Index | None
     intervals: Intervals | None
-    recurrent: bool
     time: FloatArray | None
     weight: FloatArray | None
     _causes: Causes | None
@@ -115,7 +112,6 @@ class Surv:
         entry: object = None,
         id: object = None,
         causes: CauseNames | Sequence[str] | None = None,
-        recurrent: bool = False,
         event_value: object = None,
         event_coding: str = "auto",
         weight: object = None,
@@ -139,7 +135,6 @@ class Surv:
             entry=parse_entry(entry, times),
             id=_ids(id, len(times)),
             weight=check_weight(weight, len(times)),
-            recurrent=recurrent,
             index=_index_of(time, event, entry, id, weight),
         )
 
@@ -184,7 +179,6 @@ class Surv:
         id: str | None = None,
         weight: str | None = None,
         causes: CauseNames | Sequence[str] | None = None,
-        recurrent: bool = False,
         event_value: object = None,
         event_coding: str = "auto",
     ) -> Self:
@@ -200,7 +194,6 @@ class Surv:
             id: Column of the subjects.
             weight: Column of the weights.
             causes: As for the class.
-            recurrent: As for the class.
             event_value: As for the class.
             event_coding: As for the class.
 
@@ -231,7 +224,6 @@ class Surv:
             entry=taken.get("entry"),
             id=taken.get("id"),
             causes=causes,
-            recurrent=recurrent,
             event_value=event_value,
             event_coding=event_coding,
             weight=taken.get("weight"),
@@ -247,8 +239,8 @@ class Surv:
         return y
 
     def _set(self, **parts: Any) -> None:
-        """Take over checked parts; those that are not given are None, ``recurrent`` is False."""
-        whole = {"recurrent": False, "columns": {}} | parts
+        """Take over checked parts; those that are not given are None."""
+        whole = {"columns": {}} | parts
         for name in self.__slots__:
             value = whole.get(name.removeprefix("_"))
             object.__setattr__(self, name, _read_only(value) if isinstance(value, np.ndarray) else value)
@@ -285,9 +277,7 @@ class Surv:
     @property
     def outcome_type(self) -> OutcomeType:
         """The type of the outcome, as stored in a model."""
-        return OutcomeType(
-            self.type, self.entry is not None, self.id is not None, self.causes, self.recurrent
-        )
+        return OutcomeType(self.type, self.entry is not None, self.id is not None, self.causes)
 
     def has(self, part: str) -> bool:
         """True if the outcome has a part, such as ``"entry"`` or ``"id"``."""
@@ -454,8 +444,7 @@ class Surv:
         at = end = self[rows]
         if self.id is not None:
             subject = parse_subjects(self.id, len(self))[0]
-            _, last, run = join_rows([subject], entry, time, event)
-            end = self[last[run[rows]]]
+            end = self[ends_of_follow_up(subject, entry, time, event)[rows]]
         return rows, end._with(weight=at.weight, index=at.index, entry=np.full(rows.size, float(after)))
 
     def recoded(self, names: Sequence[str]) -> Self:

@@ -35,8 +35,6 @@ from sstorch.data.outcome_type import OutcomeType
 from sstorch.data.subjects import (
     check_histories,
     check_no_roles_left,
-    check_not_start_stop,
-    join_rows,
     parse_subjects,
 )
 from sstorch.data.surv import Surv, as_surv
@@ -118,9 +116,9 @@ class SurvivalData:
         with wording(rows=X):
             X = _without_outcome(X, y)
             frame, outcome = clean_features(X), as_surv(y)
-            odd = self._set(frame, X, outcome, sample_weight, require_events, zero_time)
+            self._set(frame, X, outcome, sample_weight, require_events, zero_time)
             if require_events:
-                report(self._oddities(odd), strict=False, stacklevel=2)
+                report(self._oddities(), strict=False, stacklevel=2)
         if sensitive is not None:
             check_same_order(X=X, y=outcome, sensitive=sensitive)
             self._set_groups(sensitive, feature=False)
@@ -133,8 +131,8 @@ class SurvivalData:
         sample_weight: object,
         require_events: bool,
         zero_time: float | None = None,
-    ) -> list[Oddity]:
-        """Take over features and outcome; what is odd about the histories of subjects."""
+    ) -> None:
+        """Take over features and outcome."""
         self.frame, n = frame, len(frame)
         if n != len(y):
             raise DataError(f"X has {n} rows but y has {len(y)}; give one outcome for every row")
@@ -163,26 +161,21 @@ class SurvivalData:
         self.nominal_time, self._moved = _positive(time, zero_time)
         if self.intervals is not None:
             self.intervals = self.intervals.moved(self._moved, self.nominal_time)
-        odd = []
         if y.id is not None:
             self.subject, ids = parse_subjects(y.id, n)
             # Rows that are only scored may be any part of a history.
-            free = y.recurrent or not require_events
-            odd = check_histories(self.subject, ids, self.entry, self.given_time, self.event, free)
+            check_histories(self.subject, ids, self.entry, self.given_time, self.event, whole=require_events)
         if require_events and y.type in ("counting", "competing counting"):
-            check_no_roles_left(frame, y.id, self.entry, self.given_time)
-        elif require_events and y.intervals is None:
-            check_not_start_stop(frame, self.given_time)
-        return odd
+            check_no_roles_left(frame, y.id, self.entry)
 
-    def _oddities(self, of_histories: list[Oddity]) -> list[Oddity]:
+    def _oddities(self) -> list[Oddity]:
         """Findings about the training rows of positive weight."""
         used = self.sample_weight > 0.0
         frame, time, event = self.frame, self.nominal_time, self.event
         if not used.all():
             frame, time, event = frame[used].reset_index(drop=True), time[used], event[used]
         with wording(part=used):
-            return odd_columns(frame, time, event) + of_histories
+            return odd_columns(frame, time, event)
 
     @classmethod
     def from_frame(
@@ -213,7 +206,7 @@ class SurvivalData:
                 leaks of the time or the event.
             time_unit: Unit of the times used in texts and figures, such as ``"days"``.
             censored_at: Time at which longer follow-up is censored; see the method of this name.
-            **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`, `recurrent`,
+            **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`,
                 `event_value`, `event_coding`.
 
         Raises:
@@ -247,7 +240,8 @@ class SurvivalData:
                     report([oddity for oddity in odd if oddity.accident], strict, stacklevel=2)
             faults.raise_all()
             assert y is not None
-            oddities = data._oddities(data._set(cleaned, features, y, None, True))
+            data._set(cleaned, features, y, None, True)
+            oddities = data._oddities()
             if strict:
                 oddities = constant_columns(data.frame) + oddities
             report(oddities, strict, stacklevel=2)
@@ -281,37 +275,6 @@ class SurvivalData:
                 )
             part.causes = Causes(part.causes.coding, codes)
         return part
-
-    def joined(self) -> Self:
-        """Merge rows of subjects where possible.
-
-        Consecutive rows of a subject with equal covariates, weight and group are merged, unless there is a
-        gap or an event between them. Results then do not depend on how follow-up is split.
-        """
-        if (runs := self._runs()) is None:
-            return self
-        first, last = runs
-        part = self.subset(last)
-        part.entry = self.entry[first]
-        return part
-
-    @property
-    def run_ends(self) -> IntArray:
-        """Positions (m,) of the last row of each merged row of :meth:`joined`, in its order."""
-        runs = self._runs()
-        return np.arange(len(self)) if runs is None else runs[1]
-
-    def _runs(self) -> tuple[IntArray, IntArray] | None:
-        """First and last of the rows that become one, (m,) each; None if no rows do."""
-        if self.subject is None:
-            return None
-        same = [self.subject, self.sample_weight, *([] if self.groups is None else [self.groups.codes])]
-        for name in self.frame.columns:
-            column = self.frame[name]
-            coded = isinstance(column.dtype, pd.CategoricalDtype)
-            same.append(column.cat.codes.to_numpy() if coded else column.to_numpy())
-        first, last, _ = join_rows(same, self.entry, self.given_time, self.event)
-        return None if len(first) == len(self) else (first, last)
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
         """Return the rows with sensitive groups.
@@ -380,7 +343,6 @@ class SurvivalData:
             entry=self.entry if kind.entry else None,
             id=self.subject,
             intervals=self.intervals,
-            recurrent=kind.recurrent,
         )
 
     @property

@@ -37,8 +37,7 @@ def group_table(
     """Estimate survival or incidences of each group, observed and predicted, with confidence intervals.
 
     The table contains Kaplan-Meier medians and survival, or the Aalen-Johansen incidence of each competing
-    cause. Start-stop rows are grouped by subject; consecutive rows with equal covariates are merged, and the
-    table does not depend on splits of follow-up.
+    cause. Start-stop rows are grouped by subject.
 
     On held-out rows the estimates have no selection bias. On the training rows differences between groups are
     too large, since splits were placed where these rows differ. ``n_resamples`` corrects this. Each resample
@@ -91,13 +90,13 @@ def group_table(
         Association 88, 457-467, on the correction of split statistics.
     """
     check_tree(tree, "_can_divide")
-    given = tree._rows(X, y, sample_weight)
-    data, at = given.joined(), None if horizons is None else check_times(horizons)
+    data = tree._rows(X, y, sample_weight)
+    at = None if horizons is None else check_times(horizons)
     if check_integer("n_resamples", n_resamples, 0) == 0:
         return table_of(tree, data, at, level)
-    sample = tree._resampled(given, n_resamples)
+    sample = tree._resampled(data, n_resamples)
     assert sample.draws is not None
-    resampled = sample.apply(data.frame), sample.draws[:, given.run_ends]
+    resampled = sample.apply(data.frame), sample.draws
     tree._chosen.group_table_ = table = table_of(tree, data, at, level, resampled)
     return table
 
@@ -136,7 +135,7 @@ def stability(
     check_tree(tree, "_can_divide")
     data = tree._rows(X, y, sample_weight)
     sample = tree._resampled(data, n_resamples)
-    found = agreement(tree._partition(data.frame), sample, data.frame, data.run_ends)
+    found = agreement(tree._partition(data.frame), sample, data.frame)
     tree._chosen.stability_ = found
     return found
 
@@ -155,10 +154,9 @@ def validate_groups(
     Trees with the parameters of the estimator are trained outside each fold and assign groups to the held-out
     rows. Folds keep the rows of a subject together and are stratified by event or cause. A log-rank test,
     stratified by fold, compares survival; with competing causes it compares each cause-specific hazard, and
-    Gray's test each cumulative incidence. Consecutive rows of a subject with equal covariates are merged
-    first. ``tree.summary()`` shows the result, which is saved with the tree. An exact search chooses the size
-    again outside each fold. For a soft tree, earlier choices, such as of parameters, are not repeated; a
-    loaded tree uses the default trainer.
+    Gray's test each cumulative incidence. ``tree.summary()`` shows the result, which is saved with the tree.
+    An exact search chooses the size again outside each fold. For a soft tree, earlier choices, such as of
+    parameters, are not repeated; a loaded tree uses the default trainer.
 
     Args:
         tree: fitted.
@@ -187,7 +185,6 @@ def validate_groups(
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     data = tree._rows(X, y, sample_weight)
     data.refuse_intervals("validate_groups")
-    data = data.joined()
     seed, count = (
         check_integer("random_state", random_state, 0),
         check_integer("n_permutations", n_permutations, 0),

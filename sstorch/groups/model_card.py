@@ -36,7 +36,7 @@ LIMITS = (
 )
 _TIME_VARYING = (
     "Covariates are time-varying: one row does not determine survival from time zero. Survival is predicted "
-    f"for a subject at risk at a given time, {CONSTANT_COVARIATES}, or along a path of rows."
+    f"for a subject at risk at a given time, {CONSTANT_COVARIATES}."
 )
 
 

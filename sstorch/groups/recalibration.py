@@ -128,7 +128,7 @@ class Recalibratable(Protocol[Recalibrated]):
         """Rows of positive weight."""
 
     def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Recalibrated:
-        """The tree recalibrated on rows of which none only continues another one."""
+        """The tree recalibrated on rows."""
 
 
 def recalibrate(
@@ -185,4 +185,4 @@ def recalibrate(
     """
     check_tree(tree, "_recalibrated")
     check_choice(how, "how", get_args(Recalibrate))
-    return tree._recalibrated(tree._rows(X, y, sample_weight).joined(), how)
+    return tree._recalibrated(tree._rows(X, y, sample_weight), how)

@@ -75,7 +75,7 @@ def _columns_text(shares: pd.Series) -> str:
     return (named or "no column") + (f" and {len(used) - _NAMED} more" if len(used) > _NAMED else "")
 
 
-def agreement(own: Partition, sample: Resamples, frame: pd.DataFrame, counted: IntArray) -> Stability:
+def agreement(own: Partition, sample: Resamples, frame: pd.DataFrame) -> Stability:
     """Compare the groups of a tree with those of trees of resamples, at the positions `counted`, (m,)."""
     used = pd.DataFrame(0.0, index=pd.Index(own.branches, name="node"), columns=list(frame.columns))
     others = list(sample.partitions(frame))
@@ -89,7 +89,7 @@ def agreement(own: Partition, sample: Resamples, frame: pd.DataFrame, counted: I
     numbers, place = np.unique([own.leaf, *leaves], return_inverse=True)
     place = place.reshape(len(leaves) + 1, -1)
     matched = numbers[np.stack([_matched(place[0], leaf, len(numbers)) for leaf in place[1:]])]
-    between = adjusted_rand_index(np.concatenate([own.leaf[None], leaves])[:, counted])
+    between = adjusted_rand_index(np.concatenate([own.leaf[None], leaves]))
     pairs = between[1:, 1:][np.triu_indices(len(leaves), 1)]
     return Stability(
         groups=own.leaf,

@@ -50,7 +50,7 @@ def table_of(
     level: float = 0.95,
     resampled: Resampled | None = None,
 ) -> pd.DataFrame:
-    """Table of the groups of rows, of which those of a subject with equal covariates are merged.
+    """Table of the groups of rows.
 
     Arguments are as in :func:`survival_table`; ``horizons`` are two round times if None.
     """

@@ -49,11 +49,6 @@ def likelihood_ratio_test(
                 f"{data.sample_weight[fractions][0]:g} in {rows_text(fractions)}: for sampling weights see "
                 "wald_test() with the sandwich"
             )
-        if data.outcome_type.recurrent:
-            raise DataError(
-                "a likelihood-ratio test needs independent rows, and subjects may have several events: see "
-                "wald_test() with the sandwich"
-            )
         for rows in HazardRows.by_cause(model, data):
             rows.check_training()
         tree = model._tree

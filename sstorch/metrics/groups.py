@@ -18,7 +18,6 @@ from sstorch.metrics.checks import half_width
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.robust import (
     covariance_of,
-    events_recur,
     exposed_weight,
     log_survival_variance,
     logrank_residuals,
@@ -93,9 +92,9 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
 class KaplanMeierBand:
     """Kaplan-Meier with pointwise confidence limits on the scale of log(-log S).
 
-    The variance is Greenwood's, or the infinitesimal jackknife by subject for unequal sampling weights and
-    for subjects with several events, as in R's ``survfit(id=)``. A step function, 1 before the first time. At
-    S = 1 both limits are 1; at S = 0 the lower limit is 0 and the upper limit keeps its value.
+    The variance is Greenwood's, or the infinitesimal jackknife by subject for unequal sampling weights, as in
+    R's ``survfit(id=)``. A step function, 1 before the first time. At S = 1 both limits are 1; at S = 0 the
+    lower limit is 0 and the upper limit keeps its value.
 
     Attributes:
         times: distinct times of events, increasing, shape (n_times,).
@@ -177,11 +176,9 @@ def survival_and_error(
 ) -> tuple[FloatArray, FloatArray]:
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
-    Arguments are as in :func:`risk_table`; weights and ``robust`` are as in `Weighting`. Errors of unweighted
-    subjects with several events are robust, too.
+    Arguments are as in :func:`risk_table`; weights and ``robust`` are as in `Weighting`.
     """
     table = risk_table(rows, group, n_groups, times)
-    robust = robust or (rows.weight is None and events_recur(rows))
     variance = log_survival_variance(rows, group, times, *table) if robust else None
     return table.survival(), log_log_error(table, variance)
 
@@ -236,10 +233,10 @@ def logrank_test(
 ) -> LogrankTest:
     """Log-rank test of no difference between two or more groups, optionally stratified.
 
-    With unequal sampling weights, or several events of a subject, it is the robust score test of the
-    (weighted) Cox model, as in R's ``coxph(..., ties="breslow", robust=TRUE)``. The variance of observed
-    minus expected events is the sum over subjects of squared weighted score residuals; the result does not
-    depend on the scale of the weights. Equal weights give the unweighted test.
+    With unequal sampling weights it is the robust score test of the weighted Cox model, as in R's
+    ``coxph(..., ties="breslow", robust=TRUE)``. The variance of observed minus expected events is the sum
+    over subjects of squared weighted score residuals; the result does not depend on the scale of the weights.
+    Equal weights give the unweighted test.
 
     Groups defined on the same rows, such as leaves of a tree on its training rows, differ by construction:
     the p-value is valid only on other rows.
@@ -282,7 +279,6 @@ def logrank_test(
     codes, n_groups, inside_strata = groups_and_strata(group, strata, rows.weights)
     weight, robust = check_weighting(rows.weight, n)
     rows = rows._replace(weight=weight)
-    robust = robust or (weight is None and events_recur(rows))
     excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))
     residuals = np.zeros((n if robust else 0, n_groups))
     for inside in inside_strata:

@@ -32,11 +32,8 @@ class HorizonRows:
         entry: as in `Observed`, shape (n,); None without left truncation.
         subject: subject of each row, 0 .. n_subjects - 1, shape (n,); None if each row is a subject.
         competing: True with competing causes.
-        recurrent: True for recurrent events.
         expected: predicted cumulative hazard of each row during follow-up, up to the horizon, shape (n,);
             None if unknown.
-        path: True if rows are start-stop rows of time-varying covariates: a prediction is valid for its row
-            only.
     """
 
     time: FloatArray
@@ -48,9 +45,7 @@ class HorizonRows:
     entry: FloatArray | None = None
     subject: IntArray | None = None
     competing: bool = False
-    recurrent: bool = False
     expected: FloatArray | None = None
-    path: bool = False
 
     @classmethod
     def of(
@@ -62,7 +57,6 @@ class HorizonRows:
         sample_weight: npt.ArrayLike | None = None,
         cause: int | str | None = None,
         expected: FloatArray | None = None,
-        path: bool = False,
     ) -> Self:
         """Create rows from outcomes, predictions, weights and horizon, with checks.
 
@@ -74,7 +68,6 @@ class HorizonRows:
             sample_weight: weights of the rows, shape (n,); None for those of `y`.
             cause: number or name of the cause of interest, for competing causes; None for the first.
             expected: as in the class, shape (n,).
-            path: as in the class.
 
         Raises:
             DataError: invalid arguments (see `sstorch.checks`), interval-censored times, or a time outside
@@ -106,9 +99,7 @@ class HorizonRows:
             seen.entry,
             None if id is None else parse_subjects(id, n)[0],
             competing,
-            isinstance(y, Surv) and y.recurrent,
             expected,
-            path,
         )
         if weight is not None:
             rows = rows.take(np.flatnonzero(weight > 0.0))
@@ -137,8 +128,8 @@ class HorizonRows:
 
     @property
     def robust(self) -> bool:
-        """True if standard errors use influences: unequal weights, or several events per subject."""
-        return self.weight is not None or self.recurrent
+        """True if standard errors use influences: unequal weights."""
+        return self.weight is not None
 
     def up_to_horizon(self) -> Self:
         """Rows with follow-up censored at the horizon, without entries at the horizon or later."""

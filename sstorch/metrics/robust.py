@@ -1,4 +1,4 @@
-"""Variances of Kaplan-Meier and of the log-rank score by subject: sampling weights, recurrent events."""
+"""Variances of Kaplan-Meier and of the log-rank score by subject, for sampling weights."""
 
 from __future__ import annotations
 
@@ -35,14 +35,6 @@ def by_subject(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray
     total = np.zeros((len(subjects), *influence.shape[1:]))
     np.add.at(total, subject, influence)
     return total
-
-
-def events_recur(rows: Observed) -> bool:
-    """True if start-stop rows of a subject have several events, which are not independent."""
-    if rows.id is None or rows.entry is None:
-        return False
-    _, counts = np.unique(rows.id[rows.event], return_counts=True)
-    return bool((counts > 1).any())
 
 
 def covariance_of(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray:

@@ -103,7 +103,6 @@ def train_encoded(
 
     Rows of a subject that only continue the row before are joined, see :meth:`SurvivalData.joined`.
     """
-    splits = [data.joined() for data in splits]
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
     with ExitStack() as stack:

@@ -142,7 +142,6 @@ class SoftEstimator(SoftModel):
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     ) -> Self:
         """``fit`` to rows of positive weight, whose schema is taken from them if None."""
-        data = data.joined()  # as the batch does, whose encoded rows are these
         settings = self._training_settings(data)
         if data.causes is not None:
             _warn_of_rare_causes(data)
@@ -256,7 +255,7 @@ class SoftEstimator(SoftModel):
         new._read_later(data)
         new._make_node_table()
         if tree.competing:
-            new.group_table_ = table_of(new, data.joined())
+            new.group_table_ = table_of(new, data)
         new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
         return new
 

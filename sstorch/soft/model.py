@@ -351,11 +351,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         if self._tree.time_varying:
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
         lines += [WEIGHTED] if self.outcome_type_.weighted else []
-        if self.outcome_type_.recurrent:
-            lines.append(
-                "Estimates count every event of a subject; they hold for the first event only if earlier "
-                "events do not change the risk."
-            )
         return lines
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
@@ -430,14 +425,10 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     @property
     def _assumed_by_intervals(self) -> str:
-        """What intervals of effects assume of recurrent events or weights; empty with the sandwich."""
-        if self.covariance_.kind == "sandwich":
+        """What intervals of effects assume of weights; empty with the sandwich."""
+        if self.covariance_.kind == "sandwich" or not self.outcome_type_.weighted:
             return ""
-        given = {
-            "the events of a subject as independent given the covariates": self.outcome_type_.recurrent,
-            "weights as counts, scaled to the effective sample size": self.outcome_type_.weighted,
-        }
-        return " and ".join(text for text, holds in given.items() if holds)
+        return "weights as counts, scaled to the effective sample size"
 
     def _effects_text(self) -> str:
         """Contrasts with confidence intervals, or slopes without where there is no covariance."""

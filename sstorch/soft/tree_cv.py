@@ -177,7 +177,6 @@ class PrognosticTreeCV(FrameEstimator):
         """:meth:`fit` to rows of positive weight, whose schema is taken from them if None."""
         candidates, scoring = self._compared(data), settled(self.scoring, data.y)
         self.folds_ = self._folds_of(data)  # of rows as they were given
-        data = data.joined()
         schema, folds = Schema.of(data.frame) if schema is None else schema, self._folds_of(data)
         found = self._evaluated(candidates, data, schema, scoring)
         table = self._table(candidates, found)

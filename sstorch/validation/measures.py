@@ -51,11 +51,9 @@ class Measure:
     value: Callable[[HorizonRows], float] | None = None
     # whether it is of one event, of competing causes, or of both
     events: Literal["one", "competing", "both"] = "both"
-    # method of the limits with uneven weights or several events of a subject; "" for the same
+    # method of the limits with uneven weights; "" for the same
     robust: str = ""
     competing: str = ""  # method of the limits with competing causes; "" for the same
-    # whether it is defined for start-stop rows with time-varying covariates, without a landmark
-    path: bool = False
     higher_is_better: bool | None = None  # direction; None where a difference is no judgement, as of O/E
     # value and influences of the rows, (n,), whose root sum of squares is its error; None if it has none
     influence: Callable[[HorizonRows], tuple[float, FloatArray]] | None = None
@@ -70,8 +68,6 @@ class Measure:
 
     def of(self, rows: HorizonRows) -> float:
         """The value; a DataError if it is not defined for these rows."""
-        if rows.path and not self.path:
-            raise DataError(NEEDS_LANDMARK)
         if self.value is not None:
             return self.value(rows)
         assert self.interval is not None
@@ -92,10 +88,6 @@ def _calibration_error(name: str, title: str) -> Measure:
     )
 
 
-NEEDS_LANDMARK = (
-    "predictions of start-stop rows with time-varying covariates hold for each row only, and survival from "
-    "time zero is not defined: give after=, a time from which the rows at risk are followed"
-)
 NO_VARIANCE = "no limits: the variance cannot be estimated (a single event, or all pairs concordant)"
 _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
 _COUNT = "count of events"
@@ -108,7 +100,6 @@ MEASURES = {
         _JACKKNIFE,
         concordance_value,
         "one",
-        path=True,
         higher_is_better=True,
         influence=concordance_influence,
     ),
@@ -129,7 +120,6 @@ MEASURES = {
         _JACKKNIFE,
         concordance_value,
         "competing",
-        path=True,
         higher_is_better=True,
         influence=concordance_influence,
     ),
@@ -154,11 +144,10 @@ MEASURES = {
         _COUNT,
         events="one",
         robust=_SANDWICH,
-        path=True,
     ),
     "calibration_intercept": Measure("calibration intercept", 0.0, calibration_intercept, _SANDWICH),
     "calibration_slope": Measure(
-        "calibration slope", 1.0, calibration_slope, "Wald", robust=_SANDWICH, competing=_SANDWICH, path=True
+        "calibration slope", 1.0, calibration_slope, "Wald", robust=_SANDWICH, competing=_SANDWICH
     ),
     "ici": _calibration_error("ici", "integrated calibration index"),
     "e50": _calibration_error("e50", "median calibration error"),
@@ -194,9 +183,7 @@ def measure_table(
             continue
         method = measure.method_for(rows)
         row: tuple[object, ...]
-        if rows.path and not measure.path:
-            row = (np.nan, np.nan, np.nan, measure.ideal, method, 0, NEEDS_LANDMARK)
-        elif measure.interval is None:
+        if measure.interval is None:
             row = resampled.row(name, measure.ideal)
         else:
             try:
@@ -227,11 +214,6 @@ class _Resampled:
         if rows.competing:
             self.names.insert(0, "c_wolbers")
         self.thresholds, self.level = thresholds, level
-        if rows.path:
-            self.values = np.full(len(self.names), np.nan)
-            self.reasons = dict.fromkeys(self.names, NEEDS_LANDMARK)
-            self.drawn = self.values[None][:0]
-            return
         self.values, why = self._values(rows)
         unknown = f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}"
         self.reasons = {

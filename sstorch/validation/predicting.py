@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
@@ -16,7 +15,7 @@ from sstorch.checks import blocks, check_weight
 from sstorch.data import Surv, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
-from sstorch.data.subjects import check_histories, join_rows, parse_subjects
+from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.checks import check_probability
 from sstorch.metrics.curves import predict_curves
@@ -34,9 +33,6 @@ class Cohort(NamedTuple):
 
     X: Any  # features, n rows
     y: Surv  # outcome with its weights, n rows
-    # whether rows are parts of histories with time-varying covariates, whose predictions hold for the row
-    # only
-    path: bool = False
     after: float | None = None  # landmark from which the times of `y` count; None for time zero
 
     @classmethod
@@ -50,8 +46,8 @@ class Cohort(NamedTuple):
     ) -> Self:
         """Read the rows, of the kind that the model was trained on.
 
-        Rows of a subject that follow each other with equal features and weights become one, so that it does
-        not matter where a history was split. Raises DataError for an outcome or weights that cannot be used.
+        Raises DataError for an outcome or weights that cannot be used, and for subjects with several rows
+        without a landmark.
         """
         outcome = outcome_of(model, y)
         outcome.right_censored("a measure at a horizon")
@@ -61,15 +57,19 @@ class Cohort(NamedTuple):
         cohort = cls(X, outcome.weighted(weight))
         if weight is not None and not weight.all():
             cohort = cohort._take(np.flatnonzero(weight))
-        if outcome.id is not None and outcome.entry is not None:
-            cohort = cohort._joined()
         if after is not None:
             rows, later = cohort.y.followed_from(after)
             return cohort._take(rows)._replace(y=later, after=after)
-        several = False
+        several = getattr(model, "time_varying_", False)
         if cohort.y.id is not None and cohort.y.entry is not None:
-            several = len(parse_subjects(cohort.y.id, len(cohort.y))[1]) < len(cohort.y)
-        return cohort._replace(path=several or bool(getattr(model, "time_varying_", False)))
+            several = several or len(parse_subjects(cohort.y.id, len(cohort.y))[1]) < len(cohort.y)
+        if several:
+            raise DataError(
+                "predictions of start-stop rows with time-varying covariates hold for each row only, and "
+                "survival from time zero is not defined: give after=, a time from which the rows at risk are "
+                "followed"
+            )
+        return cohort
 
     def _take(self, rows: IntArray) -> Self:
         return self._replace(X=some_rows(to_pandas(self.X), rows), y=self.y[rows])
@@ -84,26 +84,6 @@ class Cohort(NamedTuple):
         subject = parse_subjects(self.y.id, len(self.y))[0][rows]
         return cohort._replace(y=cohort.y._with(id=subject * (1 + copy.max()) + copy))
 
-    def _joined(self) -> Self:
-        """Rows that only continue the row before become one with it."""
-        y = self.y
-        time, event, entry = y.right_censored("validate")
-        subject, ids = parse_subjects(y.id, len(y))
-        check_histories(subject, ids, entry, time, event, y.recurrent)
-        X = to_pandas(self.X)
-        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
-        same: list[npt.NDArray[Any]] = [
-            subject,
-            *(pd.factorize(frame.iloc[:, k])[0] for k in range(frame.shape[1])),
-        ]
-        if y.weight is not None:
-            same.append(y.weight)
-        first, last, _ = join_rows(same, entry, time, event)
-        if len(first) == len(y):
-            return self
-        cohort = self._take(last)
-        return cohort._replace(y=cohort.y._with(entry=entry[first]))
-
     def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
         """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
         y = self.y if self.after is None else self._snapped(t)
@@ -112,12 +92,9 @@ class Cohort(NamedTuple):
         if y.causes is None:
             survival = self._survival(model, t)
             expected = self._expected(model, t)
-            return {"": HorizonRows.of(y, survival, t, expected=expected, path=self.path)}
+            return {"": HorizonRows.of(y, survival, t, expected=expected)}
         incidence = self._incidences(model, t)
-        return {
-            names[k - 1]: HorizonRows.of(y, 1.0 - incidence[:, k - 1], t, cause=k, path=self.path)
-            for k in numbers
-        }
+        return {names[k - 1]: HorizonRows.of(y, 1.0 - incidence[:, k - 1], t, cause=k) for k in numbers}
 
     def _snapped(self, t: float) -> Surv:
         """The outcome with times that are the horizon up to the rounding of a difference."""
@@ -129,12 +106,11 @@ class Cohort(NamedTuple):
     def _survival(self, model: Any, t: float) -> FloatArray:
         """S at the horizon of rows that are alive at the landmark, (n,)."""
         method = model.predict_survival_function
-        if self.after is None and not (self.path and _knows_after(model, method)):
+        if self.after is None:
             curves = np.asarray(predict_curves(model, self.X, np.array([t])))
-        elif _knows_after(model, method):  # a row with time-varying covariates, as if it stayed as it is
-            curves = np.asarray(method(self.X, [t], after=self.after or 0.0))
+        elif _knows_after(model, method):
+            curves = np.asarray(method(self.X, [t], after=self.after))
         else:
-            assert self.after is not None
             both = np.asarray(predict_curves(model, self.X, np.array([self.after, self.after + t])))
             curves = conditional_curves(both[:, 0], both[:, 1:], self.after) if self.after else both[:, 1:]
         n = len(self.y)
@@ -157,8 +133,6 @@ class Cohort(NamedTuple):
         assert self.y.causes is not None
         method: Any = model.predict_cumulative_incidence
         n, after = len(self.y), self.after
-        if after is None and self.path and _knows_after(model, method):
-            after = 0.0  # a row with time-varying covariates, as if it stayed as it is
         if after is None:
             found = np.asarray(method(self.X, [t]))
         elif _knows_after(model, method):
@@ -203,7 +177,7 @@ _BLOCK = 256
 
 
 def _cumulative_hazards(model: Any, X: Any, times: FloatArray) -> FloatArray:
-    """H of rows from time zero, (n, n_times); of rows with time-varying covariates as if they stayed."""
+    """H of rows from time zero, (n, n_times)."""
     if hasattr(model, "outcome_type_"):
         return np.asarray(model.predict_cumulative_hazard_function(X, times, after=0.0))
     with np.errstate(divide="ignore"):

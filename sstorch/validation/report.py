@@ -28,7 +28,7 @@ from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.scored_rows import PredictsSurvival
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.facts import APPARENT, Facts, checklist
-from sstorch.validation.measures import MEASURES, NEEDS_LANDMARK, measure_table
+from sstorch.validation.measures import MEASURES, measure_table
 from sstorch.validation.page import document
 from sstorch.validation.predicting import Cohort, check_model, refitted
 
@@ -95,12 +95,10 @@ class ValidationReport:
         With competing causes it is one minus the incidence of a cause, by number or name; None for the first.
 
         Raises:
-            DataError: predictions without a calibration curve, or start-stop rows without a landmark.
+            DataError: predictions without a calibration curve.
             ConfigError: unknown cause.
         """
         rows = self.of_cause(cause)
-        if rows.path:
-            raise DataError(NEEDS_LANDMARK)
         return hazard_calibration_curve(rows, self.facts.level)
 
     def decision_curve(
@@ -109,12 +107,9 @@ class ValidationReport:
         """Net benefit at given thresholds, or at each percent; see :func:`sstorch.metrics.net_benefit`.
 
         Raises:
-            DataError: start-stop rows without a landmark.
             ConfigError: thresholds outside [0, 1), or unknown cause.
         """
         rows = self.of_cause(cause)
-        if rows.path:
-            raise DataError(NEEDS_LANDMARK)
         return benefits_of(rows, _GRID if thresholds is None else thresholds)
 
     def plot_calibration(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:

@@ -21,7 +21,7 @@ def test_everything_that_a_model_sees_counts() -> None:
         SurvivalData(frame, (Y[0], 1 - Y[1])),
         SurvivalData(frame, Y, sample_weight=[1, 1, 1, 1, 1, 2]),
         SurvivalData(frame, Surv(*Y, entry=Y[0] / 2)),
-        SurvivalData(frame, Surv(*Y, entry=[0, 1, 0, 3, 0, 5], id=list("aabbcc"), recurrent=True)),
+        SurvivalData(frame, Surv(*Y, entry=[0, 1, 0, 3, 0, 5], id=list("abcdef"))),
         SurvivalData(frame, Surv(Y[0], [1, 0, 2, 1, 0, 2], causes="auto")),
         # The same in text, but a category.
         SurvivalData(frame.assign(site=frame["site"].astype("string")), Y),

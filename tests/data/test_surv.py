@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from sstorch import Columns, Surv, SurvivalData, SurvivalRegression
 from sstorch.data import OutcomeType, as_surv, outcome_of
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError
 
 TIME, EVENT = [5.0, 3.0, 8.0, 2.0], [1, 0, 1, 1]
 COUNTING = Surv([2, 7, 4, 9], [0, 1, 0, 1], entry=[0, 2, 0, 4], id=["a", "a", "b", "b"])
@@ -323,12 +323,10 @@ def start_stop() -> tuple[pd.DataFrame, npt.NDArray[np.float64], npt.NDArray[np.
 def test_a_column_that_identifies_subjects_raises() -> None:
     frame, stop, event = start_stop()
     X = frame[["x", "pid"]]
-    with pytest.raises(DataError, match=r"'pid' of X identifies the subjects.*id=X\['pid'\]"):
-        SurvivalData(X, Surv(stop, event, entry=frame["start"]))
     with pytest.raises(DataError, match="'pid' of X identifies the subjects of start-stop rows; drop it"):
         SurvivalData(X, Surv(stop, event, entry=frame["start"], id=frame["pid"]))
     text, order = X.assign(pid=X["pid"].map("p{}".format)), np.random.default_rng(0).permutation(90)
-    for given, id in ((text, None), (text, text["pid"]), (X + 0.0, frame["pid"])):
+    for given, id in ((text, text["pid"]), (X + 0.0, frame["pid"])):
         y = Surv(stop, event, entry=frame["start"], id=id)
         with pytest.raises(DataError, match="'pid' of X identifies the subjects"):
             SurvivalData(given.iloc[order], y[order])
@@ -345,17 +343,6 @@ def test_text_of_causes_as_event_names_causes() -> None:
         Surv([5, 3, 8], ["relapse", "death", "none"])
     with pytest.raises(DataError, match=r"holds 'death', 'none' and .*name all other values"):
         Surv([5, 3, 8], ["relapse", "death", "none"], causes={"relapse": "relapse"})
-
-
-def test_start_stop_rows_taken_for_right_censored_ones_raise() -> None:
-    frame, stop, event = start_stop()
-    with pytest.raises(DataError, match=r"'start' and 'pid' of X hold .*entry=X\['start'\], id=X\['pid'\]\)"):
-        SurvivalData(frame, (stop, event))
-    with pytest.raises(DataError, match="give entry='start' id='pid'"):
-        SurvivalData.from_frame(frame.assign(stop=stop, event=event), "stop", "event")
-    apart = frame.assign(start=frame["start"] + 0.01 * (frame["start"] > 0))
-    with pytest.warns(DataWarning, match="'pid' has 30 different .* rows of a subject are not independent"):
-        assert len(SurvivalData(apart, (stop, event))) == 90
 
 
 def test_covariates_of_start_stop_rows_are_not_taken_for_subjects() -> None:

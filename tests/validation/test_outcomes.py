@@ -25,7 +25,6 @@ from sstorch.metrics.intervals import auc_interval, brier_interval
 from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.weak_calibration import observed_expected_ratio
 from sstorch.plots import plot_effects
-from tests.conftest import nightly
 from tests.histories import halved
 from tests.metrics.oracles import error_of_limits
 
@@ -219,32 +218,6 @@ def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
     pd.testing.assert_frame_equal(_table(model, X, whole, n_resamples=20), table)
 
 
-@pytest.mark.parametrize("late", [nightly(False), True])
-def test_rows_split_with_equal_features_change_nothing(late: bool) -> None:
-    X, y = _cohort(late=late)
-    whole, split = _table(Known(), X, y, n_resamples=20), _table(Known(), *_split(X, y), n_resamples=20)
-    np.testing.assert_allclose(_values(split), _values(whole), rtol=1e-12)
-    _, causes = _causes()
-    X = _causes()[0]
-    whole, split = _table(KnownCauses(), X, causes), _table(KnownCauses(), *_split(X, causes))
-    np.testing.assert_allclose(_values(split), _values(whole), rtol=1e-12)
-
-
-def test_measures_of_start_stop_rows_are_those_of_whole_rows() -> None:
-    X, y = _cohort(late=True)
-    frame, split = _split(X, y)
-    frame["visit"] = np.repeat([0, 1], len(y))
-    whole, found = _table(Known(), X, y), _table(Known(), frame, split, n_resamples=20)
-    np.testing.assert_allclose(_values(found.loc[OF_ROWS]), _values(whole.loc[OF_ROWS]), rtol=1e-9)
-    others = found.drop(OF_ROWS)
-    assert others["value"].isna().all()
-    assert others["reason"].str.contains("hold for each row only").all()
-    assert whole.loc[OF_LATE, "value"].notna().all()
-    late = whole.drop(OF_LATE)
-    assert late["value"].isna().all()
-    assert late["reason"].str.contains("left truncation").all()
-
-
 def test_expected_events_are_hazards_while_rows_were_observed() -> None:
     X, y = _cohort(late=True)
     assert y.time is not None
@@ -383,19 +356,6 @@ def test_report_of_causes_has_figures_page_checklist_and_comparison(tmp_path: Pa
         report.calibration_curve("cure")
 
 
-def test_page_of_start_stop_rows_has_reasons(tmp_path: Path) -> None:
-    X, y = _cohort(80)
-    frame, split = _split(X, y)
-    frame["visit"] = np.repeat([0, 1], len(y))
-    report = validate(Known(), frame, split, horizon=T, n_resamples=0)
-    page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "No curve. predictions of start-stop rows" in page
-    assert report.facts.follow_up == validate(Known(), X, y, horizon=T, n_resamples=0).facts.follow_up
-    assert "80 participants with 160 rows" in report.tripod()["reported"]["21"]
-    with pytest.raises(DataError, match="give after="):
-        report.decision_curve()
-
-
 def test_resamples_are_of_subjects() -> None:
     subject = np.array([0, 1, 0, 2, 1])
     draw = resampler(5, subject)
@@ -425,8 +385,8 @@ def test_trees_of_every_outcome_are_validated() -> None:
     frame, split = _split(X.round(1), y)
     frame["visit"] = np.repeat([0.0, 1.0], len(y))
     rows = SurvivalRegression().fit(frame, split)
-    found = _table(rows, frame, split)
-    assert found["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.1)
+    with pytest.raises(DataError, match="hold for each row only"):
+        _table(rows, frame, split)
     landmark = _table(rows, frame, split, after=0.2, horizon=0.8)
     assert landmark["value"].notna().all()
     frame, causes = _causes(200)
@@ -436,8 +396,6 @@ def test_trees_of_every_outcome_are_validated() -> None:
     frame, split = _split(frame.round(1), causes)
     frame["visit"] = np.repeat([0.0, 1.0], len(causes))
     rows_of_causes = SurvivalRegression().fit(frame, split)
-    found = _table(rows_of_causes, frame, split)["value"].dropna()
-    assert found.index.get_level_values(1).tolist() == ["c_cause_specific"] * 2
     assert _table(rows_of_causes, frame, split, after=0.2, horizon=0.8)["value"].notna().all()
 
 
@@ -466,9 +424,9 @@ def test_outcomes_without_a_measure_are_refused() -> None:
         _table(KnownCauses(), frame, causes, cause="cure")
     with pytest.raises(DataError, match="no row is at risk at after=50"):
         _table(Known(), X, y, after=50.0)
-    overlapping = Surv([2.0, 3.0], [0, 1], entry=[0.0, 1.0], id=["a", "a"])
-    with pytest.raises(DataError, match="overlap"):
-        _table(Known(), X.iloc[:2], overlapping)
+    several = Surv([2.0, 3.0], [0, 1], entry=[0.0, 2.0], id=["a", "a"])
+    with pytest.raises(DataError, match="hold for each row only"):
+        _table(Known(), X.iloc[:2], several)
 
 
 def test_cause_without_events_has_reasons() -> None:

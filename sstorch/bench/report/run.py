@@ -202,19 +202,13 @@ def _characteristics(run: Run) -> Table:
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
-    """Kaplan-Meier of some rows, with their weights and entry times, to the first event of any cause."""
-    if data.outcome_type.recurrent and data.subject is not None:
-        first = np.full(data.n_subjects, np.inf)
-        np.minimum.at(first, data.subject[data.event], data.time[data.event])
-        data = data.subset(data.time <= first[data.subject])
+    """Kaplan-Meier of some rows, with their weights and entry times, to an event of any cause."""
     return KaplanMeierBand.fit(data.weighted_y.any_cause())
 
 
 def median_name(data: SurvivalData) -> str:
     """What :func:`median_text` is the median of."""
-    if data.causes is not None:
-        return "time to any event"
-    return "time to the first event" if data.outcome_type.recurrent else "survival"
+    return "survival" if data.causes is None else "time to any event"
 
 
 def median_text(data: SurvivalData, in_unit: str = "") -> str:

@@ -73,7 +73,7 @@ class CauseLeaves(OutcomeTree):
         self.curves_, self.event_times_ = curves, curves.times
         self.incidence_, self.hazards_, self.hazard_ratios_ = incidence, hazards, ratios
         self._count_subjects(data, self._leaves(data.frame))
-        self.group_table_ = table_of(self, data.joined())
+        self.group_table_ = table_of(self, data)
 
     # ------------------------------------------------------------------ predict
 

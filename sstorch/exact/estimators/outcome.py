@@ -67,7 +67,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.outcome_type_ = replace(data.outcome_type, weighted=data.uneven_weight is not None)
         self.time_varying_ = data.time_varying
         self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
-        self.training_rows_ = fingerprint(data.joined())
+        self.training_rows_ = fingerprint(data)
         self._start_text = steps_from_entry(data)
         self._forget_results()
 

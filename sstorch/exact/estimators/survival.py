@@ -519,4 +519,4 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
 
     def _fit_data(self, data: SurvivalData, reference: object = None) -> Self:
         """:meth:`fit` to rows of positive weight."""
-        return self._set_final(self._check().searched(data.joined(), reference))
+        return self._set_final(self._check().searched(data, reference))

@@ -123,7 +123,6 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         seed = self._seed
         # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
         self.folds_ = folds_of(data, n_folds, seed)
-        data = data.joined()
         sizes = list[Size]()
 
         def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
