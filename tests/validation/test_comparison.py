@@ -156,15 +156,17 @@ class OneRate(BaseEstimator):
 
 
 @pytest.mark.parametrize("by", ["folds", "bootstrap"])
-def test_models_are_refitted_to_histories_of_subjects(by: Any) -> None:
+def test_models_are_refitted_to_subjects(by: Any) -> None:
     """A subject that a resample draws twice is two subjects: its rows overlapped, which raised."""
     X, y = _rows(80)
     options = {"times": [T], "scores": ["c_harrell_t", "oe_hazard"], "by": by, "n_resamples": 20}
     models = {"one": OneRate(), "half": OneRate(0.5)}
-    whole = compare(models, X, y, **options)
-    split = compare(models, pd.concat([X, X], ignore_index=True), halved(y), **options)
+    named = Surv(y.time, y.event, entry=y.entry, id=np.arange(80))
+    found, expected = compare(models, X, named, **options), compare(models, X, y, **options)
     numbers = ["value", "lower", "upper"]
-    np.testing.assert_allclose(split.scores[numbers], whole.scores[numbers], rtol=1e-9)
+    np.testing.assert_allclose(found.scores[numbers], expected.scores[numbers], rtol=1e-9)
+    with pytest.raises(DataError, match="hold for each row only"):
+        compare(models, pd.concat([X, X], ignore_index=True), halved(y), **options)
 
 
 def test_fold_differences_are_those_of_the_corrected_t_test() -> None:
