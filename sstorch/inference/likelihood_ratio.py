@@ -32,7 +32,7 @@ def likelihood_ratio_test(
     Raises:
         ConfigError: a model has no covariance, or has penalties (the statistic is then not chi-squared).
         DataError: the larger model has no more coefficients than the smaller one, or a lower likelihood;
-            weights are not counts, subjects have several events, or the rows are not the training rows.
+            weights are not counts, or the rows are not the training rows.
     """
     found = []
     for model in (smaller, larger):

@@ -101,11 +101,11 @@ def calibration_error_interval(
     bootstrap percentiles even more. These limits invert a test. Under the hypothesis the deviation of the
     calibration curve from the diagonal is a multiple of the estimated deviation. For each multiple, the
     distribution of the estimate is simulated from the normal distribution of the d coefficients of the curve.
-    Their variance is the estimated one; for a multiple of 0 (Cox models without weights and with one event
-    per subject) it is the variance under calibration. A multiple is accepted if its region of probability
-    ``level`` contains the estimate. The region is the shortest interval of the estimate; for E50, which
-    is near 0 wherever the curve crosses the diagonal, of the estimate to the power of d, the volume of
-    coefficients at this distance. Coverage of 95 % limits: ``experiments/validation``.
+    Their variance is the estimated one; for a multiple of 0 (Cox models without weights) it is the variance
+    under calibration. A multiple is accepted if its region of probability ``level`` contains the estimate.
+    The region is the shortest interval of the estimate; for E50, which is near 0 wherever the curve crosses
+    the diagonal, of the estimate to the power of d, the volume of coefficients at this distance. Coverage of
+    95 % limits: ``experiments/validation``.
 
     Rows and errors are as in `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max"; `level` is
     in (0, 1).
@@ -201,7 +201,7 @@ def hazard_calibration_curve(rows: HorizonRows, level: float = 0.95) -> pd.DataF
     Returns:
         Columns predicted (increasing, at most 100 quantiles of the predictions), observed, lower and upper,
         as in `calibration_curve`. Limits are on the scale of log(-log S) with Tsiatis' variance; with weights
-        or several events per subject with the infinitesimal jackknife, with competing causes with the
+        with the infinitesimal jackknife, with competing causes with the
         sandwich.
     """
     points = np.unique(np.quantile(rows.survival, np.linspace(0.0, 1.0, _POINTS), method="nearest"))

@@ -74,8 +74,7 @@ def observed_expected_hazard(rows: HorizonRows, level: float = 0.95) -> Estimate
 
     Returns:
         Ratio and limits, floats: above 1 if predicted risks are too low. The standard error of the logarithm
-        is that of a Poisson count; with weights or several events per subject it is the sandwich over
-        subjects.
+        is that of a Poisson count; with weights it is the sandwich over subjects.
 
     Raises:
         DataError: no event by t, or an expected number of 0 or infinity.
@@ -119,8 +118,7 @@ def calibration_slope(rows: HorizonRows, level: float = 0.95) -> Estimate[float]
 
     Returns:
         Slope and limits, floats: below 1 if predictions are too extreme, as after overfitting. Limits are
-        Wald limits, with the sandwich over subjects for weights, several events per subject and competing
-        causes.
+        Wald limits, with the sandwich over subjects for weights and competing causes.
 
     Raises:
         DataError: no event by t, late entry with competing causes, predictions of 0 or 1 (z is not finite),

@@ -204,11 +204,9 @@ def validate(
     from entry on. Measures with censoring weights from time zero, or with mean risks of rows that survived
     until entry, are NaN with the reason; with `after` they use the rows at risk at this time.
 
-    Start-stop rows of time-varying covariates (`entry` and `id`): each row has its own prediction.
-    c_harrell_t, oe_hazard and the slope are over rows, with the hazard between entry and time. Other measures
-    need a landmark: with `after` predictions use the covariates at this time, and follow-up continues through
-    later rows of the subject to the event, a gap, or the end of the last row. Resamples and standard errors
-    are by subject.
+    Start-stop rows of time-varying covariates (`entry` and `id`) need a landmark: with `after` predictions
+    use the covariates at this time, and follow-up continues through later rows of the subject to the event, a
+    gap, or the end of the last row. Resamples and standard errors are by subject.
 
     Weights: every measure and every censoring weight is weighted. Limits do not depend on the scale of the
     weights; limits by formula are robust, from squares of weighted influences. A weight of 2 and two equal
