@@ -142,9 +142,9 @@ def _check_fitted_on(estimator: Any, train: Surv) -> None:
         "as in a nested loop, with train_size or with return_train_score; give train=, y of the rows it was "
         "fitted on."
     )
-    if train.weight is not None:  # estimators leave out rows of weight 0, and join rows of a history
+    if train.weight is not None:  # estimators leave out rows of weight 0
         train = train[train.weight > 0.0]
-    n_rows = len(train) if train.id is None else np.unique(train.id).size
+    n_rows = len(train)
     n_fitted = getattr(fitted, "n_samples_fit_", None)
     if n_fitted is not None and n_rows > n_fitted:
         raise DataError(
