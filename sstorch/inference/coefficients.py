@@ -13,9 +13,10 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_columns_exist, check_share
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import FitCovariance, HazardCovariance, Inferable, covariance_of
 from sstorch.inference.terms import Contrast, Contrasts, Values
+from sstorch.metrics.robust import rank_test
 from sstorch.nn import SoftTree
 from sstorch.threads import torch_threads
 
@@ -124,22 +125,36 @@ class _Hazard:
         place = int((self.covariance.groups == self.group).nonzero()[0])
         return self.module.leaf_parameters().flatten()[place].detach().cpu().double()
 
-    def freedom(self) -> FloatArray:
-        """Effective degrees of freedom of each shared slope, and the reference ones of tests, (2, p)."""
-        p, found = len(self.slopes), self.covariance.freedom
-        simple = found.diagonal()
-        twice = 2 * simple - (found * found.mT).sum(-1)
-        return torch.stack([simple, twice])[:, 1 : 1 + p].numpy()
+    def test(self, places: Sequence[int], contrasts: Sequence[Contrast]) -> dict[str, float]:
+        """Degrees of freedom, statistic and p-value of what is identified of a term, in what groups share.
 
-    def test(self, places: Sequence[int], freedom: float) -> tuple[float, float]:
-        """Statistic and p-value of a term, in what groups share."""
-        own = torch.tensor(places) + 1
-        # The test takes penalties as known, as its reference does.
-        hazard = self.covariance
-        known = hazard.posterior if hazard.covariance is hazard.marginal else hazard.covariance
-        covariance = known[own[:, None], own]
-        spread = self.covariance.spread(own)
-        return term_test(self.covariance.theta[own].numpy(), covariance.numpy(), spread.numpy(), freedom)
+        Where nothing is, as of a column all of whose products with a category are in the model, these are of
+        the contrasts.
+        """
+        own, hazard = torch.tensor(places), self.covariance
+        own = own[self.map[own].any(-1)] + 1  # the others did not vary in the training rows
+        basis = hazard.identified(torch.eye(len(hazard.theta), dtype=torch.float64)[own])
+        edf, reference = hazard.freedom(own)
+        reference = min(max(reference, 1e-3), len(basis))
+        statistic = p = np.nan
+        if len(basis):
+            # The test takes penalties as known, as its reference does.
+            known = hazard.posterior if hazard.covariance is hazard.marginal else hazard.covariance
+            theta, covariance = basis @ hazard.theta[own], basis @ known[own[:, None], own] @ basis.mT
+            spread = basis @ hazard.spread(own) @ basis.mT
+            statistic, p = term_test(theta.numpy(), covariance.numpy(), spread.numpy(), reference)
+        elif contrasts:
+            statistic, edf, p, _ = self.joint(torch.stack([each.features for each in contrasts]))
+            reference, p = edf, p if edf else np.nan
+        return {"edf": edf, "reference df": reference, "statistic": statistic, "p": p}
+
+    def joint(self, features: Tensor) -> tuple[float, int, float, int]:
+        """`rank_test` that combinations of slopes (k, p) are zero, and the number of estimable ones."""
+        combined = features @ self.map[: len(self.slopes)]
+        basis = self.covariance.identified(combined)
+        values, combined = basis @ features @ self.slopes, basis @ combined
+        spread = combined @ self.covariance.covariance @ combined.mT
+        return *rank_test(values.numpy(), spread.numpy()), len(basis)
 
 
 def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
@@ -243,6 +258,8 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         number of features, usually not an integer); ``contrast``, the compared values: 95 % and 5 % quantile,
         or the two categories with the largest difference; ``change``, the absolute difference of the linear
         predictor, and its ratio with ``lower`` and ``upper``. Tests treat estimated penalties as fixed.
+        Without penalties both degrees of freedom are the rank of the features given the others; if it is 0,
+        as for two equal columns, the p-value is NaN.
 
     Args:
         model: fitted regression or groups.
@@ -257,27 +274,16 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     found = []
     for hazard in _hazards(model, covariance):
         ratio = hazard.module.family.constant_ratio
-        simple, twice = hazard.freedom()
         for term, facts in covariance.terms.items():
-            places = list(facts.places)
-            edf, reference = float(simple[places].sum()), float(twice[places].sum())
-            reference = min(max(reference, 1e-3), len(places))
-            statistic = p = np.nan
-            if not bool(hazard.covariance.unseen(hazard.map[places]).all()):
-                statistic, p = hazard.test(places, reference)
-            line = {
+            line: dict[str, str | float] = {
                 "cause": hazard.cause,
                 "groups": hazard.groups,
                 "term": term,
                 "kind": contrasts.kind(term),
-                "edf": edf,
-                "reference df": reference,
-                "statistic": statistic,
-                "p": p,
             }
-            rows = contrasts.rows([term]) if term in contrasts.products else []
-            if term not in contrasts.products:
-                rows = contrasts.between(term, _pairs(contrasts, term))
+            own = contrasts.rows([term])
+            line |= hazard.test(facts.places, own if term in contrasts.factors else [])
+            rows = own if term in contrasts.products else contrasts.between(term, _pairs(contrasts, term))
             best = max(hazard.estimates(rows), key=lambda each: abs(each.value), default=None)
             if best is None:
                 line |= {"contrast": "", "change": np.nan}
@@ -359,14 +365,18 @@ def wald_test(model: Inferable, columns: Sequence[str] | None = None) -> pd.Seri
     single = torch.eye(len(hazard.slopes), dtype=torch.float64)
     curves = [covariance.terms[name].places for name in chosen if contrasts.kind(name) == "curve"]
     parts = [*(each.features for each in rows), *(single[place] for places in curves for place in places)]
-    features = torch.stack(parts)
-    combined = features @ hazard.map[: len(hazard.slopes)]
-    seen = ~hazard.covariance.unseen(combined)
-    values, used = (features @ hazard.slopes)[seen], combined[seen]
-    spread = used @ hazard.covariance.covariance @ used.mT
-    rank = int(torch.linalg.matrix_rank(spread, hermitian=True))
-    statistic = float(values @ torch.linalg.pinv(spread, hermitian=True) @ values)
-    return pd.Series({"statistic": statistic, "df": rank, "p": float(chi2.sf(statistic, rank))})
+    statistic, rank, p, count = hazard.joint(torch.stack(parts) if parts else single[:0])
+    if not count:
+        raise DataError(
+            f"columns must have effects that the training rows determine, got {chosen}, which are constant "
+            "or linear combinations of other columns: test all of these together, or fit with a ridge"
+        )
+    if 0 < covariance.clusters <= count:  # their scores add up to zero
+        raise DataError(
+            f"columns must have fewer coefficients than there are clusters ({covariance.clusters}), got "
+            f"{count}: test fewer columns, or use another covariance"
+        )
+    return pd.Series({"statistic": statistic, "df": rank, "p": p})
 
 
 def _indexed(

@@ -125,10 +125,30 @@ class HazardCovariance:
         """Inverse of Hessian and penalties, (D, D)."""
         return Inverse.of(self.information + torch.diag(self.precision)).matrix
 
-    @cached_property
-    def freedom(self) -> Tensor:
-        """V H, whose diagonal has the effective degrees of freedom of the coefficients, (D, D)."""
-        return self.posterior @ self.information
+    def identified(self, combinations: Tensor) -> Tensor:
+        """Independent combinations, (q, n), of those of the coefficients (n, D), that have an estimate.
+
+        They span all that have one: those orthogonal to the directions without information.
+        """
+        size = combinations.norm(dim=-1)
+        seen = size > 0
+        unit = combinations[seen] / size[seen, None]
+        left, along, _ = torch.linalg.svd(unit @ torch.linalg.qr(self.null).Q)
+        left = left[:, int((along > _OUTSIDE).sum()) :]
+        out = combinations.new_zeros(left.shape[1], len(combinations))
+        out[:, seen] = (left / size[seen, None]).mT
+        return out
+
+    def freedom(self, places: Tensor) -> tuple[float, float]:
+        """Effective degrees of freedom of some coefficients, and the reference ones of their tests.
+
+        Of what is identified of them: without penalties the rank of their features given the others.
+        """
+        basis = self.identified(torch.eye(len(self.theta), dtype=self.theta.dtype)[places])
+        found = self.posterior @ self.information
+        parts = (each[places[:, None], places] for each in (found, found @ found))
+        once, twice = (float((basis @ part @ basis.mT).trace()) for part in parts)
+        return once, 2 * once - twice
 
     def spread(self, places: Tensor) -> Tensor:
         """Information on some coefficients at any intercept, (k, k)."""

@@ -56,7 +56,10 @@ def likelihood_ratio_test(
         found.append((total, sum(len(each.theta) - each.null.shape[1] for each in hazards)))
     (low, few), (high, many) = found
     if many <= few:
-        raise DataError(f"the larger model has {many} coefficients and the smaller one {few}: exchange them")
+        raise DataError(
+            f"larger must have more estimable coefficients than smaller, which has {few}, got {many}: "
+            "exchange them, or leave out columns that are constant or linear combinations of others"
+        )
     statistic = 2 * (high - low)
     if statistic < -1e-6:
         raise DataError("the larger model has the lower likelihood: the models are not nested")

@@ -87,6 +87,7 @@ class Contrasts:
         self.curves = bent
         # Columns of products are centred on means: their own effect is one at the reference of the others.
         self.products = [name for name in facts if ":" in name and name not in schema.columns]
+        self.factors = {name for term in self.products for name in self._pair(term)}
 
     def kind(self, term: str) -> str:
         """``"line"``, ``"curve"``, ``"category"`` or ``"interaction"``."""

@@ -8,7 +8,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_share
@@ -21,12 +20,15 @@ from sstorch.metrics.robust import (
     exposed_weight,
     log_survival_variance,
     logrank_residuals,
+    rank_test,
 )
 from sstorch.metrics.weights import check_weighting
 
 Number = TypeVar("Number", float, FloatArray)
 # Products of shares miss a half, or each other, by rounding.
 _ROUNDING = 1e-12
+# Share of the largest variance of a score below which one is the square of a rounding error.
+_NO_VARIANCE = 1e-20
 
 
 class Estimate(NamedTuple, Generic[Number]):
@@ -42,7 +44,8 @@ class LogrankTest(NamedTuple):
 
     Attributes:
         statistic: chi squared.
-        degrees_of_freedom: number of groups minus one.
+        degrees_of_freedom: rank of the covariance of observed minus expected events: the number of groups
+            minus one, less where groups are never at risk at an event together with others.
         p_value: p-value of the null hypothesis of no difference between the groups.
     """
 
@@ -250,7 +253,7 @@ def logrank_test(
             variances are summed. None for one stratum.
 
     Returns:
-        Chi squared, degrees of freedom, and p; 0, 0 and 1 for a single group.
+        Chi squared, degrees of freedom, and p; 0, 0 and 1 where no two groups are compared.
 
     Raises:
         DataError: invalid arguments (see `sstorch.checks`), or a wrong number of group labels.
@@ -298,11 +301,11 @@ def logrank_test(
 
 
 def score_test(score: FloatArray, covariance: FloatArray) -> LogrankTest:
-    """Test of scores of groups that add up to zero, (n_groups,); 0, 0 and 1 for one group."""
-    freedom = max(len(score) - 1, 0)
-    # A group that was never at risk together with another has no variance.
-    statistic = float(score[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ score[1:])
-    return LogrankTest(statistic, freedom, float(chi2.sf(statistic, freedom)) if freedom else 1.0)
+    """Test of scores of groups that add up to zero, (n_groups,); 0, 0 and 1 without variance."""
+    # A group that was never at risk together with another at an event has no variance but rounding.
+    variance = covariance.diagonal()
+    varies = variance > _NO_VARIANCE * variance.max(initial=0.0)
+    return LogrankTest(*rank_test(score[varies], covariance[varies][:, varies]))
 
 
 def _excess_events(table: RiskTable) -> tuple[FloatArray, FloatArray]:
@@ -312,8 +315,9 @@ def _excess_events(table: RiskTable) -> tuple[FloatArray, FloatArray]:
     share = at_risk / np.where(exposed > 0, exposed, 1.0)
     # Hypergeometric: of those at risk a fixed number has the event.
     ties = np.divide(exposed - total, exposed - 1.0, out=np.zeros_like(total), where=exposed > 1.0)
-    scaled = share * (total * ties)
-    return (events - share * total).sum(axis=1), np.diag(scaled.sum(axis=1)) - scaled @ share.T
+    pairs = (share * (total * ties)) @ share.T
+    np.fill_diagonal(pairs, 0.0)  # rows of a covariance add up to zero: exactly where a group is alone
+    return (events - share * total).sum(axis=1), np.diag(pairs.sum(axis=1)) - pairs
 
 
 def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outcome, npt.ArrayLike]) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import chi2
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exceptions import DataError
@@ -16,6 +17,8 @@ NONE_LEFT = 1e-12
 # A standard error that is rounding only: no row differs from the others in its contribution, as where all
 # pairs are concordant.
 NO_ERROR = 1e-12
+# Share of the largest eigenvalue of a correlation matrix below which a direction has no variance.
+_SINGULAR = 1e-10
 
 
 def exposed_weight(leaving: FloatArray, at_risk: FloatArray, size: FloatArray) -> FloatArray:
@@ -41,6 +44,23 @@ def covariance_of(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatAr
     """Covariance, (k, k), of estimates from the weighted influences of rows, (n, k), summed by subject."""
     total = by_subject(influence, id)
     return total.T @ total
+
+
+def rank_test(values: FloatArray, covariance: FloatArray) -> tuple[float, int, float]:
+    """Test that values (k,), which vary only in the range of their covariance (k, k), are zero.
+
+    Returns:
+        Chi squared, its degrees of freedom, the rank of the covariance whatever the units, and p; 0, 0 and 1
+        without variance.
+    """
+    variance = covariance.diagonal()
+    scale = np.sqrt(variance[variance > 0])
+    correlation = covariance[variance > 0][:, variance > 0] / scale / scale[:, None]
+    size, axes = np.linalg.eigh(correlation)
+    varies = size > _SINGULAR * size.max(initial=0.0)
+    along = axes[:, varies].T @ (values[variance > 0] / scale)
+    statistic, rank = float(np.sum(along**2 / size[varies])), int(varies.sum())
+    return statistic, rank, float(chi2.sf(statistic, rank)) if rank else 1.0
 
 
 def log_survival_variance(

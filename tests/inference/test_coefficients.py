@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lifelines import WeibullAFTFitter
 
 from sstorch import (
     Columns,
@@ -79,6 +80,64 @@ def test_directions_without_information_have_no_standard_error() -> None:
     assert errors[["age", "twice", "constant"]].isna().all()
     assert errors.drop(["age", "twice", "constant"]).notna().all()
     assert table.loc["age", "p"].isna().all()
+
+
+def test_unpenalised_terms_have_the_degrees_of_freedom_of_their_rank(lines: SurvivalRegression) -> None:
+    table = inference.terms(lines)
+    assert table.loc["tgrade", ["edf", "reference df"]].tolist() == pytest.approx([2.0, 2.0])  # edf was 2.25
+    assert table.loc["tgrade", "p"] == pytest.approx(inference.wald_test(lines, ["tgrade"])["p"], rel=1e-6)
+    assert table.loc["tgrade", "p"] == pytest.approx(0.0109, abs=5e-5)  # it was NaN
+
+
+def test_product_of_categories_has_the_degrees_of_freedom_of_lifelines() -> None:
+    frame = DATA.frame[["age", "tgrade", "horTh"]].reset_index(drop=True)
+    keep = ((frame["tgrade"] != "III") | (frame["horTh"] != "yes")).to_numpy()  # a cell without rows
+    frame, y = frame[keep], DATA.y[keep]
+    columns = Columns(numeric="linear", interactions=[("tgrade", "horTh")])
+    model = SurvivalRegression("weibull", Penalties(ridge=0), columns).fit(frame, y)
+    dummies = pd.DataFrame(
+        {
+            "age": frame["age"],
+            "I": frame["tgrade"] == "I",  # compared with II, the most frequent
+            "III": frame["tgrade"] == "III",
+            "yes": frame["horTh"] == "yes",
+            "I:yes": (frame["tgrade"] == "I") & (frame["horTh"] == "yes"),
+        }
+    ).astype(float)
+    fit = WeibullAFTFitter().fit(dummies.assign(time=y.time, event=y.event), "time", "event")
+    table = inference.terms(model)
+    for term, names in {"tgrade:horTh": ["I:yes"], "tgrade": ["I", "III"], "horTh": ["yes"]}.items():
+        at = [("lambda_", name) for name in names]
+        values, covariance = fit.params_[at].to_numpy(), fit.variance_matrix_.loc[at, at].to_numpy()
+        expected = float(values @ np.linalg.solve(covariance, values))
+        assert table.loc[term, "edf"] == pytest.approx(len(names))
+        assert table.loc[term, "statistic"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_wald_test_of_collinear_columns_needs_all_of_them() -> None:
+    frame = DATA.frame[["age", "pnodes"]].assign(months=12 * DATA.frame["age"] + 1, unit=1.0)
+    model = SurvivalRegression("weibull", **LINES).fit(frame, DATA.y)
+    alone = SurvivalRegression("weibull", **LINES).fit(frame[["age", "pnodes"]], DATA.y)
+    expected = inference.wald_test(alone, ["age"])
+    found = inference.wald_test(model, ["age", "months"])
+    assert found["df"] == expected["df"] == 1  # of the two columns together it was 0, and p NaN
+    assert found["statistic"] == pytest.approx(expected["statistic"], rel=1e-5)
+    table = inference.terms(model)
+    assert table.loc[["age", "months", "unit"], "edf"].tolist() == [0.0, 0.0, 0.0]
+    for names in (["age"], ["unit"]):
+        with pytest.raises(DataError, match=r"linear combinations of other columns: test all of these"):
+            inference.wald_test(model, names)
+    robust = inference.with_covariance(alone, "sandwich", frame, DATA.y, cluster=np.arange(len(frame)) % 2)
+    with pytest.raises(DataError, match=r"fewer coefficients than there are clusters \(2\), got 2"):
+        inference.wald_test(robust)
+
+
+def test_wald_test_does_not_depend_on_units(lines: SurvivalRegression) -> None:
+    scaled = DATA.frame.assign(age=DATA.frame["age"] * 1e12, pnodes=DATA.frame["pnodes"] * 1e-12)
+    found = inference.wald_test(SurvivalRegression("weibull", **LINES).fit(scaled, DATA.y))
+    expected = inference.wald_test(lines)
+    assert found["df"] == expected["df"] == 9  # it was 7
+    assert found["statistic"] == pytest.approx(expected["statistic"], rel=1e-5)
 
 
 def test_products_have_a_row_of_their_own() -> None:

@@ -38,6 +38,9 @@ def test_what_cannot_be_compared(gbsg2: SurvivalData) -> None:
     smaller, larger = (free("weibull").fit(X[names], gbsg2.y) for names in (SMALL, LARGE))
     with pytest.raises(DataError, match="exchange them"):
         likelihood_ratio_test(larger, smaller, X, gbsg2.y)
+    twice = X.assign(years=X["age"] * 2)[["age", "years"]]
+    with pytest.raises(DataError, match="more estimable coefficients than smaller, which has 3, got 3"):
+        likelihood_ratio_test(smaller, free("weibull").fit(twice, gbsg2.y), X.join(twice["years"]), gbsg2.y)
     with pytest.raises(ConfigError, match="without penalties"):
         likelihood_ratio_test(smaller, SurvivalRegression("weibull").fit(X, gbsg2.y), X, gbsg2.y)
     half = range(343)

@@ -125,3 +125,17 @@ def test_wrong_arguments_raise() -> None:
         gray_test(y, [0, 1, 1], "cure")
     with pytest.raises(DataError, match="group must have one value for each of 3 rows"):
         gray_test(y, [0, 1])
+
+
+def test_groups_of_separate_strata_have_the_rank_of_both() -> None:
+    rng = np.random.default_rng(3)
+    time, cause, group = rng.exponential(size=90), rng.integers(0, 3, 90), np.arange(90) % 3
+    alone = gray_test((time, cause), group)
+    rows = np.tile(time, 2), np.tile(cause, 2)
+    found = gray_test(rows, np.r_[group, 3 + group], strata=np.repeat([0, 1], 90))
+    assert (alone.degrees_of_freedom, found.degrees_of_freedom) == (2, 4)  # it was 5
+    assert found.statistic == pytest.approx(2 * alone.statistic, rel=1e-8)
+    early = np.r_[time + 1.0, 0.5], np.r_[cause, 0]
+    one_more = gray_test(early, np.r_[group, 9])
+    assert one_more.degrees_of_freedom == 2
+    assert one_more.p_value == pytest.approx(alone.p_value, rel=1e-8)

@@ -5,6 +5,7 @@ import pytest
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import median_survival_times
+from scipy.stats import chi2
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import Surv
@@ -132,6 +133,43 @@ def test_logrank_within_strata_by_a_plain_loop(gbsg2: SurvivalData) -> None:
         logrank_test((time, event), group, strata=[1])
 
 
+# Rows of group "c" are censored before the first event.
+_EARLY = Surv(np.r_[4.0:14.0, 1.0, 2.0], [1, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0])
+_EARLY_GROUPS = np.array(list("aaaaabbbbbcc"))
+
+
+@pytest.mark.parametrize(
+    ("options", "statistic"),
+    [
+        ({}, 7.26246951895),  # survdiff(Surv(t, e) ~ g)
+        ({"strata": np.tile([1, 2], 6)}, 4.92998833139),  # survdiff(Surv(t, e) ~ g + strata(s))
+        # coxph(Surv(t, e) ~ g, weights = w, robust = TRUE, ties = "breslow")$rscore
+        ({"sample_weight": [1, 2, 0.5, 1.5, 1, 0.7, 2, 1, 1.2, 0.4, 1, 1]}, 5.067504),
+    ],
+)
+def test_logrank_group_never_at_risk_has_no_degree_of_freedom(options: dict, statistic: float) -> None:
+    found = logrank_test(_EARLY, _EARLY_GROUPS, **options)
+    assert found.statistic == pytest.approx(statistic, rel=1e-6)
+    assert found.degrees_of_freedom == 1  # as in R; it was 2, and p .0265 instead of .0070
+    assert found.p_value == pytest.approx(chi2.sf(statistic, 1), rel=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_logrank_groups_of_separate_strata_have_the_rank_of_both(weighted: bool, gbsg2: SurvivalData) -> None:
+    time, event = _rows(gbsg2, 90, 9)
+    group, entry = np.arange(90) % 3, np.r_[np.zeros(90), np.full(90, time.max() + 1.0)]
+    weight = np.random.default_rng(9).uniform(0.5, 2.0, 90) if weighted else np.ones(90)
+    alone = logrank_test((time, event), group, sample_weight=weight)
+    twice, groups = (np.tile(event, 2), np.tile(weight, 2)), np.r_[group, 3 + group]
+    strata = np.repeat([0, 1], 90)
+    within = logrank_test((np.tile(time, 2), twice[0]), groups, sample_weight=twice[1], strata=strata)
+    later = Surv(np.r_[time, time + time.max() + 1.0], twice[0], entry=entry)
+    truncated = logrank_test(later, groups, sample_weight=twice[1])
+    for found in (within, truncated):
+        assert found.degrees_of_freedom == 4  # it was 5
+        assert found.statistic == pytest.approx(2 * alone.statistic, rel=1e-8)
+
+
 def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
     draws = np.random.default_rng(9)
     some = np.concatenate([draws.integers(0, 4, (3, 50)), np.zeros((1, 50), int), np.arange(50)[None]])
@@ -146,6 +184,7 @@ def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
 
 def test_one_group_differs_from_nobody(gbsg2: SurvivalData) -> None:
     assert logrank_test(([1, 2], [1, 1]), [0, 0]) == (0.0, 0, 1.0)
+    assert logrank_test(([1, 2], [0, 0]), [0, 1]) == (0.0, 0, 1.0)
     with pytest.raises(DataError, match="must have one value for each of 2 rows"):
         logrank_test(([1, 2], [1, 1]), [0])
     with pytest.raises(ConfigError, match="level"):
