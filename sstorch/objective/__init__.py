@@ -15,9 +15,8 @@ from sstorch.objective.penalties import (
     Ridge,
     Roughness,
 )
-from sstorch.objective.row_penalties import RowPenalty
+from sstorch.objective.row_penalties import RowPenalty, SmallLeaves
 from sstorch.objective.rows import Sample, counted_weight
-from sstorch.objective.small_leaves import SmallLeaves
 from sstorch.objective.training import TrainingObjective, leaf_losses
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,10 +11,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
+from sstorch.exceptions import TrainingError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.routing import visits
-from sstorch.objective.penalties import Penalty
+from sstorch.objective.penalties import GatePenalty, Penalty
 from sstorch.objective.rows import Sample
+
+# Curvature of the square of what a leaf lacks: as in distillation, where it outweighs the likelihood.
+TOO_SMALL = 10.0
 
 
 class GateTerm(Batched, ABC):
@@ -129,3 +134,79 @@ def weight_in_step(weight: Tensor, inside: Tensor) -> Tensor:
     """
     total = inside.sum(-1)
     return torch.where(total > 0, weight.sum(-1) / total, torch.zeros_like(total))
+
+
+class SmallLeaves(RowPenalty):
+    """lambda sum_n max(0, m - (1/N) sum_i P_in)^2: every leaf has a share m of the rows, as routed softly.
+
+    It is used in the training of gates only.
+
+    Args:
+        coefficient: lambda, one value or one per problem, shape (R,).
+        least: m, in [0, 1/2).
+    """
+
+    trains_gates, trains_leaves = True, False
+
+    def __init__(self, coefficient: float | Tensor, least: float) -> None:
+        super().__init__(coefficient)
+        self.least = least
+
+    @override
+    def forward(
+        self,
+        gates: GateParameters,
+        leaves: LeafParameters,
+        family: HazardFamily,
+        sample: Sample,
+        relaxed: bool = False,
+    ) -> Tensor:
+        share = (gates.leaf_probability(sample.x) * sample.normalised_weight[:, None, :]).sum(-1)
+        return self.at(share) * (self.least - share).clamp(min=0).square().sum(-1)
+
+
+def check_penalties(penalties: Sequence[Penalty], tree: SoftTree, sample: Sample, problems: Tensor) -> None:
+    """Raise TrainingError if a penalty has no finite value and gradient at finite gates and leaves.
+
+    Training cannot leave such a point, and its result would be the starting values.
+
+    Args:
+        penalties: custom penalties.
+        tree: R problems.
+        sample: their rows.
+        problems: positions of those to check, (K,).
+    """
+    both = [
+        type(part)(*(value.detach()[problems].requires_grad_() for value in vars(part).values()))
+        for part in (tree.gate_parameters(), tree.leaf_parameters())
+    ]
+    values = {
+        f"{kind}.{name}": value
+        for kind, part in zip(("gates", "leaves"), both, strict=True)
+        for name, value in vars(part).items()
+    }
+    finite = torch.stack([value.isfinite().flatten(1).all(1) for value in values.values()]).all(0)
+    gates, leaves = both
+    for penalty in penalties:
+        own = penalty.select(problems)
+        if isinstance(own, RowPenalty):
+            family, rows = tree.family.select(problems), sample.select(problems)
+            value = own(gates, leaves, family, rows, relaxed=True)
+        else:
+            value = own(gates if isinstance(own, GatePenalty) else leaves)
+        wrong = finite & ~value.isfinite()
+        text = f"penalty {type(penalty).__name__}"
+        if bool(wrong.any()):
+            found = float(value.detach()[wrong][0])
+            raise TrainingError(f"{text} is {found} at finite gates and leaves; it must be finite there")
+        if not value.requires_grad:
+            continue
+        slopes = torch.autograd.grad(
+            value.sum(), list(values.values()), allow_unused=True, materialize_grads=True
+        )
+        for name, slope in zip(values, slopes, strict=True):
+            if bool((finite & ~slope.isfinite().flatten(1).all(1)).any()):
+                raise TrainingError(
+                    f"{text} has no finite gradient with respect to {name} where training stopped: make it "
+                    "differentiable there, such as a norm by (sum of squares + 1e-12).sqrt()"
+                )

@@ -3,6 +3,7 @@
 from sstorch.soft.batch import train_batch
 from sstorch.soft.candidates import default_candidates
 from sstorch.soft.encoder import TorchEncoder
+from sstorch.soft.estimator import bootstrap_trees
 from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
 from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
@@ -11,7 +12,6 @@ from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree import SoftSurvivalTree
 from sstorch.soft.tree_cv import PrognosticTreeCV
 from sstorch.soft.tree_sample import Band, TreeSample
-from sstorch.soft.uncertainty import bootstrap_trees
 
 __all__ = [
     "Band",

@@ -33,15 +33,14 @@ from sstorch.optim import (
 )
 from sstorch.optim.checkpoint import kept
 from sstorch.optim.starts.distilled import gates_of_targets
+from sstorch.optim.starts.gate_rows import GateColumns
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
-from sstorch.soft.encoding import fit_preprocessors, gate_columns
 from sstorch.soft.estimation import Estimator
-from sstorch.soft.fixed_columns import check_strata
+from sstorch.soft.fixed_columns import check_fixed_columns, check_strata
 from sstorch.soft.problems import Problems, Solved, check_groups
 from sstorch.soft.settings import BatchSettings, Coefficients
-from sstorch.soft.targets import regression_targets
-from sstorch.soft.teacher import Teacher
+from sstorch.soft.teacher import Teacher, regression_targets
 from sstorch.soft.trained_batch import TrainedBatch, fit_covariance
 from sstorch.threads import threads_for
 
@@ -62,7 +61,6 @@ def train_batch(
     splits: Sequence[SurvivalData],
     settings: BatchSettings,
     schema: Schema | None = None,
-    callbacks: Sequence[Callback] = (),
     coefficients: Sequence[Coefficients] | None = None,
 ) -> TrainedBatch:
     """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
@@ -74,7 +72,6 @@ def train_batch(
         splits: training rows of each split.
         settings: of the trees.
         schema: columns and vocabulary that all splits share; taken from the first split if None.
-        callbacks: called at every step.
         coefficients: coefficients of the penalties, each used for every split and start; None for those of
             the settings.
 
@@ -86,7 +83,7 @@ def train_batch(
             competing causes.
         DataError: the rows of a split are all of one group.
     """
-    return train_encoded(splits, settings, schema, callbacks, None, coefficients)[0]
+    return train_encoded(splits, settings, schema, (), None, coefficients)[0]
 
 
 def train_encoded(
@@ -373,3 +370,41 @@ class _Batch:
             initialize_cox(tree, sample, seeds, curved)
         else:
             initialize_random(tree, sample, seeds, curved)
+
+
+def fit_preprocessors(
+    splits: Sequence[SurvivalData], settings: BatchSettings, schema: Schema
+) -> tuple[Preprocessor, ...]:
+    """Of every split, fitted to its rows; all make the same features."""
+    filled = settings.missing_numbers, settings.missing_categories
+    schema = schema.with_missing(settings.missing)
+    check_fixed_columns(schema, settings.offset_column, settings.strata)
+    fitted = tuple(
+        Preprocessor(
+            schema,
+            *filled,
+            encodings=settings.encodings,
+            offset=settings.offset_column,
+            strata=settings.strata,
+        ).fit(data.frame, data.uneven_weight)
+        for data in splits
+    )
+    # A curve may have fewer knots in a split, whose other features are zero there: what is zero in all goes.
+    bases = [preprocessor.basis_ for preprocessor in fitted if preprocessor.basis_ is not None]
+    if bases:
+        chosen = np.any([basis.informative for basis in bases], axis=0)
+        for preprocessor, basis in zip(fitted, bases, strict=True):
+            preprocessor.basis_ = basis.keep(chosen)
+    return fitted
+
+
+def gate_columns(preprocessor: Preprocessor) -> GateColumns:
+    """The raw columns of the features that gates see."""
+    places: dict[tuple[str, ...], list[int]] = {}
+    straight_first = sorted(enumerate(preprocessor.gate_features), key=lambda each: each[1].curved)
+    for place, feature in straight_first:
+        places.setdefault(feature.columns, []).append(place)
+    return GateColumns(
+        tuple(np.array(own) for own in places.values()),
+        tuple(column in preprocessor.schema.categories for (column,) in places),
+    )

@@ -31,13 +31,10 @@ from sstorch.optim.starts.regression_tree import regression_tree
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, in_double, null_start
-from sstorch.soft.group_candidate import Candidate, gates_of, whole_to_left
-from sstorch.soft.group_choice import REGRESSION, Estimation, GroupChoice
+from sstorch.soft.group_choice import REGRESSION, Candidate, Estimation, GroupChoice, gates_of, whole_to_left
 from sstorch.soft.rotation import held_out_start
 from sstorch.soft.settings import BatchSettings
-from sstorch.soft.tall import gate_rows
-from sstorch.soft.targets import log_hazards, regression_targets
-from sstorch.soft.teacher import Teacher
+from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
 
 T = TypeVar("T")
 
@@ -48,6 +45,9 @@ _LEAST_CURVATURE = 1e-3
 _FIRST_OWN = 100.0
 # Columns that gates may use where there are many.
 _GATE_COLUMNS = 50
+# Rows by which gates are placed at most: a threshold from so many differs from that of all rows by less than
+# follow-up and censoring do. Leaves, and the evidence that chooses between gates, see all rows.
+GATE_ROWS = 20_000
 
 
 class Estimator:
@@ -431,3 +431,27 @@ class Estimator:
             name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(models)])
             for name in self.trees
         }
+
+
+def gate_rows(splits: Sequence[SurvivalData], seed: int) -> Tensor | None:
+    """Rows of each split by which gates are placed, (S, m), padded; None if no split has very many.
+
+    Of more than 20,000 subjects are drawn with all their rows, which weigh the same in all splits.
+    """
+    if max(len(data) for data in splits) <= GATE_ROWS:
+        return None
+    drawn = [_drawn(data, np.random.default_rng(seed)) for data in splits]
+    width = max(len(rows) for rows in drawn)
+    padded = [np.pad(rows, (0, width - len(rows)), constant_values=-1) for rows in drawn]
+    return torch.as_tensor(np.stack(padded))
+
+
+def _drawn(data: SurvivalData, rng: np.random.Generator) -> IntArray:
+    n = len(data)
+    if n <= GATE_ROWS:
+        return np.arange(n)
+    subject = np.arange(n) if data.subject is None else data.subject
+    n_subjects = int(subject.max()) + 1
+    chosen = np.zeros(n_subjects, dtype=bool)
+    chosen[rng.permutation(n_subjects)[: max(1, GATE_ROWS * n_subjects // n)]] = True
+    return np.flatnonzero(chosen[subject])

@@ -25,6 +25,7 @@ from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
+from sstorch.fitted.tree import FittedTree
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, LeafOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration, recalibrations
@@ -46,7 +47,6 @@ from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.setting import as_json
 from sstorch.soft.settings import BatchSettings
-from sstorch.soft.step_curves import step_curves
 from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree_sample import TreeSample
 
@@ -54,6 +54,9 @@ FORMAT_VERSION = 8
 CARD = "MODEL_CARD.md"
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
+# Survival of a row falls from .9 to .1 while time grows by less than this factor. The shape of such a Weibull
+# leaf is above 32; survival times have 0.5 to 3.
+_STEP = 1.1
 
 
 class SoftEstimator(SoftModel):
@@ -426,3 +429,68 @@ def _warn_of_rare_causes(data: SurvivalData) -> None:
         part = data.of_cause(name)
         found = few_events(part.frame, part.event)
         report([Oddity(f"cause {name}: {each.text}", each.remedy) for each in found], False, stacklevel=5)
+
+
+def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
+    """Leaves in which S(t | x) falls from .9 to .1 while t grows by less than 10 %.
+
+    Where a leaf has hardly more events than features, its regression fits each of their times, and nothing
+    but the ridge keeps the shape from growing: the likelihood of the training rows rewards every sharper
+    step. A new row off the step then has a log-likelihood of minus millions. Unconstrained splines have no
+    quantiles and are excluded. Encoded rows x (n, p) are those of `data`, by which the tree was trained.
+    """
+    if tree.module.family.can_rise:
+        return []
+    # One row represents its leaf: the others have its shape, or one near to it.
+    leaves, first, place = np.unique(tree.leaf(x), return_index=True, return_inverse=True)
+    early, late = (tree.quantile(x[first], q, extrapolate=True) for q in (0.1, 0.9))
+    remedy = "leave columns out, or take a larger ridge"
+    if tree.module.topology.depth:
+        remedy = (
+            "keep groups larger (min_leaf=0.1), share what leaves have in common (init='distilled', or "
+            "fused=0.1) or take a smaller depth"
+        )
+    rows, events = np.bincount(place), np.bincount(place, data.event).astype(int)
+    return [
+        Oddity(
+            f"the curves of leaf {leaves[k]} ({rows[k]} rows, {events[k]} events) are steps, as if times of "
+            "events were known to a tenth; new rows next to a step have almost no likelihood",
+            remedy,
+        )
+        for k in np.flatnonzero(late < _STEP * early)
+    ]
+
+
+def bootstrap_trees(
+    estimator: SoftEstimator,
+    X: object,
+    y: object,
+    n_resamples: int = 200,
+    sample_weight: object = None,
+) -> TreeSample:
+    """Train trees on bootstrap resamples as one batch.
+
+    The weight of a row is the number of draws of the row or its subject. Preprocessing, starts and the choice
+    of the start are repeated in each resample. Imputation, scaling and knots use each distinct drawn row
+    once. A band of the sample shows the sampling variation of the fitted curve, including training and
+    starts, but not the bias of penalties or leaf family.
+
+    ``estimator`` sets the parameters and is not fitted; ``n_resamples`` is K; rows, outcomes and weights are
+    as in :meth:`~sstorch.SoftSurvivalTree.fit`.
+
+    Raises:
+        DataError: the data are invalid, or a resample has no event.
+        ConfigError: a parameter has an invalid value.
+
+    References:
+        Efron (1981), "Censored data and the bootstrap", Journal of the American Statistical Association 76,
+        312-319.
+
+    >>> from sstorch import SurvivalRegression, load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> sample = bootstrap_trees(SurvivalRegression(), data.frame, (data.time, data.event), n_resamples=20)
+    >>> band = sample.band(data.frame[:1], times=[365.0, 1825.0])
+    >>> bool((band.lower < band.median).all() and (band.median < band.upper).all())
+    True
+    """
+    return estimator._resampled(training_rows(X, y, sample_weight), n_resamples)

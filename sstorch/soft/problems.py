@@ -31,8 +31,7 @@ from sstorch.objective import (
     counted_weight,
 )
 from sstorch.objective.parity import merge_equal_rows
-from sstorch.objective.penalty_check import check_penalties
-from sstorch.objective.small_leaves import TOO_SMALL
+from sstorch.objective.row_penalties import TOO_SMALL, check_penalties
 from sstorch.optim import Checkpoint, Trainer, problem_seed
 from sstorch.optim.newton import UNCONVERGED, newton
 from sstorch.soft.design import Design, in_double, null_start

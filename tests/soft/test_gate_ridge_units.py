@@ -13,7 +13,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.optim import Nodec
 from sstorch.reading import gate_coefficients
 from sstorch.soft import BatchSettings
-from sstorch.soft.encoding import fit_preprocessors
+from sstorch.soft.batch import fit_preprocessors
 from sstorch.soft.problems import _gate_deviations
 from sstorch.soft.sample import stack_splits
 

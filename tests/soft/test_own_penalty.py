@@ -9,7 +9,7 @@ from sstorch import GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalT
 from sstorch.exceptions import ConfigError
 from sstorch.nn import LeafParameters
 from sstorch.objective import Offset, Penalty, Ridge, RowPenalty, SmallLeaves
-from sstorch.objective.small_leaves import TOO_SMALL
+from sstorch.objective.row_penalties import TOO_SMALL
 from sstorch.optim import Leaves
 from sstorch.soft import train_batch
 

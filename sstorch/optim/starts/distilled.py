@@ -23,7 +23,7 @@ from sstorch.nn.design_matrix import first_features
 from sstorch.nn.functional import softplus
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.objective.small_leaves import TOO_SMALL
+from sstorch.objective.row_penalties import TOO_SMALL
 from sstorch.optim.joint import Joint
 from sstorch.optim.lbfgs import AutogradFunction, LBFGSOptions, minimize
 from sstorch.optim.starts.clusters import start_leaves
