@@ -21,7 +21,7 @@ from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.landmark import check_alive
+from sstorch.metrics.curves import check_alive
 from sstorch.step_function import StepFunction
 
 # Times of predictions: numbers, "events" or the default.

@@ -34,8 +34,7 @@ from sstorch.data.coded import RowFeatures
 from sstorch.data.folds import scoring_of, split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.groups.competing_validation import held_out_groups_of_causes
-from sstorch.groups.validation import held_out_groups
+from sstorch.groups.validation import held_out_groups, held_out_groups_of_causes
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint

@@ -15,9 +15,9 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.validation import concordance_of_rows, count_groups
+from sstorch.metrics.curves import thinned, thinned_together
 from sstorch.metrics.evaluation import Scored, score, scored_rows
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
-from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.incidence_evaluation import PredictsIncidence, predicts_incidence
 from sstorch.metrics.registry import declare, names_of
 from sstorch.metrics.scored_rows import ScoredOutcome, ScoredRows, default_grids, split_rows

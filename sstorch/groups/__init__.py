@@ -1,11 +1,9 @@
 """Groups of a tree, soft or exact: tables, stability, validation on held-out rows, recalibration."""
 
-from sstorch.groups.competing_validation import CauseGroupValidation, CompetingGroupValidation
 from sstorch.groups.functions import concordance_of_groups, group_table, stability, validate_groups
 from sstorch.groups.recalibration import Recalibration, recalibrate
-from sstorch.groups.resampling import Partition, Resamples
-from sstorch.groups.stability import Stability
-from sstorch.groups.validation import GroupValidation
+from sstorch.groups.stability import Partition, Resamples, Stability
+from sstorch.groups.validation import CauseGroupValidation, CompetingGroupValidation, GroupValidation
 
 __all__ = [
     "CauseGroupValidation",

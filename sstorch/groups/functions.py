@@ -18,11 +18,16 @@ from sstorch.checks import check_integer, check_tree
 from sstorch.data import SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.groups.hooks import GroupedTree, LeafOf
 from sstorch.groups.stability import Stability, agreement
 from sstorch.groups.table import table_of
-from sstorch.groups.validation import GroupValidation, concordance_of_rows, held_out_groups
+from sstorch.groups.validation import (
+    CompetingGroupValidation,
+    GroupValidation,
+    concordance_of_rows,
+    held_out_groups,
+    held_out_groups_of_causes,
+)
 
 
 def group_table(

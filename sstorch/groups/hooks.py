@@ -11,10 +11,8 @@ import pandas as pd
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import SurvivalEstimator
 from sstorch.data import SurvivalData
-from sstorch.groups.competing_validation import CompetingGroupValidation
-from sstorch.groups.resampling import Partition, Resamples
-from sstorch.groups.stability import Stability
-from sstorch.groups.validation import GroupValidation
+from sstorch.groups.stability import Partition, Resamples, Stability
+from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 
 # From rows that were read to the leaf of each, (n,).
 LeafOf = Callable[[pd.DataFrame], IntArray]

@@ -11,10 +11,11 @@ import pandas as pd
 from sstorch import metrics
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import SurvivalData
+from sstorch.data.oddities import Oddity
 from sstorch.data.time_unit import duration, median_text, round_horizons
 from sstorch.exceptions import DataError
 from sstorch.groups.hooks import GroupedTree
-from sstorch.metrics.censoring import followed_to
+from sstorch.metrics.censoring import followed_to, risk_sets
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import first_below, log_log_limits, risk_table, survival_and_error
 from sstorch.metrics.outcome import Observed
@@ -23,6 +24,8 @@ from sstorch.metrics.weights import Weighting, check_weighting
 # Share of the optimism that own rows and those left out by a resample differ by: a resample holds 63.2 % of
 # the rows (Efron 1983).
 _DIFFERENT = 0.632
+# Expected events in a group without any: with a hazard of a tenth of the mean none has a probability of 14 %.
+_EXPECTED = 20.0
 # Caution on tables of training rows.
 CHOSEN_RULES = (
     "The rules were chosen on the training rows: differences between groups are too large, and "
@@ -356,3 +359,29 @@ def _over_places(values: FloatArray, place: FloatArray, wanted: FloatArray) -> F
     shared = np.clip(np.minimum(end, place[:, 1]) - np.maximum(begin, place[:, 0]), 0.0, None)
     total = shared.sum(axis=1, keepdims=True)
     return np.asarray(shared @ values / np.where(total > 0, total, 1.0), dtype=np.float64)
+
+
+def groups_without_events(group: IntArray, data: SurvivalData) -> list[Oddity]:
+    """Name groups, (n,), without events in which the hazard of all rows would give 20 or more.
+
+    A column that is known only with the outcome makes such groups, and their curves rest on no event.
+    """
+    entry = data.entry if data.entry.any() else None
+    sets = risk_sets(Observed(data.nominal_time, data.event, entry))
+    hazard = np.cumsum(
+        np.divide(sets.n_events, sets.at_risk, where=sets.at_risk > 0, out=np.zeros(len(sets.times)))
+    )
+    levels = np.concatenate(([0.0], hazard))
+    at_end, at_entry = (
+        levels[np.searchsorted(sets.times, time, side="right")] for time in (data.nominal_time, data.entry)
+    )
+    expected = np.bincount(group, at_end - at_entry)
+    events, rows = np.bincount(group, data.event), np.bincount(group)
+    return [
+        Oddity(
+            f"group {k} has no event in {rows[k]} rows, where the hazard of all rows would give "
+            f"{expected[k]:.0f}",
+            "make sure that the columns that divide the rows are known at time zero",
+        )
+        for k in np.flatnonzero((events == 0) & (expected >= _EXPECTED))
+    ]

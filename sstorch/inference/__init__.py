@@ -2,8 +2,7 @@
 
 from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance, Inferable
-from sstorch.inference.hazard_rows import with_covariance
-from sstorch.inference.likelihood_ratio import likelihood_ratio_test
+from sstorch.inference.hazard_rows import likelihood_ratio_test, with_covariance
 from sstorch.inference.predictions import Intervals, groups, predict
 
 __all__ = [

@@ -16,7 +16,7 @@ from sstorch.checks import check_columns_exist, check_share
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import FitCovariance, HazardCovariance, Inferable, covariance_of
 from sstorch.inference.terms import Contrast, Contrasts, Values
-from sstorch.metrics.robust import rank_test
+from sstorch.metrics.weights import rank_test
 from sstorch.nn import SoftTree
 from sstorch.threads import torch_threads
 

@@ -27,19 +27,23 @@ from sstorch.metrics.calibration_errors import (
     hazard_calibration_curve,
 )
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, ipcw_weights
-from sstorch.metrics.comparison import PairedComparison, ResampledTTest, corrected_resampled_t_test
+from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
 from sstorch.metrics.concordance import (
     concordance_harrell,
     concordance_harrell_risk,
     concordance_uno,
     concordance_uno_risk,
 )
-from sstorch.metrics.curves import log_likelihood, median_survival_time, restricted_mean_survival_time
+from sstorch.metrics.curves import (
+    log_likelihood,
+    median_survival_time,
+    restricted_mean_survival_time,
+    thinned,
+)
 from sstorch.metrics.decision_curve import net_benefit
 from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.gray import gray_test
-from sstorch.metrics.grid import thinned
 from sstorch.metrics.groups import (
     Estimate,
     KaplanMeierBand,
@@ -83,7 +87,6 @@ __all__ = [
     "KaplanMeierBand",
     "LogrankTest",
     "OneCalibration",
-    "PairedComparison",
     "ResampledTTest",
     "SurvivalScorer",
     "aalen_johansen",

@@ -17,8 +17,8 @@ from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.pseudo_values import fit_cloglog, pseudo_values
-from sstorch.metrics.robust import covariance_of
 from sstorch.metrics.weak_calibration import check_varies, log_log
+from sstorch.metrics.weights import covariance_of
 
 # Quantiles at which the knots are, as Harrell places three of them.
 _KNOTS = (0.1, 0.5, 0.9)

@@ -10,7 +10,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_choice
 from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
-from sstorch.metrics.robust import exposed_weight
+from sstorch.metrics.weights import exposed_weight
 
 
 class RiskSets(NamedTuple):

@@ -1,4 +1,4 @@
-"""Comparison of two models: on the same test rows by a bootstrap, and across folds by a t test."""
+"""Comparison of two models across folds by a t test, and resamples of subjects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,25 +13,6 @@ from sstorch.data import Surv
 from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed
-
-
-@dataclass(frozen=True)
-class PairedComparison:
-    """Difference of a metric between two models, first minus second.
-
-    Attributes:
-        difference: difference on the original rows.
-        lower: lower end of the bootstrap interval.
-        upper: the other end.
-        p_value: two-sided, of no difference.
-        n_undefined: number of excluded resamples, in which the metric is not defined.
-    """
-
-    difference: float
-    lower: float
-    upper: float
-    p_value: float
-    n_undefined: int
 
 
 @dataclass(frozen=True)
@@ -53,13 +34,6 @@ class ResampledTTest:
     statistic: float
     degrees_of_freedom: int
     p_value: float
-
-
-def possible(limit: float, ideal: float | None, higher_is_better: bool | None) -> float:
-    """A confidence limit of a score that is not better than perfect predictions; those of t-tests can be."""
-    if ideal is None or higher_is_better is None:
-        return limit
-    return float((np.minimum if higher_is_better else np.maximum)(limit, ideal))
 
 
 def corrected_resampled_t_test(
@@ -118,59 +92,6 @@ def corrected_resampled_t_test(
     half = float(student.ppf(0.5 + 0.5 * level, k - 1)) * error
     p_value = 2.0 * float(student.sf(abs(mean) / error, k - 1))
     return ResampledTTest(mean, mean - half, mean + half, mean / error, k - 1, p_value)
-
-
-def bootstrap_difference(
-    difference: Callable[[IntArray], float],
-    n: int,
-    n_resamples: int,
-    level: float,
-    random_state: int,
-    subject: IntArray | None = None,
-) -> PairedComparison:
-    """Bootstrap a difference that is a function of row numbers, repetitions allowed.
-
-    Each resample draws n rows with replacement, or with `subject`, 0 .. n_subjects - 1, shape (n,), subjects.
-    The interval is that of the percentiles; the p-value doubles the smaller share of resamples on either side
-    of 0, one added to both counts. Resamples where the difference raises a `DataError` or is not finite are
-    excluded and counted; most of them must remain.
-
-    References:
-        Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
-    """
-    check_share(level, "level")
-    check_integer("n_resamples", n_resamples, 20)
-    value = difference(np.arange(n))
-    if not np.isfinite(value):
-        raise DataError(
-            f"metric must have a finite difference on the rows, got {value:g}: it is "
-            "infinite or NaN for one of the models."
-        )
-    rng, draw = np.random.default_rng(random_state), resampler(n, subject)
-    drawn: list[float] = []
-    why, cause = "", None
-    for _ in range(n_resamples):
-        try:
-            one = difference(draw(rng))
-        except DataError as error:  # counted and reported: a resample may hold no comparable pair
-            why, cause = str(error), error
-            continue
-        if np.isfinite(one):
-            drawn.append(one)
-        else:
-            why, cause = f"the difference is {one:g}", None
-    n_undefined = n_resamples - len(drawn)
-    if n_undefined > n_resamples // 2:
-        raise DataError(
-            f"{n_undefined} of {n_resamples} resamples leave the metric undefined, so that no interval can "
-            f"be given; the last: {why}"
-        ) from cause
-    sample = np.array(drawn)
-    tail = 0.5 - 0.5 * level
-    lower, upper = np.quantile(sample, [tail, 1.0 - tail])
-    smaller = min(np.count_nonzero(sample <= 0.0), np.count_nonzero(sample >= 0.0))
-    p_value = min(1.0, 2.0 * float(smaller + 1) / (sample.size + 1))
-    return PairedComparison(value, float(lower), float(upper), p_value, n_undefined)
 
 
 def resampler(n: int, subject: IntArray | None = None) -> Callable[[np.random.Generator], IntArray]:

@@ -1,4 +1,13 @@
-"""Curves over time: steps, medians, restricted means and likelihoods."""
+"""Curves over time: grids, steps, medians, restricted means, likelihoods, and curves from a landmark on.
+
+Who is at risk at a landmark s, entry <= s < time, is seen from s on whenever it entered. So scores that know
+no late entry are defined for these rows, their times t - s and the conditional curves S(s + t) / S(s), and so
+are weights for censoring from training rows that are chosen alike.
+
+References:
+    van Houwelingen (2007), Scandinavian Journal of Statistics 34, 70-85; Schoop, Graf and Schumacher (2008),
+    Biometrics 64, 603-610, for the Brier score.
+"""
 
 import inspect
 from typing import Any
@@ -7,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_horizon,
     check_same_order,
@@ -16,7 +25,17 @@ from sstorch.checks import (
     rows_text,
 )
 from sstorch.exceptions import DataError
+from sstorch.memory import set_limit
 from sstorch.metrics.checks import check_event, check_survival, check_times
+
+# What subtracting a landmark from a time and adding it again may lose, relative to the time.
+_ROUNDING = 4 * np.finfo(np.float64).eps
+# Curves are read at every time of a grid while rows x times are no more: a GiB of float64.
+WHOLE_ELEMENTS = 2**27
+# Beyond, a thinned grid has so many times, and so many values for all rows: half a GiB.
+MOST_TIMES = 512
+MOST_ELEMENTS = 2**26
+LEAST_TIMES = 32
 
 
 def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
@@ -227,3 +246,83 @@ def log_likelihood(
 
     counted = weight > 0.0  # a row without weight must not turn -inf into NaN
     return float(np.dot(weight[counted], terms[counted]) / weight.sum())
+
+
+def check_alive(alive: BoolArray, after: float | FloatArray) -> None:
+    """Refuse rows, (n,), whose predicted survival at a time, of all rows or of each, is not above 0."""
+    if (dead := ~alive).any():
+        at = np.broadcast_to(after, dead.shape)[dead][0]
+        raise DataError(
+            f"predicted survival of {rows_text(dead)} at after={at:g} is 0, so that conditional survival is "
+            "undefined; choose an earlier time"
+        )
+
+
+def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> FloatArray:
+    """S(t) / S(after), (n, n_times), from S(after), (n,), and S(t)."""
+    check_alive(alive > 0.0, after)
+    return np.asarray(curves / alive[:, None])
+
+
+def conditional_incidences(incidence: FloatArray, after: float) -> FloatArray:
+    """(F_k(s + t) - F_k(s)) / S(s), (n, K, n_times), from F_k at s and at s + t, (n, K, 1 + n_times)."""
+    alive = 1.0 - incidence[..., 0].sum(axis=1)
+    check_alive(alive > 0.0, after)
+    return np.asarray((incidence[..., 1:] - incidence[..., :1]) / alive[:, None, None])
+
+
+def times_from_zero(times: FloatArray, after: float, observed: FloatArray) -> FloatArray:
+    """Times plus `after`, or the observed ones (increasing) that rounding keeps apart: curves step there."""
+    at = after + times
+    next_one = observed[np.minimum(np.searchsorted(observed, at), observed.size - 1)]
+    return np.where(np.abs(next_one - at) <= _ROUNDING * at, next_one, at)
+
+
+def thinned(times: FloatArray, n_rows: int) -> FloatArray:
+    """Thin a grid of times so that curves of many rows need bounded memory.
+
+    Up to 2^27 values (rows x times), such as 10 000 rows at 13 000 times, the grid is unchanged. Beyond, it
+    has at most 512 of its times, fewer if 512 would exceed 2^26 values, but at least 32. One half are
+    quantiles of the grid, including its ends; the other half are the first times at or after equal steps,
+    since late times can be far apart. The grid depends on rows, times and a lower memory limit
+    (:func:`sstorch.memory.memory`), never on the free memory of the machine.
+
+    Args:
+        times: the grid, increasing, shape (n_times,).
+        n_rows: number of rows with curves on the grid.
+
+    Returns:
+        a subset of the times, increasing.
+
+    Examples:
+        >>> from sstorch.metrics import thinned
+        >>> times = np.arange(300_000.0)
+        >>> [thinned(times, n).size for n in (400, 100_000, 1_000_000, 100_000_000)]
+        [300000, 512, 67, 32]
+    """
+    limit = set_limit()
+    whole, most = (
+        elements if limit is None else min(elements, limit // 8)
+        for elements in (WHOLE_ELEMENTS, MOST_ELEMENTS)
+    )
+    if n_rows * times.size <= whole:
+        return times
+    count = min(times.size, max(LEAST_TIMES, min(MOST_TIMES, most // n_rows)))
+    quantiles = np.linspace(0, times.size - 1, count - count // 2).round().astype(np.int64)
+    steps = np.searchsorted(times, np.linspace(times[0], times[-1], count // 2 + 2)[1:-1])
+    return times[np.union1d(quantiles, steps)]
+
+
+def thinned_together(grids: dict[str, FloatArray], n_rows: int) -> dict[str, FloatArray]:
+    """Grids that are read off the same curves, as they are or :func:`thinned` together.
+
+    Each then has the times of the thinned union within its own range, and its own ends; one without times
+    stays so.
+    """
+    union = np.unique(np.concatenate([[], *grids.values()]))
+    some = thinned(union, n_rows)
+    if some.size == union.size:
+        return grids
+    ends = {name: (grid[0], grid[-1]) if grid.size else (np.inf, -np.inf) for name, grid in grids.items()}
+    some = np.union1d(some, [end for pair in ends.values() for end in pair if np.isfinite(end)])
+    return {name: some[(some >= first) & (some <= last)] for name, (first, last) in ends.items()}

@@ -8,8 +8,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.metrics.groups import LogrankTest, groups_and_strata, risk_table, score_test
 from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes
-from sstorch.metrics.robust import NONE_LEFT, covariance_of
-from sstorch.metrics.weights import check_weighting
+from sstorch.metrics.weights import NONE_LEFT, check_weighting, covariance_of
 
 
 def gray_test(

@@ -15,14 +15,14 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
-from sstorch.metrics.robust import (
+from sstorch.metrics.weights import (
+    check_weighting,
     covariance_of,
     exposed_weight,
     log_survival_variance,
     logrank_residuals,
     rank_test,
 )
-from sstorch.metrics.weights import check_weighting
 
 Number = TypeVar("Number", float, FloatArray)
 # Products of shares miss a half, or each other, by rounding.

@@ -15,7 +15,7 @@ from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_observed_horizon, check_probability
 from sstorch.metrics.outcome import Observed, ObservedCauses, Outcome, cause_number, read_causes, read_rows
-from sstorch.metrics.robust import by_subject
+from sstorch.metrics.weights import by_subject
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray
 from sstorch.checks import check_vector
 from sstorch.metrics.outcome import ObservedCauses, Outcome, read_causes
-from sstorch.metrics.robust import NONE_LEFT, by_subject
-from sstorch.metrics.weights import check_weighting
+from sstorch.metrics.weights import NONE_LEFT, by_subject, check_weighting
 
 _NAME = "Aalen and Johansen's estimate"
 

@@ -13,6 +13,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import as_numbers, check_horizon, has_method
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_incidence, check_observed_horizon, check_times
+from sstorch.metrics.curves import conditional_incidences
 from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.incidence_calibration import aalen_johansen_calibration
 from sstorch.metrics.incidence_scores import (
@@ -23,7 +24,6 @@ from sstorch.metrics.incidence_scores import (
     integrated_brier_score_incidence,
 )
 from sstorch.metrics.integrated_brier import relative_score
-from sstorch.metrics.landmark import conditional_incidences
 from sstorch.metrics.outcome import ObservedCauses, Outcome, read_causes
 from sstorch.metrics.registry import Kind, metric
 

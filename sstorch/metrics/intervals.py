@@ -25,7 +25,7 @@ from sstorch.metrics.incidence_scores import wolbers_pairs
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.pairs import ComparablePairs, rank_sums, share_of_pairs
 from sstorch.metrics.pseudo_values import incidence_of
-from sstorch.metrics.robust import NO_ERROR, NONE_LEFT
+from sstorch.metrics.weights import NO_ERROR, NONE_LEFT
 
 _NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."
 # Difference of sums of the same weights, as a share, that is none.

@@ -11,7 +11,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence import incidence_and_influence
 from sstorch.metrics.outcome import ObservedCauses
-from sstorch.metrics.robust import covariance_of
+from sstorch.metrics.weights import covariance_of
 
 _MOST_STEPS = 200
 # Of the gain that a step still promises, relative to the loss, and of coefficients.

@@ -18,10 +18,15 @@ from sstorch.data import Surv, SurvivalData, outcome_of
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_survival, check_times
 from sstorch.metrics.concordance import uno_weights
-from sstorch.metrics.curves import predict_curves, survival_at
-from sstorch.metrics.grid import thinned, thinned_together
+from sstorch.metrics.curves import (
+    conditional_curves,
+    predict_curves,
+    survival_at,
+    thinned,
+    thinned_together,
+    times_from_zero,
+)
 from sstorch.metrics.integrated_brier import GrafIntegrals, evaluation_times
-from sstorch.metrics.landmark import conditional_curves, times_from_zero
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.pairs import ComparablePairs, ComparedCurves, comparable_pairs
 from sstorch.metrics.registry import Kind

@@ -16,7 +16,7 @@ from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.pseudo_values import fit_cloglog, incidence_of, pseudo_values
-from sstorch.metrics.robust import NO_ERROR
+from sstorch.metrics.weights import NO_ERROR
 
 
 def observed_expected_ratio(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:

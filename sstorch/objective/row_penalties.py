@@ -1,4 +1,4 @@
-"""Penalties on the predictions for all rows, and their terms in the steps of a decomposition."""
+"""Penalties on all rows, their terms in the steps of a decomposition, and the check of custom penalties."""
 
 from __future__ import annotations
 

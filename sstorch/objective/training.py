@@ -194,7 +194,7 @@ class TrainingObjective(nn.Module):
         return tuple(p.gate_term(tree, sample, node) for p in penalties if p.trains_gates)
 
     def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
-        """Expected negative log-likelihood of all rows, or of one of several shards, shape (R,)."""
+        """Expected negative log-likelihood of all rows, shape (R,)."""
         gates, leaves, weight = tree.gate_parameters(), tree.leaf_parameters(), sample.loss_weight
         n_elements = len(tree.topology.leaves) * weight.shape[-1]
         values = []

@@ -2,11 +2,11 @@
 
 from sstorch.plots.curves import (
     plot_calibration,
+    plot_decision_curve,
     plot_objective,
     plot_routing_sharpness,
     plot_survival_by_leaf,
 )
-from sstorch.plots.decisions import plot_decision_curve
 from sstorch.plots.effects import plot_effects
 from sstorch.plots.groups import plot_groups, plot_stability
 from sstorch.plots.incidence import plot_incidence

@@ -1,4 +1,4 @@
-"""Figures of curves: survival by leaf, calibration, training."""
+"""Figures of curves: survival by leaf, calibration, training, decisions, scores of several models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,23 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_tree
 from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.plots.figures import COLOURS, colour_of, given_or_new, of_group, survival_text, time_label
+from sstorch.plots.figures import (
+    COLOURS,
+    colour_of,
+    given_or_new,
+    of_group,
+    survival_text,
+    time_label,
+    without_math,
+)
 
 # Of the histogram of predictions under a calibration curve: bins, and height of the highest bar.
 _BINS, _HIGHEST = 50, 0.1
+# Of the smallest distance between two times, the width that the models at one time take.
+_WIDTH = 0.5
+_COLUMNS = ("net_benefit", "treat_all", "treat_none")
+# Of the height above 0, what is drawn below it: treating all falls without end.
+_BELOW = 0.25
 
 
 def plot_survival_by_leaf(
@@ -200,4 +213,56 @@ def plot_calibration(
     ax.set(xlabel=f"predicted {what}", ylabel=f"observed {what}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="upper left")
+    return ax
+
+
+def plot_comparison(table: pd.DataFrame, title: str, ax: Axes | None = None) -> Axes:
+    """Values with confidence limits of a table by time and model, against time, models side by side."""
+    ax = given_or_new(ax, 5.6, 4.2)
+    times, names = table.index.unique("time").to_numpy(dtype=float), list(table.index.unique("model"))
+    step = float(np.diff(times).min()) if times.size > 1 else 1.0
+    for number, name in enumerate(names):
+        own = table.xs(name, level="model")
+        shift = _WIDTH * step * ((number + 0.5) / len(names) - 0.5)
+        colour = COLOURS[number % len(COLOURS)]
+        ax.vlines(times + shift, own["lower"], own["upper"], color=colour, linewidth=1.5)
+        ax.plot(times + shift, own["value"], "o", color=colour, label=name)
+    ax.set(xlabel="time", ylabel=title, xlim=(times[0] - 0.6 * step, times[-1] + 0.6 * step))
+    ax.set_xticks(times, [f"{t:g}" for t in times])
+    ax.spines[["top", "right"]].set_visible(False)
+    without_math(ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3))
+    return ax
+
+
+def plot_decision_curve(table: pd.DataFrame, ax: Axes | None = None, *, horizon: str = "") -> Axes:
+    """Plot the decision curve: net benefit against the risk threshold, with treating all and treating none.
+
+    The curve has gaps at undefined values. The axis ends at the highest threshold at which a row is treated.
+
+    Args:
+        table: a row per threshold, of :func:`sstorch.metrics.net_benefit`.
+        ax: matplotlib axes; None for a new figure.
+        horizon: time of the risk, such as "1500 days", for the axis label; "" for none.
+
+    Raises:
+        ConfigError: a column is missing.
+    """
+    if missing := [name for name in _COLUMNS if name not in table]:
+        raise ConfigError(f"table lacks the columns {missing}; give that of metrics.net_benefit")
+    ax = given_or_new(ax, 5.6, 4.2)
+    if "n_above" in table and (table["n_above"] > 0).any():
+        table = table.loc[: table.index[table["n_above"] > 0].max()]
+    at = table.index.to_numpy()
+    ax.plot(at, table["treat_all"], color="#8a8a8a", linewidth=1.5, label="treat all")
+    ax.plot(at, table["treat_none"], color="#444444", linewidth=1.0, linestyle="--", label="treat none")
+    ax.plot(at, table["net_benefit"], color=COLOURS[0], linewidth=2.0, label="treat by the model")
+    top = max(float(table[["net_benefit", "treat_all"]].max().max()), 0.0) or 0.1
+    ax.set(
+        xlabel=f"threshold of the risk by {horizon}" if horizon else "threshold of the risk",
+        ylabel="net benefit",
+        xlim=(at.min(), at.max()) if at.size > 1 else None,
+        ylim=(-_BELOW * top, 1.08 * top),
+    )
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, loc="upper right")
     return ax

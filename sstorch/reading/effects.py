@@ -52,7 +52,7 @@ def effects(
     The reference is the median of every number in X (the lower middle value for an even number of rows) and
     the most frequent category of the other columns. A number takes ``n_points`` evenly spaced values between
     its minimum and maximum in X, and its median, or all its values if there are fewer. A categorical column
-    takes all categories of the training rows. With ``interactions`` other columns are at their reference.
+    takes all categories of the training rows.
 
     Args:
         tree: fitted.

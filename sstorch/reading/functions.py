@@ -10,8 +10,7 @@ import pandas as pd
 
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.hooks import HasText, ReadableTree, fitted_tree, readable
-from sstorch.reading.scores import Score, to_numbers
-from sstorch.reading.slopes import against_modes, leaf_rows, leaf_slopes, stacked
+from sstorch.reading.scores import Score, against_modes, leaf_rows, leaf_slopes, stacked, to_numbers
 
 # Of a quantity, in the order of the columns of a table of groups.
 _STATISTICS = ("", "estimate", "lower", "upper", "model")

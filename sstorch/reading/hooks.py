@@ -20,8 +20,7 @@ from sstorch.inference import FitCovariance
 from sstorch.reading.late_fit import late_fit
 from sstorch.reading.nodes import node_table
 from sstorch.reading.rules import GateRule, gate_rules
-from sstorch.reading.sentences import group_rules
-from sstorch.reading.texts import as_graphviz, as_text
+from sstorch.reading.texts import as_graphviz, as_text, group_rules
 
 
 class HasText(Protocol):

@@ -17,9 +17,17 @@ from sstorch.checks import check_integer
 from sstorch.data import Preprocessor
 from sstorch.data.coded import CodedMatrix, RowFeatures
 from sstorch.fitted.tree import FittedTree
-from sstorch.reading.digits import USUAL_DIGITS, down_to, fewest_digits, number_text, threshold_text
 from sstorch.reading.scores import Score, terms_of, to_numbers
-from sstorch.reading.wording import MOST_WORDS, Wording, membership
+from sstorch.reading.wording import (
+    MOST_WORDS,
+    USUAL_DIGITS,
+    Wording,
+    down_to,
+    fewest_digits,
+    membership,
+    number_text,
+    threshold_text,
+)
 
 # Of categories of some columns that are looked at to write a rule as a list.
 _MOST_COMBINATIONS = 256

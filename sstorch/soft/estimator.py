@@ -26,13 +26,18 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
 from sstorch.fitted.tree import FittedTree
-from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, LeafOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration, recalibrations
-from sstorch.groups.resampling import resamples
-from sstorch.groups.table import frame_of_state, frame_state, incidence_table, table_of, usual_horizons
-from sstorch.groups.validation import GroupValidation
-from sstorch.groups.without_events import groups_without_events
+from sstorch.groups.stability import resamples
+from sstorch.groups.table import (
+    frame_of_state,
+    frame_state,
+    groups_without_events,
+    incidence_table,
+    table_of,
+    usual_horizons,
+)
+from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 from sstorch.inference import FitCovariance
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import History, ProgressBar

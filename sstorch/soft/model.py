@@ -28,19 +28,26 @@ from sstorch.fitted import FittedTree
 from sstorch.fitted.program import export_program
 from sstorch.groups.hooks import CardFacts, GroupedTree
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
-from sstorch.groups.resampling import Partition
+from sstorch.groups.stability import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import no_covariance
-from sstorch.metrics.landmark import check_alive
+from sstorch.metrics.curves import check_alive
 from sstorch.nn import Prediction, SoftTree
 from sstorch.parameters import NestedParameters
 from sstorch.reading import Explanation
 from sstorch.reading.explain import explain_row
 from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.nodes import longer_sides, shown_leaves
-from sstorch.reading.sentences import contrast_lines, group_sentences
-from sstorch.reading.texts import describe_tree, effect_lines, events_text, rows_text, tree_html
+from sstorch.reading.texts import (
+    contrast_lines,
+    describe_tree,
+    effect_lines,
+    events_text,
+    group_sentences,
+    rows_text,
+    tree_html,
+)
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.tree_sample import partition

@@ -21,8 +21,7 @@ from sstorch.data import Schema, SurvivalData, folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
-from sstorch.groups.competing_validation import held_out_groups_of_causes
-from sstorch.groups.validation import held_out_groups
+from sstorch.groups.validation import held_out_groups, held_out_groups_of_causes
 from sstorch.metrics.scoring import remedy_for_names
 from sstorch.soft.batch import training_rows
 from sstorch.soft.candidates import KINDS, checked, default_candidates, family_of

@@ -14,7 +14,7 @@ from sstorch.base import check_times
 from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
-from sstorch.groups.resampling import Partition
+from sstorch.groups.stability import Partition
 from sstorch.nn import Prediction
 from sstorch.reading.scores import Score, to_numbers
 from sstorch.soft.trained_batch import TrainedBatch

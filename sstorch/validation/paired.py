@@ -11,19 +11,18 @@ import numpy as np
 from scipy.stats import norm
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_integer, check_share
 from sstorch.data import Surv
 from sstorch.data.folds import folds_of
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.comparison import (
-    bootstrap_difference,
     corrected_resampled_t_test,
-    possible,
     resampler,
     subjects_of,
 )
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.robust import NO_ERROR
+from sstorch.metrics.weights import NO_ERROR
 from sstorch.validation.measures import MEASURES, NO_VARIANCE, Measure
 from sstorch.validation.predicting import Cohort, refitted
 
@@ -139,8 +138,60 @@ def _bootstrap(
         return value if second is None else value - score(second.take(rows))
 
     found = bootstrap_difference(statistic, len(first), subject=first.subject, **options)
-    p_value = np.nan if second is None else found.p_value
-    return Estimate(found.difference, found.lower, found.upper, p_value, "bootstrap")
+    return found if second is not None else found._replace(p_value=np.nan)
+
+
+def bootstrap_difference(
+    difference: Callable[[IntArray], float],
+    n: int,
+    n_resamples: int,
+    level: float,
+    random_state: int,
+    subject: IntArray | None = None,
+) -> Estimate:
+    """Bootstrap a difference that is a function of row numbers, repetitions allowed.
+
+    Each resample draws n rows with replacement, or with `subject`, 0 .. n_subjects - 1, shape (n,), subjects.
+    The interval is that of the percentiles; the p-value doubles the smaller share of resamples on either side
+    of 0, one added to both counts. Resamples where the difference raises a `DataError` or is not finite are
+    excluded; most of them must remain.
+
+    References:
+        Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
+    """
+    check_share(level, "level")
+    check_integer("n_resamples", n_resamples, 20)
+    value = difference(np.arange(n))
+    if not np.isfinite(value):
+        raise DataError(
+            f"metric must have a finite difference on the rows, got {value:g}: it is "
+            "infinite or NaN for one of the models."
+        )
+    rng, draw = np.random.default_rng(random_state), resampler(n, subject)
+    drawn: list[float] = []
+    why, cause = "", None
+    for _ in range(n_resamples):
+        try:
+            one = difference(draw(rng))
+        except DataError as error:  # counted and reported: a resample may hold no comparable pair
+            why, cause = str(error), error
+            continue
+        if np.isfinite(one):
+            drawn.append(one)
+        else:
+            why, cause = f"the difference is {one:g}", None
+    n_undefined = n_resamples - len(drawn)
+    if n_undefined > n_resamples // 2:
+        raise DataError(
+            f"{n_undefined} of {n_resamples} resamples leave the metric undefined, so that no interval can "
+            f"be given; the last: {why}"
+        ) from cause
+    sample = np.array(drawn)
+    tail = 0.5 - 0.5 * level
+    lower, upper = np.quantile(sample, [tail, 1.0 - tail])
+    smaller = min(np.count_nonzero(sample <= 0.0), np.count_nonzero(sample >= 0.0))
+    p_value = min(1.0, 2.0 * float(smaller + 1) / (sample.size + 1))
+    return Estimate(value, float(lower), float(upper), p_value, "bootstrap")
 
 
 def fold_splits(y: Surv, n_folds: int, n_repeats: int, seed: int) -> Iterator[Split]:
@@ -196,8 +247,11 @@ def scores_of_splits(
         measure, single = MEASURES[cell.score], Estimates()
         for name, each in arrays.items():
             own = test_of(each, None, why=why[name])
-            lower, upper = (possible(end, measure.ideal, measure.higher_is_better) for end in own[1:3])
-            single[name,] = own._replace(lower=lower, upper=upper)
+            if measure.higher_is_better is not None:  # limits of t-tests can be better than perfect
+                cut = np.minimum if measure.higher_is_better else np.maximum
+                lower, upper = (float(cut(end, measure.ideal)) for end in (own.lower, own.upper))
+                own = own._replace(lower=lower, upper=upper)
+            single[name,] = own
         paired: Estimates = {
             (one, two): test_of(arrays[one], arrays[two], why=why[one] or why[two])
             for one, two in combinations(arrays, 2)

@@ -18,10 +18,9 @@ from sstorch.data.columns import to_pandas
 from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.checks import check_probability
-from sstorch.metrics.curves import predict_curves
+from sstorch.metrics.curves import conditional_curves, conditional_incidences, predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import predicts_incidence
-from sstorch.metrics.landmark import conditional_curves, conditional_incidences
 from sstorch.metrics.scored_rows import predicts_survival, some_rows
 
 # What subtracting a landmark from a time may lose, relative to the time.

@@ -13,7 +13,7 @@ from sstorch import OptimalSurvivalTree, PrognosticTree, Surv, SurvivalRegressio
 from sstorch.data import SurvivalData, load_file
 from sstorch.data.oddities import _area, odd_columns
 from sstorch.exceptions import DataError, DataWarning
-from sstorch.groups.without_events import groups_without_events
+from sstorch.groups.table import groups_without_events
 from tests.conftest import nightly
 
 N = 400

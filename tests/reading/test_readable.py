@@ -35,7 +35,7 @@ from sstorch.reading import (
 )
 from sstorch.reading.nodes import _kaplan_meier
 from sstorch.reading.rules import gate_rules
-from sstorch.reading.sentences import _at_times
+from sstorch.reading.texts import _at_times
 from tests.conftest import nightly_but
 
 QUICK = {"gate_ridge": 1e-4, "n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}

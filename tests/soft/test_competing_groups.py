@@ -21,9 +21,8 @@ from sstorch import (
 )
 from sstorch.data import folds_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.groups.table import incidence_limits
-from sstorch.groups.validation import held_out_groups
+from sstorch.groups.validation import CompetingGroupValidation, held_out_groups, held_out_groups_of_causes
 from sstorch.soft.recalibration import recalibrated
 from sstorch.validation import (
     concordance_of_groups,

@@ -24,11 +24,10 @@ from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import weighted_rows
 from sstorch.exact.tree import LeafCurveKind, leaf_curves
 from sstorch.exceptions import DataWarning
-from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
-from sstorch.groups.resampling import Partition, resamples
+from sstorch.groups.stability import Partition, resamples
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED
-from sstorch.groups.validation import GroupValidation
+from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 from sstorch.metrics.outcome import Observed
 from sstorch.reading.late_fit import steps_from_entry
 

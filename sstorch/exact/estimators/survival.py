@@ -43,10 +43,15 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
-from sstorch.groups.table import frame_of_state, frame_state, groups_text, survival_texts
-from sstorch.groups.without_events import groups_without_events
+from sstorch.groups.table import (
+    frame_of_state,
+    frame_state,
+    groups_text,
+    groups_without_events,
+    survival_texts,
+)
 from sstorch.memory import check_room
-from sstorch.metrics.landmark import check_alive
+from sstorch.metrics.curves import check_alive
 from sstorch.metrics.outcome import Observed
 
 
