@@ -55,13 +55,12 @@ def sstorch() -> None:
 
 
 def report() -> None:
-    """Write the report of a run or a study; see :mod:`sstorch.bench.report`."""
+    """Write the report of a run or a study; see :mod:`sstorch.bench.reporting`."""
     with _interruptible("sstorch-report"):
         check_places(sys.argv[1:2])
         with _loading():
-            from sstorch.bench.report.report import main
-            from sstorch.bench.reporting import report_of_run
-        main(of_run=report_of_run)
+            from sstorch.bench.reporting import main
+        main()
 
 
 if __name__ == "__main__":

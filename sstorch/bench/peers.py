@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, KaplanMeierBaseline
+from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Curves, Encoder, KaplanMeierBaseline
 from sstorch.bench.baselines.competing import model_for
 from sstorch.bench.cross_validation import CrossValidation
-from sstorch.bench.scores import LIKELIHOOD, Predictor, score_predictor, scores_of
+from sstorch.bench.scores import LIKELIHOOD, score_predictor, scores_of
 from sstorch.bench.study_model import EncodedRows, EncodedTree
 from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split
@@ -79,7 +79,7 @@ def score_run(
     width = sum(len(schema.categories.get(name, ("",))) for name in schema.inputs)
     parts, rows = split(data, result.folds), list[dict[str, object]]()
 
-    def fits(name: str) -> Iterator[tuple[Fold, Predictor | PredictsIncidence]]:
+    def fits(name: str) -> Iterator[tuple[Fold, Curves | PredictsIncidence]]:
         batch = result.batch
         if name == ONE_LEAF and not batch.regressions:
             leaf = replace(settings, depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
@@ -96,7 +96,7 @@ def score_run(
                 text = f"{name} could not be fitted outside fold {k} and is scored on the others: {error}"
                 warnings.warn(text, DataWarning, stacklevel=4)
 
-    def score(name: str, fold: Fold, model: Predictor | PredictsIncidence) -> dict[str, object]:
+    def score(name: str, fold: Fold, model: Curves | PredictsIncidence) -> dict[str, object]:
         found = score_predictor(model, fold.test, fold.train, names=SCORES[:-1])
         values = {score: found[score].value for score in scores_of(fold.test, SCORES)}
         return {"model": name, "fold": fold.number, **values}

@@ -1,24 +1,31 @@
-"""Reports of single runs, for the ``sstorch-report`` command: a run's folder and the data of its settings."""
+"""The ``sstorch-report`` command: reports of a study, of a run with its data, and of a sweep of runs."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
 from sstorch.bench.config import DatasetConfig
+from sstorch.bench.report.report import write_document, write_report
+from sstorch.bench.report.results import Results
 from sstorch.bench.report.run import Run, run_report
-from sstorch.bench.report.sweep import runs_of_sweep, sweep_report
+from sstorch.bench.report.tables import as_text, average_table
 from sstorch.bench.run_folder import RunFolder
+from sstorch.bench.store import ResultStore
 from sstorch.bench.study import data_checksum
 from sstorch.data import SurvivalData
-from sstorch.document import Document
-from sstorch.exceptions import ConfigError, FormatError, show_warnings_as_notes
+from sstorch.document import Cell, Document, Paragraph, Section, Table
+from sstorch.exceptions import ConfigError, FormatError, SstorchError, exit_codes, show_warnings_as_notes
 from sstorch.files import JSON_NAME
+from sstorch.metrics.registry import METRICS
 from sstorch.soft import PrognosticTree, SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
 
@@ -26,6 +33,56 @@ from sstorch.soft.estimator import SoftEstimator
 _KINDS: dict[str, type[SoftEstimator]] = {
     kind._format: kind for kind in (SurvivalRegression, PrognosticTree, SoftSurvivalTree)
 }
+# Columns of scores.csv that are no scores.
+_ABOUT = ("fold", "start", "part", "chosen", "objective")
+_SHOWN = 3
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line."""
+    parser = _Parser(
+        prog="sstorch-report",
+        description="Tables and figures of a run or a study, as Markdown and as one HTML page.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or of a study, with results/")
+    parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
+    parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
+    models = "these models only, at all depths (sst_llog) or at one (sst_llog_d2)"
+    parser.add_argument("--models", nargs="+", metavar="NAME", help=models)
+    parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
+    with exit_codes("sstorch-report", (SstorchError, OSError)):
+        asked = vars(parser.parse_args(arguments))
+        folder, out = asked.pop("run").expanduser(), asked.pop("out")
+        _report(folder, folder / "report" if out is None else out.expanduser(), asked)
+
+
+def _report(folder: Path, out: Path, chosen: Mapping[str, Sequence[str] | None]) -> None:
+    """Write the report of a run, a sweep or a study, of which a part may be chosen."""
+    if (build := report_of_run(folder)) is not None:
+        if of_study := [f"--{name}" for name, names in chosen.items() if names]:
+            raise ConfigError(f"{folder} is a single run: leave {', '.join(of_study)} out")
+        files, of = write_document(build, out), "the run"
+    else:
+        store = ResultStore(folder)
+        results = Results(store.table(), store.facts(), **chosen)
+        files = write_report(results, out)
+        for note in results.notes:
+            print(f"sstorch-report: note: {note}", file=sys.stderr)
+        n, k = len(results.datasets), len(results.models)
+        of = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)} (with depths)"
+        print(f"{as_text(average_table(results))}\n")
+    print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
+    print(f"done: report of {of}; open {files.html}", flush=True)
+
+
+# ---------------------------------------------------------------------- runs
 
 
 def load_model(folder: Path) -> SoftEstimator:
@@ -76,3 +133,71 @@ def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], stat
     if (path / "peers.csv").is_file():  # scores that are not defined for the data have no values
         peers = pd.read_csv(path / "peers.csv").dropna(axis=1, how="all")
     return Run(name, data.counted(), model, held_out, peers, config, status)
+
+
+# ---------------------------------------------------------------------- sweeps
+
+
+def runs_of_sweep(folder: Path) -> list[Path]:
+    """Folders of the runs of a sweep, in the order of its jobs; none if the folder is no sweep."""
+    runs = [path.parent for path in folder.glob("*/config.yaml") if (path.parent / "status.json").is_file()]
+    return sorted(runs, key=lambda run: (not run.name.isdigit(), int(run.name) if run.name.isdigit() else 0))
+
+
+def sweep_report(folder: Path) -> Document:
+    """Settings that differ between the runs, their scores with standard errors over folds, and the best."""
+    runs = runs_of_sweep(folder)
+    done = [run for run in runs if json.loads((run / "status.json").read_text())["status"] == "completed"]
+    if not done:
+        raise ConfigError(f"{folder} holds a sweep of {len(runs)} runs, none of them completed")
+    configs = [_flat(OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))) for run in done]
+    known = dict.fromkeys(name for config in configs for name in config)
+    varied = [name for name in known if len({repr(config.get(name)) for config in configs}) > 1]
+    scores = [_scores(pd.read_csv(run / "scores.csv")) for run in done]
+    names = [name for name in scores[0] if all(name in own for own in scores)][:_SHOWN]
+    if not names:
+        raise ConfigError(f"the runs of {folder} have no score in common")
+    means = np.array([own[names[0]][0] for own in scores])
+    higher = METRICS[names[0].partition(":")[0]].higher_is_better
+    best = int(np.nanargmax(means if higher else -means)) if not np.isnan(means).all() else None
+    rows = [
+        [
+            Cell(run.name),
+            *(Cell(str(config.get(name, "-"))) for name in varied),
+            *(Cell(f"{own[name][0]:.4f} ({own[name][1]:.4f})", best=k == best) for name in names),
+        ]
+        for k, (run, config, own) in enumerate(zip(done, configs, scores, strict=True))
+    ]
+    table = Table("", ["run", *varied, *names], rows, left=frozenset(range(1, len(varied) + 1)))
+    chosen = "no run has this score" if best is None else f"run {done[best].name} has the best mean"
+    text = (
+        f"Means over test folds, with the standard error over folds. By {names[0]} "
+        f"({'higher' if higher else 'lower'} is better) {chosen}. The best of many test scores is too good "
+        "by selection: confirm it on other rows, or choose by PrognosticTreeCV."
+    )
+    if len(done) < len(runs):
+        text += f" {len(runs) - len(done)} of the runs are not completed and are excluded."
+    subtitle = f"{len(done)} completed runs of {len(runs)}"
+    return Document("Sweep of settings", subtitle, [Section("Runs", [Paragraph(text), table])])
+
+
+def _flat(config: Any, above: str = "") -> dict[str, Any]:
+    """Settings by dotted name."""
+    if not isinstance(config, Mapping) or not config:
+        return {above: config}
+    out: dict[str, Any] = {}
+    for name, value in config.items():
+        out |= _flat(value, f"{above}.{name}" if above else str(name))
+    return out
+
+
+def _scores(table: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """Mean over test folds and its standard error, by score."""
+    tests = table[(table["part"] == "test") & table["chosen"]]
+    out = {}
+    for name in tests.columns.drop(list(_ABOUT), errors="ignore"):
+        values = tests[name].to_numpy(dtype=np.float64)
+        if name.partition(":")[0] in METRICS and not np.isnan(values).all():
+            error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
+            out[str(name)] = (float(np.mean(values)), error)
+    return out

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
+from sstorch.bench.baselines.base import Curves
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.validation import concordance_of_rows, count_groups
@@ -54,14 +55,6 @@ DISPARITIES = ("parity", "gini", "gini_weighted", "rmst_gap", "calibration_gap",
 _QUADRATURE = L2Parity()
 # Equal steps of the follow-up over which Brier scores and AUC of training rows are integrated.
 _TRAIN_STEPS = 200
-
-
-@runtime_checkable
-class Predictor(Protocol):
-    """A fitted model of one event, of any kind."""
-
-    def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
-        """S(t | x), (n, n_times) for increasing times, in [0, 1] and not rising."""
 
 
 class Score(NamedTuple):
@@ -109,7 +102,7 @@ def score_tree(tree: SoftEstimator, rows: SurvivalData, train: SurvivalData) -> 
 
 
 def score_predictor(
-    predictor: Predictor | PredictsIncidence,
+    predictor: Curves | PredictsIncidence,
     rows: SurvivalData,
     train: SurvivalData,
     thin: bool = False,
@@ -160,7 +153,7 @@ class RowsToScore:
         self._outcome = ScoredOutcome.of(y, known, grids, events)
 
     def scores(
-        self, predictor: Predictor | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
+        self, predictor: Curves | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
     ) -> dict[str, Score]:
         """Scores of one model, as :func:`score_predictor` returns them."""
         rows = self._rows
@@ -168,7 +161,7 @@ class RowsToScore:
             raise DataError("the rows have competing causes, and the model predicts no cumulative incidences")
         if rows.causes is not None:
             return _outcome_scores(predictor, rows, self._train)
-        assert isinstance(predictor, Predictor)
+        assert isinstance(predictor, Curves)
         scored = ScoredRows(self._outcome, predictor.falling_curves(rows.frame, self._outcome.times))
         scores = {}
         for name in names:

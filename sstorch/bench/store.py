@@ -125,7 +125,11 @@ class ResultStore:
         )
         file = self.results / key.file
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._write_whole(file, content.getbuffer())
+        try:
+            write_whole(file, content.getbuffer())
+        except OSError as error:
+            advice = f"{error.strerror}; what is stored is untouched: make room and run the study again"
+            raise OSError(error.errno, advice, str(file)) from error
 
     def table(self) -> pd.DataFrame:
         """All results, a row per fold, start, part and metric of every task; sorted, so in one order always.
@@ -157,14 +161,6 @@ class ResultStore:
         if not files:
             raise ConfigError(f"{self.path} holds no results of a study (no {self.results.name}/*/*.parquet)")
         return [_read(file) for file in files]
-
-    @staticmethod
-    def _write_whole(file: Path, content: bytes | memoryview) -> None:
-        try:
-            write_whole(file, content)
-        except OSError as error:
-            advice = f"{error.strerror}; what is stored is untouched: make room and run the study again"
-            raise OSError(error.errno, advice, str(file)) from error
 
 
 def _read(file: Path) -> tuple[pa.Table, bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from sstorch._types import IntArray
 from sstorch._version import __version__
+from sstorch.bench.config import DatasetConfig
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.scores import RowsToScore, Score, agreements, score_groups
 from sstorch.bench.store import ResultStore, TaskKey
@@ -37,23 +38,12 @@ _TARGET = ("time_", "event_", "entry_", "weight_")
 _PROTOCOL_VERSION = 2
 
 
-class Source(Protocol):
-    """A data set that can be loaded, also in another process."""
-
-    @property
-    def label(self) -> str:
-        """Name of the data set in the results."""
-
-    def load(self) -> SurvivalData:
-        """Load the data set."""
-
-
 @dataclass(frozen=True)
 class StudyTask:
     """One model on all folds of one data set: what is computed and stored as a whole."""
 
     key: TaskKey
-    source: Source
+    source: DatasetConfig
     digest: str  # checksum of the data, which must not change
     model: StudyModel
     n_folds: int
@@ -61,7 +51,11 @@ class StudyTask:
 
 
 def plan(
-    sources: Sequence[Source], models: Sequence[StudyModel], n_folds: int, seed: int, store: ResultStore
+    sources: Sequence[DatasetConfig],
+    models: Sequence[StudyModel],
+    n_folds: int,
+    seed: int,
+    store: ResultStore,
 ) -> list[StudyTask]:
     """All tasks of a study: every model on every data set; what can be refused is refused here.
 
@@ -81,7 +75,10 @@ def plan(
         digest, rows, data = data_checksum(data), np.flatnonzero(data.sample_weight), data.counted()
         folds_of[source.label] = rows, make_folds(data, n_folds, seed)
         for model in models:
-            model.check_data(data)
+            try:
+                model.check_data(data)
+            except (ConfigError, DataError) as error:
+                raise type(error)(f"{model.name}: {error}") from error
             shaping = {
                 "protocol": _PROTOCOL_VERSION,
                 "data": digest,

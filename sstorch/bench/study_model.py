@@ -14,13 +14,12 @@ import pandas as pd
 from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines import Baseline, make_baseline
+from sstorch.bench.baselines import Baseline, Curves, make_baseline
 from sstorch.bench.baselines.competing import model_for
 from sstorch.bench.flat import SOFT_TREE, check_names, soft_tree, unused
-from sstorch.bench.scores import Predictor
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted.tree import FittedTree
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.nn import make_family
@@ -84,7 +83,7 @@ class Fit:
     start: int  # its initial solution; 0 where there is one alone
     chosen: bool  # of all starts of the fold the one that is returned to a user
     objective: float | None  # of its training, where recorded
-    predictor: Predictor | PredictsIncidence
+    predictor: Curves | PredictsIncidence
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the choice, as JSON holds them
 
 
@@ -116,6 +115,7 @@ class StudyModel(ABC):
             ConfigError: a setting does not exist, or a package is missing.
         """
 
+    @abstractmethod
     def check_data(self, data: SurvivalData) -> None:
         """Make sure, before any work, that it can be fitted to rows of such data.
 
@@ -123,14 +123,6 @@ class StudyModel(ABC):
             ConfigError: it names a column that is not there, or its parameters do not suit the outcome.
             DataError: it cannot be fitted to such rows.
         """
-        try:
-            self._check_data(data)
-        except (ConfigError, DataError) as error:
-            raise type(error)(f"{self.name}: {error}") from error
-
-    @abstractmethod
-    def _check_data(self, data: SurvivalData) -> None:
-        """The same without its name."""
 
     @abstractmethod
     def settings(self) -> Fingerprint:
@@ -177,7 +169,8 @@ class SoftTreeModel(StudyModel):
         """Check every parameter."""
         self.estimator._batch_settings()
 
-    def _check_data(self, data: SurvivalData) -> None:
+    def check_data(self, data: SurvivalData) -> None:
+        """See :class:`StudyModel`."""
         settings = self.estimator._batch_settings()
         check_causes(data, settings)
         settings.check_columns(data)
@@ -231,7 +224,8 @@ class BaselineModel(StudyModel):
         """See :class:`StudyModel`."""
         self.baseline.check()
 
-    def _check_data(self, data: SurvivalData) -> None:
+    def check_data(self, data: SurvivalData) -> None:
+        """See :class:`StudyModel`."""
         model_for(self.baseline, data).check_rows(data)
 
     def settings(self) -> Fingerprint:
@@ -270,7 +264,8 @@ class SoftTreeCVModel(StudyModel):
         """Check every candidate."""
         self.estimator._compared()
 
-    def _check_data(self, data: SurvivalData) -> None:
+    def check_data(self, data: SurvivalData) -> None:
+        """See :class:`StudyModel`."""
         self.estimator._compared(data)
 
     def settings(self) -> Fingerprint:

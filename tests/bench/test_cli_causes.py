@@ -12,8 +12,7 @@ from sstorch.bench import ResultStore, cross_validate, make_folds
 from sstorch.bench.baselines.competing import AalenJohansen
 from sstorch.bench.flat import soft_tree
 from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, ONE_LEAF, TREE, peer_table, score_run
-from sstorch.bench.report.report import main
-from sstorch.bench.reporting import report_of_run
+from sstorch.bench.reporting import main
 from sstorch.data import Schema
 from sstorch.validation import validate_groups
 from tests.app import sstorch
@@ -77,7 +76,7 @@ def test_run_of_causes_is_scored_kept_and_reported(
     assert (run / "figures" / "incidence.png").stat().st_size > 5000
     assert sstorch(monkeypatch, *typed) == 0
     assert "contains this run, already completed" in capsys.readouterr().out
-    main([str(run)], report_of_run)
+    main([str(run)])
     page = (run / "report" / "report.md").read_text()
     for said in ("Concordance (Wolbers)", "| this model |", "cause-specific Cox", "incidence of death"):
         assert said in page

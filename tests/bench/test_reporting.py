@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.bench.report.report import main
-from sstorch.bench.reporting import load_model, report_of_run
+from sstorch.bench.reporting import load_model, main, report_of_run
 from sstorch.data import load_file
 from sstorch.metrics import KaplanMeierBand
 from tests.app import sstorch
@@ -49,7 +48,7 @@ def run(cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(run: Path) -> str:
-    main([str(run)], report_of_run)
+    main([str(run)])
     return (run / "report" / "report.html").read_text(encoding="utf-8")
 
 
@@ -136,7 +135,7 @@ def test_what_is_no_completed_run_is_refused(
 ) -> None:
     def refusal(folder: Path, *options: str) -> str:
         with pytest.raises(SystemExit) as stopped:
-            main([str(folder), *options], report_of_run)
+            main([str(folder), *options])
         assert stopped.value.code == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1

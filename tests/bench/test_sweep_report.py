@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sstorch.bench.report.sweep import sweep_report
-from sstorch.bench.reporting import report_of_run
+from sstorch.bench.reporting import report_of_run, sweep_report
 from sstorch.commands import report
 from sstorch.document import to_markdown
 from sstorch.exceptions import ConfigError

@@ -11,13 +11,13 @@ from sstorch.bench.baselines.base import Baseline, Curves, KaplanMeierBaseline
 from sstorch.bench.baselines.neural import CoxTime, DeepSurv, NeuralLogisticHazard
 from sstorch.bench.baselines.regressions import (
     Cox,
+    CoxTimeVarying,
     GradientBoosting,
     LogLogisticAFT,
     LogRankTree,
     RandomForest,
     WeibullAFT,
 )
-from sstorch.bench.baselines.time_varying import CoxTimeVarying
 from sstorch.bench.baselines.trees import OSST, CTree, RPart, SurTree
 from sstorch.checks import names_text, nearest_text
 from sstorch.exceptions import ConfigError

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,9 @@ _ROUNDING = 1e-5
 _LARGEST_LOG = 700.0
 
 
+@runtime_checkable
 class Curves(Protocol):
-    """A fitted baseline.
+    """A fitted model of one event, of any kind.
 
     Parametric ones also have ``log_likelihood(X, y)``, the mean per row in the unit of the data;
     curves that are step functions have no density and no such method.

@@ -1,11 +1,9 @@
-"""The report of a study put together, its files, and the ``sstorch-report`` command."""
+"""The report of a study put together, and the files of a report."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -14,18 +12,15 @@ from sstorch.bench.report.comparisons import box_section, fold_section, rank_sec
 from sstorch.bench.report.paper import paper_section
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import (
-    as_text,
     average_section,
-    average_table,
     completeness_section,
     run_section,
     score_section,
     time_section,
     undefined_section,
 )
-from sstorch.bench.store import ResultStore
 from sstorch.document import FIGURES, Document, Paragraph, Section, to_html, to_markdown
-from sstorch.exceptions import ConfigError, SstorchError, exit_codes
+from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 
 
@@ -106,60 +101,3 @@ def _write(path: Path, content: bytes) -> None:
         write_whole(path, content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}; choose another folder with --out") from error
-
-
-# Makes the report of a run from its folder; None if the folder is none of a run.
-ReportOfRun = Callable[[Path], Callable[[], Document] | None]
-
-
-def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda folder: None) -> None:
-    """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line.
-
-    `of_run` makes the reports of single runs, which need the data they were made of.
-    """
-    parser = argparse.ArgumentParser(
-        prog="sstorch-report",
-        description="Tables and figures of a run or a study, as Markdown and as one HTML page.",
-    )
-    parser.add_argument(
-        "run",
-        type=Path,
-        metavar="RUN",
-        help="folder of a run, or of a study, with results/",
-    )
-    parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
-    parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        metavar="NAME",
-        help="these models only, at all depths (sst_llog) or at one (sst_llog_d2)",
-    )
-    parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
-    with exit_codes("sstorch-report", (SstorchError, OSError)):
-        _carry_out(parser.parse_args(arguments), of_run)
-
-
-def _carry_out(asked: argparse.Namespace, of_run: ReportOfRun) -> None:
-    asked.run = asked.run.expanduser()
-    out = asked.run / "report" if asked.out is None else asked.out.expanduser()
-    if (build := of_run(asked.run)) is not None:
-        of_study = [f"--{name}" for name in ("metrics", "models", "datasets") if vars(asked)[name]]
-        if of_study:
-            raise ConfigError(f"{asked.run} is a single run: leave {', '.join(of_study)} out")
-        files = write_document(build, out)
-        print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
-        print(f"done: report of the run; open {files.html}", flush=True)
-        return
-    store = ResultStore(asked.run)
-    results = Results(
-        store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
-    )
-    files = write_report(results, out)
-    for note in results.notes:
-        print(f"sstorch-report: note: {note}", file=sys.stderr)
-    n, k = len(results.datasets), len(results.models)
-    print(f"{as_text(average_table(results))}\n")
-    print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
-    sets = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)}"
-    print(f"done: report of {sets} (with depths); open {files.html}", flush=True)

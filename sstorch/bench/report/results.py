@@ -39,10 +39,6 @@ WHY_NOT_COMPARABLE = (
 Facts = Mapping[str, Any]
 
 
-# Asked for by name only: training objectives of different models are not comparable.
-_BY_REQUEST = frozenset({OBJECTIVE})
-
-
 def measure_of(name: str) -> Metric:
     """The metric of a name; one that is not in the registry has no direction.
 
@@ -59,11 +55,6 @@ def in_order(names: set[str]) -> list[str]:
     """Names of metrics: those known here in their order, then the others by name."""
     places = {name: place for place, name in enumerate(METRICS)}
     return sorted(names, key=lambda name: (places.get(name.partition(":")[0], len(places)), name))
-
-
-def by_default(names: set[str]) -> list[str]:
-    """The metrics that a report shows by default."""
-    return in_order(names - _BY_REQUEST)
 
 
 # The soft trees of the paper.
@@ -308,8 +299,9 @@ class Results:
         self.models = tuple(_chosen_models(everything, models))
         self.datasets = tuple(_chosen("datasets", sorted(set(rows["dataset"])), datasets))
         known = set(rows["metric"])
-        wanted = by_default(known) if metrics is None else _chosen("metrics", in_order(known), metrics)
-        self.metrics = tuple(wanted)
+        # Training objectives of different models are not comparable: they are asked for by name.
+        by_default = in_order(known - {OBJECTIVE})
+        self.metrics = tuple(by_default if metrics is None else _chosen("metrics", in_order(known), metrics))
         keep = (
             rows["dataset"].isin(self.datasets)
             & rows["key"].isin([model.key for model in self.models])

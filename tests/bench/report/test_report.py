@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sstorch.bench.report import Results, build_report, write_report
-from sstorch.bench.report.report import main
+from sstorch.bench.reporting import main
 from sstorch.bench.store import ResultStore, TaskKey
 from sstorch.document import to_markdown
 
@@ -189,6 +189,7 @@ def test_out_is_the_folder_of_the_report(run: Path, tmp_path: Path) -> None:
         (["--metrics", "nonsense"], "metrics: no results of nonsense; there are c_harrell, c_uno"),
         (["--models", "ctree_d9"], "models: no results of ctree_d9"),
         (["--datasets", "moon"], "datasets: no results of moon"),
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
     ],
 )
 def test_refusals_are_one_line(
