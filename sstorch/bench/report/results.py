@@ -239,8 +239,7 @@ class Results:
     Args:
         table: a row per data set, model, depth, config, fold, start, part and metric, with the columns
             `COLUMNS`; in any order.
-        facts: a record per task: dataset, model, depth, config, seconds, versions, n_folds, n_starts,
-            finished.
+        facts: a record per task, as :meth:`~sstorch.bench.ResultStore.facts` returns them.
         metrics: names to keep; None keeps all but the training objective.
         models: names to keep, with or without their depth ("sst_llog" or "sst_llog_d2"); None keeps all.
         datasets: names to keep; None keeps all.
@@ -254,7 +253,8 @@ class Results:
         notes: remarks on how the rows were chosen, to be shown to the reader.
 
     Raises:
-        DataError: a column is missing, there are no rows, a run is there twice, or a part is unknown.
+        DataError: a column is missing, there are no rows, a run is there twice, a part is unknown, or a task
+            has no record.
         ConfigError: a name that the table does not have.
     """
 
@@ -284,7 +284,7 @@ class Results:
         soft = {
             record["model"]
             for record in records
-            if any(str(name).startswith("tree.") for name in record.get("settings", {}))
+            if any(str(name).startswith("tree.") for name in record["settings"])
         }
         everything = sorted(
             {
@@ -310,6 +310,9 @@ class Results:
         if not keep.any():
             raise DataError("table: no row has the requested data sets, models and metrics.")
         by_task = {_task(record): record for record in records}
+        of_rows = rows[keep][["dataset", "key", "config"]].drop_duplicates()
+        if without := [task for task in of_rows.itertuples(index=False, name=None) if task not in by_task]:
+            raise DataError(f"facts must have a record of every task; {' '.join(without[0])} has none.")
         self.notes: list[str] = []
         self.rows = self._last_of_each(rows[keep], by_task)
         # Categories: a study has millions of rows, and comparing their texts would take minutes.
@@ -326,7 +329,6 @@ class Results:
         self.facts = {
             (dataset, key): by_task[dataset, key, config]
             for dataset, key, config in tasks.itertuples(index=False)
-            if (dataset, key, config) in by_task
         }
         self._note_different_data()
         self._cells: dict[tuple[str, str, bool], Cells] = {}
@@ -342,8 +344,7 @@ class Results:
         dropped = []
         for (dataset, key), group in repeated.groupby(["dataset", "key"]):
             finished = {
-                config: str(facts.get((str(dataset), str(key), config), {}).get("finished", ""))
-                for config in group["config"]
+                config: str(facts[str(dataset), str(key), config]["finished"]) for config in group["config"]
             }
             last = max(finished, key=lambda config: (finished[config], config))
             dropped += [(dataset, key, config) for config in finished if config != last]
@@ -367,7 +368,7 @@ class Results:
             for name, difference in meanings.items():
                 groups: dict[object, list[str]] = {}
                 for (of, key), record in self.facts.items():
-                    if of == dataset and name in record:
+                    if of == dataset:
                         groups.setdefault(record[name], []).append(key)
                 if len(groups) > 1:
                     few = min(groups.values(), key=len)
@@ -402,10 +403,9 @@ class Results:
         }
 
     def have_same_folds(self, dataset: str, one: str, two: str) -> bool:
-        """True if two models (keys) had the same folds of the same data, as far as is recorded."""
-        facts = [self.facts.get((dataset, key), {}) for key in (one, two)]
-        pairs = [[record.get(name) for record in facts] for name in ("seed", "n_folds", "data")]
-        return all(None in pair or pair[0] == pair[1] for pair in pairs)
+        """True if two models (keys) had the same folds of the same data."""
+        first, second = (self.facts[dataset, key] for key in (one, two))
+        return all(first[name] == second[name] for name in ("seed", "n_folds", "data"))
 
     def cells(self, metric: str, part: str = "test", *, chosen: bool = False) -> Cells:
         """Mean and standard deviation by data set and model.

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import pandas as pd
 
@@ -57,12 +56,11 @@ def run_section(results: Results) -> Section:
         *_protocol(results),
         _row("tasks", str(len(results.rows[["dataset", "key"]].drop_duplicates()))),
     ]
-    finished = sorted(str(facts["finished"]) for facts in results.facts.values() if facts.get("finished"))
-    if finished:
-        first, last = finished[0], finished[-1]
-        rows.append(_row("finished", first if first == last else f"{first} to {last}"))
+    finished = [str(facts["finished"]) for facts in results.facts.values()]
+    first, last = min(finished), max(finished)
+    rows.append(_row("finished", first if first == last else f"{first} to {last}"))
     table = Table("", ["", "this study"], rows, left=frozenset({1}))
-    return Section("What was run", [table, *_versions(results)])
+    return Section("What was run", [table, _versions(results)])
 
 
 def _row(name: str, text: str) -> list[Cell]:
@@ -70,13 +68,10 @@ def _row(name: str, text: str) -> list[Cell]:
 
 
 def _protocol(results: Results) -> list[list[Cell]]:
-    """Seed of the folds and device, as far as they are recorded."""
-    rows = []
-    for name, title in (("seed", "seed of the folds"), ("device", "device")):
-        counts = Counter(str(facts[name]) for facts in results.facts.values() if name in facts)
-        if counts:
-            rows.append(_row(title, _counted(counts, "; ")))
-    return rows
+    """Seed of the folds and device."""
+    names = {"seed": "seed of the folds", "device": "device"}
+    counts = {name: Counter(str(facts[name]) for facts in results.facts.values()) for name in names}
+    return [_row(title, _counted(counts[name], "; ")) for name, title in names.items()]
 
 
 def _counted(counts: Counter[str], separator: str) -> str:
@@ -101,27 +96,24 @@ def _grids(results: Results) -> str:
     )
 
 
-def _versions(results: Results) -> Sequence[Block]:
+def _versions(results: Results) -> Section:
     """Versions of the packages; where tasks differ, each with its number of tasks."""
     counts: dict[str, Counter[str]] = {}
     for facts in results.facts.values():
-        for package, version in facts.get("versions", {}).items():
+        for package, version in facts["versions"].items():
             counts.setdefault(str(package), Counter())[str(version)] += 1
-    if not counts:
-        return [Paragraph("The versions of the packages are not recorded.")]
     rows = [_row(package, _counted(counts[package], ", ")) for package in sorted(counts)]
-    return [Section("Versions", [Table("", ["package", "version"], rows, left=frozenset({1}))], folded=True)]
+    return Section("Versions", [Table("", ["package", "version"], rows, left=frozenset({1}))], folded=True)
 
 
 def completeness_section(results: Results) -> Section:
-    """The cells, runs and facts that are missing."""
+    """The cells that are missing, and how rows were chosen."""
     present = set(results.rows[["dataset", "key"]].itertuples(index=False, name=None))
     items = list(results.notes)
     for model in results.models:
         absent = [name for name in results.datasets if (name, model.key) not in present]
         if absent:
             items.append(f"{model.label} has no results on {listed(absent)}.")
-    items += [*_incomplete_grids(results), *_unclear_choices(results)]
     # The paper has no value for a user's data.
     of_paper = bool(set(published_datasets()) & set(results.datasets))
     without = [name for name in published_datasets() if name not in results.datasets]
@@ -131,9 +123,6 @@ def completeness_section(results: Results) -> Section:
     paper = [name for name in dict.fromkeys(published_tables()["model"]) if name not in names]
     if paper and of_paper:
         items.append(f"Of the paper's models not among these results: {listed(paper)}.")
-    unknown = [f"{dataset} {key}" for dataset, key in sorted(present) if (dataset, key) not in results.facts]
-    if unknown:
-        items.append(f"No record of settings, versions and times of {listed(unknown)}.")
     complete = all((name, model.key) in present for name in results.datasets for model in results.models)
     if complete:
         text = "Every model has results on every data set."
@@ -180,35 +169,6 @@ def undefined_section(results: Results) -> Section:
         "Values that are not defined",
         [Paragraph(text), Table("", header, lines, left=frozenset({1, 2, 4, 5}))],
     )
-
-
-def _incomplete_grids(results: Results) -> list[str]:
-    """Tasks with fewer runs than recorded."""
-    items = []
-    sizes = (
-        results.rows.groupby(["dataset", "key", "part", "metric"], observed=True)
-        .size()
-        .groupby(["dataset", "key"], observed=True)
-        .min()
-    )
-    for (dataset, key), facts in sorted(results.facts.items()):
-        if "n_folds" not in facts or "n_starts" not in facts:
-            continue
-        expected = int(facts["n_folds"]) * int(facts["n_starts"])
-        if sizes[dataset, key] < expected:
-            items.append(f"{dataset}, {results.model(key).label}: {sizes[dataset, key]} of {expected} runs.")
-    return items
-
-
-def _unclear_choices(results: Results) -> list[str]:
-    """Folds that have not exactly one chosen start."""
-    keys = ["dataset", "key", "fold", "part", "metric"]
-    counts = results.rows.groupby(keys, observed=True)["chosen"].sum()
-    unclear = counts[counts != 1].groupby(["dataset", "key"], observed=True).size()
-    return [
-        f"{dataset}, {results.model(key).label}: folds without exactly one chosen start."
-        for dataset, key in sorted(unclear.index)
-    ]
 
 
 def _reasons(reasons: pd.Series) -> str:
@@ -411,21 +371,13 @@ def time_section(results: Results) -> Section:
     """Seconds of fitting and scoring by model."""
     rows = []
     for model in results.models:
-        tasks = [
-            facts
-            for (_, key), facts in sorted(results.facts.items())
-            if key == model.key and _is_timed(facts)
-        ]
-        if not tasks:
-            continue
+        tasks = [facts for (_, key), facts in sorted(results.facts.items()) if key == model.key]
         n = len(tasks)
         n_fits = sum(int(facts["n_folds"]) * int(facts["n_starts"]) for facts in tasks)
         fit = [_seconds(facts, "fit") for facts in tasks]
         score = sum(_seconds(facts, "score") for facts in tasks)
         times = (sum(fit), sum(fit) / n, max(fit), sum(fit) / n_fits, score, score / n)
         rows.append([Cell(model.label), Cell(str(n)), Cell(str(n_fits)), *map(Cell, map(seconds, times))])
-    if not rows:
-        return Section("Time", [Paragraph("The tasks have no record of their times.")])
     groups = [("", 1), ("number of", 2), ("seconds of fitting", 4), ("seconds of scoring", 2)]
     header = ["model", "tasks", "fits", "all", "per task", "longest task", "per fit", "all", "per task"]
     caption = (
@@ -442,7 +394,7 @@ def _by_dataset(results: Results) -> Table:
 
     def text(dataset: str, key: str) -> str:
         facts = results.facts.get((dataset, key))
-        return seconds(_seconds(facts, "fit")) if facts is not None and _is_timed(facts) else ABSENT
+        return seconds(_seconds(facts, "fit")) if facts is not None else ABSENT
 
     rows = [
         [Cell(dataset), *(Cell(text(dataset, model.key)) for model in results.models)]
@@ -451,10 +403,5 @@ def _by_dataset(results: Results) -> Table:
     return Table("", header, rows, groups=groups)
 
 
-def _is_timed(facts: Facts) -> bool:
-    return "seconds" in facts and "n_folds" in facts and "n_starts" in facts
-
-
 def _seconds(facts: Facts, name: str) -> float:
-    taken: dict[str, Any] = facts["seconds"]
-    return float(taken.get(name, math.nan))
+    return float(facts["seconds"][name])

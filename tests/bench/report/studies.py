@@ -5,6 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from sstorch.bench.report import Results
+
 Cell = tuple[str, str, int | None]  # data set, model, depth
 
 
@@ -54,9 +56,19 @@ def facts(dataset: str, model: str, depth: int | None, **own: Any) -> dict[str, 
         "versions": {"sstorch": "1.0", "torch": "2.9"},
         "n_folds": 2,
         "n_starts": 1,
+        "seed": 0,
+        "device": "cpu",
+        "data": "0" * 64,
         "finished": "2026-01-02T03:04:05Z",
     }
     return record | own
+
+
+def results_of(table: pd.DataFrame, **options: Any) -> Results:
+    """Results of a table with a usual record of each task."""
+    tasks = table[["dataset", "model", "depth"]].drop_duplicates().itertuples(index=False)
+    records = [facts(name, model, None if pd.isna(depth) else int(depth)) for name, model, depth in tasks]
+    return Results(table, records, **options)
 
 
 def study(

@@ -15,7 +15,7 @@ from sstorch.bench.report.comparisons import compare_folds, fold_section
 from sstorch.document import Section, Table
 from sstorch.exceptions import DataError
 
-from .studies import rows, study
+from .studies import results_of, rows, study
 
 
 def _scores(n: int, k: int, decimals: int) -> pd.DataFrame:
@@ -136,7 +136,7 @@ def test_wins_ties_and_losses() -> None:
             rows(dataset, "sst_llog", 2, {"c_harrell": soft}, chosen=1),
             rows(dataset, "cox", None, {"c_harrell": [[0.70], [0.72]]}),
         ]
-    section = fold_section(Results(pd.concat(tables), []))
+    section = fold_section(results_of(pd.concat(tables)))
     assert section is not None
     inner = section.blocks[1]
     assert isinstance(inner, Section)

@@ -15,7 +15,7 @@ from sstorch.bench.reporting import main
 from sstorch.bench.store import ResultStore, TaskKey
 from sstorch.document import to_markdown
 
-from .studies import rows, whole_study
+from .studies import results_of, rows, whole_study
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -142,7 +142,7 @@ def test_what_is_missing_is_told(written: Path) -> None:
 
 
 def test_a_single_model_on_a_single_data_set_is_enough(tmp_path: Path) -> None:
-    files = write_report(Results(rows("mine", "my_model", None, {"my_metric": [[0.5]]}), []), tmp_path)
+    files = write_report(results_of(rows("mine", "my_model", None, {"my_metric": [[0.5]]})), tmp_path)
     assert files.figures == ()
     frame = files._repr_html_()  # what a notebook shows
     assert html.unescape(frame[frame.index('"') + 1 : frame.rindex('" style')]) == files.html.read_text(

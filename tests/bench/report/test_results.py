@@ -6,12 +6,12 @@ from sstorch.bench.report import Results, published_means, published_tables
 from sstorch.bench.report.results import Model, common_block, deepest
 from sstorch.exceptions import ConfigError, DataError
 
-from .studies import facts, rows, study, whole_study
+from .studies import facts, results_of, rows, study, whole_study
 
 
 def test_means_and_deviations_over_folds_and_starts() -> None:
     values = [[0.6, 0.7, 0.8], [0.5, 0.9, 0.4]]
-    results = Results(rows("aids", "sst_llog", 2, {"c_harrell": values}, chosen=1), [])
+    results = results_of(rows("aids", "sst_llog", 2, {"c_harrell": values}, chosen=1))
     mean, std, defined, runs = results.cells("c_harrell").at("aids", "sst_llog_d2")
     assert (mean, std) == (pytest.approx(0.65), pytest.approx(np.std(np.ravel(values), ddof=1)))
     assert (defined, runs) == (6, 6)
@@ -22,14 +22,14 @@ def test_means_and_deviations_over_folds_and_starts() -> None:
 
 def test_nan_is_left_out_and_counted() -> None:
     values = {"c_uno": [[0.6, np.nan], [0.7, 0.8]]}
-    results = Results(rows("aids", "sst_llog", 2, values, reason="no pair"), [])
+    results = results_of(rows("aids", "sst_llog", 2, values, reason="no pair"))
     mean, _, defined, runs = results.cells("c_uno").at("aids", "sst_llog_d2")
     assert (mean, defined, runs) == (pytest.approx(0.7), 3, 4)
     assert results.by_fold("c_uno")["aids", "sst_llog_d2"].isna().tolist() == [True, False]
 
 
 def test_p_values_become_shares_of_rejections() -> None:
-    results = Results(rows("aids", "cox", None, {"d_calibration_p": [[0.01], [0.2], [0.049], [np.nan]]}), [])
+    results = results_of(rows("aids", "cox", None, {"d_calibration_p": [[0.01], [0.2], [0.049], [np.nan]]}))
     mean, _, defined, _ = results.cells("d_calibration_p").at("aids", "cox")
     assert (mean, defined) == (pytest.approx(2 / 3), 3)
 
@@ -74,8 +74,8 @@ def test_unknown_names_are_refused(option: str) -> None:
 
 def test_the_training_objective_is_shown_on_request_only() -> None:
     table = rows("aids", "sst_llog", 2, {"objective": [[3.0]], "c_harrell": [[0.7]]}, part="train")
-    assert Results(table, []).metrics == ("c_harrell",)
-    assert Results(table, [], metrics=["objective"]).metrics == ("objective",)
+    assert results_of(table).metrics == ("c_harrell",)
+    assert results_of(table, metrics=["objective"]).metrics == ("objective",)
 
 
 def test_unusable_tables_are_refused() -> None:
@@ -86,6 +86,8 @@ def test_unusable_tables_are_refused() -> None:
         Results(table.assign(part="valid"), records)
     with pytest.raises(DataError, match="reason missing"):
         Results(table.drop(columns="reason"), records)
+    with pytest.raises(DataError, match="aids cox 0123456789ab has none"):
+        Results(table, [])
     with pytest.raises(DataError, match="no rows"):
         Results(table.iloc[:0], records)
 
