@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol, cast, overload
 
@@ -22,7 +23,6 @@ from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.curves import check_alive
-from sstorch.step_function import StepFunction
 
 # Times of predictions: numbers, "events" or the default.
 Times = npt.ArrayLike | Literal["events"] | None
@@ -174,7 +174,7 @@ class SurvivalEstimator(FrameEstimator):
                 times. By default 100 quantiles of these, or all of them if there are at most 100.
             as_frame: return a DataFrame with times as columns and the index of ``X``.
             return_array: option of scikit-survival: True for an array, False for one
-                :class:`~sstorch.step_function.StepFunction` per row. If set, the default of ``times`` is
+                :class:`~sstorch.base.StepFunction` per row. If set, the default of ``times`` is
                 ``unique_times_``.
             after: time until which the rows are event-free, a number or (n,). The curves are then
                 conditional, S(after + t | x) / S(after | x), with ``times`` counted from ``after``, as
@@ -395,6 +395,42 @@ class SurvivalEstimator(FrameEstimator):
     def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """The rows of positive weight, with the training columns alone."""
         return self._scored(X, y, sample_weight).counted()
+
+
+@dataclass(frozen=True, eq=False)
+class StepFunction:
+    """Right-continuous step function of one row.
+
+    Attributes:
+        x: times of the jumps, strictly increasing, (n_jumps,).
+        y: values from each jump on, (n_jumps,); constant after the last jump.
+        start: value before the first jump: 1 for a survival curve, 0 for a cumulative hazard.
+
+    >>> curve = StepFunction(np.array([1.0, 2.0]), np.array([0.5, 0.25]), start=1.0)
+    >>> curve([0.0, 1.0, 3.0]).tolist(), float(curve(1.5))
+    ([1.0, 0.5, 0.25], 0.5)
+    """
+
+    x: FloatArray
+    y: FloatArray
+    start: float
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        """Range of valid times."""
+        return 0.0, np.inf
+
+    def __call__(self, time: npt.ArrayLike) -> FloatArray:
+        """Values at some times >= 0, of their shape.
+
+        Raises:
+            DataError: a time is negative or no number.
+        """
+        at = np.asarray(time, dtype=np.float64)
+        if not (at >= 0).all():
+            raise DataError("times must be numbers >= 0")
+        jump = np.searchsorted(self.x, at, side="right") - 1
+        return np.where(jump >= 0, self.y[np.maximum(jump, 0)], self.start)
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:

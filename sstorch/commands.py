@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from sstorch._version import __version__
 from sstorch.exceptions import EXIT_INTERRUPTED, DataError, exit_codes
-from sstorch.usage import check_data_file, check_places, help_text
+from sstorch.usage import check_data_file, check_place, help_text
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def sstorch() -> None:
 def report() -> None:
     """Write the report of a run or a study; see :mod:`sstorch.bench.reporting`."""
     with _interruptible("sstorch-report"):
-        check_places(sys.argv[1:2])
+        check_place(sys.argv[1:])
         with _loading():
             from sstorch.bench.reporting import main
         main()

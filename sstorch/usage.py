@@ -1,17 +1,19 @@
-"""Answers of the commands that need no torch, whose import takes seconds: help, and missing files."""
+"""Answers that need no torch, whose import takes seconds: help, missing files, how to install packages."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata, resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from sstorch.exceptions import DataError
-from sstorch.installing import checkout
 
 # Default of a setting that must be given, in OmegaConf's spelling.
 _MISSING = "???"
@@ -19,6 +21,30 @@ _MISSING = "???"
 _FILE = "settings.json"
 
 Setting = tuple[str, Any, str]
+
+
+def checkout() -> Path | None:
+    """The repository that this package runs from; None if it was installed without it."""
+    root = Path(__file__).parents[1]
+    complete = (root / "pyproject.toml").is_file() and (root / "configs" / "config.yaml").is_file()
+    return root if complete else None
+
+
+def pip_install(*requirements: str) -> str:
+    """The command that installs something for the Python that runs, active environment or not."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
+
+
+def install_extra(extra: str) -> str:
+    """The command that installs what an extra of this package adds.
+
+    From a checkout it names its folder, otherwise the packages of the extra: an index need not have this one.
+    """
+    root = checkout()
+    if root is not None:
+        return pip_install("-e", f"{root}[{extra}]")
+    split = (line.replace('"', "'").partition(";") for line in metadata.requires("sstorch") or ())
+    return pip_install(*(name.strip() for name, _, marker in split if f"extra == '{extra}'" in marker))
 
 
 def configuration() -> Traversable:
@@ -84,12 +110,11 @@ def _default_text(default: object) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def check_places(words: Sequence[str]) -> None:
-    """Check that files and folders exist which lead the arguments, up to the first option."""
-    for word in words:
-        if word.startswith("-"):
-            return
-        if not os.path.exists(place := os.path.expanduser(word)):
+def check_place(words: Sequence[str]) -> None:
+    """Check that the file or folder that leads the arguments exists, if one does."""
+    if words and not words[0].startswith("-"):
+        place = os.path.expanduser(words[0])
+        if not os.path.exists(place):
             raise DataError(f"{place}: no such file or folder")
 
 
@@ -98,15 +123,9 @@ def check_data_file(words: Sequence[str]) -> None:
     # With an option it is a sweep over files, or no run; and another data set takes no file.
     if any(word.startswith("-") for word in words) or "dataset=csv" not in words:
         return
-    for value in _values("dataset.path", words):
+    for word in words:
+        setting, _, value = word.lstrip("+").partition("=")
         path = os.path.expanduser(value.strip("'\""))
-        named = value not in ("", "null") and "${" not in value
+        named = setting == "dataset.path" and value not in ("", "null") and "${" not in value
         if named and not os.path.exists(path):
             raise DataError(f"{path}: no such file")
-
-
-def _values(name: str, words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        setting, equals, value = word.lstrip("+").partition("=")
-        if equals and setting == name:
-            yield value

@@ -196,7 +196,7 @@ def test_what_is_missing_is_installed_from_wherever_the_user_is(
     root = ROOT if place == "checkout" else tmp_path
     if place == "wheel":
         zipfile.ZipFile(wheel).extractall(root)
-    code = "from sstorch.installing import install_extra; print(install_extra('datasets'))"
+    code = "from sstorch.usage import install_extra; print(install_extra('datasets'))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

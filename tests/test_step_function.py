@@ -7,8 +7,8 @@ import pytest
 from sksurv import metrics as peers
 
 from sstorch import OptimalSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch.base import StepFunction
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.step_function import StepFunction
 
 ESTIMATORS = [SurvivalRegression(), OptimalSurvivalTree(1)]
 

@@ -12,8 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Curves, Encoder, KaplanMeierBaseline
-from sstorch.bench.baselines.competing import model_for
+from sstorch.bench.baselines.base import (
+    Baseline,
+    BreslowBaseline,
+    Curves,
+    Encoder,
+    KaplanMeierBaseline,
+    model_for,
+)
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import LIKELIHOOD, score_predictor, scores_of
 from sstorch.bench.study_model import EncodedRows, EncodedTree

@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, Curves, make_baseline
-from sstorch.bench.baselines.competing import model_for
+from sstorch.bench.baselines.base import model_for
 from sstorch.bench.flat import SOFT_TREE, check_names, soft_tree, unused
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.coded import RowFeatures

@@ -15,7 +15,7 @@ from sstorch.data.sources import (
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.wheels import WHEEL_SETS
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.installing import pip_install
+from sstorch.usage import pip_install
 
 ENTRIES: dict[str, Entry] = {
     entry.name: entry

@@ -17,7 +17,7 @@ from pandas.api import types as pdt
 from sstorch.checks import DATA_ROW, check_unique, option_text, rows_text, wording
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, named
-from sstorch.installing import install_extra
+from sstorch.usage import install_extra
 
 # Files by their suffix; those of `_TEXTS` may be packed, such as .csv.gz.
 READERS: dict[str, Callable[..., Any]] = {

@@ -16,7 +16,7 @@ import pandas as pd
 from sstorch.checks import check_columns_exist, rows_text
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.installing import install_extra
+from sstorch.usage import install_extra
 
 
 @dataclass(frozen=True)

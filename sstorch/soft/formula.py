@@ -15,7 +15,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
 from sstorch.deploy.calculator import Field, PageNode
-from sstorch.deploy.deployable import Counts, Deployed
+from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import (
     TIME,
     Expression,

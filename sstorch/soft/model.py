@@ -21,7 +21,7 @@ from sstorch.data.coded import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable
-from sstorch.deploy.deployable import Deployed
+from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted import FittedTree

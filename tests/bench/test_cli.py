@@ -26,12 +26,12 @@ from sstorch.bench.reporting import load_model
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.scores import SCORES
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.installing import install_extra
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import Joint, Nodec, NodecJoint, Thresholds, Trainer
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
+from sstorch.usage import install_extra
 from tests.app import compose, sstorch
 
 # Of a run whose results are not looked at: two folds and a tree each.

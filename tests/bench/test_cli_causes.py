@@ -9,7 +9,7 @@ import pytest
 
 from sstorch import PrognosticTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import ResultStore, cross_validate, make_folds
-from sstorch.bench.baselines.competing import AalenJohansen
+from sstorch.bench.baselines.base import AalenJohansen
 from sstorch.bench.flat import soft_tree
 from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, ONE_LEAF, TREE, peer_table, score_run
 from sstorch.bench.reporting import main

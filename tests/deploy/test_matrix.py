@@ -22,7 +22,7 @@ from sstorch import (
 )
 from sstorch.data import SurvivalData, list_datasets, load_dataset
 from sstorch.deploy import export_calculator, export_code, export_program
-from sstorch.deploy.deployable import Deployable
+from sstorch.deploy.exports import Deployable
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards import FAMILIES
 from sstorch.optim import Nodec

@@ -21,12 +21,11 @@ from sstorch.data.oddities import report
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable
 from sstorch.deploy.calculator import Field
-from sstorch.deploy.deployable import Counts, Deployed
+from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree
-from sstorch.exact.estimators.competing_risks import CauseLeaves
-from sstorch.exact.estimators.outcome import observed, training_rows
+from sstorch.exact.estimators.outcome import OutcomeTree, observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
 from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
 from sstorch.exact.formula import page_nodes, tree_formula
@@ -55,7 +54,7 @@ from sstorch.metrics.curves import check_alive
 from sstorch.metrics.outcome import Observed
 
 
-class ExactSurvivalTree(CauseLeaves, Deployable):
+class ExactSurvivalTree(OutcomeTree, Deployable):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"

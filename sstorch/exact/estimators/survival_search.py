@@ -8,8 +8,7 @@ from typing import Literal, get_args
 from sstorch.checks import check_choice, check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exact.estimators.competing_risks import cause_task
-from sstorch.exact.estimators.outcome import observed
+from sstorch.exact.estimators.outcome import cause_task, observed
 from sstorch.exact.estimators.search import Questions, SearchSettings
 from sstorch.exact.reference import reference_costs
 from sstorch.exact.solution import Solution

@@ -5,7 +5,7 @@ import pytest
 
 from sstorch import Surv, SurvivalData, metrics
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific
+from sstorch.bench.baselines.base import AalenJohansen, CauseSpecific
 from sstorch.data import Schema
 
 TIMES = np.array([0.0, 2.0, 5.0, 9.0, 40.0])

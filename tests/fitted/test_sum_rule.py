@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sstorch import SurvivalData, SurvivalRegression
+from sstorch.fitted.tree import MOST_TERMS, sum_rule
 from sstorch.nn import FAMILIES
-from sstorch.quadrature import MOST_TERMS, sum_rule
 from tests.conftest import nightly_but
 
 DISCRETE = {"logistic_hazard": 1e-3}  # jumps within a piece; the others bend at most
