@@ -364,7 +364,8 @@ def _group_curves(
             found = aalen_johansen(own, times) if y.causes else np.stack(KaplanMeierBand.fit(own).at(times))
             steps, values = thinned_steps(times, found)
             n_curves = len(y.causes or ("event",))
-            page_group = replace(page_group, times=steps, curves=values[:n_curves], limits=values[n_curves:])
+            limits = values[n_curves:] if np.isfinite(found).all() else []  # none without an event
+            page_group = replace(page_group, times=steps, curves=values[:n_curves], limits=limits)
         curves.append(page_group)
     return curves
 

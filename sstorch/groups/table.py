@@ -106,7 +106,7 @@ def survival_table(
                 line["median", part] = float(median)
         for k, t in enumerate(horizons):
             for kind, band in bands.items():
-                survival = _steps(band[:, number], 1.0)[:, np.searchsorted(times, t, side="right")]
+                survival = _steps(band[:, number])[:, np.searchsorted(times, t, side="right")]
                 for part, value in zip(_parts(kind), survival, strict=True):
                     line[f"S({t:g})", part] = float(value) if known[k] else np.nan
             weight = data.sample_weight[inside]
@@ -165,7 +165,7 @@ def incidence_table(
         half = np.nan_to_num(factor * half / (inner * -np.log(inner)))
         corrected = _corrected(free, half, place, data, resampled, weighting, curves)
         at = np.searchsorted(times, horizons, side="right")
-        corrected = 1.0 - _steps(corrected, 1.0)[..., at].swapaxes(1, 2)
+        corrected = 1.0 - _steps(corrected)[..., at].swapaxes(1, 2)
         bands["corrected "] = corrected[[0, 2, 1]]
     lines = []
     for number, part in enumerate(parts):
@@ -302,9 +302,10 @@ def _event_times(data: SurvivalData) -> FloatArray:
     return np.unique(data.time[data.event])
 
 
-def _steps(curves: FloatArray, start: float) -> FloatArray:
-    """Curves with their value before the first of their times in front."""
-    return np.concatenate([np.full((*curves.shape[:-1], 1), start), curves], axis=-1)
+def _steps(bands: FloatArray) -> FloatArray:
+    """Survival with limits, (3, ..., n_times), with 1 before the first of the times in front."""
+    start = np.where(np.isnan(bands[..., :1]), np.nan, 1.0)  # no limits without events
+    return np.concatenate([start, bands], axis=-1)
 
 
 def _corrected(

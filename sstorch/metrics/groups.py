@@ -159,17 +159,22 @@ class KaplanMeierBand:
             DataError: no numbers.
         """
         position = np.searchsorted(self.times, as_numbers(t, "t"), side="right")
-        return Estimate(*(_steps(part)[position] for part in (self.values, self.lower, self.upper)))
+        start = 1.0 if (self.values < 1.0).any() else np.nan
+        parts = (1.0, self.values), (start, self.lower), (start, self.upper)
+        return Estimate(*(np.append(first, values)[position] for first, values in parts))
 
     def quantile(self, q: float = 0.5) -> Estimate[FloatArray]:
         """Return the quantile ``q`` of the event time (default: the median), with limits.
 
-        The interval contains the times at which the band contains 1 - q; a limit that is not reached is +inf.
+        The interval contains the times at which the band contains 1 - q; a limit that is not reached is +inf,
+        and both are NaN if there is no event.
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
         """
         check_share(q, "q")
+        if not (self.values < 1.0).any():
+            return Estimate(math.inf, math.nan, math.nan)
         curves = np.stack([self.values, self.lower, self.upper])
         return Estimate(*first_below(self.times, curves, 1.0 - q))
 
@@ -208,23 +213,26 @@ def log_log_error(table: RiskTable, variance: FloatArray | None = None) -> Float
 def log_log_limits(values: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Limits of survival curves, (..., n_times), ``half`` to both sides of log(-log S).
 
-    Where S is 0 the lower limit is 0 and the upper one keeps its last value.
+    NaN for a curve that stays at 1; where S is 0 the lower limit is 0 and the upper one keeps its last value.
     """
     with np.errstate(over="ignore"):
         lower, upper = (np.asarray(values ** np.exp(sign * half), dtype=np.float64) for sign in (1.0, -1.0))
     ended = values <= 0.0
     lower[ended] = 0.0
+    unknown = (values >= 1.0).all(axis=-1)
+    lower[unknown], upper[unknown] = np.nan, np.nan
     last = np.maximum.accumulate(np.where(ended, -1, np.arange(values.shape[-1])), axis=-1)
     kept = np.take_along_axis(upper, np.maximum(last, 0), axis=-1)
     return lower, np.where(ended, np.where(last < 0, 1.0, kept), upper)
 
 
 def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArray:
-    """First time at which each curve, (..., n_times), is at ``level`` or below; +inf if it never is."""
+    """First time at which each curve, (..., n_times), is at ``level`` or below; +inf if never, NaN of NaN."""
     below = curves <= level + _ROUNDING
     # One more column, so that there is always a first.
     below = np.concatenate([below, np.ones((*below.shape[:-1], 1), dtype=bool)], axis=-1)
-    return np.asarray(np.append(times, np.inf)[below.argmax(axis=-1)], dtype=np.float64)
+    found = np.append(times, np.inf)[below.argmax(axis=-1)]
+    return np.where(np.isnan(curves).any(axis=-1), np.nan, found)
 
 
 def logrank_test(
@@ -462,11 +470,6 @@ def groups_and_strata(
     return codes, int(compared.sum()), [stratum == number for number in range(n_strata)]
 
 
-def _steps(values: FloatArray) -> FloatArray:
-    """Values of a step function that begins at 1."""
-    return np.concatenate(([1.0], values))
-
-
 def median_follow_up(y: Outcome) -> Estimate[float]:
     """Median follow-up by reverse Kaplan-Meier with 95 % confidence limits.
 
@@ -475,7 +478,8 @@ def median_follow_up(y: Outcome) -> Estimate[float]:
             that a later one of its subject continues does not end the follow-up.
 
     Returns:
-        The median and its limits in the unit of `y`, infinite if not reached.
+        The median and its limits in the unit of `y`, infinite if not reached; no limits (NaN) if nobody was
+        censored.
 
     Raises:
         DataError: an invalid outcome.
@@ -489,6 +493,4 @@ def median_follow_up(y: Outcome) -> Estimate[float]:
     """
     rows = read_rows(y, "the median follow-up", entry=True, weight=True)
     lost = rows.ends & ~rows.event
-    if not lost.any():
-        return Estimate(math.inf, math.inf, math.inf)
     return Estimate(*(float(part) for part in KaplanMeierBand.fit(rows._replace(event=lost)).quantile()))

@@ -301,6 +301,9 @@ def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:
         inside = leaf == number
         band = KaplanMeierBand.fit((time[inside], event[inside]), sample_weight=weight[inside])
         np.testing.assert_allclose(group.curves[0], band.at(group.times).value, atol=1e-6)
+        np.testing.assert_allclose(group.limits, band.at(group.times)[1:], atol=1e-6)
+    for number, group in enumerate(_group_curves(groups, leaf, Surv(time, leaf == 0), 9.0, 0.0)):
+        assert (group.curves[0][-1] == 1.0, len(group.limits)) == ((False, 2), (True, 0))[number]
 
 
 @pytest.mark.nightly

@@ -1,6 +1,7 @@
 """Kaplan-Meier with limits, log-rank test and concordance of groups, against lifelines and plain loops."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
@@ -11,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sstorch import Surv
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.groups.table import survival_table
 from sstorch.metrics import (
     KaplanMeier,
     KaplanMeierBand,
@@ -50,8 +52,6 @@ def test_where_everybody_has_failed_the_upper_limit_stays() -> None:
     assert band.upper[-1] == band.upper[-2] > 0
     one = KaplanMeierBand.fit(([1], [1]))
     assert [float(part) for part in one.at(2)] == [0, 0, 1]
-    none = KaplanMeierBand.fit(([1, 2], [0, 0]))
-    assert [float(part) for part in (*none.at(2), *none.quantile())] == [1, 1, 1, np.inf, np.inf, np.inf]
 
 
 @pytest.mark.filterwarnings("error")
@@ -66,9 +66,23 @@ def test_weights_of_very_different_sizes() -> None:
             assert ((curve >= 0) & (curve <= 1)).all()
 
 
-def test_weighted_rows_without_events_have_survival_one() -> None:
-    rows = Surv([1.0, 2.0, 3.0], [False, False, False], weight=[0.5, 2.0, 1.0])
-    assert KaplanMeierBand.fit(rows).at([0.5, 9.0]).lower.tolist() == [1.0, 1.0]
+@pytest.mark.parametrize("weight", [None, [0.5, 2.0, 1.0]])
+def test_rows_without_events_have_survival_one_without_limits(weight: list[float] | None) -> None:
+    rows = Surv([1.0, 2.0, 3.0], [False, False, False], weight=weight)
+    band = KaplanMeierBand.fit(rows)
+    for found, value in ((band.at(9.0), 1.0), (band.at(0.5), 1.0), (band.quantile(), np.inf)):
+        assert found.value == value
+        assert np.isnan([found.lower, found.upper]).all()  # they were the value, as if it were certain
+
+
+def test_group_without_events_has_no_limits_in_tables() -> None:
+    time, group = np.arange(1.0, 13.0), np.repeat([0, 1], 6)
+    event, frame = group == 1, pd.DataFrame({"x": group})
+    data = SurvivalData(frame, (time, event))
+    table = survival_table(group, np.full((12, 2), 0.9), data, np.array([3.0, 5.0]))
+    limits = table.loc[0].unstack()[["lower", "upper"]].drop(["rows", "events"])
+    assert limits.isna().all(axis=None)  # S(5) was 1 (1 to 1), the median inf (inf to inf)
+    assert table.loc[0, ("S(5)", "estimate")] == 1.0
 
 
 @pytest.mark.parametrize("n_groups", [2, 3, 6])
