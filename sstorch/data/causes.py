@@ -131,7 +131,9 @@ def check_all_occur(causes: Causes, weight: FloatArray) -> None:
     absent = [name for k, name in enumerate(causes.names, 1) if not (causes.codes == k).any()]
     if absent:
         raise DataError(
-            f"no row of y has cause {names_text(absent)}; codes of causes are consecutive: 1 .. K"
+            f"y must have an event of each cause, got none of {names_text(absent)}: give more rows, or of "
+            "cross-validation folds stratified by cause, cv=PredefinedSplit(sstorch.data.folds_of(y, 2, 0)); "
+            "codes of causes are consecutive, 1 .. K"
         )
     lost = [name for k, name in enumerate(causes.names, 1) if not weight[causes.codes == k].any()]
     if lost:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -159,9 +158,7 @@ class KaplanMeierBand:
             DataError: no numbers.
         """
         position = np.searchsorted(self.times, as_numbers(t, "t"), side="right")
-        start = 1.0 if (self.values < 1.0).any() else np.nan
-        parts = (1.0, self.values), (start, self.lower), (start, self.upper)
-        return Estimate(*(np.append(first, values)[position] for first, values in parts))
+        return Estimate(*self._steps()[:, position])
 
     def quantile(self, q: float = 0.5) -> Estimate[FloatArray]:
         """Return the quantile ``q`` of the event time (default: the median), with limits.
@@ -173,10 +170,12 @@ class KaplanMeierBand:
             ConfigError: ``q`` is not in (0, 1).
         """
         check_share(q, "q")
-        if not (self.values < 1.0).any():
-            return Estimate(math.inf, math.nan, math.nan)
-        curves = np.stack([self.values, self.lower, self.upper])
-        return Estimate(*first_below(self.times, curves, 1.0 - q))
+        return Estimate(*first_below(np.append(0.0, self.times), self._steps(), 1.0 - q))
+
+    def _steps(self) -> FloatArray:
+        """S and its limits from time 0 on, (3, 1 + n_times)."""
+        start = 1.0 if (self.values < 1.0).any() else np.nan
+        return np.column_stack([[1.0, start, start], np.stack([self.values, self.lower, self.upper])])
 
 
 def survival_and_error(

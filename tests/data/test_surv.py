@@ -65,7 +65,7 @@ def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
     y = Surv(TIME, [1, 0, 1, 1], causes=("relapse", "death"))
     assert y.causes == ("relapse", "death")
     X = np.arange(4.0)[:, None] % 3
-    with pytest.raises(DataError, match="no row of y has cause 'death'"):
+    with pytest.raises(DataError, match="event of each cause, got none of 'death': give more rows"):
         SurvivalData(X, y)
     with pytest.raises(DataError, match="every row with cause 'death' has sample_weight 0"):
         SurvivalData(X, COMPETING, sample_weight=[1, 1, 0, 1])
