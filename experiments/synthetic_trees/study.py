@@ -10,6 +10,8 @@ Rows that the csv file of a part has already are kept, so that a part can be run
 from __future__ import annotations
 
 import argparse
+import importlib.machinery
+import importlib.util
 import itertools
 import resource
 import sys
@@ -37,8 +39,7 @@ from sstorch.exceptions import DataWarning
 from sstorch.metrics.censoring import KaplanMeier
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "exact_trees"))
-from lookahead import bench  # noqa: E402
+SCRIPTS = HERE.parents[1] / "scripts"
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -88,23 +89,21 @@ def _training_cell(source: Any, load: Callable[[], Any], depth: int, peer: bool)
     x = np.asarray(data.features, dtype=np.float32)
     y = Surv.from_arrays(data.event, data.time)
 
-    def searched(lookahead: int | None) -> IntArray:
+    def optimal() -> IntArray:
         own = source.likelihood(data.time, data.event)
-        found = solve(data.features, own, depth, engine="compiled", lookahead=lookahead)
-        return found.tree().apply(data.features)
+        return solve(data.features, own, depth, engine="compiled").tree().apply(data.features)
 
     def sksurv() -> IntArray:
         tree = SurvivalTree(max_depth=depth, min_samples_split=2, min_samples_leaf=1, random_state=0)
         return tree.fit(x, y).apply(x)
 
     methods: dict[str, Callable[[], IntArray]] = {
-        "optimal": partial(searched, None),
-        "lookahead": partial(searched, 1),
+        "optimal": optimal,
         "local search": lambda: local_search(x, task, depth, n_starts=100).apply(x),
         "greedy": lambda: greedy(x, task, depth).apply(x),
         "scikit-survival": sksurv,
     }
-    methods["optimal"](), methods["lookahead"]()  # loads the machine code
+    optimal()  # loads the machine code
     found = []
     for method, fit in methods.items():
         begin = seconds()
@@ -271,6 +270,18 @@ def _markdown(rows: pd.DataFrame, keys: list[str], value: str, average: str, num
     print("|---" * (len(keys) + wide.shape[1]) + "|")
     for key, cells in zip(wide.index, wide.to_numpy(), strict=True):
         print("| " + " | ".join([*map(str, key), *(number.format(cell) for cell in cells)]) + " |")
+
+
+def bench() -> Any:
+    """The script that reads the data sets."""
+    sys.path.insert(0, str(SCRIPTS))
+    loader = importlib.machinery.SourceFileLoader("bench_optimal", str(SCRIPTS / "bench_optimal"))
+    spec = importlib.util.spec_from_loader("bench_optimal", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bench_optimal"] = module
+    loader.exec_module(module)
+    return module
 
 
 def main() -> None:

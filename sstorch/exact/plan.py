@@ -122,26 +122,6 @@ class Rows:
 
         return Plan(run, bounded.work(depth), tuple(range(depth + 1)))
 
-    def lookahead_plan(self, depth: int, levels: int, penalty: float, memory: int, n_threads: int) -> Plan:
-        """A tree of this depth that need not be the best, see `solve`, and the best of smaller ones.
-
-        Raises:
-            ConfigError: it does not fit the memory.
-        """
-        from sstorch.exact.compiled.lookahead import Lookahead
-
-        below = depth - levels
-        most = max(below, levels)
-        problem = self._problem(most, memory, by_sums=True)
-        work, n_threads = self._room(problem, most, 2**below - 1, memory, n_threads)
-        check(work, self.patterns.n_features, most, memory)
-        deep = Lookahead(problem, depth, levels, penalty, n_threads)
-
-        def run(d: int, nodes: int, deadline: Deadline) -> Found:
-            return deep.search(deadline) if d == depth else problem.search(d, nodes, deadline, n_threads)
-
-        return Plan(run, work, (*range(1, levels + 1), depth))
-
     def deep_plan(
         self,
         depth: int,
@@ -177,10 +157,8 @@ class Rows:
 
         return Plan(run, work, (*range(1, base), depth))
 
-    def _problem(self, depth: int, memory: int, by_sums: bool = False) -> CompiledProblem:
+    def _problem(self, depth: int, memory: int) -> CompiledProblem:
         """The problem in machine code, for searches up to a depth.
-
-        With `by_sums` costs are those of sums, whatever else would take less.
 
         Raises:
             ConfigError: these sums alone do not fit the memory.
@@ -195,7 +173,7 @@ class Rows:
         assert form is not None
         if isinstance(self.task, IntegratedBrier):
             blocks, leavers = self.task.blocks, Leavers.of(self.patterns, self.task)
-            if not by_sums and leavers.followed(len(blocks.alive), depth, n_patterns, n_features):
+            if leavers.followed(len(blocks.alive), depth, n_patterns, n_features):
                 form, curves = Form(FOLLOWED), Curves.of(leavers, self.patterns, blocks)
                 values = leavers.at_risk(n_patterns)
             else:

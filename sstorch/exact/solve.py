@@ -24,9 +24,6 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Engine
 from sstorch.threads import torch_threads
 
-# Levels of a deeper tree that are searched together.
-MAX_LOOKAHEAD = 3
-
 
 def solve(
     features: object,
@@ -42,7 +39,6 @@ def solve(
     device: str | torch.device = "cpu",
     engine: Engine = "auto",
     n_threads: int | None = None,
-    lookahead: int | None = None,
     verbose: int = 0,
     guess: FloatArray | None = None,
 ) -> Solution:
@@ -77,9 +73,6 @@ def solve(
             machine compiles, for about twenty seconds; the machine code is kept on disk.
         n_threads: how many compute, None as many as torch does. The compiled search takes fewer where each
             one's tables would not fit `memory`. Losses do not depend on it.
-        lookahead: search the first levels of a deeper tree, 1 to 3 of them, with greedy trees below, then the
-            rest of the tree, with at most five levels, below each leaf of these. The tree is not proved to be
-            the best one: `Solution.gap` bounds its distance from that. Searched by the compiled engine alone.
         verbose: 1 reports progress on standard error, once a second.
         guess: (N,), an assumed least cost of each row, such as that by a reference model (see
             `sstorch.exact.reference_costs`). Above depth 3 the compiled engine skips splits that could beat
@@ -110,11 +103,11 @@ def solve(
     """
     priced = has_branch_costs(task)
     patterns = Patterns.of(features, merge_columns=not priced)
-    limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit, lookahead)
+    limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit)
     if guess is not None:
         guess = finite_vector(guess, "guess", task.n_rows)
-        if lookahead is not None or max_nodes is not None or priced:
-            raise ConfigError("guess does not go with lookahead or max_nodes, nor with costs of tests")
+        if max_nodes is not None or priced:
+            raise ConfigError("guess does not go with max_nodes, nor with costs of tests")
     if n_threads is not None and n_threads < 1:
         raise ConfigError(f"n_threads must be at least 1, or None for as many as torch has, got {n_threads}")
     n_threads = n_threads or torch.get_num_threads()
@@ -130,18 +123,15 @@ def solve(
         least = (min_leaf, min_events)[: 2 if min_events else 1]
     rows = Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
     work = partial(rows.torch_work, min(depth, MAX_EXACT_DEPTH))
-    levels = lookahead if lookahead is not None and lookahead < depth else None
-    if levels is not None or depth > MAX_EXACT_DEPTH:
-        what = f"max_depth={max_depth}" if levels is None else "lookahead"
+    if depth > MAX_EXACT_DEPTH:
+        what = f"max_depth={max_depth}"
         reason = "it does not support costs of tests" if priced else obstacle(task, place)
         if reason is not None:
             raise ConfigError(f"{what} is for the compiled engine alone, and {reason}")
         engine = "compiled" if engine == "auto" else engine
         if not compiles(engine, task, place, work, memory):
             raise ConfigError(f"{what} is for the compiled engine alone, not for engine={engine!r}")
-    if levels is not None:
-        plan = rows.lookahead_plan(depth, levels, leaf_penalty, memory, n_threads)
-    elif compiles(engine, task, place, work, memory):
+    if compiles(engine, task, place, work, memory):
         if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
             floor = _floor(task, patterns, entries, place)
             assumed = None if guess is None else np.bincount(patterns.of_row, guess).astype(np.float64)
@@ -198,19 +188,10 @@ def _check_settings(
     max_nodes: int | None,
     leaf_penalty: float,
     time_limit: float | None,
-    lookahead: int | None,
 ) -> int:
     """Check what does not depend on the data; returns the largest number of branch nodes."""
-    if lookahead is not None and not 1 <= lookahead <= MAX_LOOKAHEAD:
-        raise ConfigError(f"lookahead must be 1 to {MAX_LOOKAHEAD} levels, or None, got {lookahead}")
-    if lookahead is not None and max_nodes is not None:
-        raise ConfigError(
-            f"lookahead={lookahead} bounds trees by their depth and by leaf_penalty alone, not by "
-            f"max_nodes={max_nodes}"
-        )
-    deepest = MAX_DEEP_DEPTH if lookahead is None else MAX_EXACT_DEPTH + lookahead
-    if not 0 <= max_depth <= deepest:
-        raise ConfigError(f"max_depth={max_depth}: exact trees are searched for depths 0 to {deepest}")
+    if not 0 <= max_depth <= MAX_DEEP_DEPTH:
+        raise ConfigError(f"max_depth={max_depth}: exact trees are searched for depths 0 to {MAX_DEEP_DEPTH}")
     if max_depth > MAX_EXACT_DEPTH and max_nodes is not None:
         raise ConfigError(
             f"max_depth={max_depth}: depth and leaf_penalty alone bound trees deeper than {MAX_EXACT_DEPTH}, "

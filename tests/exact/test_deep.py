@@ -140,7 +140,7 @@ def test_time_limit_leaves_a_bound(monkeypatch):
         (
             {"guess": np.zeros(60), "max_nodes": 3},
             ConfigError,
-            "guess does not go with lookahead or max_nodes",
+            "guess does not go with max_nodes",
         ),
     ],
 )

@@ -303,14 +303,14 @@ def test_auto_searches_what_torch_has_no_room_for():
         ),
         (
             CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
-            {"lookahead": 1},
+            {"max_depth": 6},
             "does not support costs of tests",
         ),
     ],
 )
 def test_what_the_compiled_engine_cannot_do_is_said(task, settings, message):
     with pytest.raises(ConfigError, match=message):
-        solve(FEATURES, task, 2, **settings)
+        solve(FEATURES, task, **{"max_depth": 2, **settings})
 
 
 def test_progress_is_said_once_a_second(monkeypatch, capsys):

@@ -66,7 +66,7 @@ class ClassifierSettings(SearchSettings):
             return
         cause = f"objective={objective!r}" if fairness is None else f"fairness={fairness!r}"
         given = {name: getattr(self, name) for name in ("leaf_penalty", "cost_matrix", "feature_costs")}
-        for name, value in {**given, "lookahead": self.search.lookahead}.items():
+        for name, value in given.items():
             if value is not None and value != 0.0:
                 raise ConfigError(f"{name} does not go with {cause}; leave it at its default")
 

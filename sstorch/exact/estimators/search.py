@@ -44,10 +44,6 @@ class Search(Parameters):
         time_limit: seconds of each search, or None. If they do not suffice, the best tree found is kept, with
             its `gap_`.
         memory: bytes that the search may take.
-        lookahead: None for the best tree; 1, 2 or 3 for trees up to depth 8, of which so
-            many levels are searched together, with greedy trees below, then the best tree below each; see
-            :func:`~sstorch.exact.solve`. Not with costs of questions, objectives on a front, ``"ipcw"``
-            curves, or sizes chosen by cross-validation.
         n_buckets: of integrated Brier scores: None for all observed times, or a number of buckets of equal
             width that times are put in for the search (not for the curves).
         verbose: 1 reports on standard error how far the search is, once a second.
@@ -56,7 +52,6 @@ class Search(Parameters):
     device: str = "cpu"
     time_limit: float | None = None
     memory: int = 4 * 2**30
-    lookahead: int | None = None
     n_buckets: int | None = None
     verbose: int = 0
 
@@ -67,12 +62,11 @@ class Search(Parameters):
             ConfigError: a value is unknown or out of range.
         """
         check_device(self.device)
-        limit, lookahead, buckets = self.time_limit, self.lookahead, self.n_buckets
+        limit, buckets = self.time_limit, self.n_buckets
         return Search(
             str(self.device),
             None if limit is None else _finite("time_limit", limit, "seconds > 0 or None"),
             check_integer("memory", self.memory, 1),
-            None if lookahead is None else check_integer("lookahead", lookahead, 1),
             None if buckets is None else check_integer("n_buckets", buckets, 2),
             check_integer("verbose", self.verbose, 0),
         )
@@ -149,7 +143,7 @@ class Questions:
     features: pd.DataFrame
 
     def solve(self, task: Task, min_events: int = 0, guess: FloatArray | None = None) -> Solution:
-        """Search for the trees of all budgets up to that of the settings, or for one by a lookahead or guess.
+        """Search for the trees of all budgets up to that of the settings, or for one by a guess.
 
         Raises:
             DataError: no leaf could be large enough.
@@ -167,7 +161,6 @@ class Questions:
             time_limit=search.time_limit,
             memory=search.memory,
             device=search.device,
-            lookahead=search.lookahead,
             verbose=search.verbose,
             guess=guess,
         )

@@ -419,7 +419,7 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
             step function with the smallest weighted Brier score, also used in the search; the reported curve
             is pooled to be non-increasing, and 0 beyond the follow-up of the leaf.
         time_unit: unit of the times, such as ``"days"``, used in texts and figures.
-        search: :class:`~sstorch.Search`, settings of the search: device, time limit, memory, lookahead,
+        search: :class:`~sstorch.Search`, settings of the search: device, time limit, memory,
             buckets of times, progress; ``search__time_limit`` sets one of them.
 
     Attributes:

@@ -44,7 +44,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         max_depth: largest depth tried, 0 to 5.
         max_nodes: largest number of nodes tried; None for the maximum at this depth.
         objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `leaf_curve`, `min_events`,
-            `time_unit` and `search`, without a lookahead.
+            `time_unit` and `search`.
         choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"depth"``, 0 to `max_depth`;
             ``"budget"``, every pair of both.
         scoring: ``"loss"``, the loss of `objective` on the held-out rows: the mean deviance per row, with
@@ -164,10 +164,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
                 f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
                 f"{self.scoring!r}{remedy_for_names(self.scoring)}"
             )
-        settings = super()._check()
-        if settings.search.lookahead is not None:
-            raise ConfigError("lookahead finds a tree of one size, and all sizes are compared; leave it None")
-        return settings
+        return super()._check()
 
     @property
     def _seed(self) -> int:
