@@ -1,17 +1,21 @@
 """Groups of a tree, soft or exact: tables, stability, validation on held-out rows, recalibration."""
 
-from sstorch.groups.functions import concordance_of_groups, group_table, stability, validate_groups
-from sstorch.groups.recalibration import Recalibration, recalibrate
-from sstorch.groups.stability import Partition, Resamples, Stability
+from sstorch.groups.functions import (
+    concordance_of_groups,
+    group_table,
+    recalibrate,
+    stability,
+    validate_groups,
+)
+from sstorch.groups.recalibration import Recalibration
+from sstorch.groups.stability import Stability
 from sstorch.groups.validation import CauseGroupValidation, CompetingGroupValidation, GroupValidation
 
 __all__ = [
     "CauseGroupValidation",
     "CompetingGroupValidation",
     "GroupValidation",
-    "Partition",
     "Recalibration",
-    "Resamples",
     "Stability",
     "concordance_of_groups",
     "group_table",

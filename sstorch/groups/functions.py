@@ -1,4 +1,4 @@
-"""Functions of a fitted tree and rows: tables of its groups, their stability and their validation.
+"""Functions of a fitted tree and rows: tables of its groups, their stability, validation and recalibration.
 
 Trees are soft or exact; which table and which test is made follows from the type of the outcome they were
 trained on, one event or competing causes.
@@ -7,6 +7,7 @@ trained on, one event or competing causes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +15,13 @@ import pandas as pd
 
 from sstorch._types import IntArray
 from sstorch.base import check_times
-from sstorch.checks import check_integer, check_tree
+from sstorch.checks import check_choice, check_integer, check_tree
 from sstorch.data import SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.hooks import GroupedTree, LeafOf
-from sstorch.groups.stability import Stability, agreement
+from sstorch.groups.hooks import GroupedTree, PartitionOf
+from sstorch.groups.recalibration import Recalibrate
+from sstorch.groups.stability import Stability, agreement, resamples
 from sstorch.groups.table import table_of
 from sstorch.groups.validation import (
     CompetingGroupValidation,
@@ -28,6 +30,8 @@ from sstorch.groups.validation import (
     held_out_groups,
     held_out_groups_of_causes,
 )
+
+GroupedTreeT = TypeVar("GroupedTreeT", bound=GroupedTree)
 
 
 def group_table(
@@ -99,10 +103,9 @@ def group_table(
     at = None if horizons is None else check_times(horizons)
     if check_integer("n_resamples", n_resamples, 0) == 0:
         return table_of(tree, data, at, level)
-    sample = tree._resampled(data, n_resamples)
-    assert sample.draws is not None
-    resampled = sample.apply(data.frame), sample.draws
-    tree._chosen.group_table_ = table = table_of(tree, data, at, level, resampled)
+    splits, draws = resamples(data, n_resamples, tree._seed)
+    groups = np.stack([groups_of(data.frame).leaf for groups_of in tree._trained(data, splits)])
+    tree._chosen.group_table_ = table = table_of(tree, data, at, level, (groups, draws))
     return table
 
 
@@ -139,8 +142,9 @@ def stability(
     """
     check_tree(tree, "_can_divide")
     data = tree._rows(X, y, sample_weight)
-    sample = tree._resampled(data, n_resamples)
-    found = agreement(tree._partition(data.frame), sample, data.frame)
+    splits, _ = resamples(data, n_resamples, tree._seed)
+    others = [groups_of(data.frame) for groups_of in tree._trained(data, splits)]
+    found = agreement(tree._partition(data.frame), others, list(data.frame.columns))
     tree._chosen.stability_ = found
     return found
 
@@ -201,10 +205,10 @@ def validate_groups(
         )
 
     def groups_of(rows: SurvivalData) -> GroupValidation | CompetingGroupValidation:
-        def train(splits: list[SurvivalData]) -> Iterator[tuple[int, LeafOf]]:
+        def train(splits: list[SurvivalData]) -> Iterator[tuple[int, PartitionOf]]:
             yield from enumerate(tree._trained(rows, splits))
 
-        parts = train_outside_score_inside(split(rows, folds), train, lambda _, leaf_of: leaf_of(rows.frame))
+        parts = train_outside_score_inside(split(rows, folds), train, lambda _, of: of(rows.frame).leaf)
         validate = held_out_groups if rows.causes is None else held_out_groups_of_causes
         return validate(rows, folds, np.stack(list(parts)))
 
@@ -246,3 +250,60 @@ def concordance_of_groups(tree: GroupedTree, X: object, y: object, train: tuple[
     rows, training = tree._rows(X, y), tree._rows(*train)
     leaf, known = (tree._leaf_of(data.frame) for data in (rows, training))
     return concordance_of_rows(leaf, rows, known, training)
+
+
+def recalibrate(
+    tree: GroupedTreeT,
+    X: object,
+    y: object,
+    how: Recalibrate = "intercept",
+    sample_weight: object = None,
+) -> GroupedTreeT:
+    """Recalibrate a fitted tree to another population: groups are unchanged, their survival is re-estimated.
+
+    Soft trees: maximum likelihood on the new rows, with the same change in all leaves. ``"intercept"`` adds a
+    constant to the linear predictors, ``"slope"`` also multiplies them by a factor, ``"baseline"`` adds
+    constants to the intercept and to every shape parameter.
+
+    Exact trees: ``"intercept"`` multiplies the cumulative hazards of all leaves by the ratio of observed to
+    expected events (S becomes S^c), the maximum likelihood estimate of a Poisson model; ``"slope"`` also
+    multiplies the log hazard ratios of the leaves and needs ``objective="log_likelihood"``; ``"baseline"``
+    estimates the curves of the leaves on the new rows.
+
+    The new tree reports the changes in ``recalibration_`` and ``summary()`` and saves them; its tables of
+    nodes or leaves count the new rows. The original tree is unchanged. With competing causes each
+    cause-specific hazard is recalibrated with other causes censored, and ``recalibration_`` has one report
+    per cause.
+
+    Args:
+        tree: fitted soft or exact tree for one event or competing risks, or a search (its chosen tree is
+            used).
+        X: rows of the new population, with the columns of the tree.
+        y: outcome of the rows, as in ``fit``.
+        how: see above.
+        sample_weight: (n,), >= 0. Standard errors are of the sandwich with w^2, independent of their scale.
+
+    Raises:
+        ConfigError: ``how`` is unknown, survival curves of the leaves can increase, or
+            an exact tree has no hazard ratios for ``"slope"``.
+        DataError: the rows are invalid, have fewer events than parameters or, for ``"baseline"`` of an exact
+            tree, a leaf without events.
+
+    References:
+        Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal
+        of Clinical Epidemiology 61, 76-86, on updating methods.
+
+    Examples:
+        >>> from sstorch import PrognosticTree, load_dataset, recalibrate
+        >>> data = load_dataset("gbsg2")
+        >>> tree = PrognosticTree().fit(data.frame, (data.time, data.event))
+        >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
+        >>> print(elsewhere.recalibration_)
+        Recalibrated (intercept) on 686 rows, 299 events; groups as they were
+        linear predictor -1.1 (standard error 0.07...)
+        observed / expected events 0.49... before, 1.03... after
+        log-likelihood of a row -4.16... before, -4.00... after
+    """
+    check_tree(tree, "_recalibrated")
+    check_choice(how, "how", get_args(Recalibrate))
+    return tree._recalibrated(tree._rows(X, y, sample_weight), how)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import SurvivalEstimator
 from sstorch.data import SurvivalData
-from sstorch.groups.stability import Partition, Resamples, Stability
+from sstorch.groups.recalibration import Recalibrate
+from sstorch.groups.stability import Partition, Stability
 from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 
-# From rows that were read to the leaf of each, (n,).
-LeafOf = Callable[[pd.DataFrame], IntArray]
+# From rows that were read to the groups that a tree makes of them.
+PartitionOf = Callable[[pd.DataFrame], Partition]
 # Results about a tree's groups, which another tree does not have.
 RESULTS = ("group_validation_", "stability_")
 
@@ -68,16 +70,18 @@ class GroupedTree(SurvivalEstimator):
     def _partition(self, frame: pd.DataFrame) -> Partition:
         """Groups that the tree makes of rows that were read."""
 
+    @property
     @abstractmethod
-    def _resampled(self, data: SurvivalData, n_resamples: int) -> Resamples:
-        """Trees with the parameters of the estimator, trained on resamples of subjects."""
+    def _seed(self) -> int:
+        """Seed of everything random."""
 
     @abstractmethod
-    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
-        """Trees with the parameters of the estimator, trained on each of some splits of the rows.
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
+        """Groups by trees with the parameters of the estimator, trained on each of some splits."""
 
-        Of each tree the function that gives the leaf of rows that were read, (n,).
-        """
+    @abstractmethod
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
+        """A copy, recalibrated on rows."""
 
     @abstractmethod
     def _card(self) -> CardFacts:

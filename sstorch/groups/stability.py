@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -79,10 +78,9 @@ def _columns_text(shares: pd.Series) -> str:
     return (named or "no column") + (f" and {len(used) - _NAMED} more" if len(used) > _NAMED else "")
 
 
-def agreement(own: Partition, sample: Resamples, frame: pd.DataFrame) -> Stability:
-    """Compare the groups of a tree with those of trees of resamples, at the positions `counted`, (m,)."""
-    used = pd.DataFrame(0.0, index=pd.Index(own.branches, name="node"), columns=list(frame.columns))
-    others = list(sample.partitions(frame))
+def agreement(own: Partition, others: Sequence[Partition], columns: list[str]) -> Stability:
+    """Compare the groups of a tree with those of trees of resamples, all of the same rows."""
+    used = pd.DataFrame(0.0, index=pd.Index(own.branches, name="node"), columns=columns)
     for other in others:
         depth = max(own.depth, other.depth)
         for node, theirs in _turned(own.place_at(depth), other.place_at(depth), depth).items():
@@ -154,20 +152,6 @@ class Partition:
     def place_at(self, depth: int) -> IntArray:
         """Position in a deeper complete tree, (n,): the first leaf below the leaf of the row."""
         return self.place << (depth - self.depth)
-
-
-class Resamples(Protocol):
-    """Trees trained on resamples."""
-
-    @property
-    def draws(self) -> IntArray | None:
-        """Number of draws of each row for each tree, shape (K, n)."""
-
-    def apply(self, X: object) -> IntArray:
-        """Group of each row in all trees, shape (K, n)."""
-
-    def partitions(self, X: object) -> Iterator[Partition]:
-        """Groups that each tree makes of rows."""
 
 
 def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[SurvivalData], IntArray]:

@@ -270,7 +270,7 @@ def quantiles(values: np.ndarray) -> tuple[float, ...]:
 
 
 class Inferable(Protocol):
-    """A fitted regression, or groups, with the covariance of its coefficients."""
+    """A fitted regression, or groups, with the covariance of its coefficients; it can check training rows."""
 
     covariance_: FitCovariance
 
@@ -280,10 +280,6 @@ class Inferable(Protocol):
 
     def _cleaned(self, X: object) -> pd.DataFrame:
         """The training columns of rows, read."""
-
-
-class Refitted(Inferable, Protocol):
-    """A fitted model that can also check training rows."""
 
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows with their outcome, checked against that of training."""

@@ -18,14 +18,14 @@ from sstorch.checks import rows_text
 from sstorch.data import SurvivalData
 from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference.covariance import CovarianceKind, HazardCovariance, Inferable, Refitted, covariance_of
+from sstorch.inference.covariance import CovarianceKind, HazardCovariance, Inferable, covariance_of
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import LinearHazards
 
-RefittedT = TypeVar("RefittedT", bound=Refitted)
+InferableT = TypeVar("InferableT", bound=Inferable)
 # Rows whose products of features are formed at once.
 _ROWS = 2**14
 # Size of the penalised gradient, in standard errors, above which rows are not those of training.
@@ -192,13 +192,13 @@ class HazardRows:
 
 
 def with_covariance(
-    model: RefittedT,
+    model: InferableT,
     kind: CovarianceKind = "sandwich",
     X: object = None,
     y: object = None,
     sample_weight: object = None,
     cluster: object = None,
-) -> RefittedT:
+) -> InferableT:
     """Return a copy of a model that uses another covariance of its coefficients for all intervals.
 
     Args:
@@ -258,7 +258,7 @@ def _clusters(data: SurvivalData, cluster: object) -> IntArray:
 
 
 def likelihood_ratio_test(
-    smaller: Refitted, larger: Refitted, X: object, y: object, sample_weight: object = None
+    smaller: Inferable, larger: Inferable, X: object, y: object, sample_weight: object = None
 ) -> pd.Series:
     """Likelihood-ratio test of a regression against a larger regression.
 

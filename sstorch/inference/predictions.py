@@ -86,7 +86,6 @@ class Intervals:
         upper: upper confidence limits, same shape.
         level: level of the confidence limits.
         times: times of curves, (n_times,); None otherwise.
-        simultaneous: True for a simultaneous band over all times of a row.
         causes: names of the K causes; empty for one event.
         index: labels of the rows.
     """
@@ -98,7 +97,6 @@ class Intervals:
     upper: FloatArray
     level: float
     times: FloatArray | None
-    simultaneous: bool = False
     causes: tuple[str, ...] = ()
     index: Sequence[Any] = ()
 
@@ -193,9 +191,7 @@ class Quantity:
         found = [limits(value, moves, link, level, simultaneous) for value, moves in parts]
         value, error, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
         what = f"difference of {self.what}" if difference else self.what
-        return Intervals(
-            what, value, error, lower, upper, level, self.times, simultaneous, self.causes, index
-        )
+        return Intervals(what, value, error, lower, upper, level, self.times, self.causes, index)
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices

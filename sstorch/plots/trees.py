@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,6 +28,7 @@ from sstorch.reading.rules import GateRule, values_of_gate
 from sstorch.reading.scores import Score, to_numbers
 
 if TYPE_CHECKING:
+    from sstorch.exact.estimators.base import ExactTree
     from sstorch.soft.estimator import SoftEstimator
 
 _LINE = "#999999"
@@ -322,23 +323,8 @@ class _Plane:
 # ---------------------------------------------------------------------- exact trees
 
 
-class FittedExactTree(Protocol):
-    """A fitted tree, as :class:`sstorch.OptimalTreeClassifier`.
-
-    Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, these are drawn; of competing causes they
-    are those of survival without any event.
-    """
-
-    tree_: Any
-    leaf_rows_: Any
-
-    def _leaf_texts(self) -> list[str]: ...
-
-    def apply(self, X: object) -> Any: ...  # noqa: D102
-
-
 def plot_optimal_tree(
-    tree: FittedExactTree,
+    tree: ExactTree,
     X: object = None,
     y: object = None,
     figure: Figure | SubFigure | None = None,

@@ -16,7 +16,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.fingerprint import fingerprint
 from sstorch.fitted import FittedTree
-from sstorch.inference import FitCovariance
+from sstorch.inference import Inferable
 from sstorch.reading.late_fit import late_fit
 from sstorch.reading.nodes import node_table
 from sstorch.reading.rules import GateRule, gate_rules
@@ -33,26 +33,16 @@ class HasText(Protocol):
         """The tree in the DOT language."""
 
 
-class ReadableTree:
+class ReadableTree(Inferable):
     """Base class of the estimators whose soft tree is read; not for use by itself."""
 
     event_times_: FloatArray
     feature_names_in_: npt.NDArray[np.object_]
-    covariance_: FitCovariance
     _training_rows: SurvivalData
-
-    @property
-    @abstractmethod
-    def _tree(self) -> FittedTree:
-        """The trained tree; raises NotFittedError before there is one."""
 
     @abstractmethod
     def _encode(self, X: object) -> RowFeatures:
         """Encoded features of rows, (n, p)."""
-
-    @abstractmethod
-    def _cleaned(self, X: object) -> pd.DataFrame:
-        """The training columns of rows, read."""
 
     @cached_property
     def node_table_(self) -> pd.DataFrame:

@@ -39,8 +39,7 @@ def describe_tree(
     tree: FittedTree,
     nodes: pd.DataFrame,
     rules: Mapping[int, GateRule],
-    title: str = "Soft survival tree",
-    slopes: bool = True,
+    slopes: bool,
 ) -> str:
     """The rules of a tree, the slopes of its groups, and a table of the groups, as text.
 
@@ -53,7 +52,7 @@ def describe_tree(
     leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
     depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
     root = nodes.iloc[0]
-    lines = [f"{title}: {depth}{leaves} leaves, {rows_text(root)}, {events_text(tree, root)}"]
+    lines = [f"Details: {depth}{leaves} leaves, {rows_text(root)}, {events_text(tree, root)}"]
     lines.append(as_text(tree, nodes, rules, _SUMMARY_TERMS))
     shown = in_order(tree, shown_leaves(nodes))
     if len(shown) == 1 and module.topology.depth:
@@ -64,7 +63,7 @@ def describe_tree(
     lines += effect_lines(tree, nodes) if slopes else []
     if tree.competing:
         return "\n".join(lines)
-    text = _groups(tree, nodes, shown, share).to_string(
+    text = group_rows(tree, nodes).to_string(
         index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"
     )
     constants = module.family.describe(float(module.log_time_scale.exp()))
@@ -113,16 +112,11 @@ def events_text(tree: FittedTree, row: pd.Series) -> str:
 
 
 def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
-    """The table of a summary: groups that have rows, a row each, longest survival first."""
-    shown = in_order(tree, shown_leaves(nodes))
-    return _groups(tree, nodes, shown, tree.shares_slopes(shown))
-
-
-def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool) -> pd.DataFrame:
-    """Values of a summary for each group with rows, by node; with `share` also intercepts.
+    """Values of a summary for each group with rows, longest survival first; with shared slopes also levels.
 
     All columns of the node table are in it, in their order, Kaplan-Meier's median and its limits as one text.
     """
+    shown = in_order(tree, shown_leaves(nodes))
     table = leaf_rows(tree, nodes).loc[[group_of(tree, leaf) for leaf in shown]].reset_index()
     events = [f"events {cause}" for cause in tree.causes] if tree.competing else ["events"]
     first = ["group", "rows", *(["subjects"] if "subjects" in table else []), *events]
@@ -130,7 +124,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
         table = table.drop(columns=list(tree.module.family.shape_names), errors="ignore")
     elif not tree.competing:
         first += tree.module.family.shape_names
-    if share and len(shown) > 1 and not tree.competing:
+    if tree.shares_slopes(shown) and len(shown) > 1 and not tree.competing:
         intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
         table["level"] = intercepts - intercepts[0]
         first.insert(3, "level")
@@ -199,21 +193,8 @@ def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
 
 
 def as_text(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None) -> str:
-    """Rules, indented by level."""
-    return rules_text(nodes, rules, n_terms, leaf_texts(tree, nodes), longer_sides(nodes))
-
-
-def rules_text(
-    nodes: pd.DataFrame,
-    rules: Mapping[int, GateRule],
-    n_terms: int | None,
-    leaves: Mapping[int, str],
-    longer: Mapping[int, str],
-) -> str:
-    """Rules, indented by level, above a text for each leaf that has rows.
-
-    `leaves` are texts by node; `longer` is by gate the side with the longer survival, ``"yes"`` or ``"no"``.
-    """
+    """Rules, indented by level, above a text for each leaf that has rows."""
+    leaves, longer = leaf_texts(tree, nodes), longer_sides(nodes)
 
     def lines(node: int, lead: str, indent: str) -> list[str]:
         node = shown_node(nodes, node)

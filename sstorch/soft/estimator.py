@@ -8,6 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -26,7 +27,7 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
 from sstorch.fitted.tree import FittedTree
-from sstorch.groups.hooks import RESULTS, LeafOf
+from sstorch.groups.hooks import RESULTS, PartitionOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration, recalibrations
 from sstorch.groups.stability import resamples
 from sstorch.groups.table import (
@@ -53,7 +54,7 @@ from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.setting import as_json
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
-from sstorch.soft.tree_sample import TreeSample
+from sstorch.soft.tree_sample import TreeSample, partition
 
 FORMAT_VERSION = 8
 CARD = "MODEL_CARD.md"
@@ -117,7 +118,7 @@ class SoftEstimator(SoftModel):
             **self.columns.settings,
             "device": self.device,
             "dtype": self.dtype,
-            "seed": self._seed(),
+            "seed": self._seed,
         }
 
     # ------------------------------------------------------------------ fit
@@ -271,15 +272,11 @@ class SoftEstimator(SoftModel):
     def _can_divide(self) -> bool:
         return self._batch_settings().depth > 0
 
-    def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
-        settings = self._batch_settings()
-        splits, draws = resamples(data, n_resamples, settings.seed)
-        batch = train_batch(splits, settings, Schema.of(data.frame))
-        return TreeSample.of_splits(batch, self._prediction, draws)
-
-    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
         batch = train_batch(splits, self._batch_settings(), Schema.of(data.frame))
-        return [tree.group_of for tree in TreeSample.of_splits(batch, self._prediction).fitted_trees()]
+        return [
+            partial(partition, tree) for tree in TreeSample.of_splits(batch, self._prediction).fitted_trees()
+        ]
 
     # ------------------------------------------------------------------ keep
 
@@ -402,6 +399,7 @@ class SoftEstimator(SoftModel):
 
     # ------------------------------------------------------------------ internals
 
+    @property
     def _seed(self) -> int:
         """Seed of everything random."""
         try:
@@ -498,4 +496,7 @@ def bootstrap_trees(
     >>> bool((band.lower < band.median).all() and (band.median < band.upper).all())
     True
     """
-    return estimator._resampled(training_rows(X, y, sample_weight), n_resamples)
+    data, settings = training_rows(X, y, sample_weight), estimator._batch_settings()
+    splits, draws = resamples(data, n_resamples, settings.seed)
+    batch = train_batch(splits, settings, Schema.of(data.frame))
+    return TreeSample.of_splits(batch, estimator._prediction, draws)

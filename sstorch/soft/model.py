@@ -281,7 +281,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         )
 
     def _partition(self, frame: pd.DataFrame) -> Partition:
-        return partition(self._tree, self._tree.encode(frame))
+        return partition(self._tree, frame)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing.
@@ -411,7 +411,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         parts += ["\n".join(["Cautions", *(f"* {each}" for each in cautions)])] if cautions else []
         if details:
             slopes = not coefficients and not effects
-            parts.append(describe_tree(tree, self.node_table_, self._gate_rules, "Details", slopes))
+            parts.append(describe_tree(tree, self.node_table_, self._gate_rules, slopes))
             parts += [self.choice_.summary()] if self.choice_ is not None else []
         if "group_validation_" in vars(self):
             parts.append(str(self.group_validation_))

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
@@ -68,11 +69,6 @@ class TreeSample:
         """Leaf of each row in all trees, 1 .. L from left to right, shape (K, n)."""
         return np.stack([tree.apply(x) for tree, x in self.trees(X)])
 
-    def partitions(self, X: object) -> Iterator[Partition]:
-        """Groups of rows in each tree, and the columns of its gates."""
-        for tree, x in self.trees(X):
-            yield partition(tree, x)
-
     def trees(self, X: object) -> Iterator[tuple[FittedTree, RowFeatures]]:
         """Each tree with its encoded rows, (n, p)."""
         frame = self.batch.preprocessors[0].schema.clean(X)
@@ -104,9 +100,9 @@ class TreeSample:
         return Band(*np.quantile(self.survival(X, times), [tail, 0.5, 1 - tail], axis=0))
 
 
-def partition(tree: FittedTree, x: RowFeatures) -> Partition:
-    """Groups that a tree makes of encoded rows, (n, p), and the columns of its gates."""
-    topology, leaf = tree.module.topology, tree.leaf(x)
+def partition(tree: FittedTree, frame: pd.DataFrame) -> Partition:
+    """Groups that a tree makes of rows that were read, and the columns of its gates."""
+    topology, leaf = tree.module.topology, tree.leaf(tree.encode(frame))
 
     def columns(node: int) -> BoolArray:
         score = Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight))

@@ -11,7 +11,7 @@ import torch
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_tree
 from sstorch.data.columns import to_pandas
-from sstorch.inference.covariance import Refitted, covariance_of
+from sstorch.inference.covariance import Inferable, covariance_of
 from sstorch.inference.hazard_rows import HazardRows
 from sstorch.inference.terms import Contrasts
 
@@ -19,7 +19,7 @@ ResidualKind = Literal["martingale", "deviance", "cox_snell", "score", "dfbeta"]
 
 
 def residuals(
-    model: Refitted,
+    model: Inferable,
     X: object,
     y: object,
     kind: ResidualKind = "martingale",
@@ -102,7 +102,7 @@ def _of_events(rows: HazardRows, kind: ResidualKind) -> FloatArray:
     return np.asarray(np.sign(martingale) * np.sqrt(np.maximum(-2 * (martingale + log), 0.0)))
 
 
-def _dfbeta(model: Refitted, rows: HazardRows) -> dict[tuple[str, ...], pd.DataFrame]:
+def _dfbeta(model: Inferable, rows: HazardRows) -> dict[tuple[str, ...], pd.DataFrame]:
     """By cause and group, changes of contrasts by each row, (n, contrasts): see :func:`residuals`."""
     hazard, facts = rows.covariance, covariance_of(model).terms
     contrasts = Contrasts(model._tree.preprocessor, facts).rows(list(facts))
@@ -119,7 +119,7 @@ def _dfbeta(model: Refitted, rows: HazardRows) -> dict[tuple[str, ...], pd.DataF
     return found
 
 
-def _parameter_names(model: Refitted, rows: HazardRows) -> list[str]:
+def _parameter_names(model: Inferable, rows: HazardRows) -> list[str]:
     features = [feature.name for feature in model._tree.preprocessor.leaf_features]
     shapes = list(rows.module.family.shape_names)
     names = [*features, "intercept", *shapes]

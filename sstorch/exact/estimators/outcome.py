@@ -6,8 +6,8 @@ import copy
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -28,8 +28,8 @@ from sstorch.exact.survival_tasks import CompetingLogLikelihood
 from sstorch.exact.tree import LeafCurveKind, LeafCurves, leaf_curves
 from sstorch.exceptions import DataWarning
 from sstorch.groups import Recalibration
-from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
-from sstorch.groups.stability import Partition, resamples
+from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, PartitionOf
+from sstorch.groups.stability import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines, table_of
 from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 from sstorch.memory import check_room
@@ -154,7 +154,6 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     @property
     def _seed(self) -> int:
-        """Seed of resamples."""
         return 0
 
     def apply(self, X: object) -> IntArray:  # noqa: D102 -- that of the base class
@@ -186,12 +185,8 @@ class OutcomeTree(ExactTree, GroupedTree):
         place = ends[group - 1] - 2**tree.depth
         return Partition(group, place, tree.depth, tuple(sorted(used)), columns)
 
-    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
-        return [clone(self)._fit_data(rows)._leaf_of for rows in splits]
-
-    def _resampled(self, data: SurvivalData, n_resamples: int) -> ResampledTrees:
-        splits, draws = resamples(data, n_resamples, self._seed)
-        return ResampledTrees(tuple(clone(self)._fit_data(rows) for rows in splits), draws)
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
+        return [clone(self)._fit_data(rows)._partition for rows in splits]
 
     def _facts(self, rows: int, events: str, groups: list[str]) -> CardFacts:
         """Facts of a model card: rows of the tables, events among them, and a sentence on each group."""
@@ -347,27 +342,3 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.curves_ = LeafCurves(self.event_times_, arrays.pop("survival"), arrays.pop("cumulative_hazard"))
         for name, array in arrays.items():
             setattr(self, name, array)
-
-
-@dataclass(frozen=True)
-class ResampledTrees:
-    """Exact trees fitted to resamples.
-
-    Attributes:
-        fitted: the K trees.
-        draws: number of draws of each row of positive weight for each tree, shape (K, n).
-    """
-
-    fitted: tuple[OutcomeTree, ...]
-    draws: IntArray
-
-    def apply(self, X: object) -> IntArray:
-        """Group of each row in all trees, shape (K, n)."""
-        frame = self.fitted[0]._cleaned(X)
-        return np.stack([tree._leaf_of(frame) for tree in self.fitted])
-
-    def partitions(self, X: object) -> Iterator[Partition]:
-        """Groups of rows in each tree, and the columns of its splits."""
-        frame = self.fitted[0]._cleaned(X)
-        for tree in self.fitted:
-            yield tree._partition(frame)

@@ -21,6 +21,7 @@ from sstorch.data import folds_of
 from sstorch.exact.estimators.outcome import training_rows
 from sstorch.exact.recalibration import scaled_incidence
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.groups.stability import resamples
 from sstorch.groups.table import survival_table
 from sstorch.groups.validation import held_out_groups
 from sstorch.reading import export_text
@@ -121,7 +122,7 @@ def test_corrected_table_is_nearer_to_one_curve(fitted: OptimalSurvivalTree, gbs
 def test_stability_compares_with_trees_of_the_draws(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     X, y = gbsg2.frame, gbsg2.y
     found = stability(fitted, X, y, n_resamples=4)
-    draws = TREE._resampled(training_rows(X, y, None), 4).draws
+    _, draws = resamples(training_rows(X, y, None), 4, TREE._seed)
     leaves, asked = [fitted.apply(X)], []
     for drawn in draws:
         other = clone(TREE).fit(X, y, sample_weight=drawn)
