@@ -53,8 +53,12 @@ from sstorch.metrics.groups import (
     logrank_test,
 )
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
-from sstorch.metrics.incidence_calibration import aalen_johansen_calibration, grouped_calibration_incidence
+from sstorch.metrics.incidence import (
+    aalen_johansen,
+    aalen_johansen_calibration,
+    aalen_johansen_error,
+    grouped_calibration_incidence,
+)
 from sstorch.metrics.incidence_evaluation import incidence_times
 from sstorch.metrics.incidence_scores import (
     brier_score_incidence,

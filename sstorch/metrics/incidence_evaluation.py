@@ -14,8 +14,7 @@ from sstorch.checks import as_numbers, check_horizon, has_method
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_incidence, check_observed_horizon, check_times
 from sstorch.metrics.curves import conditional_incidences
-from sstorch.metrics.incidence import aalen_johansen
-from sstorch.metrics.incidence_calibration import aalen_johansen_calibration
+from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_calibration
 from sstorch.metrics.incidence_scores import (
     brier_score_incidence,
     concordance_cause_specific,

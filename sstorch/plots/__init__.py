@@ -8,8 +8,7 @@ from sstorch.plots.curves import (
     plot_survival_by_leaf,
 )
 from sstorch.plots.effects import plot_effects
-from sstorch.plots.groups import plot_groups, plot_stability
-from sstorch.plots.incidence import plot_incidence
+from sstorch.plots.groups import plot_groups, plot_incidence, plot_stability
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
 __all__ = [

@@ -20,8 +20,7 @@ from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
-from sstorch.plots.figures import colour_of, dark, of_group
-from sstorch.plots.observed import ObservedGroups
+from sstorch.plots.figures import ObservedGroups, colour_of, dark, of_group
 from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
 from sstorch.reading.nodes import shown_leaves, shown_node
 from sstorch.reading.rules import GateRule, values_of_gate

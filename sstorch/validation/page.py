@@ -1,15 +1,19 @@
-"""The page of a validation."""
+"""The page of a validation, the facts on it, and the checklist of TRIPOD+AI filled with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sstorch._types import FloatArray
 from sstorch._version import __version__
+from sstorch.data.time_unit import duration
 from sstorch.document import (
     ABSENT,
     Block,
@@ -24,10 +28,11 @@ from sstorch.document import (
     number,
 )
 from sstorch.exceptions import DataError
+from sstorch.metrics.groups import median_follow_up
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.plots import plot_calibration, plot_decision_curve
-from sstorch.validation.facts import APPARENT, Facts
 from sstorch.validation.measures import MEASURES, name_of_net_benefit
+from sstorch.validation.predicting import Cohort
 
 
 def document(
@@ -194,3 +199,256 @@ def _checklist(tripod: pd.DataFrame) -> Section:
     )
     header = ["item", "reported by this validation", "to be written"]
     return Section("TRIPOD+AI", [Paragraph(text), Table("", header, body, left=frozenset({1, 2}))])
+
+
+APPARENT = (
+    "Apparent: these are the training rows, on which the model looks better than on others. Validate on "
+    "other rows, or correct for optimism by n_refits=100"
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a validation."""
+
+    model: str  # class of the model
+    summary: str  # the lines of its ``summary()``, if it has one
+    n_fitted: int | None  # rows that it was fitted to, if recorded
+    columns: tuple[str, ...]  # names of the features that it was given
+    missing: dict[str, float]  # share of missing cells of each column that has some
+    n_rows: int  # of the validation; from a landmark on those at risk then
+    n_subjects: int  # of these rows
+    n_events: int  # of all of follow-up, of any cause
+    n_by_horizon: int  # events up to the horizon
+    events: dict[str, int]  # of each cause up to the horizon, by name; empty for one event
+    n_followed: int  # rows still followed at the horizon
+    follow_up: float  # median by reverse Kaplan-Meier; infinite where it is not reached
+    last_time: float  # the longest observed
+    horizon: float  # of the predictions
+    thresholds: tuple[float, ...]  # of the risk, increasing
+    time_unit: str  # of all times, or ""
+    n_resamples: int  # of the bootstrap
+    level: float  # of the limits
+    random_state: int  # seed of the bootstrap
+    after: float | None = None  # landmark from which times count; None for time zero
+    late: bool = False  # whether rows entered after time zero
+    weighted: bool = False  # whether rows have uneven weights
+    apparent: bool = False  # whether the rows are those that the model was trained on
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        cohort: Cohort,
+        parts: Mapping[str, HorizonRows],
+        thresholds: FloatArray,
+        time_unit: str | None,
+        n_resamples: int,
+        level: float,
+        random_state: int,
+        apparent: bool = False,
+    ) -> Self:
+        """Ask the model and the rows."""
+        X, rows = cohort.X, next(iter(parts.values()))
+        # Arrays of text and numbers have cells of any kind; frames of other libraries are read as arrays.
+        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
+        share = frame.isna().mean()
+        summary = getattr(model, "summary", None)
+        text = summary() if callable(summary) else None
+        n_fitted = getattr(model, "n_samples_fit_", None)
+        seen = rows.time <= rows.t
+        return cls(
+            model=type(model).__name__,
+            summary=text if isinstance(text, str) else "",
+            n_fitted=None if n_fitted is None else int(n_fitted),
+            columns=tuple(map(str, getattr(X, "columns", frame.columns))),
+            missing={str(name): float(part) for name, part in share.items() if part > 0},
+            n_rows=len(rows),
+            n_subjects=rows.n_subjects,
+            n_events=int(rows.event.sum()),
+            n_by_horizon=int((rows.event & seen).sum()),
+            events={name: int((part.interest & seen).sum()) for name, part in parts.items() if name},
+            n_followed=int((~seen).sum()),
+            follow_up=median_follow_up(rows.y).value,
+            last_time=float(rows.time.max()),
+            horizon=rows.t,
+            thresholds=tuple(thresholds.tolist()),
+            time_unit=time_unit or "",
+            n_resamples=n_resamples,
+            level=level,
+            random_state=random_state,
+            after=cohort.after,
+            late=rows.entry is not None,
+            weighted=rows.weight is not None,
+            apparent=apparent,
+        )
+
+    def with_unit(self, time: float) -> str:
+        """A time and its unit."""
+        return duration(time, self.time_unit)
+
+    @property
+    def at_horizon(self) -> str:
+        """The horizon and its unit, from the landmark on if there is one."""
+        if self.after is None:
+            return self.with_unit(self.horizon)
+        return f"{self.with_unit(self.horizon)} after {self.with_unit(self.after)}"
+
+    @property
+    def rows_text(self) -> str:
+        """Numbers of rows, subjects and events, and what kind of data they are."""
+        rows = (
+            f"{self.n_rows} participants"
+            if self.n_subjects == self.n_rows
+            else (f"{self.n_subjects} participants with {self.n_rows} rows")
+        )
+        by_cause = ", ".join(f"{count} {name}" for name, count in self.events.items())
+        causes = f" ({by_cause})" if by_cause else ""
+        kinds = [
+            f"at risk at {self.with_unit(self.after)} and followed from there"
+            if self.after is not None
+            else "",
+            "left truncation" if self.late else "",
+            "weighted" if self.weighted else "",
+        ]
+        kind = "; ".join(name for name in kinds if name)
+        rows = f"apparent validation, on the training rows: {rows}" if self.apparent else rows
+        text = (
+            f"{rows}, {self.n_events} events, {self.n_by_horizon} of them up to {self.at_horizon}{causes}, "
+            f"{self.n_followed} followed beyond"
+        )
+        return f"{text}; {kind}" if kind else text
+
+    @property
+    def missing_text(self) -> str:
+        """Shares of missing cells in words."""
+        if not self.missing:
+            return "no cell of a predictor is missing"
+        return "missing: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.missing.items())
+
+
+# Number, topic, and what the authors have to report; the items in our words.
+ITEMS = (
+    ("1", "Title", "name the population, the outcome, and that a model is evaluated"),
+    ("2", "Abstract", "write it by the checklist for abstracts"),
+    ("3a", "Context", "why this prediction, and which models there are"),
+    ("3b", "Intended use", "whom the model is for, at which point of care, and who uses it"),
+    ("3c", "Inequalities", "known differences in health between groups of people"),
+    ("4", "Objectives", "state that this is an evaluation, and of what"),
+    ("5a", "Sources of data", "where the rows come from, why, and whom they represent"),
+    ("5b", "Dates", "first and last enrolment, end of follow-up"),
+    ("6a", "Setting", "kind and number of centres, and where they are"),
+    ("6b", "Eligibility", "who was included and who was not"),
+    ("6c", "Treatments", "which were given, and how they enter"),
+    ("7", "Preparation of data", "cleaning, checks of quality, the same for all groups?"),
+    ("8a", "Outcome", "its definition, the horizon, and how it was assessed"),
+    ("8b", "Assessors of the outcome", "their qualification, if judgement was needed"),
+    ("8c", "Blinding of the outcome", "whether predictors were known to those who assessed it"),
+    ("9a", "Choice of predictors", "for an evaluation: those of the model"),
+    ("9b", "Predictors", "how and when each was measured"),
+    ("9c", "Assessors of predictors", "their qualification, if judgement was needed"),
+    ("10", "Sample size", "how it was reached, and whether it is enough"),
+    ("11", "Missing data", "how they were handled, and why they are missing"),
+    ("12a", "Use of the data", "which rows for what; here all for evaluation"),
+    ("12b", "Handling of predictors", "transformations and encodings before the model"),
+    ("12c", "Kind of model", "type, building, tuning and internal validation"),
+    ("12d", "Heterogeneity", "differences between centres or countries, and how they were examined"),
+    ("12e", "Measures of performance", "all measures and figures, and how models were compared"),
+    ("12f", "Updating", "recalibration and other changes after the evaluation, if any"),
+    ("12g", "How predictions were made", "formula, code, object or interface"),
+    ("13", "Imbalance of classes", "methods against it, and recalibration after them, if any"),
+    ("14", "Fairness", "what was done for it, and why"),
+    ("15", "Output of the model", "probability or class, and thresholds with their reasons"),
+    ("16", "Training against evaluation", "differences in setting, eligibility, outcome and predictors"),
+    ("17", "Ethics", "approval, and consent or its waiver"),
+    ("18a", "Funding", "sources, and the role of funders"),
+    ("18b", "Conflicts of interest", "of all authors"),
+    ("18c", "Protocol", "where it can be read, or that there is none"),
+    ("18d", "Registration", "register and number, or that there is none"),
+    ("18e", "Sharing of data", "whether and where the rows can be had"),
+    ("18f", "Sharing of code", "whether and where the code can be had"),
+    ("19", "Patients and public", "how they took part, or that they did not"),
+    ("20a", "Flow of participants", "from those approached to those analysed"),
+    ("20b", "Characteristics", "of participants, by centre and in key groups"),
+    ("20c", "Compared with the development data", "distribution of important predictors and of the outcome"),
+    ("21", "Numbers in each analysis", "participants and events in each"),
+    ("22", "The full model", "so that others can predict: coefficients, baseline, object or code"),
+    ("23a", "Performance", "also in key groups, such as of sex, age and origin"),
+    ("23b", "Heterogeneity of performance", "between centres or countries, if examined"),
+    ("24", "Results of updating", "the updated model and its performance, if any"),
+    ("25", "Interpretation", "compared with the aims and earlier studies, with fairness"),
+    ("26", "Limitations", "of the sample, of overfitting, of missing data"),
+    ("27a", "Poor or missing input", "how it is treated where the model is used"),
+    ("27b", "Users", "what they enter, and which knowledge they need"),
+    ("27c", "Next steps", "what is to be studied before or in use, and where else it may hold"),
+)
+
+
+def checklist(facts: Facts, table: pd.DataFrame) -> pd.DataFrame:
+    """All items; see `ValidationReport.tripod`."""
+    reported = _reported(facts, table)
+    rows = [(number, topic, reported.get(number, ""), left) for number, topic, left in ITEMS]
+    return pd.DataFrame(rows, columns=["item", "topic", "reported", "left"]).set_index("item")
+
+
+# Measures of performance that the checklist shows.
+_SHOWN = (
+    "c_harrell_t",
+    "c_wolbers",
+    "c_cause_specific",
+    "auc",
+    "oe_ratio",
+    "oe_hazard",
+    "calibration_slope",
+    "scaled_brier",
+)
+
+
+def measure_name(name: object) -> str:
+    """Name of a row of the table, with its cause."""
+    return " of ".join(reversed(name)) if isinstance(name, tuple) else str(name)
+
+
+def _reported(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
+    """Known entries, by number of the item."""
+    follow_up = (
+        f"median follow-up {facts.with_unit(facts.follow_up)} (reverse Kaplan-Meier), longest "
+        if np.isfinite(facts.follow_up)
+        else "longest follow-up "
+    ) + facts.with_unit(facts.last_time)
+    thresholds = ", ".join(f"{threshold:g}" for threshold in facts.thresholds)
+    percent = f"{100 * facts.level:g} %"
+    performance = [
+        f"{measure_name(name)} {row['value']:.3f} ({row['lower']:.3f} to {row['upper']:.3f})"
+        for name, row in table.iterrows()
+        if (name[-1] if isinstance(name, tuple) else name) in _SHOWN and np.isfinite(row["value"])
+    ]
+    model = facts.model if facts.n_fitted is None else f"{facts.model}, fitted to {facts.n_fitted} rows"
+    outcome = f"time to event, predicted at {facts.at_horizon}; censoring by weights and Kaplan-Meier"
+    if facts.events:
+        causes = ", ".join(facts.events)
+        outcome = (
+            f"cumulative incidence of {causes}, predicted at {facts.at_horizon}; censoring by weights, "
+            "pseudo-values and the estimate of Aalen and Johansen"
+        )
+    return {
+        "4": f"evaluation of a fitted {facts.model} on {facts.n_rows} rows",
+        "5b": follow_up,
+        "8a": outcome,
+        "9a": f"{len(facts.columns)} columns: {', '.join(facts.columns)}",
+        "10": f"{facts.n_by_horizon} events up to {facts.at_horizon}; 100 to 200 are often required",
+        "11": facts.missing_text,
+        "12a": f"all {facts.n_rows} rows for evaluation",
+        "12c": model,
+        "12e": (
+            "concordance, AUC, O/E, intercept, slope, ICI, Brier score and net benefit, with limits of "
+            f"{percent}; bootstrap of {facts.n_resamples} resamples, seed {facts.random_state}; calibration "
+            "plot and decision curve"
+        ),
+        "12g": f"{facts.model}.predict_survival_function, sstorch {__version__}",
+        "15": f"survival at {facts.at_horizon}; thresholds of the risk: {thresholds}",
+        "20b": facts.missing_text + "; " + follow_up,
+        "21": facts.rows_text,
+        "22": "see the model's own account on this page" if facts.summary else "",
+        "23a": "; ".join(performance),
+    }

@@ -27,9 +27,8 @@ from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.scored_rows import PredictsSurvival
 from sstorch.plots import plot_calibration, plot_decision_curve
-from sstorch.validation.facts import APPARENT, Facts, checklist
 from sstorch.validation.measures import MEASURES, measure_table
-from sstorch.validation.page import document
+from sstorch.validation.page import APPARENT, Facts, checklist, document
 from sstorch.validation.predicting import Cohort, check_model, refitted
 
 # Of a decision curve as it is drawn.
