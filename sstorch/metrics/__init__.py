@@ -5,11 +5,6 @@ True or 1 if the event was observed, `risk` is higher for an earlier event. Metr
 estimate the censoring distribution from the training rows, `train=(time, event)`.
 """
 
-from sstorch.metrics.auc import (
-    cumulative_dynamic_auc,
-    cumulative_dynamic_auc_risk,
-    mean_cumulative_dynamic_auc,
-)
 from sstorch.metrics.brier import brier_score
 from sstorch.metrics.calibration import (
     DCalibration,
@@ -33,6 +28,9 @@ from sstorch.metrics.concordance import (
     concordance_harrell_risk,
     concordance_uno,
     concordance_uno_risk,
+    cumulative_dynamic_auc,
+    cumulative_dynamic_auc_risk,
+    mean_cumulative_dynamic_auc,
 )
 from sstorch.metrics.curves import (
     log_likelihood,
@@ -41,7 +39,7 @@ from sstorch.metrics.curves import (
     thinned,
 )
 from sstorch.metrics.decision_curve import net_benefit
-from sstorch.metrics.evaluation import evaluate
+from sstorch.metrics.evaluation import SurvivalScorer, evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.gray import gray_test
 from sstorch.metrics.groups import (
@@ -73,7 +71,6 @@ from sstorch.metrics.integrated_brier import (
     scaled_integrated_brier_score,
 )
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
-from sstorch.metrics.scoring import SurvivalScorer
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,

@@ -13,11 +13,10 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_share
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.pseudo_values import fit_cloglog, pseudo_values
-from sstorch.metrics.weak_calibration import check_varies, log_log
+from sstorch.metrics.incidence import fit_cloglog, pseudo_values
+from sstorch.metrics.weak_calibration import check_varies, fit_cox, log_log
 from sstorch.metrics.weights import covariance_of
 
 # Quantiles at which the knots are, as Harrell places three of them.
@@ -143,7 +142,7 @@ class ErrorTest:
         self._power = x.shape[1] if name == "e50" else 1
         draws = np.random.default_rng(0).normal(size=(_DRAWS, x.shape[1]))
         self._noise = draws @ _root(curve.covariance).T @ x.T
-        self._calibrated_noise = draws @ _root(curve.calibrated_covariance).T @ x.T
+        self._calibrated_noise = draws @ _root(curve.calibrated()).T @ x.T
         self.estimate = self.at(1.0)
 
     def at(self, multiple: float, noise: FloatArray | float = 0.0) -> FloatArray:
@@ -216,13 +215,9 @@ class _Curve:
     design: Callable[[FloatArray], FloatArray]  # the basis at predicted survival, (k,) -> (k, d)
     coefficients: FloatArray  # shape (d,)
     covariance: FloatArray  # of the coefficients, shape (d, d)
-    calibrated: Callable[[], FloatArray]  # the same if predictions are calibrated, where it is known
+    # the same if predictions are calibrated, where it is known; limits of errors alone need it
+    calibrated: Callable[[], FloatArray]
     identity: FloatArray  # coefficients with which predictions are observed as they are, shape (d,)
-
-    @property
-    def calibrated_covariance(self) -> FloatArray:
-        """Covariance of the coefficients if predictions are calibrated; limits of errors alone need it."""
-        return self.calibrated()
 
     def observed(self, survival: FloatArray) -> FloatArray:
         """Observed survival at predictions, (k,)."""

@@ -8,10 +8,10 @@ import numpy as np
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.exceptions import DataError
-from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.calibration import d_calibration_at, integrated_calibration_index, one_calibration
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import check_grid_unit
+from sstorch.metrics.concordance import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.curves import survival_at
 from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.outcome import read_rows

@@ -1,7 +1,6 @@
 """Reading a fitted tree: rules, tables, effects, explanations."""
 
-from sstorch.reading.effects import effects
-from sstorch.reading.explain import Explanation
+from sstorch.reading.effects import Explanation, effects
 from sstorch.reading.functions import (
     export_graphviz,
     export_text,

@@ -36,8 +36,8 @@ from sstorch.metrics.curves import check_alive
 from sstorch.nn import Prediction, SoftTree
 from sstorch.parameters import NestedParameters
 from sstorch.reading import Explanation
-from sstorch.reading.explain import explain_row
-from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.effects import explain_row
+from sstorch.reading.functions import ReadableTree
 from sstorch.reading.nodes import longer_sides, shown_leaves
 from sstorch.reading.texts import (
     contrast_lines,

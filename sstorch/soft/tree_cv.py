@@ -22,7 +22,7 @@ from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
 from sstorch.groups.validation import held_out_groups, held_out_groups_of_causes
-from sstorch.metrics.scoring import remedy_for_names
+from sstorch.metrics.evaluation import remedy_for_names
 from sstorch.soft.batch import training_rows
 from sstorch.soft.candidates import KINDS, checked, default_candidates, family_of
 from sstorch.soft.estimator import SoftEstimator

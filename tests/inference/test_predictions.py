@@ -8,8 +8,7 @@ import torch
 
 from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference, load_dataset
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference.predictions import Quantity
-from sstorch.inference.row_hazards import RowHazards, derivatives
+from sstorch.inference.predictions import Quantity, RowHazards, derivatives
 from sstorch.validation import contrast
 from tests.conftest import nightly
 

@@ -22,8 +22,8 @@ from sstorch.metrics import (
     pseudo_observations,
 )
 from sstorch.metrics.calibration_errors import ErrorTest
-from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.outcome import Observed
+from sstorch.metrics.weak_calibration import fit_cox
 from tests.conftest import nightly_but
 
 T = 1.2
@@ -127,7 +127,7 @@ def test_limits_of_errors_hold_zero_for_true_predictions_and_not_for_false_ones(
 def test_calibration_is_tested_with_the_variance_of_as_many_events_as_it_expects() -> None:
     time, event, survival = _cohort()
     tests = [ErrorTest(HorizonRows.of((time, event), s, T), "ici") for s in (survival, survival**2)]
-    one, two = (test.curve.calibrated_covariance for test in tests)
+    one, two = (test.curve.calibrated() for test in tests)
     np.testing.assert_allclose(two, one / 2, rtol=1e-10)  # twice the events are expected
     np.testing.assert_allclose(tests[1].curve.covariance, tests[0].curve.covariance, rtol=1e-6)
     assert tests[0].accepted(0.0) != tests[0].accepted(1e-12)

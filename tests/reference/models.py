@@ -48,7 +48,7 @@ from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Nodec
-from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.functions import ReadableTree
 from sstorch.soft import bootstrap_trees
 from sstorch.soft.estimator import SoftEstimator
 from tests.reference.exact_text import beginning, exact, files_of, sha, shape_and_sha

@@ -11,8 +11,8 @@ import pytest
 from lifelines import CoxPHFitter, KaplanMeierFitter
 
 from sstorch import validate
-from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.outcome import Observed
+from sstorch.metrics.weak_calibration import fit_cox
 from tests.metrics.oracles import error_of_limits
 from tests.validation.rotterdam import HORIZON, cohorts, followed
 

@@ -35,7 +35,7 @@ from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.outcome import Observed
-from sstorch.reading.late_fit import steps_from_entry
+from sstorch.reading.nodes import steps_from_entry
 
 # Attributes with a number or curve of each leaf and cause.
 _OF_CAUSES = ("incidence_", "hazards_", "hazard_ratios_")

@@ -26,8 +26,8 @@ from sstorch.exact.problem import MAX_EXACT_DEPTH
 from sstorch.exact.solution import Solution
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.evaluation import remedy_for_names
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.scoring import remedy_for_names
 
 Choice = Literal["nodes", "depth", "budget"]
 Size = tuple[int, int]
