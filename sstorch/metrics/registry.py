@@ -27,7 +27,6 @@ class Metric:
     title: str  # in words
     short: str  # title where there is little room
     higher_is_better: bool | None  # direction; None where neither is, as of a p-value
-    ideal: float | None = None  # value of perfect predictions; None if there is none
     # Outcomes that it is defined for; none if it is a score of something other than predictions
     outcomes: tuple[Kind, ...] = ()
     # From scored rows, and tau for one event or the number of the cause; None if `evaluate` asks the model
@@ -92,10 +91,9 @@ def metric(
 ) -> Callable[[Function], Function]:
     """Declare a metric by the function that reads it off scored rows; arguments are those of `Metric`.
 
-    `tags` are words. The ideal is 1 if higher is better and 0 if lower is, unless it is given.
+    `tags` are words.
     """
-    ideal = None if higher_is_better is None else float(higher_is_better)
-    facts = {"title": title, "short": short, "higher_is_better": higher_is_better, "ideal": ideal} | facts
+    facts = {"title": title, "short": short, "higher_is_better": higher_is_better} | facts
 
     def enter(function: Function) -> Function:
         declare(name, value=function, outcomes=outcomes, tags=tags.split(), **facts)

@@ -1,4 +1,4 @@
-"""Texts and tables of a fitted tree, rules, gates, groups and coefficients, and the interface that they read."""
+"""Texts and tables of a fitted tree: rules, gates, groups, coefficients; the interface that they read."""
 
 from __future__ import annotations
 
@@ -239,10 +239,8 @@ class ReadableTree(Inferable):
 
     def _read_later(self, data: SurvivalData) -> None:
         """Hold the training rows until what is read of them is looked at: of most trees it never is."""
-        self.__dict__.pop("node_table_", None)
-        self.__dict__.pop("_gate_rules", None)
-        self.__dict__.pop("late_fit_", None)
-        self.__dict__.pop("training_rows_", None)
+        for name in ("node_table_", "_gate_rules", "late_fit_", "training_rows_"):
+            self.__dict__.pop(name, None)
         self._training_rows = data
 
     def _make_node_table(

@@ -176,7 +176,7 @@ def measure_table(
     rows: HorizonRows, thresholds: FloatArray, *, n_resamples: int, level: float, random_state: int
 ) -> pd.DataFrame:
     """All measures with their limits, as `ValidationReport.to_frame` describes them."""
-    resampled = _Resampled(rows, thresholds, n_resamples, level, random_state)
+    resampled = _resampled(rows, thresholds, n_resamples, level, random_state)
     table: list[tuple[object, ...]] = []
     for name, measure in MEASURES.items():
         if not measure.defined_for(rows):
@@ -184,7 +184,7 @@ def measure_table(
         method = measure.method_for(rows)
         row: tuple[object, ...]
         if measure.interval is None:
-            row = resampled.row(name, measure.ideal)
+            row = resampled.pop(name)
         else:
             try:
                 estimate = measure.interval(rows, level)
@@ -193,60 +193,46 @@ def measure_table(
             except DataError as error:
                 row = (np.nan, np.nan, np.nan, measure.ideal, method, 0, str(error))
         table.append((name, *row))
-    for name in map(name_of_net_benefit, thresholds):
-        table.append((name, *resampled.row(name, np.nan)))
+    table += [(name, *row) for name, row in resampled.items()]
     columns = ["measure", "value", "lower", "upper", "ideal", "method", "n_undefined", "reason"]
     return pd.DataFrame(table, columns=columns).set_index("measure")
 
 
-class _Resampled:
-    """Measures without a formula for their limits, on the rows and on resamples of subjects."""
-
-    def __init__(
-        self,
-        rows: HorizonRows,
-        thresholds: FloatArray,
-        n_resamples: int,
-        level: float,
-        random_state: int,
-    ) -> None:
-        self.names = [*map(name_of_net_benefit, thresholds)]
-        if rows.competing:
-            self.names.insert(0, "c_wolbers")
-        self.thresholds, self.level = thresholds, level
-        self.values, why = self._values(rows)
-        unknown = f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}"
-        self.reasons = {
-            name: why.get(name, unknown) if np.isnan(value) else ""
-            for name, value in zip(self.names, self.values, strict=True)
-        }
-        rng, draw = np.random.default_rng(random_state), resampler(len(rows), rows.subject)
-        drawn = [self._values(rows.take(draw(rng)))[0] for _ in range(n_resamples)]
-        self.drawn = np.array(drawn).reshape(n_resamples, len(self.names))
-
-    def _values(self, rows: HorizonRows) -> tuple[FloatArray, dict[str, str]]:
-        """All of them, NaN if they are not defined, and why those with a name are not."""
-        concordance: list[float] = []
-        why: dict[str, str] = {}
-        # A resample may have no event, or order the events perfectly.
-        if rows.competing:
-            try:
-                concordance = [wolbers_value(rows)]
-            except DataError as error:
-                concordance, why = [np.nan], {"c_wolbers": str(error)}
-        benefit = net_benefits(rows, self.thresholds)[0] if self.thresholds.size else self.thresholds
-        return np.concatenate([concordance, benefit]), why
-
-    def row(self, name: str, ideal: float) -> tuple[object, ...]:
-        """Value, limits, ideal, method, how many resamples have none, and why there is none."""
-        column = self.names.index(name)
-        value, reason = float(self.values[column]), self.reasons[name]
-        known = self.drawn[:, column][~np.isnan(self.drawn[:, column])]
-        n_undefined = len(self.drawn) - known.size
-        lower = upper = np.nan
-        if not reason and known.size >= max(1, len(self.drawn) // 2):
-            tail = 0.5 * (1.0 - self.level)
+def _resampled(
+    rows: HorizonRows, thresholds: FloatArray, n_resamples: int, level: float, random_state: int
+) -> dict[str, tuple[object, ...]]:
+    """Rows of the table of measures without a formula for their limits, by resamples of subjects."""
+    names = [*["c_wolbers"] * rows.competing, *map(name_of_net_benefit, thresholds)]
+    values, why = _without_formula(rows, thresholds)
+    unknown = f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}"
+    rng, draw = np.random.default_rng(random_state), resampler(len(rows), rows.subject)
+    drawn = [_without_formula(rows.take(draw(rng)), thresholds)[0] for _ in range(n_resamples)]
+    found: dict[str, tuple[object, ...]] = {}
+    for name, value, each in zip(
+        names, values.tolist(), np.array(drawn).reshape(n_resamples, len(names)).T, strict=True
+    ):
+        reason = why.get(name, unknown) if np.isnan(value) else ""
+        known, lower, upper = each[~np.isnan(each)], np.nan, np.nan
+        n_undefined = n_resamples - known.size
+        if not reason and known.size >= max(1, n_resamples // 2):
+            tail = 0.5 * (1.0 - level)
             lower, upper = map(float, np.quantile(known, [tail, 1.0 - tail]))
-        elif not reason and len(self.drawn):
-            reason = f"no limits: not defined in {n_undefined} of {len(self.drawn)} resamples"
-        return value, lower, upper, ideal, _BOOTSTRAP, n_undefined, reason
+        elif not reason and n_resamples:
+            reason = f"no limits: not defined in {n_undefined} of {n_resamples} resamples"
+        ideal = MEASURES[name].ideal if name in MEASURES else np.nan
+        found[name] = value, lower, upper, ideal, _BOOTSTRAP, n_undefined, reason
+    return found
+
+
+def _without_formula(rows: HorizonRows, thresholds: FloatArray) -> tuple[FloatArray, dict[str, str]]:
+    """Values of these measures, NaN if they are not defined, and why those with a name are not."""
+    concordance: list[float] = []
+    why: dict[str, str] = {}
+    # A resample may have no event, or order the events perfectly.
+    if rows.competing:
+        try:
+            concordance = [wolbers_value(rows)]
+        except DataError as error:
+            concordance, why = [np.nan], {"c_wolbers": str(error)}
+    benefit = net_benefits(rows, thresholds)[0] if thresholds.size else thresholds
+    return np.concatenate([concordance, benefit]), why
