@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         OptimalTreeRegressor,
         Search,
     )
-    from sstorch.groups import recalibrate
+    from sstorch.groups.functions import recalibrate
     from sstorch.soft import (
         Columns,
         GatePenalties,
@@ -62,7 +62,7 @@ _HOMES = {
     **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
     "Search": "sstorch.exact.estimators",
-    "recalibrate": "sstorch.groups",
+    "recalibrate": "sstorch.groups.functions",
     "validate": "sstorch.validation",
 }
 

@@ -242,7 +242,7 @@ def groups_text(table: pd.DataFrame) -> str:
             parts = table[quantity][[kind, *ends]].itertuples(index=False)
             text[shown] = [interval_text(*part) for part in parts]
             if (quantity, "model") in table:
-                text[f"model {shown}"] = [_short(value) for value in table[quantity, "model"]]
+                text[f"model {shown}"] = [short_number(value) for value in table[quantity, "model"]]
         lines += [*([cause] if cause else []), text.reset_index().to_string(index=False)]
     return "\n".join(lines)
 
@@ -282,11 +282,12 @@ def survival_texts(table: pd.DataFrame, unit: str | None) -> list[str]:
 
 def interval_text(value: float, lower: float, upper: float) -> str:
     """An estimate and its limits, if known, with few digits; a dash for one that is not reached."""
-    limits = "" if np.isnan([lower, upper]).all() else f" ({_short(lower)} to {_short(upper)})"
-    return f"{_short(value)}{limits}"
+    limits = "" if np.isnan([lower, upper]).all() else f" ({short_number(lower)} to {short_number(upper)})"
+    return f"{short_number(value)}{limits}"
 
 
-def _short(value: float) -> str:
+def short_number(value: float) -> str:
+    """A number with few digits; a dash for one that is not finite."""
     if not np.isfinite(value):
         return "-"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -50,7 +50,6 @@ from sstorch.metrics.groups import (
     concordance_of_groups,
     logrank_test,
 )
-from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence import (
     aalen_johansen,
     aalen_johansen_calibration,
@@ -71,6 +70,7 @@ from sstorch.metrics.integrated_brier import (
     scaled_integrated_brier_score,
 )
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
+from sstorch.metrics.scored_rows import HorizonRows
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,

@@ -20,8 +20,8 @@ from sstorch.metrics.checks import (
     check_probability,
     check_times,
 )
-from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes
+from sstorch.metrics.scored_rows import HorizonRows
 from sstorch.metrics.weights import NONE_LEFT, by_subject, check_weighting, covariance_of
 
 _NAME = "Aalen and Johansen's estimate"

@@ -194,16 +194,11 @@ class _KnownValues:
     categories: list[str] | None  # that some training row had; None of a number
 
     @property
-    def counts(self) -> list[int]:
-        """Rows with each category."""
-        return [int((self.cells == category).sum()) for category in self.categories or ()]
-
-    @property
     def reference(self) -> float | str:
         """The median, of an even number of rows the lower middle one: a value that occurs; or the mode."""
         if self.categories is None:
             return float(np.quantile(self.cells, 0.5, method="lower"))
-        return self.categories[int(np.argmax(self.counts))]
+        return max(self.categories, key=lambda category: int((self.cells == category).sum()))
 
     def span(self, n_points: int) -> list[float] | list[str]:
         """All values; of a number at most ``n_points`` evenly spaced ones, and the reference."""

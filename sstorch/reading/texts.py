@@ -14,7 +14,7 @@ from sstorch.checks import counted
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
 from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
-from sstorch.groups.table import interval_text, survival_texts
+from sstorch.groups.table import interval_text, short_number, survival_texts
 from sstorch.nn import SoftTree
 from sstorch.reading.nodes import (
     KM_MEDIAN,
@@ -272,7 +272,7 @@ def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRul
     root = nodes.iloc[0]
     counts = f"{rows_text(root)}, {escape(events_text(tree, root))}"
     head = f"{title}: {depth}{escape(' and '.join(families))} leaves, {counts}"
-    table = group_rows(tree, nodes).to_html(index=False, border=0, float_format=_short, na_rep="-")
+    table = group_rows(tree, nodes).to_html(index=False, border=0, float_format=short_number, na_rep="-")
     unit = f", t in {escape(tree.time_unit)}" if tree.time_unit else ""
     note = f"S(t): mean predicted survival of the rows of a group{unit}; KM: Kaplan-Meier of the same rows"
     if tree.competing:
@@ -280,10 +280,6 @@ def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRul
     if tree.time_varying:
         note += f"; S(t) and median are from time zero {CONSTANT_COVARIATES}"
     return f"<p><b>{head}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def group_sentences(

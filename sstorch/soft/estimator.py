@@ -318,7 +318,7 @@ class SoftEstimator(SoftModel):
         state["recalibration"] = {name: each.to_dict() for name, each in recalibrations(self).items()}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
         # Pages need templates and figures, which a fit does not.
-        from sstorch.groups.model_card import model_card
+        from sstorch.groups.functions import model_card
 
         write_whole(Path(path) / CARD, model_card(self).encode())
 

@@ -1,7 +1,13 @@
 """Validation of fitted models: scores on other rows, groups and their stability, leaves, model cards."""
 
-from sstorch.groups import concordance_of_groups, group_table, recalibrate, stability, validate_groups
-from sstorch.groups.model_card import model_card
+from sstorch.groups.functions import (
+    concordance_of_groups,
+    group_table,
+    model_card,
+    recalibrate,
+    stability,
+    validate_groups,
+)
 from sstorch.inference.predictions import contrast
 from sstorch.validation.comparison import ModelComparison, compare
 from sstorch.validation.report import ValidationReport, validate

@@ -28,9 +28,8 @@ from sstorch.data import Surv, as_surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.registry import check_names
 from sstorch.plots.curves import plot_comparison
-from sstorch.validation.measures import MEASURES
+from sstorch.validation.measures import MEASURES, Cohort, check_model
 from sstorch.validation.paired import Found, fold_splits, resample_splits, scores_of_rows, scores_of_splits
-from sstorch.validation.predicting import Cohort, check_model
 
 By = Literal["data", "folds", "bootstrap"]
 _LIMITS = ["lower", "upper"]

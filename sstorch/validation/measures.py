@@ -1,23 +1,34 @@
-"""Validation measures of predictions at one horizon, by name, with confidence limits."""
+"""Rows of a validation with predictions at one horizon, and measures of these by name, with limits."""
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+from sklearn.base import clone
 
-from sstorch._types import FloatArray
-from sstorch.exceptions import DataError
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import blocks, check_weight
+from sstorch.data import Surv, outcome_of
+from sstorch.data.causes import cause_number
+from sstorch.data.columns import to_pandas
+from sstorch.data.subjects import parse_subjects
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics import Estimate
 from sstorch.metrics.calibration_errors import calibration_error_interval, calibration_errors
 from sstorch.metrics.censoring import NOT_FOLLOWED
+from sstorch.metrics.checks import check_probability
 from sstorch.metrics.comparison import resampler
+from sstorch.metrics.curves import conditional_curves, conditional_incidences, predict_curves
 from sstorch.metrics.decision_curve import net_benefits
-from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.incidence_evaluation import predicts_incidence
 from sstorch.metrics.intervals import (
     auc_influence,
     auc_interval,
@@ -28,6 +39,7 @@ from sstorch.metrics.intervals import (
     concordance_value,
     wolbers_value,
 )
+from sstorch.metrics.scored_rows import HorizonRows, predicts_survival, some_rows
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,
@@ -36,6 +48,10 @@ from sstorch.metrics.weak_calibration import (
 )
 
 _Interval = Callable[[HorizonRows, float], Estimate[float]]
+# What subtracting a landmark from a time may lose, relative to the time.
+_ROUNDING = 4 * np.finfo(np.float64).eps
+# Rows whose hazards are predicted together, each at its own times.
+_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -236,3 +252,194 @@ def _without_formula(rows: HorizonRows, thresholds: FloatArray) -> tuple[FloatAr
             concordance, why = [np.nan], {"c_wolbers": str(error)}
     benefit = net_benefits(rows, thresholds)[0] if thresholds.size else thresholds
     return np.concatenate([concordance, benefit]), why
+
+
+class Cohort(NamedTuple):
+    """Features and outcome of the rows of a validation."""
+
+    X: Any  # features, n rows
+    y: Surv  # outcome with its weights, n rows
+    after: float | None = None  # landmark from which the times of `y` count; None for time zero
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        X: Any,
+        y: object,
+        sample_weight: npt.ArrayLike | None,
+        after: float | None,
+    ) -> Self:
+        """Read the rows, of the kind that the model was trained on.
+
+        Raises DataError for an outcome or weights that cannot be used, and for subjects with several rows
+        without a landmark.
+        """
+        outcome = outcome_of(model, y)
+        outcome.right_censored("a measure at a horizon")
+        if not len(outcome):
+            raise DataError("the data have no rows")
+        weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
+        cohort = cls(X, outcome.weighted(weight))
+        if weight is not None and not weight.all():
+            cohort = cohort._take(np.flatnonzero(weight))
+        if after is not None:
+            rows, later = cohort.y.followed_from(after)
+            return cohort._take(rows)._replace(y=later, after=after)
+        several = getattr(model, "time_varying_", False)
+        if cohort.y.id is not None and cohort.y.entry is not None:
+            several = several or len(parse_subjects(cohort.y.id, len(cohort.y))[1]) < len(cohort.y)
+        if several:
+            raise DataError(
+                "predictions of start-stop rows with time-varying covariates hold for each row only, and "
+                "survival from time zero is not defined: give after=, a time from which the rows at risk are "
+                "followed"
+            )
+        return cohort
+
+    def _take(self, rows: IntArray) -> Self:
+        return self._replace(X=some_rows(to_pandas(self.X), rows), y=self.y[rows])
+
+    def drawn(self, rows: IntArray) -> Self:
+        """Some rows, repetitions allowed; copies of a history are those of different subjects."""
+        cohort = self._take(rows)
+        if self.y.id is None:
+            return cohort
+        order, copy = np.argsort(rows, kind="stable"), np.empty_like(rows)
+        copy[order] = np.arange(rows.size) - np.searchsorted(rows[order], rows[order])
+        subject = parse_subjects(self.y.id, len(self.y))[0][rows]
+        return cohort._replace(y=cohort.y._with(id=subject * (1 + copy.max()) + copy))
+
+    def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
+        """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
+        y = self.y if self.after is None else self._snapped(t)
+        names = y.causes or ("",)
+        numbers = range(1, len(names) + 1) if cause is None else [cause_number(cause, names)]
+        if y.causes is None:
+            survival = self._survival(model, t)
+            expected = self._expected(model, t)
+            return {"": HorizonRows.of(y, survival, t, expected=expected)}
+        incidence = self._incidences(model, t)
+        return {names[k - 1]: HorizonRows.of(y, 1.0 - incidence[:, k - 1], t, cause=k) for k in numbers}
+
+    def _snapped(self, t: float) -> Surv:
+        """The outcome with times that are the horizon up to the rounding of a difference."""
+        assert self.after is not None
+        assert self.y.time is not None
+        near = np.abs(self.y.time - t) <= _ROUNDING * (self.after + t)
+        return self.y._with(time=np.where(near, t, self.y.time))
+
+    def _survival(self, model: Any, t: float) -> FloatArray:
+        """S at the horizon of rows that are alive at the landmark, (n,)."""
+        method = model.predict_survival_function
+        if self.after is None:
+            curves = np.asarray(predict_curves(model, self.X, np.array([t])))
+        elif _knows_after(model, method):
+            curves = np.asarray(method(self.X, [t], after=self.after))
+        else:
+            both = np.asarray(predict_curves(model, self.X, np.array([self.after, self.after + t])))
+            curves = conditional_curves(both[:, 0], both[:, 1:], self.after) if self.after else both[:, 1:]
+        n = len(self.y)
+        if curves.shape != (n, 1):
+            raise DataError(
+                f"model must predict survival at one time for each of {n} rows, shape ({n}, 1), got "
+                f"{curves.shape}."
+            )
+        return check_probability(curves[:, 0], "survival", n)
+
+    def _incidences(self, model: Any, t: float) -> FloatArray:
+        """Cumulative incidences at the horizon, (n, K)."""
+        if not predicts_incidence(model):
+            raise DataError(
+                f"y has competing causes, and {type(model).__name__} predicts the survival of one event, for "
+                "which competing events would count as censored: give a model with "
+                "predict_cumulative_incidence(X, times), or Surv(time, cause == k) to validate the "
+                "hazard of cause k"
+            )
+        assert self.y.causes is not None
+        method: Any = model.predict_cumulative_incidence
+        n, after = len(self.y), self.after
+        if after is None:
+            found = np.asarray(method(self.X, [t]))
+        elif _knows_after(model, method):
+            found = np.asarray(method(self.X, [t], after=after))
+        else:
+            found = conditional_incidences(np.asarray(method(self.X, [after, after + t])), after)
+        expected = (n, len(self.y.causes), 1)
+        if found.shape != expected:
+            raise DataError(f"model must predict incidences of shape {expected}, got {found.shape}.")
+        return np.column_stack(
+            [check_probability(found[:, k, 0], "incidence", n) for k in range(expected[1])]
+        )
+
+    def _expected(self, model: Any, t: float) -> FloatArray | None:
+        """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if unknown."""
+        time, _, entry = self.y.right_censored("validate")
+        start = self.after or 0.0
+        begin, end = start + np.minimum(entry, t), start + np.minimum(time, t)
+        expected, order = np.zeros(time.size), np.argsort(end, kind="stable")
+        for block in blocks(time.size, 2 * _BLOCK, 4 * _BLOCK**2):
+            rows = order[block]
+            times = np.unique(np.concatenate([begin[rows], end[rows]]))
+            times = times[times > 0.0]
+            if not times.size:
+                continue
+            try:
+                hazards = _cumulative_hazards(model, self._take(rows).X, times)
+            except DataError:
+                return None
+            if hazards.shape != (rows.size, times.size):
+                return None
+            hazards = np.column_stack([np.zeros(rows.size), hazards])
+            place = [np.searchsorted(times, at[rows], side="right") for at in (begin, end)]
+            number = np.arange(rows.size)
+            with np.errstate(invalid="ignore"):
+                expected[rows] = hazards[number, place[1]] - hazards[number, place[0]]
+        return expected if np.isfinite(expected).all() else None
+
+
+def _cumulative_hazards(model: Any, X: Any, times: FloatArray) -> FloatArray:
+    """H of rows from time zero, (n, n_times)."""
+    if hasattr(model, "outcome_type_"):
+        return np.asarray(model.predict_cumulative_hazard_function(X, times, after=0.0))
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log(np.asarray(predict_curves(model, X, times), dtype=np.float64)))
+
+
+def _knows_after(model: Any, method: Any) -> bool:
+    """Whether a method predicts from a time at which rows are alive."""
+    if hasattr(model, "outcome_type_"):
+        return True
+    try:
+        return "after" in inspect.signature(method).parameters
+    except (TypeError, ValueError):  # compiled code need not have a signature
+        return False
+
+
+def refitted(model: Any, rows: Cohort) -> Any:
+    """A clone of an estimator, fitted to some rows; a ConfigError if it cannot be."""
+    if not hasattr(model, "get_params") or not hasattr(model, "fit"):
+        raise ConfigError(
+            "refits need an estimator of scikit-learn with fit(X, y) and get_params; got "
+            f"{type(model).__name__}"
+        )
+    if type(model).__module__.split(".")[0] != "sksurv":
+        with warnings.catch_warnings():  # a resample repeats rows, and a fold has the oddities of all rows
+            warnings.simplefilter("ignore", DataWarning)
+            return clone(model).fit(rows.X, rows.y)
+    if rows.y.type != "right" or rows.y.weight is not None:
+        raise ConfigError(
+            f"{type(model).__name__} of scikit-survival is refitted to right-censored rows without weights "
+            "only; leave it out"
+        )
+    return clone(model).fit(rows.X, rows.y.to_structured())
+
+
+def check_model(model: object) -> None:
+    """Check that a model is fitted and predicts curves."""
+    if not (predicts_survival(model) or predicts_incidence(model)):
+        raise DataError(
+            "model must be a fitted estimator with predict_survival_function(X, times), or "
+            "predict_cumulative_incidence(X, times) for competing causes, got "
+            f"{model if isinstance(model, type) else type(model).__name__}."
+        )

@@ -29,10 +29,9 @@ from sstorch.document import (
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import median_follow_up
-from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.scored_rows import HorizonRows
 from sstorch.plots import plot_calibration, plot_decision_curve
-from sstorch.validation.measures import MEASURES, name_of_net_benefit
-from sstorch.validation.predicting import Cohort
+from sstorch.validation.measures import MEASURES, Cohort, name_of_net_benefit
 
 
 def document(

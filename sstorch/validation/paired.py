@@ -21,10 +21,9 @@ from sstorch.metrics.comparison import (
     resampler,
     subjects_of,
 )
-from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.scored_rows import HorizonRows
 from sstorch.metrics.weights import NO_ERROR
-from sstorch.validation.measures import MEASURES, NO_VARIANCE, Measure
-from sstorch.validation.predicting import Cohort, refitted
+from sstorch.validation.measures import MEASURES, NO_VARIANCE, Cohort, Measure, refitted
 
 NO_DIFFERENCE = "no limits: the variance of the difference cannot be estimated"
 

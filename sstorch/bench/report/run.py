@@ -35,7 +35,7 @@ from sstorch.document import (
 )
 from sstorch.exceptions import DataError
 from sstorch.groups import GroupValidation
-from sstorch.groups.model_card import facts_table, limits_of, use_of
+from sstorch.groups.functions import facts_table, limits_of, use_of
 from sstorch.groups.table import interval_text, table_of
 from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeierBand
