@@ -245,6 +245,7 @@ class CoxRegression:
 
     coefficients: FloatArray  # shape (p,)
     covariance: FloatArray  # inverse information, shape (p, p)
+    times: FloatArray  # time of each event, never falling, shape (m,)
     centre: FloatArray  # mean covariates, which the hazard below belongs to, shape (p,)
     hazard: FloatArray  # steps of the cumulative hazard at the centre, an event each, shape (m,)
     mean: FloatArray  # covariates less the centre, weighted over those at risk of each event, shape (m, p)
@@ -378,7 +379,9 @@ def fit_cox(y: Observed, x: FloatArray, at: FloatArray | None = None) -> CoxRegr
             inverse = np.asarray(np.linalg.inv(information), dtype=np.float64)
             moved, hazard_moved = influences(beta, inverse, hazard, mean)
             covariance: FloatArray = inverse / np.outer(scale, scale)
-            return CoxRegression(beta / scale, covariance, centre, hazard, mean * scale, moved, hazard_moved)
+            return CoxRegression(
+                beta / scale, covariance, times, centre, hazard, mean * scale, moved, hazard_moved
+            )
         length = 1.0
         while (trial := likelihood(beta + length * step))[0] < value and length > 1e-8:
             length *= 0.5
