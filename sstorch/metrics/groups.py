@@ -477,7 +477,7 @@ def median_follow_up(y: Outcome) -> Estimate[float]:
             that a later one of its subject continues does not end the follow-up.
 
     Returns:
-        The median and its limits in the unit of `y`, infinite if not reached; no limits (NaN) if nobody was
+        The median and its limits in the unit of `y`, infinite if not reached; no limits (NaN) if no row was
         censored.
 
     Raises:

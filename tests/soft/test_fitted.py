@@ -17,7 +17,7 @@ from sstorch.files import reading
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import Prediction, Spline
 from sstorch.optim import Nodec
-from sstorch.reading import hooks as reading_module
+from sstorch.reading import functions as reading_module
 from sstorch.reading import leaf_table
 from sstorch.soft import train_batch
 
