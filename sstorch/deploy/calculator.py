@@ -18,7 +18,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import as_numbers, nearest_text
 from sstorch.data.time_unit import duration
 from sstorch.deploy.expression import Formula
-from sstorch.deploy.javascript import JavaScript
+from sstorch.deploy.languages import JavaScript
 from sstorch.exceptions import ConfigError
 
 # Texts of the page by key: ``"code"`` is the language tag (BCP 47), ``"decimal"`` the decimal mark,

@@ -34,8 +34,7 @@ from sstorch.deploy.calculator import (
     thinned_steps,
 )
 from sstorch.deploy.expression import Formula, check_time
-from sstorch.deploy.javascript import JavaScript
-from sstorch.deploy.python import Python
+from sstorch.deploy.languages import JavaScript, Python
 from sstorch.deploy.script import Missing, Script
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole

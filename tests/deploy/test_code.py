@@ -27,7 +27,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.columns import label
 from sstorch.deploy import export_code
 from sstorch.deploy.expression import Formula, constant, number
-from sstorch.deploy.python import Python
+from sstorch.deploy.languages import Python
 from sstorch.deploy.tracing import log_normal_tail
 from sstorch.exceptions import ConfigError
 from tests.conftest import nightly_but

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sstorch import metrics
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import IntArray
 from sstorch.bench.peers import AALEN_JOHANSEN, KAPLAN_MEIER, ONE_LEAF, TREE, peer_table
 from sstorch.bench.report.characteristics import columns_table
 from sstorch.bench.scores import depth_of
@@ -154,13 +154,13 @@ def _verdict_of_groups(run: Run) -> str:
 
 def _rows(run: Run) -> Section:
     data, blocks = run.data, list[Block]()
-    survival = median_text(data, run.in_unit)
+    survival, what = median_text(data, run.in_unit), "survival"
     facts = [
         ("rows", str(len(data))),
         ("events", f"{data.n_events} ({100 * data.n_events / len(data):.1f} %)"),
     ]
     if data.causes is not None:
-        counts = np.bincount(data.cause, minlength=len(data.cause_names) + 1)[1:]
+        what, counts = "time to any event", np.bincount(data.cause, minlength=len(data.cause_names) + 1)[1:]
         facts += [
             (f"events of {name}", str(count)) for name, count in zip(data.cause_names, counts, strict=True)
         ]
@@ -171,7 +171,7 @@ def _rows(run: Run) -> Section:
             "median follow-up (reverse Kaplan-Meier)",
             run.unit_of(followed) if math.isfinite(followed) else "not reached",
         ),
-        (f"median {median_name(data)} (Kaplan-Meier, 95 %)", survival),
+        (f"median {what} (Kaplan-Meier, 95 %)", survival),
     ]
     if late := int(np.count_nonzero(data.entry)):
         facts.append(("left-truncated rows", str(late)))
@@ -206,21 +206,10 @@ def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
     return KaplanMeierBand.fit(data.weighted_y.any_cause())
 
 
-def median_name(data: SurvivalData) -> str:
-    """What :func:`median_text` is the median of."""
-    return "survival" if data.causes is None else "time to any event"
-
-
 def median_text(data: SurvivalData, in_unit: str = "") -> str:
     """Median by Kaplan-Meier with 95 % confidence limits; with the unit, if given."""
     middle, *limits = (float(part) for part in _kaplan_meier(data).quantile())
     return f"{interval_text(middle, *limits)}{in_unit}" if math.isfinite(middle) else "not reached"
-
-
-def _observed(data: SurvivalData, times: FloatArray) -> FloatArray:
-    """Survival at some times by Kaplan-Meier, nan after the follow-up."""
-    known = followed_to(times, data.time, data.event)
-    return np.where(known, _kaplan_meier(data).at(times).value, np.nan)
 
 
 # ---------------------------------------------------------------------- the tree and its groups
@@ -412,7 +401,9 @@ def _calibration_in_the_large(run: Run) -> Bullets:
         curve, _, cause = name.partition(":")
         time = np.array([float(curve[2:-1])])
         if data.causes is None:
-            estimate, what = float(_observed(data, time)[0]), "survival, Kaplan-Meier"
+            known = followed_to(time, data.time, data.event)[0]
+            estimate = float(_kaplan_meier(data).at(time).value[0]) if known else math.nan
+            what = "survival, Kaplan-Meier"
         else:
             place = data.causes.number(cause) - 1
             found = metrics.aalen_johansen(data.weighted_y, time)

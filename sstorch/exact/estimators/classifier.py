@@ -161,7 +161,8 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         for name in ("front_", "disparity_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         is_class = (rows.target[:, None] == self.classes_[1 if len(self.classes_) == 2 else 0 :]) * 1.0
-        questions = settings.questions(rows.frame, is_class, rows.weight)
+        priced = settings.feature_costs is not None
+        questions = settings.questions(rows.frame, is_class, rows.weight, priced)
         if settings.has_front:
             task = Classification(rows.target, sample_weight=rows.weight, classes=self.classes_)
             choice = choose(questions.features, rows, settings)

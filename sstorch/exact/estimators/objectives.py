@@ -75,11 +75,6 @@ class ClassifierSettings(SearchSettings):
         """True if the tree is chosen from a front of totals."""
         return self.fairness is not None or self.objective in get_args(FrontObjective)
 
-    @property
-    def is_priced(self) -> bool:
-        """True if `feature_costs` gives prices."""
-        return self.feature_costs is not None
-
     def price_list(self, rules: Sequence[Rule], columns: Sequence[str]) -> FeatureCosts | None:
         """Prices of the questions, by their columns; None if they are free. Not all columns need have one.
 

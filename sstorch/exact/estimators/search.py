@@ -108,13 +108,12 @@ class SearchSettings:
         """True if times can be put in buckets."""
         return False
 
-    @property
-    def is_priced(self) -> bool:
-        """True if columns have prices: of two questions with equal answers, one may be cheaper."""
-        return False
-
-    def questions(self, frame: pd.DataFrame, target: object, weight: FloatArray | None = None) -> Questions:
+    def questions(
+        self, frame: pd.DataFrame, target: object, weight: FloatArray | None = None, priced: bool = False
+    ) -> Questions:
         """Turn cleaned columns into questions, chosen from these rows, their target and weights alone.
+
+        Where columns are `priced`, of two questions with equal answers one may be cheaper: both are kept.
 
         Raises:
             DataError: the columns cannot be read or, without a binarizer, are not binary.
@@ -125,7 +124,7 @@ class SearchSettings:
             names = list(frame.columns)
         else:
             binarizer = clone(self.binarize)
-            if self.is_priced:
+            if priced:
                 binarizer.set_params(merge_columns=False)
             rules = binarizer.fit(frame, target, weight).rules_
             names = [rule.name for rule in rules]
