@@ -55,7 +55,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;
             columns that are not named are free, and so is a column already asked about on the path. Discounts
             within groups of columns: :class:`~sstorch.exact.CostSensitive`.
-        fairness: for two classes, what may differ between any two groups only so much:
+        fairness: for two classes, what may differ between two groups only so much:
             ``"demographic_parity"``, the share of rows that get the positive class;
             ``"equal_opportunity"``, that share of the rows which are positive. Depth 0 to 3.
         max_disparity: the largest such difference on the training rows, 0 to 1.
@@ -75,10 +75,10 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         optima_: smallest loss for every depth and number of nodes, from the same search.
         path_: nodes and loss of the best tree for every leaf penalty.
         front_: with these objectives and with `fairness`, the trees' totals that no other tree beats in both
-            (false negatives and false positives, or errors and disparity; at depth 3 or with more than two
-            groups only the best of the latter), or the area by nodes.
+            (false negatives and false positives, or errors and disparity; at depth 3 only the best of the
+            latter), or the area by nodes.
         disparity_: with `fairness`, that of group 0 less that of group 1 on the training rows, groups in the
-            order of their names; with more than two groups, the largest difference between any two.
+            order of their names.
         feature_names_in_: raw feature names.
         n_features_in_: number of raw features.
         n_samples_fit_: number of training rows with weight.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -149,8 +148,7 @@ class FrontChoice:
     """The tree chosen from a front, with what `ExactTree` reads of a `Solution`.
 
     `decision` (L,) has the class of each leaf; `loss` is 1 - score, or the share of errors, and `gap` the
-    most by which it can exceed the smallest one; `disparity` is that of a fair tree, the
-    largest of more than two groups, else None.
+    most by which it can exceed the smallest one; `disparity` is that of a fair tree, else None.
     """
 
     best: BinaryTree
@@ -231,17 +229,13 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
     )
     number = front.best()
     decided = front.tree(number)
-    bound, disparity, table = 0.0, None, front.table()
+    bound, disparity = 0.0, None
     if isinstance(task, GroupFairness):
         bound = max(0.0, front.lower_bound) * task.unit[0] / task.total_weight
-        of_pairs = front.values[number, 1:]
-        disparity = float(of_pairs[0] if len(of_pairs) == 1 else np.abs(of_pairs).max())
-        if rows.groups is not None and len(of_pairs) > 1:
-            pairs = combinations(rows.groups.labels, 2)
-            table.columns = ["errors", *(f"disparity {one} - {other}" for one, other in pairs), "score"]
+        disparity = float(front.values[number, 1])
     loss = 1.0 - decided.score
     gap = 0.0 if front.certified else max(0.0, loss - bound)
-    return FrontChoice(decided.tree, decided.decision, loss, gap, table, size, disparity)
+    return FrontChoice(decided.tree, decided.decision, loss, gap, front.table(), size, disparity)
 
 
 def _positive(rows: TargetRows, objective: str) -> IntArray:
@@ -254,13 +248,15 @@ def _positive(rows: TargetRows, objective: str) -> IntArray:
 
 
 def _groups(rows: TargetRows, y: IntArray, fairness: Fairness) -> IntArray:
-    """Group of each row, 0 .. k - 1.
+    """Group of each row, 0 or 1.
 
-    Raises ConfigError without groups, DataError if one has no rows to compare.
+    Raises ConfigError without groups, DataError of other than two, or if one has no rows to compare.
     """
     if rows.groups is None:
         raise ConfigError("fairness needs the sensitive groups: fit(X, y, sensitive=...)")
     name, labels, codes = rows.groups.name, rows.groups.labels, rows.groups.codes
+    if len(labels) != 2:
+        raise DataError(f"fairness compares two groups, {name} has {len(labels)}; merge some")
     compared = codes if fairness == "demographic_parity" else codes[y == 1]
     for number, label in enumerate(labels):
         if number not in compared:

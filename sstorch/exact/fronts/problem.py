@@ -25,16 +25,16 @@ REACHED = 2**57
 
 
 class FrontTask(Protocol):
-    """An objective that is a function of totals over leaves, T = 2 integers or more.
+    """An objective that is a function of two totals over leaves, T = 2 integers.
 
     A leaf has one or more candidate solutions: a decision, such as a class, and a point, the amounts that
     the leaf adds to the totals under that decision. A point is a function of sums over the leaf's rows. The
     points of two subtrees are added; of the trees below a node only those stay that another does not beat:
 
     * ``"pareto"``: both of two totals are costs; (a, b) is beaten by points with neither cost larger.
-    * ``"balance"``: the first total is a cost, the others are signed, and each has to end within ± its
-      `limit`; (a, b) is beaten by points with the same b and no larger a. Before the end nothing else can be
-      said, since what is missing on one side can be made up for on the other.
+    * ``"balance"``: the first total is a cost, the other is signed, and has to end within ± `limit`; (a, b)
+      is beaten by points with the same b and no larger a. Before the end nothing else can be said, since what
+      is missing on one side can be made up for on the other.
 
     Addition preserves both orders: a solution dominated below a node is dominated at the root (Theorem 4.6 of
     the reference). Every score that does not decrease when a total improves is optimal on the front of whole
@@ -45,8 +45,7 @@ class FrontTask(Protocol):
         order: which of the two.
         linear: whether a leaf's point under a decision is the sum of its rows' points, so that a test with
             the same decision on both sides is as good as none.
-        limit: with ``"balance"``, the largest absolute value of each total but the first, (T - 1,), or one
-            integer of T = 2; otherwise not read.
+        limit: with ``"balance"``, the largest absolute value of the second total; otherwise not read.
         names: of the totals, in the user's units.
         unit: what 1 is in each total, in the user's units.
         offset: what the totals of every tree contain besides, in the user's units.
@@ -63,7 +62,7 @@ class FrontTask(Protocol):
     @property
     def linear(self) -> bool: ...  # noqa: D102
     @property
-    def limit(self) -> int | IntArray: ...  # noqa: D102
+    def limit(self) -> int: ...  # noqa: D102
     @property
     def names(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
@@ -98,7 +97,7 @@ def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
     """True where points (T, ...) leave no reason to keep others, (...), below the root; see `FrontTask`."""
     if order == "pareto":
         return (first <= second).all(0)
-    return (first[0] <= second[0]) & (first[1:] == second[1:]).all(0)
+    return (first[0] <= second[0]) & (first[1] == second[1])
 
 
 class FrontProblem:
@@ -159,11 +158,6 @@ class FrontProblem:
         present = FrontProblem(self.task, lambda: rows.where(has), self.min_leaf)
         # Literals are mostly 0: sums of the many rows are differences of two others.
         return FrontProblem(self.task, lambda: rows.where(~has), self.min_leaf, (self, present)), present
-
-    @cached_property
-    def limits(self) -> Tensor:
-        """(T - 1,), largest absolute values of the totals but the first, of tasks with the order balance."""
-        return torch.as_tensor(np.atleast_1d(self.task.limit), device=self._singles.device)
 
     @cached_property
     def leaf(self) -> Tensor:
@@ -264,7 +258,7 @@ def _check_order(task: FrontTask, points: Tensor, rng: np.random.Generator) -> N
     a, c = points[:, first], points[:, third]
     gain = torch.from_numpy(rng.integers(0, max(2, largest // 8), (len(points), 20 * n)))
     if task.order == "balance":
-        gain[1:] = 0
+        gain[1] = 0
     b = torch.where(torch.from_numpy(rng.random(20 * n) < 0.5), points[:, second], a + gain)
     better = beats(task.order, a, b)
     if not torch.equal((a + b) + c, a + (b + c)) or not beats(task.order, a + c, b + c)[better].all():
@@ -277,7 +271,7 @@ def _check_score(task: FrontTask, totals: IntArray, rng: np.random.Generator) ->
     """Between the least and largest totals met, a better total never has a smaller score."""
     low, high = totals.min(axis=0), totals.max(axis=0)
     if task.order == "balance":
-        low[1:], high[1:] = 0, np.minimum(task.limit, np.abs(totals[:, 1:]).max(axis=0))
+        low[1], high[1] = 0, min(task.limit, np.abs(totals[:, 1]).max())
     worse = rng.integers(low, high + 1, (400, len(low)))
     better = worse.copy()
     changed = rng.integers(0, len(low), len(worse))

@@ -1,4 +1,4 @@
-"""The cheapest tree of depth up to 3 within limits on balances, by bounds of the trees below each root."""
+"""The cheapest tree of depth 3 within a limit on its balance, by bounds of the trees below each root."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import linprog
 from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.exact.deadline import Deadline, OutOfTimeError
 from sstorch.exact.fronts.problem import REACHED, UNREACHABLE, FrontProblem
-from sstorch.exact.fronts.small import CHUNK, Rate, cheapest_first, with_prices
+from sstorch.exact.fronts.small import CHUNK, cheapest_first, with_prices
 from sstorch.exact.problem import Budget, splits
 
 # Points of subtrees at a time.
 _PART = 1 << 22
-# Rates tried for the bound of all trees, for each balance, and the share of the distance to a known tree that
-# more of them would have to be able to add.
+# Rates tried for the bound of all trees, and the share of the distance to a known tree that more of them
+# would have to be able to add.
 _DUAL_STEPS, _LITTLE = 10, 0.1
 
 
 class Subtrees:
-    """All trees within a budget of depth up to 2, of any balances."""
+    """All trees within a budget of depth up to 2, of any balance."""
 
     def __init__(self, problem: FrontProblem | _Side, target: Budget) -> None:
         self.leaf = problem.leaf
@@ -36,7 +35,7 @@ class Subtrees:
                 for first, second in splits(target)
             ]
 
-    def within(self, rate: Rate, most: float) -> Iterator[Tensor]:
+    def within(self, rate: float, most: float) -> Iterator[Tensor]:
         """Points (T, n) of trees with cost + rate * balance <= most, one for each balance, by balance.
 
         Where there are very many, they come in parts.
@@ -72,31 +71,25 @@ def _sums(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], most: float
 
 
 def _one_for_each_balance(points: Tensor) -> Tensor:
-    if len(points) == 2:
-        balance, group = torch.unique(points[1:], return_inverse=True)
-        balance, group = balance[None], group[0]
-    else:
-        balance, group = torch.unique(points[1:], dim=1, return_inverse=True)
-    cost = torch.full_like(balance[0], UNREACHABLE).scatter_reduce_(0, group, points[0], "amin")
-    return torch.cat([cost[None], balance])
+    balance, group = torch.unique(points[1], return_inverse=True)
+    cost = torch.full_like(balance, UNREACHABLE).scatter_reduce_(0, group, points[0], "amin")
+    return torch.stack([cost, balance])
 
 
-def cheapest_pair(
-    left: Tensor, right: Tensor, limits: Tensor, least: int
-) -> tuple[int, Tensor, Tensor] | None:
-    """The sum of a left and a right point of least cost, below `least`, with all balances within limits.
+def cheapest_pair(left: Tensor, right: Tensor, limit: int, least: int) -> tuple[int, Tensor, Tensor] | None:
+    """The sum of a left and a right point of least cost, below `least`, with its balance within the limit.
 
-    The right points that can go with a left point are an interval of costs, and one of each balance. By the
+    The right points that can go with a left point are an interval of costs, and one of balances. By the
     total with the fewest pairs they are compared one by one. Returns the cost and both points (T,), or None
     if there is no such sum.
     """
     spans = []
-    for number, limit in (*enumerate(limits.tolist(), start=1), (0, least - 1)):
+    for number, most in ((1, limit), (0, least - 1)):
         values, order = right[number].sort()
         begin = torch.zeros_like(left[number])
         if number > 0:
-            begin = torch.searchsorted(values, -limit - left[number])
-        end = torch.searchsorted(values, limit - left[number], right=True)
+            begin = torch.searchsorted(values, -most - left[number])
+        end = torch.searchsorted(values, most - left[number], right=True)
         spans.append((int((end - begin).sum()), number, order, begin, end - begin))
         if spans[-1][0] <= left.shape[1] + right.shape[1]:  # no more than another sort
             break
@@ -111,9 +104,7 @@ def cheapest_pair(
         place = torch.arange(len(first), device=count.device) + (int(before[start - 1]) if start else 0)
         second = order[place + shift[first - start]]
         cost = left[0, first] + right[0, second]
-        fits = cost < least
-        for one, other, limit in zip(left[1:], right[1:], limits, strict=True):
-            fits &= (one[first] + other[second]).abs() <= limit
+        fits = (cost < least) & ((left[1, first] + right[1, second]).abs() <= limit)
         kept = torch.nonzero(fits)[:, 0]
         if len(kept):
             place = kept[cost[kept].argmin()]
@@ -149,25 +140,24 @@ class Found(NamedTuple):
 def cheapest_tree(
     problem: FrontProblem, target: Budget, known: Tensor | None, memory: int, deadline: Deadline
 ) -> Found:
-    """The cheapest tree within a budget of depth 1 to 3 whose balances are within the task's limits.
+    """The cheapest tree within a budget of depth 1 to 3 whose balance is within the task's limit.
 
-    For any rates r, min (cost + r · balance) over the trees below a root, less |r| · limit, is at most the
-    cost of a tree within the limits (weak duality). The rates that make the bound of all trees largest are
+    For any rate r, min (cost + r · balance) over the trees below a root, less |r| · limit, is at most the
+    cost of a tree within the limit (weak duality). The rate that makes the bound of all trees largest is
     sought; then roots are taken by their bounds, and of their subtrees those are summed that the bound of the
     other subtree leaves a chance to be cheaper than the best known tree, a point (T,).
 
     `memory` is for the subtrees of all roots; beyond it they are made again when needed.
     """
     roots = _Roots(problem, target, memory, deadline)
-    limits = problem.limits
+    limit = problem.task.limit
     best: Root | None = None
     least = REACHED if known is None else int(known[0])
     bounds = torch.full((len(roots),), -float("inf"), dtype=torch.float64)
     done = torch.zeros(len(roots), dtype=torch.bool)
     try:
-        rate = _best_rate(roots, limits, known, bounds)
-        prices = torch.tensor([1.0, *map(abs, rate)], dtype=torch.float64)
-        allowed = float(prices[1:] @ limits.cpu().to(torch.float64))
+        rate = _best_rate(roots, limit, known, bounds)
+        prices, allowed = torch.tensor([1.0, abs(rate)], dtype=torch.float64), abs(rate) * limit
         lows, _ = roots.lows(rate)
         slack = 2e-14 * float(prices @ roots.scale) + 1e-6
         for number in torch.argsort(bounds).tolist():
@@ -182,7 +172,7 @@ def cheapest_tree(
                 share *= 4.0
                 for first in left.within(rate, most - float(lows[number, 1])):
                     for second in right.within(rate, most - float(lows[number, 0])):
-                        pair = cheapest_pair(first, second, limits, least)
+                        pair = cheapest_pair(first, second, limit, least)
                         if pair is not None:
                             least = pair[0]
                             best = Root(*roots.place(number), pair[1], pair[1] + pair[2])
@@ -209,7 +199,7 @@ class _Sides:
     """Points below the same side of R roots, and their costs in float64, infinite where there is no point.
 
     Attributes:
-        scale: (T,), the largest absolute cost and balances of the points.
+        scale: (T,), the largest absolute cost and balance of the points.
     """
 
     def __init__(self, problems: Sequence[FrontProblem], below: set[Budget]) -> None:
@@ -217,8 +207,7 @@ class _Sides:
         self._leaf = torch.stack([problem.leaf for problem in problems], 1)  # (T, R, K)
         # (T, 2, R, F, M) and (2, R, F, M)
         self._points = {b: torch.stack([problem.children(b) for problem in problems], 2) for b in below}
-        free = (0.0,) * (len(self._leaf) - 1)  # a rate for each balance
-        self._costs = {b: with_prices(points, free) for b, points in self._points.items()}
+        self._costs = {b: with_prices(points, 0.0) for b, points in self._points.items()}
         sizes = []
         for points in (self._leaf, *self._points.values()):
             low, high = points.masked_fill(points[0] >= REACHED, 0).flatten(1).aminmax(dim=1)
@@ -230,7 +219,7 @@ class _Sides:
         points = {below: points[:, :, number] for below, points in self._points.items()}
         return _Side(self._n_features, self._leaf[:, number], points)
 
-    def least(self, target: Budget, rate: Rate) -> tuple[Tensor, Tensor]:
+    def least(self, target: Budget, rate: float) -> tuple[Tensor, Tensor]:
         """The least cost + rate * balance (R,) of trees within a budget, infinite if there is none.
 
         And a point (T, R) of each.
@@ -249,12 +238,11 @@ class _Sides:
             least = torch.minimum(value, least)
         return least, point
 
-    def _lows(self, below: Budget, sign: int, rate: Rate) -> Tensor:
+    def _lows(self, below: Budget, sign: int, rate: float) -> Tensor:
         """The least cost + rate * balance below a sign of each feature, (R, F)."""
         priced = self._costs[below][sign]
-        for price, balance in zip(rate, self._points[below][1:, sign], strict=True):
-            if price:
-                priced = torch.add(priced, balance, alpha=price)
+        if rate:
+            priced = torch.add(priced, self._points[below][1, sign], alpha=rate)
         return priced.amin(-1)
 
 
@@ -304,7 +292,7 @@ class _Roots:
                 torch.maximum(self.scale, side.scale, out=self.scale)
         return self._parts[number]
 
-    def lows(self, rate: Rate) -> tuple[Tensor, Tensor]:
+    def lows(self, rate: float) -> tuple[Tensor, Tensor]:
         """Least cost + rate * balance of each root's two subtrees (n, 2), and their points (n, 2, T)."""
         n = self._problem.n_features
         lows = torch.empty((n, len(self._halves), 2), dtype=torch.float64)
@@ -319,35 +307,30 @@ class _Roots:
         return lows.flatten(0, 1), points.flatten(0, 1)
 
 
-def _best_rate(roots: _Roots, limits: Tensor, known: Tensor | None, bounds: Tensor) -> Rate:
-    """Rates that make the least bound large; `bounds` is raised to the largest bound of each root met.
+def _best_rate(roots: _Roots, limit: int, known: Tensor | None, bounds: Tensor) -> float:
+    """A rate that makes the least bound large; `bounds` is raised to the largest bound of each root met.
 
-    The bound is the least of one concave function of the rates for each tree, cost + rate · balance - |rate|
+    The bound is the least of one concave function of the rate for each tree, cost + rate · balance - |rate|
     · limit. At the top of those of the trees met so far, of which one is within the limits, the tree that is
     cheapest joins them, until none is cheaper (Kelley's cutting planes).
     """
-    n = len(limits)
-    most = limits.cpu().to(torch.float64).numpy()
 
-    def evaluate(rate: Rate) -> tuple[float, FloatArray]:
+    def evaluate(rate: float) -> tuple[float, FloatArray]:
         lows, points = roots.lows(rate)
-        values = lows.sum(1) - float(np.abs(rate) @ most)
+        values = lows.sum(1) - abs(rate) * limit
         torch.maximum(bounds, values, out=bounds)
         which = int(values.argmin())
         return float(values[which]), points[which].sum(0).to(torch.float64).numpy()
 
-    best: Rate = (0.0,) * n
+    best = 0.0
     if not len(roots):
         return best
     top, point = evaluate(best)
-    if known is None or top == float("inf") or (np.abs(point[1:]) <= most).all():
+    if known is None or top == float("inf") or abs(point[1]) <= limit:
         return best
     met = [known.cpu().to(torch.float64).numpy(), point]
-    for _ in range(_DUAL_STEPS * n):
-        highest = _top(np.stack(met), most)
-        if highest is None:  # numerically too hard: the best bound so far is one as well
-            break
-        reached, rate = highest
+    for _ in range(_DUAL_STEPS):
+        reached, rate = _top(np.stack(met), limit)
         value, point = evaluate(rate)
         if value > top:
             top, best = value, rate
@@ -358,31 +341,16 @@ def _best_rate(roots: _Roots, limits: Tensor, known: Tensor | None, bounds: Tens
     return best
 
 
-def _top(trees: FloatArray, most: FloatArray) -> tuple[float, Rate] | None:
-    """The largest least cost + rate · balance - |rate| · most of trees (m, 1 + n), and the rates there.
+def _top(trees: FloatArray, most: int) -> tuple[float, float]:
+    """The largest least cost + rate · balance - |rate| · most of trees (m, 2), and the rate there.
 
-    With one balance the top is at 0 or where the lines of two trees cross. With several it is a linear
-    program, and None where that fails.
+    It is at 0 or where the lines of two trees cross.
     """
-    n = len(most)
-    if n == 1:
-        cost, balance = trees.T
-        slopes = np.stack([balance - most, -balance - most])[:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            size = (cost[:, None] - cost) / (slopes - slopes.swapaxes(1, 2))
-        rates = np.append(
-            0.0, (size * np.array([1.0, -1.0])[:, None, None])[np.isfinite(size) & (size > 0.0)]
-        )
-        least = (cost + np.outer(rates, balance) - np.abs(rates)[:, None] * most).min(axis=1)
-        which = int(least.argmax())
-        return float(least[which]), (float(rates[which]),)
-    # Variables: the top, then rates as differences of two numbers >= 0, times the size of each balance.
-    size = np.maximum(np.abs(trees[:, 1:]).max(axis=0), 1.0)
-    slopes, allowed = trees[:, 1:] / size, most / size
-    rows = np.hstack([np.ones((len(trees), 1)), allowed - slopes, allowed + slopes])
-    goal = np.array([-1.0, *[0.0] * (2 * n)])
-    program = linprog(goal, rows, trees[:, 0], bounds=[(None, None), *[(0.0, None)] * (2 * n)])
-    if program.x is None:
-        return None
-    rate = (program.x[1 : n + 1] - program.x[n + 1 :]) / size
-    return float(program.x[0]), tuple(rate.tolist())
+    cost, balance = trees.T
+    slopes = np.stack([balance - most, -balance - most])[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = (cost[:, None] - cost) / (slopes - slopes.swapaxes(1, 2))
+    rates = np.append(0.0, (size * np.array([1.0, -1.0])[:, None, None])[np.isfinite(size) & (size > 0.0)])
+    least = (cost + np.outer(rates, balance) - np.abs(rates)[:, None] * most).min(axis=1)
+    which = int(least.argmax())
+    return float(least[which]), float(rates[which])

@@ -12,9 +12,6 @@ from sstorch.exact.problem import Budget, splits
 # Sums of points at a time.
 CHUNK = 1 << 20
 
-# A price of each balance, in units of cost.
-Rate = tuple[float, ...]
-
 
 def nondominated_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
     """The front (2, n) of all trees within a budget of depth 0, 1 or 2.
@@ -46,17 +43,14 @@ def join(front: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
-    """The points (2, n) that no tree within a budget of depth up to 2 beats in cost and absolute balance.
-
-    This is for tasks with one balance.
-    """
-    limit = int(problem.limits)
+    """The points (2, n) that no tree within a budget of depth up to 2 beats in cost and absolute balance."""
+    limit = problem.task.limit
     front = _best(problem.leaf, limit)
     if target.nodes == 0 or problem.n_features == 0:
         return front
     for halves in splits(target):
-        left = cheapest_first(problem.children(halves[0])[:, 0], (0.0,))[0]
-        right = cheapest_first(problem.children(halves[1])[:, 1], (0.0,))[0]
+        left = cheapest_first(problem.children(halves[0])[:, 0], 0.0)[0]
+        right = cheapest_first(problem.children(halves[1])[:, 1], 0.0)[0]
         order = torch.argsort(left[0, :, 0] + right[0, :, 0])
         left, right = left[:, order], right[:, order]
         chunk, begin = min(CHUNK, memory // 64), 0
@@ -90,16 +84,15 @@ def _not_beaten(points: Tensor, balance_front: Tensor) -> Tensor:
     return points[:, points[0] < cost[cheapest]]
 
 
-def with_prices(points: Tensor, rate: Rate) -> Tensor:
+def with_prices(points: Tensor, rate: float) -> Tensor:
     """Cost + rate * balance in float64, infinite where there is no point."""
     priced = points[0].to(torch.float64)
-    for price, balance in zip(rate, points[1:], strict=True):
-        if price:
-            priced.add_(balance, alpha=price)
+    if rate:
+        priced.add_(points[1], alpha=rate)
     return priced.masked_fill_(points[0] >= REACHED, float("inf"))
 
 
-def cheapest_first(points: Tensor, rate: Rate) -> tuple[Tensor, Tensor]:
+def cheapest_first(points: Tensor, rate: float) -> tuple[Tensor, Tensor]:
     """Points (T, ..., n) by increasing cost + rate * balance, and that, (..., n)."""
     priced, order = with_prices(points, rate).sort(-1)
     return points.gather(-1, order.expand_as(points)), priced

@@ -242,8 +242,7 @@ def solve_front(
     """Find the trees that no other tree beats in all totals of a task.
 
     The search is exhaustive; totals are integers and compared exactly. The front is complete, but for tasks
-    with the order ``"balance"`` at depth 3, or with several balances: there it is the one tree of least cost
-    within the limits.
+    with the order ``"balance"`` at depth 3: there it is the one tree of least cost within the limit.
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
@@ -292,28 +291,22 @@ def solve_front(
     size = patterns.n_features, target.depth
     row_points = _row_points(task, channels, *size, torch.device(device), memory, engine)
     complete, lower_bound = True, -float("inf")
-    several = task.order == "balance" and len(problem.limits) > 1
     # Smaller trees take no time.
-    with deadline.listening(INFINITY if target.depth > 2 or several else 0.0):
+    with deadline.listening(INFINITY if target.depth > 2 else 0.0):
         if row_points is not None:
             from sstorch.exact.compiled.linear_front import linear_front
 
             points, origin, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
         else:
-            if several:
-                points = problem.leaf[:, (problem.leaf[1:].abs() <= problem.limits[:, None]).all(0)]
-                points = points[:, points[0].sort().indices[:1]]
-            else:
-                search = nondominated_front if task.order == "pareto" else balance_front
-                points = search(problem, small, memory)
+            search = nondominated_front if task.order == "pareto" else balance_front
+            points = search(problem, small, memory)
             origins: list[Origin] = [None] * points.shape[1]
             if target.depth > 2 and task.order == "pareto":
                 points, origins, complete = _pareto_roots(problem, target, points, memory // 2, deadline)
-            elif task.order == "balance":
-                for depth in range(1 if several else 3, target.depth + 1):
-                    points, origins, lower_bound, complete = _cheapest_root(
-                        problem, budget(depth, target.nodes), points, memory, deadline
-                    )
+            elif target.depth > 2:
+                points, origins, lower_bound, complete = _cheapest_root(
+                    problem, target, points, memory, deadline
+                )
             origin = origins.__getitem__
     solution = FrontSolution(
         patterns=patterns,

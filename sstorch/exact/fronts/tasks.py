@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from itertools import combinations
 from math import ceil, floor, log2
 from numbers import Real
 from typing import Literal, get_args
@@ -154,16 +153,16 @@ class ConfusionFront:
 
 
 class GroupFairness:
-    """Fewest errors of trees that give all groups class 1 about equally often.
+    """Fewest errors of trees that give two groups class 1 about equally often.
 
-    With n_g of N_g rows of group g, by weight, in the leaves of class 1, the disparity between groups g < h
-    is n_g / N_g less n_h / N_h. Times N_g N_h it is an integer and a sum over leaves, so the limit on its
-    absolute value, for every pair of groups, is met exactly, without a tolerance. The tree may split on every
-    column it is given: leave the sensitive one out of the features if it should not.
+    With n_g of N_g rows of group g, by weight, in the leaves of class 1, the disparity is n_0 / N_0 less
+    n_1 / N_1. Times N_0 N_1 it is an integer and a sum over leaves, so the limit on its absolute value is met
+    exactly, without a tolerance. The tree may split on every column it is given: leave the sensitive one out
+    of the features if it should not.
 
     Args:
         y: 0 or 1, shape (N,).
-        group: 0 .. k - 1, the sensitive group of each row. Each of the k (k - 1) / 2 pairs is one more total.
+        group: 0 or 1, the sensitive group of each row.
         parity: ``"demographic_parity"`` compares all rows of the groups, ``"equal_opportunity"`` those with
             y = 1.
         sample_weight: multiples of 2**-20 (whole numbers, say); None counts each row once. Censoring weights
@@ -171,8 +170,8 @@ class GroupFairness:
         max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
 
     Raises:
-        DataError: labels other than 0 and 1, groups that are no whole numbers, either all alike, a group
-            without rows to compare, or wrong weights.
+        DataError: labels or groups other than 0 and 1, either all alike, a group without rows to compare, or
+            wrong weights.
         ConfigError: an unknown parity, a limit out of its range, or weights that are not exact.
 
     References:
@@ -182,6 +181,8 @@ class GroupFairness:
 
     order: Literal["balance"] = "balance"
     linear = True
+    names = ("errors", "disparity")
+    offset = (0.0, 0.0)
 
     def __init__(
         self,
@@ -198,27 +199,25 @@ class GroupFairness:
         self.group = group_numbers(group, self.n_rows)
         compared = np.ones(self.n_rows, dtype=np.bool_) if parity == "demographic_parity" else self.y == 1
         self.weight, unit = whole_weights(sample_weight, self.n_rows)
-        self._balance, scales = group_balance(self.group, compared, self.weight)
-        self.limit = limits(max_disparity, scales)
-        self.names = ("errors", *pair_names("disparity", self.group))
-        self.unit, self.offset = (unit, *(1.0 / scale for scale in scales)), (0.0,) * len(self.names)
+        self._balance, scale = group_balance(self.group, compared, self.weight)
+        self.limit, self.unit = parity_limit(max_disparity, scale), (unit, 1.0 / scale)
         self.total_weight = unit * float(self.weight.sum())
 
     def channels(self) -> IntArray:
-        """Positive and negative rows, and what class 1 adds to each disparity, (2 + pairs, N)."""
-        return np.stack([self.weight * self.y, self.weight * (1 - self.y), *self._balance])
+        """Positive and negative rows, and what class 1 adds to the disparity, (3, N)."""
+        return np.stack([self.weight * self.y, self.weight * (1 - self.y), self._balance])
 
     def points(self, sums: Tensor) -> Tensor:
-        """Class 0: its errors, and no disparity. Class 1: its errors and disparities."""
-        points = sums.new_zeros(len(sums) - 1, 2, *sums.shape[1:])
+        """Class 0: its errors, and no disparity. Class 1: its errors and disparity."""
+        points = sums.new_zeros(2, 2, *sums.shape[1:])
         points[0, 0], points[:, 1] = sums[0], sums[1:]
         return points
 
     def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
-        """Errors, and N_h n_g - N_g n_h of each pair."""
+        """Errors, and N_1 n_0 - N_0 n_1."""
         predicted = decision[leaf]
         errors = self.weight[predicted != self.y].sum()
-        return np.array([errors, *self._balance[:, predicted == 1].sum(axis=1)], dtype=np.int64)
+        return np.array([errors, self._balance[predicted == 1].sum()], dtype=np.int64)
 
     def score(self, totals: IntArray) -> FloatArray:
         """Accuracy."""
@@ -227,53 +226,39 @@ class GroupFairness:
 
 
 def group_numbers(group: npt.ArrayLike, n_rows: int) -> IntArray:
-    """Group of each row, (N,), 0 .. k - 1. Raises DataError: other numbers, another length, or one group."""
+    """Group of each row, (N,), 0 or 1. Raises DataError: other numbers, another length, or one group."""
     array = np.asarray(group)
     if array.shape != (n_rows,):
         raise DataError(f"group: {len(np.atleast_1d(array))} rows, but there are {n_rows}")
-    numbers = finite_vector(array, "group")
-    wrong = numbers[(numbers != np.floor(numbers)) | (numbers < 0)]
-    if len(wrong):
-        remedy = "np.unique(group, return_inverse=True)[1] numbers groups"
-        raise DataError(f"group must be whole numbers from 0 on, got {wrong[0]:g}; {remedy}")
-    codes = numbers.astype(np.int64)
+    if len(other := array[~np.isin(array, (0, 1))]):
+        raise DataError(f"group must be 0 and 1, of two groups, got {other[0]!r}; merge others")
+    codes = array.astype(np.int64)
     if codes.min() == codes.max():
         raise DataError(f"group: all rows are {codes[0]}, there are no two groups")
     return codes
 
 
-def pair_names(name: str, group: IntArray) -> tuple[str, ...]:
-    """A name for each pair of groups; the bare one for two groups."""
-    pairs = list(combinations(range(int(group.max()) + 1), 2))
-    return (name,) if len(pairs) == 1 else tuple(f"{name} {g} - {h}" for g, h in pairs)
+def parity_limit(max_disparity: float, scale: int) -> int:
+    """The largest absolute disparity in whole units. Raises ConfigError: no share."""
+    return floor(share("max_disparity", max_disparity) * scale)
 
 
-def limits(max_disparity: float, scales: list[int]) -> IntArray:
-    """The largest absolute disparity of each pair in whole units, (pairs,). Raises ConfigError: no share."""
-    most = share("max_disparity", max_disparity)
-    return np.array([floor(most * scale) for scale in scales], dtype=np.int64)
-
-
-def group_balance(
-    group: IntArray, compared: npt.NDArray[np.bool_], weight: IntArray
-) -> tuple[IntArray, list[int]]:
-    """The amount that each row, if it is counted, adds to N_h n_g - N_g n_h, (pairs, N), and each N_g N_h.
+def group_balance(group: IntArray, compared: npt.NDArray[np.bool_], weight: IntArray) -> tuple[IntArray, int]:
+    """The amount that each row, if it is counted, adds to N_1 n_0 - N_0 n_1, (N,), and N_0 N_1.
 
     Raises:
         DataError: a group has no row that is compared.
         ConfigError: whole weights are so fine that the numbers do not fit.
     """
     counted = np.where(compared, weight, 0)
-    sizes = [int(counted[group == number].sum()) for number in range(int(group.max()) + 1)]
+    sizes = [int(counted[group == number].sum()) for number in range(2)]
     for number, size in enumerate(sizes):
         if not size:
             raise DataError(f"group: no row of group {number} is compared, so there is no share of it")
-    pairs = list(combinations(range(len(sizes)), 2))
-    scales = [sizes[g] * sizes[h] for g, h in pairs]
-    if max(scales) >= 2**52:
+    scale = sizes[0] * sizes[1]
+    if scale >= 2**52:
         raise ConfigError("too many rows, or too fine weights, for exact sums: use coarser sample_weight")
-    balance = [counted * ((group == g) * sizes[h] - (group == h) * sizes[g]) for g, h in pairs]
-    return np.stack(balance), scales
+    return counted * ((group == 0) * sizes[1] - (group == 1) * sizes[0]), scale
 
 
 def disparity(
@@ -288,40 +273,39 @@ def disparity(
     Args:
         predicted: of each row, shape (n,): classes 0 and 1, whose mean is the share that gets class 1, or
             predicted survival.
-        group: group of each row, 0 .. k - 1.
+        group: group of each row, 0 or 1.
         y: None for all rows (demographic parity); the true classes for equal opportunity.
         sample_weight: weight of each row, or None.
 
     Returns:
-        Mean of group 0 less that of group 1, or, of more groups, the largest mean less the smallest one, with
-        the sizes that the groups have in these rows.
+        Mean of group 0 less that of group 1, with the sizes that the groups have in these rows.
 
     Raises:
-        DataError: unequal lengths, predictions that are not finite, or a group without rows.
+        DataError: unequal lengths, predictions that are not finite, other groups, or one without rows.
     """
     values = finite_vector(predicted, "predicted")
-    groups = finite_vector(group, "group", len(values))
+    groups = group_numbers(finite_vector(group, "group", len(values)), len(values))
     compared = np.ones(len(groups), dtype=np.bool_) if y is None else finite_vector(y, "y", len(groups)) == 1
     weight = check_weights(sample_weight, len(groups))
     means = []
-    for number in range(max(2, int(groups.max()) + 1)):
+    for number in range(2):
         rows = compared & (groups == number)
         if not weight[rows].sum() > 0.0:
             raise DataError(f"group: no row of group {number} is compared, so there is no mean of it")
         means.append(float(np.average(values[rows], weights=weight[rows])))
-    return means[0] - means[1] if len(means) == 2 else max(means) - min(means)
+    return means[0] - means[1]
 
 
 class FairSurvival:
-    """Least deviance of survival trees whose mean predicted survival at a horizon is alike in all groups.
+    """Least deviance of survival trees whose mean predicted survival at a horizon is alike in two groups.
 
     A leaf has the hazard θ Λ'(t) of `LogLikelihood`, θ = E / H (0.5 / H without events), and predicts
-    S = exp(-θ Λ(horizon)). The disparity between groups g < h is the mean of S over the rows of g less that
-    over the rows of h: a difference of absolute risks at a time that has a meaning in the clinic, in
-    percentage points. It needs no threshold that calls a leaf high risk, takes censored rows as they are, and
-    is separable: times N_g N_h it is the sum over leaves of S (N_h n_g - N_g n_h), n_g the leaf's rows of
-    group g. The limit is for every pair of groups. As with all parity of predictions, it also levels
-    differences that are real; read the observed survival of the groups as well.
+    S = exp(-θ Λ(horizon)). The disparity is the mean of S over the rows of group 0 less that over the rows of
+    group 1: a difference of absolute risks at a time that has a meaning in the clinic, in percentage points.
+    It needs no threshold that calls a leaf high risk, takes censored rows as they are, and is separable:
+    times N_0 N_1 it is the sum over leaves of S (N_1 n_0 - N_0 n_1), n_g the leaf's rows of group g. As with
+    all parity of predictions, it also levels differences that are real; read the observed survival of the
+    groups as well.
 
     A leaf has no decision: every tree has one point. Losses, hazards and S are fixed-point numbers (multiples
     of 2**-30, of 2**-52 of about the sum of hazards, and of 2**-20), for exact comparisons.
@@ -329,18 +313,19 @@ class FairSurvival:
     Args:
         time: observed times, shape (N,).
         event: True or 1 where the event was observed, shape (N,).
-        group: 0 .. k - 1, the sensitive group of each row.
+        group: 0 or 1, the sensitive group of each row.
         horizon: the time at which survival is compared, in the unit of `time`.
         max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
 
     Raises:
-        DataError: see `LogLikelihood`; groups that are no whole numbers, or all alike.
+        DataError: see `LogLikelihood`; groups other than 0 and 1, or all alike.
         ConfigError: no event up to the horizon, a horizon beyond all times, or a limit out of its range; or
             too many rows for the fixed point.
     """
 
     order: Literal["balance"] = "balance"
     linear = False
+    names = ("loss", "survival disparity")
 
     def __init__(
         self,
@@ -366,32 +351,30 @@ class FairSurvival:
         self._hazard_unit = 2.0 ** (ceil(log2(total)) - _SUM_BITS)
         self._hazard = np.round(likelihood.hazard / self._hazard_unit).astype(np.int64)
         every = np.ones(self.n_rows, dtype=np.int64)
-        self._balance, sizes = group_balance(self.group, every == 1, every)
-        scales = [size << _SURVIVAL_BITS for size in sizes]
-        if max(scales) >= 2**54 or total >= 2.0**20:
+        self._balance, size = group_balance(self.group, every == 1, every)
+        scale = size << _SURVIVAL_BITS
+        if scale >= 2**54 or total >= 2.0**20:
             raise ConfigError(f"{self.n_rows} rows are too many for exact sums; take a sample of them")
-        self.limit = limits(max_disparity, scales)
-        self.names = ("loss", *pair_names("survival disparity", self.group))
-        self.unit = (2.0**-_LOSS_BITS, *(1.0 / scale for scale in scales))
-        self.offset = (likelihood.constant, *(0.0 for _ in scales))
+        self.limit = parity_limit(max_disparity, scale)
+        self.unit, self.offset = (2.0**-_LOSS_BITS, 1.0 / scale), (likelihood.constant, 0.0)
 
     def channels(self) -> IntArray:
-        """Events, hazards and what predicted survival is multiplied with in disparities, (2 + pairs, N)."""
-        return np.stack([self.event.astype(np.int64), self._hazard, *self._balance])
+        """Events, hazards and what predicted survival is multiplied with in the disparity, (3, N)."""
+        return np.stack([self.event.astype(np.int64), self._hazard, self._balance])
 
     def points(self, sums: Tensor) -> Tensor:
-        """One point: -E log(E / H), and S (N_h n_g - N_g n_h) of each pair."""
-        events, hazard = sums[:2]
+        """One point: -E log(E / H), and S (N_1 n_0 - N_0 n_1)."""
+        events, hazard, balance = sums
         exposure = hazard.clamp_min(1).to(torch.float64) * self._hazard_unit
         count = events.to(torch.float64)
         loss = -count * torch.log((count / exposure).clamp_min_(1e-300))
         survival = torch.exp(-count.clamp_min_(0.5) / exposure * self._hazard_then)
-        balances = torch.round(survival * 2.0**_SURVIVAL_BITS).to(torch.int64) * sums[2:]
+        of_groups = torch.round(survival * 2.0**_SURVIVAL_BITS).to(torch.int64) * balance
         whole_loss = torch.round(loss * 2.0**_LOSS_BITS).to(torch.int64)
-        return torch.cat([whole_loss[None], balances]).unsqueeze(1)
+        return torch.stack([whole_loss, of_groups]).unsqueeze(1)
 
     def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
-        """Loss and disparities, leaf by leaf."""
+        """Loss and disparity, leaf by leaf."""
         total = np.zeros(len(self.names), dtype=np.int64)
         for number in range(len(decision)):
             sums = self.channels()[:, leaf == number].sum(axis=1)

@@ -1,5 +1,4 @@
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -67,26 +66,21 @@ def test_confusion_front_equals_brute_force(seed, engine):
 
 
 @pytest.mark.parametrize("parity", ["demographic_parity", "equal_opportunity"])
-@pytest.mark.parametrize("n_groups", [2, 3, 4])
 @pytest.mark.parametrize("seed", range(12))
-def test_group_fairness_equals_brute_force(seed, n_groups, parity):
+def test_group_fairness_equals_brute_force(seed, parity):
     depth = seed % 4
     rng, features, y, group = random_rows(seed, 4 if depth < 3 else 3)
-    if n_groups > 2:
-        group = rng.permutation(np.arange(len(y)) % n_groups)
-        y[:n_groups], group[:n_groups] = 1, range(n_groups)
-        y[-1] = 0
     nodes, min_leaf = budget_of(seed, rng, depth)
     limit = float(rng.choice([0.0, 0.05, 0.1, 0.3, 1.0]))
     task = GroupFairness(y, group, parity, max_disparity=limit)
     found = solve_front(features, task, depth, nodes, min_leaf=min_leaf)
     compared = [i for i in range(len(y)) if parity == "demographic_parity" or y[i] == 1]
-    sizes = [sum(1 for i in compared if group[i] == g) for g in range(n_groups)]
+    sizes = [sum(1 for i in compared if group[i] == g) for g in range(2)]
 
     def leaf_points(rows):
-        n = [sum(1 for i in rows if i in compared and group[i] == g) for g in range(n_groups)]
+        n = [sum(1 for i in rows if i in compared and group[i] == g) for g in range(2)]
         n_positive = int(sum(y[i] for i in rows))
-        return {(n_positive, *[0] * n_groups), (len(rows) - n_positive, *n)}
+        return {(n_positive, 0, 0), (len(rows) - n_positive, *n)}
 
     fair = set()
     for errors, *n in reference.all_totals(features, leaf_points, depth, nodes, min_leaf):
@@ -95,9 +89,8 @@ def test_group_fairness_equals_brute_force(seed, n_groups, parity):
         if spread <= Fraction(repr(limit)):
             fair.add((errors, spread))
     expected = reference.front(fair)
-    of_pairs = np.abs(found.values[:, 1:]).max(axis=1)
-    got = list(zip(found.totals[:, 0].tolist(), of_pairs.tolist(), strict=True))
-    if depth == 3 or n_groups > 2:
+    got = list(zip(found.totals[:, 0].tolist(), np.abs(found.values[:, 1]).tolist(), strict=True))
+    if depth == 3:
         assert len(got) == 1
         assert got[0][0] == expected[0][0] == found.lower_bound
         assert min(abs(got[0][1] - spread) for errors, spread in fair if errors == got[0][0]) < 1e-12
@@ -106,15 +99,12 @@ def test_group_fairness_equals_brute_force(seed, n_groups, parity):
     check_trees(found, features, nodes, depth, min_leaf)
 
 
-@pytest.mark.parametrize("n_groups", [2, 3])
 @pytest.mark.parametrize("seed", range(12))
-def test_fair_survival_equals_brute_force(seed, n_groups):
+def test_fair_survival_equals_brute_force(seed):
     depth = seed % 4
     rng, features, _, group = random_rows(seed, 4 if depth < 3 else 3)
     nodes, min_leaf = budget_of(seed, rng, depth)
     n = len(group)
-    if n_groups == 3:
-        group = rng.permutation(np.arange(n) % 3)
     time, event = rng.exponential(3.0, n).round(1) + 0.1, rng.random(n) < 0.6
     event[time.argmin()] = True
     limit = float(rng.choice([0.02, 0.1, 1.0]))
@@ -131,15 +121,15 @@ def test_fair_survival_equals_brute_force(seed, n_groups):
         total = sum(step for u, step in zip(grid, steps, strict=True) if u <= t)
         return total if total > 0 else 1 / (n + 1)
 
-    sizes = [int((group == g).sum()) for g in range(n_groups)]
+    sizes = [int((group == g).sum()) for g in range(2)]
 
     def leaf_points(rows):
         events, exposure = sum(event[i] for i in rows), sum(hazard(time[i]) for i in rows)
         survival = np.exp(-max(events, 0.5) / exposure * hazard(horizon))
-        share = [sum(1 for i in rows if group[i] == g) / sizes[g] for g in range(n_groups)]
+        share = [sum(1 for i in rows if group[i] == g) / sizes[g] for g in range(2)]
         loss = -events * np.log(events / exposure) if events else 0.0
         saturated = -sum(np.log(hazard(time[i])) for i in rows if event[i])
-        return {(loss + saturated, *(survival * (a - b) for a, b in combinations(share, 2)))}
+        return {(loss + saturated, survival * (share[0] - share[1]))}
 
     totals = reference.all_totals(features, leaf_points, depth, nodes, min_leaf)
     # Survival is rounded to 2**-20.
@@ -152,7 +142,7 @@ def test_fair_survival_equals_brute_force(seed, n_groups):
 
 
 def test_large_costs_that_differ_by_one_are_distinguished():
-    x, y, group = np.array([[0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0], [0, 1, 2, 0, 1, 2, 0]])
+    x, y, group = np.array([[0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0], [0, 1, 0, 0, 1, 0, 0]])
     weight = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0]) * 2.0**24 + (y == 0)
     task = GroupFairness(y, group, sample_weight=weight, max_disparity=1.0)
     found = solve_front(x[:, None], task, 1)
@@ -183,10 +173,8 @@ def test_depth_three_in_parts_and_with_a_binding_limit(in_parts, monkeypatch):
     assert whole.totals.sum(1).min() == errors[-1]
     parts = solve_front(features, ConfusionFront(y), 3, memory=1 << 19, engine="torch")
     np.testing.assert_array_equal(parts.totals, whole.totals)
-    three = GroupFairness(y, rng.permutation(np.arange(300) % 3), max_disparity=0.005)
-    found = solve_front(features, three, 3)
     monkeypatch.undo()
-    assert found.totals[0, 0] == solve_front(features, three, 3).totals[0, 0] > errors[-1]
+    assert solve_front(features, GroupFairness(y, group, max_disparity=0.01), 3).totals[0, 0] == errors[0]
 
 
 def many_questions(seed):
@@ -264,11 +252,11 @@ def test_bounds_leave_no_fair_tree_out(seed, nodes):
             children = problem.split(root)
             for halves in splits(target):
                 sides = [
-                    torch.cat(list(search.Subtrees(child, half).within((0.0,), 250.0)), dim=1)
+                    torch.cat(list(search.Subtrees(child, half).within(0.0, 250.0)), dim=1)
                     for child, half in zip(children, halves, strict=True)
                 ]
                 sums = (sides[0][:, :, None] + sides[1][:, None]).flatten(1)
-                fair = sums[0, sums[1].abs() <= int(task.limit[0])]
+                fair = sums[0, sums[1].abs() <= task.limit]
                 least = min(least, fair.min().item() if len(fair) else least)
         assert found.totals[0, 0] == least
 
@@ -282,12 +270,6 @@ def test_a_limit_of_time_leaves_a_bound(monkeypatch):
     assert not cut.certified
     assert cut.certificate.startswith("not proved")
     assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
-    three = GroupFairness(y, rng.permutation(np.arange(200) % 3), max_disparity=0.02)
-    for depth in (2, 3):
-        whole, cut = (solve_front(features, three, depth, time_limit=limit) for limit in (None, 1e-9))
-        assert whole.certified
-        assert not cut.certified
-        assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
     calls = []
     original = search.cheapest_pair
 

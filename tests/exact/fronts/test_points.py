@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 
 from sstorch.exact.fronts import search
 from sstorch.exact.fronts.nondominated import nondominated, nondominated_rows
@@ -47,33 +48,31 @@ def test_a_front_of_nothing():
 def test_the_cheapest_pair_is_that_of_a_loop(seed, monkeypatch):
     monkeypatch.setattr(search, "CHUNK", 7)
     rng = np.random.default_rng(seed)
-    n_balances = 1 + seed % 3
-    sides = [torch.from_numpy(rng.integers(-40, 40, (1 + n_balances, rng.integers(1, 30)))) for _ in range(2)]
-    limits = torch.from_numpy(rng.integers(0, 30, n_balances))
+    sides = [torch.from_numpy(rng.integers(-40, 40, (2, rng.integers(1, 30)))) for _ in range(2)]
+    limit = int(rng.integers(0, 30))
     least = float(rng.choice([10.0, float("inf")]))
     sums = [(one + other).tolist() for one in sides[0].T for other in sides[1].T]
-    pairs = [
-        (a, *b)
-        for a, *b in sums
-        if a < least and all(abs(x) <= y for x, y in zip(b, limits.tolist(), strict=True))
-    ]
-    found = cheapest_pair(*sides, limits, least)
+    pairs = [(a, b) for a, b in sums if a < least and abs(b) <= limit]
+    found = cheapest_pair(*sides, limit, least)
     if not pairs:
         assert found is None
         return
     cost, left, right = found
     assert cost == min(pairs)[0] == int(left[0] + right[0])
     assert tuple((left + right).tolist()) in pairs
-    assert cheapest_pair(sides[0], sides[1][:, :0], limits, least) is None
+    assert cheapest_pair(sides[0], sides[1][:, :0], limit, least) is None
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_best_rate_of_one_balance_is_that_of_the_linear_program(seed):
+def test_best_rate_is_that_of_the_linear_program(seed):
     rng = np.random.default_rng(seed)
     trees = np.column_stack([rng.integers(5, 50, 9), rng.integers(-30, 30, 9)]).astype(np.float64)
-    most = np.array([float(rng.choice([0, 3]))])
+    most = int(rng.choice([0, 3]))
     trees[0] = 60.0, 0.0  # within the limit, so that the bound is finite
     top, rate = search._top(trees, most)
-    other = search._top(np.column_stack([trees, np.zeros(9)]), np.append(most, 0.0))
-    assert top == pytest.approx(other[0], abs=1e-9)
-    assert (trees[:, 0] + rate[0] * trees[:, 1] - abs(rate[0]) * most[0]).min() == pytest.approx(top)
+    # Variables: the top, and the rate as a difference of two numbers >= 0.
+    rows = np.column_stack([np.ones(9), most - trees[:, 1], most + trees[:, 1]])
+    bounds = [(None, None), (0.0, None), (0.0, None)]
+    program = linprog([-1.0, 0.0, 0.0], rows, trees[:, 0], bounds=bounds)
+    assert top == pytest.approx(program.x[0], abs=1e-9)
+    assert (trees[:, 0] + rate * trees[:, 1] - abs(rate) * most).min() == pytest.approx(top)
