@@ -207,5 +207,5 @@ def with_autograd(minimizer: Peer) -> Peer:
 @contextmanager
 def minimized_by(minimizer: Peer | None) -> Iterator[None]:
     """Let every trainer take its steps with another minimiser meanwhile; with its own if there is none."""
-    with patch.object(run, "minimize_step", minimizer or run.minimize_step):
+    with patch.object(run, "lbfgs", minimizer or run.lbfgs):
         yield

@@ -77,7 +77,7 @@ class _Methods(TorchFunctionMode):
 
 @contextmanager
 def host_syncs() -> Iterator[list[str]]:
-    """Collect the places, ``"optim/lbfgs: minimize"``, at which the host looks at a tensor's contents."""
+    """Collect the places, ``"optim/batched_lbfgs: minimize"``, at which the host reads a tensor."""
     found: list[str] = []
     with _Methods(found), _Operators(found):
         yield found

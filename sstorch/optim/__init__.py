@@ -1,15 +1,17 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
+from sstorch.optim.batched_lbfgs import LBFGSOptions, OptimizationResult, Status, minimize
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.engine import ENGINES, Engine
 from sstorch.optim.joint import Joint, NodecJoint
-from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status, minimize
 from sstorch.optim.leaves import Leaves
+from sstorch.optim.minimizers import torch_minimizer
 from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.distilled import Distillation, initialize_regression
+from sstorch.optim.steps import Minimizer, lbfgs
 from sstorch.optim.trainer import Trainer
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Joint",
     "LBFGSOptions",
     "Leaves",
+    "Minimizer",
     "Nodec",
     "NodecJoint",
     "OptimizationResult",
@@ -32,6 +35,8 @@ __all__ = [
     "initialize_kmeans",
     "initialize_random",
     "initialize_regression",
+    "lbfgs",
     "minimize",
     "problem_seed",
+    "torch_minimizer",
 ]

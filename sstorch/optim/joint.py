@@ -9,7 +9,7 @@ import torch
 from typing_extensions import override
 
 from sstorch.checks import check_integer
-from sstorch.optim.lbfgs import LBFGSOptions
+from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.nodec import Nodec
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import JointStep

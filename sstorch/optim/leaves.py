@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample
-from sstorch.optim.lbfgs import LBFGSOptions
+from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import LeafStep, SharedSlopesStep
 from sstorch.optim.trainer import Trainer

@@ -17,7 +17,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, leaf_losses
-from sstorch.optim.lbfgs import LBFGSOptions
+from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep
 from sstorch.optim.trainer import Trainer

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +15,15 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray
+from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim.batched_lbfgs import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.checkpoint import Checkpoint
-from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
+from sstorch.optim.minimizers import never_worse
 from sstorch.optim.packing import Arrays
-from sstorch.optim.steps import JointStep, LeafStep, Step, freeze_except, minimize_step
+from sstorch.optim.steps import JointStep, LeafStep, Minimizer, Step, freeze_except, lbfgs
 from sstorch.progress import TRAINING, report
 
 if TYPE_CHECKING:
@@ -166,13 +169,11 @@ class TrainingRun:
         """Make the best points the present ones."""
         self.tree.load_state_dict(self.best_tree.state_dict())
 
-    def sub_batch(self, problems: Tensor) -> tuple[SoftTree, Sample]:
-        """Copies of some trees, to be changed in a step, and their rows."""
-        return self.tree.select(problems), self.rows.select(problems)
-
     def present(self, problems: Tensor) -> tuple[SoftTree, Sample]:
         """Trees and rows of some problems, to be read; the batch itself if they are all."""
-        return (self.tree, self.rows) if len(problems) == self.tree.n_problems else self.sub_batch(problems)
+        if len(problems) == self.tree.n_problems:
+            return self.tree, self.rows
+        return self.tree.select(problems), self.rows.select(problems)
 
     @torch.no_grad()
     def criterion(self, problems: Tensor) -> Tensor:
@@ -221,9 +222,55 @@ class TrainingRun:
         self.best_tree.load_state_dict(self.tree.state_dict())
         self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
 
+    def train(
+        self,
+        nodes: Iterable[int],
+        *,
+        name: str | None = None,
+        minimizer: Minimizer | LBFGSOptions = lbfgs,
+    ) -> Tensor:
+        """Minimise E over any set of nodes of the active problems, all other nodes frozen, and record it.
+
+        A problem keeps its parameters where the minimiser ends at a value of E, with all penalties, that is
+        higher or not finite. Where gates are trained, penalties on rows are relaxed (:class:`RowPenalty`).
+
+        Args:
+            nodes: numbers of gates and leaves: the root is 1, the children of node s are 2s and 2s + 1.
+            name: of the step in the records, whose node is the first of ``nodes``; by default the numbers, as
+                ``"2+3"``.
+            minimizer: :func:`lbfgs`, by default or by its options; :func:`torch_minimizer` for any optimiser
+                of torch; or a function of a :class:`~sstorch.optim.steps.Step` and starting values (K, d)
+                that returns an :class:`OptimizationResult`.
+
+        Returns:
+            True where the best point of an active problem improved, boolean (K,).
+
+        Raises:
+            ConfigError: ``nodes`` is empty or contains a number that is no node.
+        """
+        topology, chosen = self.tree.topology, sorted(set(nodes))
+        known = [*topology.branches, *topology.leaves]
+        if not chosen or not set(chosen) <= set(known):
+            gates = f"gates (1 to {topology.leaves[0] - 1}) and leaves" if topology.branches else "leaves"
+            raise ConfigError(
+                f"`nodes` must be numbers of {gates} ({topology.leaves[0]} to {topology.leaves[-1]}), got "
+                f"{chosen}: the children of node s are 2s and 2s + 1"
+            )
+        problems = self.active
+        if len(problems):
+            tree, rows = self.tree.select(problems), self.rows.select(problems)
+            relaxed = chosen[0] in topology.branches
+            step = JointStep.make(tree, self.objective.select(problems), rows, relaxed, chosen)
+            if isinstance(minimizer, LBFGSOptions):
+                minimizer = partial(lbfgs, options=minimizer)
+            share = torch.full_like(self.best[problems], torch.nan)
+            label = name or "+".join(map(str, chosen))
+            self.minimize(never_worse(minimizer), label, chosen[0], step, problems, rows.n_rows, share)
+        return self.keep_best()
+
     def minimize(
         self,
-        options: LBFGSOptions,
+        minimizer: Minimizer | LBFGSOptions,
         name: str,
         node: int,
         step: Step,
@@ -233,17 +280,20 @@ class TrainingRun:
     ) -> None:
         """Take one step of a sub-batch and write the working set back into the batch.
 
+        ``minimizer`` is a :data:`Minimizer`, or the options of :func:`lbfgs`.
         ``problems`` (K,) are its positions in the batch. The name of the step, its node, the number of its
         rows (K,) and the share that was routed left before it (K,) go into the records.
         """
         start = step.read()
         with torch.no_grad():
             before = step.value()
-        result = minimize_step(step, start, options)
+        if isinstance(minimizer, LBFGSOptions):
+            minimizer = partial(lbfgs, options=minimizer)
+        result = minimizer(step, start)
         restarted = torch.zeros_like(problems, dtype=torch.bool)
-        if isinstance(step, LeafStep | JointStep):
+        if isinstance(step, LeafStep | JointStep) and step.nodes:
             restarted = result.status == Status.NON_FINITE
-            result = _retry_from_start(step, result, options)
+            result = _retry_from_start(step, result, minimizer)
         step.write(result.x)
         for callback in self.callbacks:
             callback.on_step(StepContext(self.n_passes + 1, node, name, step.tree, problems))
@@ -343,7 +393,7 @@ class TrainingRun:
     def end_pass(self, problems: Tensor) -> Tensor:
         """Count a pass, and return :meth:`record_pass`."""
         self.n_passes += 1
-        report(TRAINING, self.n_passes, self._most_passes)
+        report(TRAINING, self.n_passes, max(self.n_passes, self._most_passes))
         return self.record_pass(problems)
 
     def record_pass(self, problems: Tensor) -> Tensor:
@@ -358,16 +408,17 @@ class TrainingRun:
             masses = self.compiled.leaf_masses(problems)
         else:
             masses = _leaf_masses(*self.present(problems))
+        topology, gates = self.tree.topology, self.tree.gate_parameters().weight[problems].detach()
+        columns = {f"mass_{n}": mass for n, mass in zip(topology.leaves, masses.unbind(-1), strict=True)}
+        norms = zip(topology.branches, gates.norm(dim=-1).unbind(-1), strict=True)
+        columns |= {f"gate_norm_{n}": own for n, own in norms}
+        if self.held_out is not None:
+            columns["held_out_loss"] = self.criterion(problems)
+        columns |= {"objective": value, "best_objective": self.best[problems], "gradient_norm": norm}
         self.history.add_macro_iteration(
             problem=problems.cpu(),
             macro_iteration=self.n_passes,
-            objective=value.cpu(),
-            best_objective=self.best[problems].cpu(),
-            gradient_norm=norm.cpu(),
-            **{
-                f"mass_{leaf}": mass.cpu()
-                for leaf, mass in zip(self.tree.topology.leaves, masses.unbind(-1), strict=True)
-            },
+            **{name: column.cpu() for name, column in columns.items()},
         )
         for callback in self.callbacks:
             callback.on_macro_iteration(self.n_passes, self.history)
@@ -385,7 +436,7 @@ def _working_set(tree: SoftTree, node: int, step: str) -> list[torch.nn.Paramete
 
 
 def _retry_from_start(
-    step: LeafStep | JointStep, result: OptimizationResult, options: LBFGSOptions
+    step: LeafStep | JointStep, result: OptimizationResult, minimizer: Minimizer
 ) -> OptimizationResult:
     """Repeat the step from the start of the family in every leaf where leaves overflow."""
     failed = (result.status == Status.NON_FINITE).nonzero().squeeze(-1)
@@ -396,7 +447,7 @@ def _retry_from_start(
     intercept, shape = fresh.family.start(rows.log_time, rows.event, rows.weight, rows.log_entry)
     for node in step.nodes:
         fresh.leaf(node).reset(intercept, shape)
-    retried = minimize_step(again, again.read_from(fresh), options)
+    retried = minimizer(again, again.read_from(fresh))
     # A retry that ends no lower must not move the leaf.
     worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
     n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)

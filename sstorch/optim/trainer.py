@@ -33,6 +33,9 @@ def environment(device: torch.device, compiled: bool = False) -> dict[str, str]:
 class Trainer(ABC):
     """Settings of the training of a batch.
 
+    A subclass defines :meth:`advance` by :meth:`TrainingRun.train` and :meth:`TrainingRun.end_pass`, and with
+    several passes :attr:`n_passes`; fields of its own need the decorator ``@dataclass(frozen=True)``.
+
     Attributes:
         holdout: share of held-out training rows, stratified by event. The iterate of each tree, and the
             start, are chosen by the lowest held-out loss. 0 for no held-out rows.
@@ -53,13 +56,13 @@ class Trainer(ABC):
         check_choice(self.engine, "engine", ENGINES)
 
     @property
-    @abstractmethod
     def n_passes(self) -> int:
         """Maximum number of recorded passes: macro iterations, or one for a single minimisation."""
+        return 1
 
     @abstractmethod
     def advance(self, run: TrainingRun) -> None:
-        """Train the active problems of ``run``."""
+        """Train the active problems of ``run``; the result is the best point of each."""
 
     def train(
         self,

@@ -55,7 +55,9 @@ class PrognosticTree(SoftEstimator):
         penalties: :class:`~sstorch.GroupPenalties`, or :class:`~sstorch.Penalties` (others have default
             values); grids use ``penalties__ridge``.
         columns: :class:`~sstorch.Columns`, encodings of the columns in leaves and gates.
-        trainer: training of the leaves; trainers of gates are for :class:`~sstorch.SoftSurvivalTree`.
+        trainer: training of the leaves; trainers of gates are for :class:`~sstorch.SoftSurvivalTree`. With
+            fixed penalties, also of ``fused``, one event and a named leaf (``"auto"`` is ``"log_logistic"``)
+            any :class:`~sstorch.optim.Trainer` is supported.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
         random_state: seed of the bag that finds residuals, of resamples and of folds.

@@ -37,7 +37,8 @@ class SurvivalRegression(SoftEstimator):
             proportional hazards.
         penalties: :class:`~sstorch.Penalties`; grids use ``penalties__ridge``.
         columns: :class:`~sstorch.Columns`, encodings of the columns.
-        trainer: settings of the minimisation.
+        trainer: settings of the minimisation. With fixed penalties (``ridge`` is a number), one event and a
+            named leaf (``"auto"`` is ``"log_logistic"``) any :class:`~sstorch.optim.Trainer` is supported.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
         random_state: seed of resamples and folds.

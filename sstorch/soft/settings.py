@@ -241,7 +241,7 @@ class BatchSettings:
                 f"roughness={checked.roughness:g} and estimated penalties exclude each other: "
                 "give ridge as a number, too"
             )
-        if math.isinf(checked.fused) and not isinstance(checked.trainer, Leaves):
+        if math.isinf(checked.fused) and checked.depth and not isinstance(checked.trainer, Leaves):
             raise ConfigError("fused=inf, slopes that all leaves share, needs trainer='leaves'")
         for family in families:
             if checked.init == "cox" and not isinstance(family, Spline):

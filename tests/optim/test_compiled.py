@@ -316,8 +316,8 @@ def test_kernels_lie_in_a_folder_of_their_version(tmp_path: Path) -> None:
 
 def test_names_of_statuses_and_steps_agree() -> None:
     from sstorch.objective.penalties import GateGroupLasso
+    from sstorch.optim.batched_lbfgs import Status
     from sstorch.optim.compiled import curvature, lbfgs, steps
-    from sstorch.optim.lbfgs import Status
     from sstorch.optim.steps import base
 
     for name in ("CONVERGED", "MAX_ITER", "STALLED", "NON_FINITE"):

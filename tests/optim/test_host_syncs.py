@@ -14,14 +14,14 @@ import torch
 from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, minimize
-from sstorch.optim.lbfgs import OptimizationResult, _Problems
+from sstorch.optim.batched_lbfgs import OptimizationResult, _Problems
 from sstorch.optim.steps import LeafStep, base
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import nightly
 from tests.host_syncs import host_syncs
 from tests.optim.test_lbfgs import Rosenbrock, starts
 
-LOOK = "optim/lbfgs: _Problems.running"
+LOOK = "optim/batched_lbfgs: _Problems.running"
 COMPACTION = "nn/design_matrix: DesignMatrix.select"
 
 PLAIN = TrainingObjective(1e-3, 1e-4)

@@ -11,7 +11,7 @@ from scipy.optimize import minimize as scipy_minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from sstorch.optim.lbfgs import AutogradFunction, BatchedFunction, LBFGSOptions, Status, minimize
+from sstorch.optim.batched_lbfgs import AutogradFunction, BatchedFunction, LBFGSOptions, Status, minimize
 
 
 @pytest.fixture(autouse=True)

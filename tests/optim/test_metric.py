@@ -8,14 +8,14 @@ from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic
 from sstorch.objective import TrainingObjective
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
-from sstorch.optim.lbfgs import AutogradFunction, BlockMetric, Status
+from sstorch.optim.batched_lbfgs import AutogradFunction, BlockMetric, Status
 from sstorch.optim.steps import (
     BranchStep,
     JointStep,
     LeafStep,
     LogisticStep,
     Step,
-    minimize_step,
+    lbfgs,
 )
 from sstorch.optim.steps.base import MAX_BLOCK
 from tests.batches import random_sample, random_tree
@@ -94,7 +94,7 @@ def test_fewer_evaluations_for_the_same_minimum(kind: str) -> None:
         step = LogisticStep.make(tree, sample, 1, left, sample.weight)
         step.write(torch.zeros_like(step.read()))
     options = LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0)
-    scaled = minimize_step(step, step.read(), options)
+    scaled = lbfgs(step, step.read(), options)
     plain = minimize(step, step.read(), options)
     torch.testing.assert_close(scaled.value, plain.value, rtol=1e-9, atol=1e-9)
     assert int(scaled.n_evaluations.sum()) < 0.5 * int(plain.n_evaluations.sum())
@@ -106,7 +106,7 @@ def test_wide_blocks_are_diagonal() -> None:
     for step in (LeafStep.make(tree, OBJECTIVE, sample, 1), BranchStep.make(tree, OBJECTIVE, sample, 1)):
         (blocks,) = step.curvature(step.read())
         assert blocks.shape[1:] == (step.read().shape[1], 1, 1)
-        result = minimize_step(step, step.read(), LBFGSOptions(max_iterations=50))
+        result = lbfgs(step, step.read(), LBFGSOptions(max_iterations=50))
         assert (result.value < step.value()).all()
 
 

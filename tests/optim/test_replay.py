@@ -6,7 +6,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from sstorch.monitoring import Callback, Columns, StepContext
+from sstorch.monitoring import Callback, StepContext
+from sstorch.monitoring.history import Columns
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective, leaf_losses
 from sstorch.objective.training import expected_loss

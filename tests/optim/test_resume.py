@@ -303,7 +303,7 @@ def test_fingerprints() -> None:
     }
     ours = fingerprint(value, "v")
     assert json.loads(json.dumps(ours, allow_nan=False)) == ours
-    assert ours["v.f"] == "sstorch.optim.lbfgs.minimize"
+    assert ours["v.f"] == "sstorch.optim.batched_lbfgs.minimize"
     assert (ours["v.a.count"], ours["v.a.1"], ours["v.inf"], ours["v.leaf.knots"]) == (4, 2.5, "inf", 3)
     assert ours["v.t"] != fingerprint(torch.zeros(2, dtype=torch.float64), "v.t")["v.t"]
     assert ours["v.t"] != fingerprint(torch.tensor([0.0, -0.0]), "v.t")["v.t"]

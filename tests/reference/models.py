@@ -178,8 +178,8 @@ def describe(model: Any, X: pd.DataFrame, y: Any = None) -> Entry:
             if hasattr(model, name):
                 entry[f"{name}()"] = exact(getattr(model, name)(X, y))
     if hasattr(model, "history_"):
-        history = model.history_
-        entry["history"] = sha(exact(history.steps) + exact(history.macro_iterations))
+        history, later = model.history_, r"^(?!gate_norm_|held_out_loss)"  # columns that earlier records lack
+        entry["history"] = sha(exact(history.steps) + exact(history.macro_iterations.filter(regex=later)))
     if hasattr(model, "explain"):
         entry["explain()"] = sha(str(model.explain(X.iloc[:1])))
     if hasattr(model, "save"):

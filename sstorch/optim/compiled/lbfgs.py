@@ -1,4 +1,4 @@
-"""L-BFGS for one problem: the decisions of :func:`sstorch.optim.lbfgs.minimize`, compiled."""
+"""L-BFGS for one problem: the decisions of :func:`sstorch.optim.batched_lbfgs.minimize`, compiled."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from sstorch.optim.compiled.steps import (
     evaluate_step,
 )
 
-# As :class:`sstorch.optim.lbfgs.Status`.
+# As :class:`sstorch.optim.batched_lbfgs.Status`.
 CONVERGED, MAX_ITER, STALLED, NON_FINITE = 1, 2, 3, 4
 
 # Iterations of a logistic regression, whose start is far away, after which its curvature is worked out again
 # where an inverse costs less than an evaluation.
 _NEWTON = 3
 
-# The fields of :class:`sstorch.optim.lbfgs.LBFGSOptions` that count here.
+# The fields of :class:`sstorch.optim.batched_lbfgs.LBFGSOptions` that count here.
 Options = namedtuple(
     "Options",
     "history max_iterations max_evaluations gradient_tolerance relative_tolerance max_line_search c1 c2",

@@ -14,13 +14,13 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.penalties import GateGroupLasso, GateRidge, Monotone, Ridge, Together
+from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.compiled import visits, whole
 from sstorch.optim.compiled.families import KERNELS
 from sstorch.optim.compiled.lbfgs import Options, make_model
 from sstorch.optim.compiled.parts import Problems
 from sstorch.optim.compiled.records import N_RECORDS
 from sstorch.optim.compiled.team import Team
-from sstorch.optim.lbfgs import LBFGSOptions
 
 
 class CompiledProblems:

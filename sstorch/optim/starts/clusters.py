@@ -16,8 +16,8 @@ from sstorch.nn import SoftTree, Topology
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.steps import LeafStep, LogisticStep, minimize_step
+from sstorch.optim.batched_lbfgs import LBFGSOptions
+from sstorch.optim.steps import LeafStep, LogisticStep, lbfgs
 
 SLOPE_SCALE = 0.1
 OPTIONS = LBFGSOptions(max_iterations=100)
@@ -113,7 +113,7 @@ def initialize_kmeans(
             tree.gate(node).weight.zero_()
             tree.gate(node).bias.zero_()
         step = LogisticStep.make(tree, sample, node, left, sample.weight * inside)
-        step.write(minimize_step(step, step.read(), OPTIONS).x)
+        step.write(lbfgs(step, step.read(), OPTIONS).x)
     fit_leaves(tree, objective, sample, cluster)
 
 
@@ -129,7 +129,7 @@ def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, clu
     n_events = (assigned * (sample.weight * sample.event)[:, None, :]).sum(-1, keepdim=True)
     leaves = LeafStep.make(tree, objective, sample, 1, assigned * (n_events > 0))
     start = leaves.read()
-    fitted = minimize_step(leaves, start, OPTIONS).x
+    fitted = lbfgs(leaves, start, OPTIONS).x
     leaves.write(fitted)
     # A leaf fitted to its own cluster can be absurd at the rows of others, which soft gates send there too:
     # where it makes the objective worse than leaves without covariates do, it begins from those.

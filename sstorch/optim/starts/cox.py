@@ -16,7 +16,7 @@ from sstorch.memory import at_once
 from sstorch.nn import SoftTree, Spline
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
-from sstorch.optim.lbfgs import LBFGSOptions, minimize
+from sstorch.optim.batched_lbfgs import LBFGSOptions, minimize
 from sstorch.optim.starts.clusters import initialize_random
 
 # A start needs no more digits than the data have.

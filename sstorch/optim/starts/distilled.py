@@ -24,8 +24,8 @@ from sstorch.nn.functional import softplus
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.row_penalties import TOO_SMALL
+from sstorch.optim.batched_lbfgs import AutogradFunction, LBFGSOptions, minimize
 from sstorch.optim.joint import Joint
-from sstorch.optim.lbfgs import AutogradFunction, LBFGSOptions, minimize
 from sstorch.optim.starts.clusters import start_leaves
 from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
 from sstorch.optim.starts.regression_tree import CONSTANT, regression_tree

@@ -6,10 +6,11 @@ nodes, as rows (K, d) of their parameters, node after node.
 
 from sstorch.optim.steps.base import (
     LOSS_CEILING,
+    Minimizer,
     Step,
     by_autograd,
     freeze_except,
-    minimize_step,
+    lbfgs,
 )
 from sstorch.optim.steps.joint import JointStep
 from sstorch.optim.steps.node import BranchStep, LeafStep, LogisticStep, SharedSlopesStep
@@ -20,9 +21,10 @@ __all__ = [
     "JointStep",
     "LeafStep",
     "LogisticStep",
+    "Minimizer",
     "SharedSlopesStep",
     "Step",
     "by_autograd",
     "freeze_except",
-    "minimize_step",
+    "lbfgs",
 ]

@@ -20,7 +20,7 @@ from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample
 from sstorch.objective.closed_form import routing_slopes, with_gradient
 from sstorch.objective.rows import problem_blocks
-from sstorch.optim.lbfgs import BlockMetric, LBFGSOptions, OptimizationResult, minimize
+from sstorch.optim.batched_lbfgs import BlockMetric, LBFGSOptions, OptimizationResult, minimize
 
 # Rows that a block is estimated from, and the largest block that is worth its cost: beyond, only diagonals.
 MAX_ROWS = 1024
@@ -216,8 +216,12 @@ def by_autograd(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor
     return value.detach(), gradient
 
 
-def minimize_step(step: Step, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
-    """Minimise a step from ``start`` (K, d), directions scaled by its curvature there."""
+# Minimises a step from parameters (K, d) of K problems; a problem's result does not depend on the others.
+Minimizer = Callable[[Step, Tensor], OptimizationResult]
+
+
+def lbfgs(step: Step, start: Tensor, options: LBFGSOptions | None = None) -> OptimizationResult:
+    """Minimise a step by batched L-BFGS from ``start`` (K, d), directions scaled by its curvature there."""
     return minimize(step, start, options, step.metric(start))
 
 

@@ -1,0 +1,343 @@
+"""Training of any set of nodes, by any minimiser, and trainers made of it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback, StepContext
+from sstorch.nn import SoftTree
+from sstorch.objective import L2Parity, SmallLeaves, TrainingObjective
+from sstorch.optim import (
+    Joint,
+    LBFGSOptions,
+    Minimizer,
+    OptimizationResult,
+    Status,
+    Trainer,
+    TrainingRun,
+    lbfgs,
+    torch_minimizer,
+)
+from sstorch.optim.steps import JointStep, Step
+from sstorch.soft import GatePenalties, GroupPenalties, Penalties
+from tests.batches import random_sample, random_tree
+
+OBJECTIVE = TrainingObjective(1e-3, 1e-3, offset=0.1)
+ADAM = torch_minimizer(lambda parameters: torch.optim.Adam(parameters, 0.1), 40)
+TORCH_LBFGS = torch_minimizer(lambda p: torch.optim.LBFGS(p, max_iter=30, line_search_fn="strong_wolfe"), 1)
+MINIMIZERS = {"lbfgs": lbfgs, "options": LBFGSOptions(max_iterations=5), "Adam": ADAM, "LBFGS": TORCH_LBFGS}
+NODES = [{1}, {2, 3}, {6, 7}, {1, 3, 5}, set(range(1, 8))]
+
+
+def _run(n: int = 4, leaf: str = "weibull", objective: TrainingObjective = OBJECTIVE) -> TrainingRun:
+    return TrainingRun(random_tree(n, 2, leaf), objective, random_sample(n, n_splits=2))
+
+
+def _value(run: TrainingRun, tree: SoftTree | None = None) -> Tensor:
+    with torch.no_grad():
+        return run.objective(tree or run.tree, run.rows)  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------ the objective as a function of some nodes
+
+
+@pytest.mark.parametrize(
+    "leaf", ["weibull", "generalized_gamma"]
+)  # with gradients in closed form, and without
+@pytest.mark.parametrize("nodes", NODES)
+def test_gradient_of_some_nodes_is_that_of_autograd_and_of_differences(leaf: str, nodes: set[int]) -> None:
+    tree, sample = random_tree(3, 2, leaf), random_sample(3)
+    step = JointStep.make(tree, OBJECTIVE, sample, nodes=nodes)
+    x = step.read()
+    value, gradient = step.value_and_gradient(x)
+    with torch.no_grad():
+        torch.testing.assert_close(value, OBJECTIVE(tree, sample), rtol=1e-12, atol=1e-12)
+    thawed = {name for name, parameter in tree.named_parameters() if parameter.requires_grad}
+    assert {int(name.split(".")[1]) for name in thawed} == nodes
+    plain = step.plain_data(x.requires_grad_()) + step.penalty(x)
+    torch.testing.assert_close(torch.autograd.grad(plain.sum(), x)[0], gradient, rtol=1e-9, atol=1e-11)
+    x = x.detach()
+    for place in range(0, x.shape[1], 3):
+        ahead, behind = x.clone(), x.clone()
+        ahead[:, place] += 1e-6
+        behind[:, place] -= 1e-6
+        slope = (step.value_and_gradient(ahead)[0] - step.value_and_gradient(behind)[0]) / 2e-6
+        torch.testing.assert_close(slope, gradient[:, place], rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("p", [3, 70])  # blocks, and diagonals of large ones
+def test_metric_of_some_nodes_is_a_part_of_that_of_all(p: int) -> None:
+    tree, sample = random_tree(2, 2, p=p, scale=0.1), random_sample(2, p=p)
+    whole = JointStep.make(tree, OBJECTIVE, sample)
+    every = whole.metric(whole.read())(torch.ones_like(whole.read()))
+    step = JointStep.make(tree, OBJECTIVE, sample, nodes={2, 4, 7})
+    own = step.metric(step.read())(torch.ones_like(step.read()))
+    gate, leaf = p + 1, p + 2
+    first = 3 * gate
+    expected = [every[:, gate : 2 * gate], every[:, first : first + leaf], every[:, first + 3 * leaf :]]
+    torch.testing.assert_close(own, torch.cat(expected, 1), rtol=1e-12, atol=0)
+
+
+# ------------------------------------------------------------------ a step of a run
+
+
+@pytest.mark.parametrize("minimizer", MINIMIZERS)
+@pytest.mark.parametrize("nodes", NODES[1:4])
+def test_step_lowers_the_objective_by_its_nodes_alone_and_is_recorded(
+    minimizer: str, nodes: set[int]
+) -> None:
+    seen: list[StepContext] = []
+
+    class Steps(Callback):
+        def on_step(self, context: StepContext) -> None:
+            seen.append(context)
+
+    run = _run()
+    run.callbacks = [Steps()]
+    run.active = torch.tensor([0, 2, 3])
+    start, before = run.tree.select(torch.arange(4)), _value(run)
+    improved = run.train(nodes, name="MINE", minimizer=MINIMIZERS[minimizer])  # type: ignore[arg-type]
+    after = _value(run)
+    assert improved.all()
+    assert (after[run.active] < before[run.active] - 1e-3).all()
+    assert after[1] == before[1]
+    for name, parameter in run.tree.named_parameters():
+        moved = (parameter != start.get_parameter(name)).reshape(4, -1).any(1)
+        assert moved.tolist() == [int(name.split(".")[1]) in nodes and k != 1 for k in range(4)], name
+    (context,) = seen
+    assert (context.node, context.step, context.problems.tolist()) == (min(nodes), "MINE", [0, 2, 3])
+    steps = run.history.steps
+    assert steps["problem"].tolist() == [0, 2, 3]
+    assert (steps["step"] == "MINE").all()
+    np.testing.assert_allclose(steps["objective_before"], before[run.active], rtol=1e-12)
+    np.testing.assert_allclose(steps["objective_after"], after[run.active], rtol=1e-12)
+    assert (steps["evaluations"] > 1).all()
+    torch.testing.assert_close(_value(run, run.best_tree), after, rtol=0, atol=0)
+    torch.testing.assert_close(run.best, after, rtol=1e-12, atol=0)
+    run.train(nodes)
+    assert run.history.steps["step"].iloc[-1] == "+".join(map(str, sorted(nodes)))
+
+
+@pytest.mark.parametrize("minimizer", ["lbfgs", "Adam"])
+def test_all_penalties_are_part_of_the_objective(minimizer: str) -> None:
+    n = 4
+    times, rho = np.linspace(0.1, 2.0, 5), torch.full((n,), 5.0, dtype=torch.float64)
+    parity = L2Parity(gates="relaxed").penalty(rho, [times], np.zeros(1), [n])
+    objective = TrainingObjective(1e-3, 1e-3, row_penalties=[SmallLeaves(10.0, 0.2), parity])
+    rows = random_sample(n, n_splits=2)
+    rows = replace(rows, group=(torch.arange(60) % 2).expand(n, -1).contiguous(), n_groups=2)
+    run = TrainingRun(random_tree(n, 2, "weibull"), objective, rows)
+    run.train({4, 5}, minimizer=MINIMIZERS[minimizer])  # type: ignore[arg-type]
+    np.testing.assert_allclose(run.history.steps["objective_after"], _value(run), rtol=1e-10)
+    run.train({1, 2}, minimizer=MINIMIZERS[minimizer])  # type: ignore[arg-type]
+    with torch.no_grad():
+        relaxed = objective.data_term(run.tree, run.rows) + objective.penalty(run.tree)
+        relaxed = relaxed + objective.row_penalty(run.tree, run.rows, relaxed=True)
+    np.testing.assert_allclose(run.history.steps["objective_after"].tail(n), relaxed, rtol=1e-10)
+    assert (run.best <= _value(run) + 1e-12).all()
+
+
+def _result(step: Step, x: Tensor) -> OptimizationResult:
+    value, count = x.new_full(x.shape[:1], -1e9), torch.ones(len(x), dtype=torch.int64)
+    return OptimizationResult(x, value, value, count * Status.CONVERGED, count, count, 1)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [(torch.nan, "STALLED"), (torch.inf, "STALLED"), (1e3, "STALLED"), (0.0, "CONVERGED")],
+)
+def test_minimiser_that_ends_worse_or_not_finite_leaves_the_problem_as_it_was(
+    end: float, status: str
+) -> None:
+    run = _run()
+    start, before = run.tree.select(torch.arange(4)), _value(run)
+    assert run.train({1, 4, 5}, minimizer=lambda step, x: _result(step, x + end)).logical_not().all()
+    for name, parameter in run.tree.named_parameters():
+        assert torch.equal(parameter, start.get_parameter(name))
+    assert torch.equal(_value(run), before)
+    steps = run.history.steps
+    assert (steps["status"] == status).all()
+    np.testing.assert_allclose(steps["objective_after"], before, rtol=1e-12)  # not what the minimiser claims
+
+
+@pytest.mark.parametrize("minimizer", ["lbfgs", "Adam"])
+def test_leaf_that_overflows_is_restarted_only_where_leaves_are_trained(minimizer: str) -> None:
+    for nodes, finite in (({5}, True), ({1, 2}, False)):
+        tree = random_tree(2, 2, "weibull", scale=0.0)
+        with torch.no_grad():
+            tree.leaf(5).intercept[0] = -500.0
+            tree.leaf(5).shape[0] = 3.0
+        run = TrainingRun(tree, OBJECTIVE, random_sample(2))
+        assert _value(run).isfinite().tolist() == [False, True]
+        run.train(nodes, minimizer=MINIMIZERS[minimizer])  # type: ignore[arg-type]
+        assert _value(run).isfinite().tolist() == [finite, True]
+        assert run.history.steps["restarted"].tolist() == [finite, False]
+        assert run.history.steps["status"].iloc[0] != "NON_FINITE" or not finite
+
+
+@pytest.mark.parametrize("nodes", [[], [0], [8], [1, 9], ["a"]])
+def test_nodes_that_the_tree_lacks_raise(nodes: Iterable[int]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"`nodes` must be numbers of gates \(1 to 3\) and leaves \(4 to 7\)"
+    ):
+        _run().train(nodes)
+    run = TrainingRun(random_tree(1, 0), OBJECTIVE, random_sample(1))
+    with pytest.raises(ConfigError, match=r"numbers of leaves \(1 to 1\), got \[2\]"):
+        run.train([2])
+
+
+def test_run_without_active_problems_trains_and_records_nothing() -> None:
+    run = _run()
+    run.active = run.active[:0]
+    assert len(run.train({1})) == 0
+    assert len(run.history.steps) == 0
+
+
+# ------------------------------------------------------------------ optimisers of torch
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.Adam(p, 0.1),
+        lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
+        lambda p: torch.optim.Adafactor(p, 0.1),  # steps in units of the size of a parameter
+        lambda p: torch.optim.LBFGS(p, max_iter=10, line_search_fn="strong_wolfe"),
+    ],
+)
+def test_optimiser_treats_each_problem_as_if_it_were_alone(make: object) -> None:
+    minimizer = torch_minimizer(make, 10)  # type: ignore[arg-type]
+    tree, sample = random_tree(4, 2), random_sample(4, n_splits=2)
+    step = JointStep.make(tree, OBJECTIVE, sample)
+    together = minimizer(step, step.read())
+    for k in range(4):
+        alone = minimizer(step.select(slice(k, k + 1)), step.read()[k : k + 1])
+        torch.testing.assert_close(together.x[k : k + 1], alone.x, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(together.value[k : k + 1], alone.value, rtol=1e-9, atol=0)
+
+
+def test_optimiser_takes_the_steps_that_a_loop_of_torch_takes() -> None:
+    tree, sample = random_tree(1, 2, "weibull"), random_sample(1)
+    step = JointStep.make(tree, OBJECTIVE, sample)
+    result = torch_minimizer(lambda p: torch.optim.SGD(p, 0.01), 15)(step, step.read())
+    optimizer = torch.optim.SGD(tree.parameters(), 0.01)
+    for _ in range(15):
+        optimizer.zero_grad()
+        OBJECTIVE(tree, sample).sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(result.x, step.read(), rtol=1e-9, atol=1e-11)
+    assert result.n_evaluations.tolist() == [16]
+    assert result.status.tolist() == [Status.MAX_ITER]
+
+
+def test_optimiser_that_diverges_returns_the_best_point_it_saw() -> None:
+    tree, sample = random_tree(3, 1, "weibull"), random_sample(3)
+    step = JointStep.make(tree, OBJECTIVE, sample)
+    start = step.value_and_gradient(step.read())[0]
+    result = torch_minimizer(lambda p: torch.optim.SGD(p, 1e4), 20)(step, step.read())
+    assert (result.value <= start).all()
+    torch.testing.assert_close(step.value_and_gradient(result.x)[0], result.value, rtol=1e-12, atol=0)
+    with pytest.raises(ConfigError, match="steps must be at least 1"):
+        torch_minimizer(lambda p: torch.optim.SGD(p, 1e4), 0)
+
+
+# ------------------------------------------------------------------ trainers
+
+
+class Pairs(Trainer):
+    """As a user writes it: one pass, without settings."""
+
+    def advance(self, run: TrainingRun) -> None:
+        for nodes in permuted([{1}, {2, 3}, {4, 5}, {6, 7}]):
+            run.train(nodes, minimizer=torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 40))
+        run.end_pass(run.active)
+
+
+def permuted(sets: Sequence[set[int]]) -> list[set[int]]:
+    return [sets[k] for k in np.random.default_rng(0).permutation(len(sets))]
+
+
+@dataclass(frozen=True)
+class Everything(Trainer):
+    """All nodes of a tree at once, in several passes."""
+
+    minimizer: Minimizer = field(default=lbfgs)
+    n_passes: int = 1
+
+    def advance(self, run: TrainingRun) -> None:
+        topology = run.tree.topology
+        for _ in range(self.n_passes):
+            run.train([*topology.branches, *topology.leaves], name="ALL", minimizer=self.minimizer)
+            run.end_pass(run.active)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        SoftSurvivalTree(trainer=Pairs()),
+        SoftSurvivalTree(trainer=Pairs(holdout=0.25), init="random", n_starts=3, min_leaf=0.1),
+        PrognosticTree(trainer=Pairs(), penalties=GroupPenalties(ridge=1e-3, fused=0.1)),
+    ],
+)
+def test_trainer_of_one_method_trains_estimators(
+    estimator: SoftSurvivalTree, small_data: SurvivalData
+) -> None:
+    tree = estimator.fit(small_data.frame, (small_data.time, small_data.event))
+    steps, passes = tree.history_.steps, tree.history_.macro_iterations
+    assert steps["step"].tolist() == ["+".join(map(str, sorted(nodes))) for nodes in permuted(NODES_OF_PAIRS)]
+    assert passes["macro_iteration"].tolist() == [0, 1]
+    assert passes["best_objective"].iloc[1] < passes["best_objective"].iloc[0]
+    assert (steps["objective_after"] <= steps["objective_before"]).all()
+    again = estimator.__class__(**estimator.get_params(deep=False))
+    again.fit(small_data.frame, (small_data.time, small_data.event))
+    assert again.objective_ == tree.objective_
+
+
+NODES_OF_PAIRS = [{1}, {2, 3}, {4, 5}, {6, 7}]
+
+
+def test_trainer_of_a_regression_reaches_the_optimum_of_its_own_trainer(small_data: SurvivalData) -> None:
+    data = small_data.frame, (small_data.time, small_data.event)
+    penalties = Penalties(ridge=1e-3, roughness=1e-2)
+    own = SurvivalRegression("weibull", trainer=Everything(), penalties=penalties).fit(*data)
+    plain = SurvivalRegression("weibull", penalties=penalties).fit(*data)
+    assert own.objective_ == pytest.approx(plain.objective_, rel=1e-7)
+    assert own.history_.steps["step"].tolist() == ["ALL"]
+
+
+def test_trainer_whose_nodes_the_tree_lacks_raises(small_data: SurvivalData) -> None:
+    with pytest.raises(
+        ConfigError, match=r"`nodes` must be numbers of gates \(1 to 1\) and leaves \(2 to 3\)"
+    ):
+        SoftSurvivalTree(depth=1, trainer=Pairs()).fit(small_data.frame, (small_data.time, small_data.event))
+
+
+def test_minimisers_reach_the_objective_of_joint_training(gbsg2: SurvivalData) -> None:
+    settings = {"init": "random", "n_starts": 4, "penalties": GatePenalties(ridge=1e-3, gate_ridge=1e-3)}
+    joint = SoftSurvivalTree(trainer=Joint(), **settings).fit(gbsg2.frame, gbsg2.y)
+    own = SoftSurvivalTree(trainer=Everything(), **settings).fit(gbsg2.frame, gbsg2.y)
+    adam = Everything(torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 100), n_passes=3)
+    slow = SoftSurvivalTree(trainer=adam, **settings).fit(gbsg2.frame, gbsg2.y)
+    assert own.objective_ == pytest.approx(joint.objective_, abs=1e-9)
+    assert slow.objective_ == pytest.approx(joint.objective_, abs=2e-3)
+    assert slow.history_.macro_iterations["macro_iteration"].tolist() == [0, 1, 2, 3]
+
+
+def test_checkpoint_tells_minimisers_apart(small_data: SurvivalData, tmp_path: Path) -> None:
+    data, path = (small_data.frame, (small_data.time, small_data.event)), tmp_path / "run.safetensors"
+
+    def tree(steps: int) -> SoftSurvivalTree:
+        adam = torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), steps)
+        return SoftSurvivalTree(depth=1, trainer=Everything(adam))
+
+    first = tree(5).fit(*data, checkpoint=path)
+    assert tree(5).fit(*data, checkpoint=path).objective_ == first.objective_
+    with pytest.raises(ConfigError, match=r"trainer.minimizer.steps is 5 there and 6 here"):
+        tree(6).fit(*data, checkpoint=path)
