@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sstorch.bench import CrossValidation, ResultStore, cross_validate, make_folds
 from sstorch.bench.arguments import as_hydra_takes, refusal_text
-from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
+from sstorch.bench.callbacks import HistoryWriter, write_choice
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.cross_validation import split_names
 from sstorch.bench.peers import peer_table, score_run
@@ -50,7 +50,7 @@ from sstorch.exceptions import (
 )
 from sstorch.files import write_whole
 from sstorch.metrics.registry import METRICS, names_of
-from sstorch.monitoring import Callback, History, ProgressBar
+from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
 from sstorch.optim import Checkpoint
 from sstorch.progress import Lines, Progress, Watch, report
 from sstorch.soft.batch import check_causes, events_of_causes
@@ -202,8 +202,10 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
         callbacks: list[Callback] = [] if competing else [HistoryWriter(folder.history)]
         board = None
         if config.logger.tensorboard:
-            board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), settings.n_starts)
-            board.log_text("config", config_text)
+            board = TensorBoard(folder.tensorboard, split_names(cv.n_folds))
+            verbatim = "\n".join(f"    {line}" for line in config_text.splitlines())
+            for name in board.runs:
+                board.writer(name).add_text("config", verbatim)
             callbacks += [] if competing else [board]
         if config.logger.progress:
             callbacks.append(ProgressBar())
@@ -224,11 +226,12 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
             figures = folder.write_results(result, data, peers)
             if board is not None:
                 for name, figure in figures.items():
-                    board.log_figure(name, "survival by leaf", figure)
+                    board.writer(name).add_figure("survival by leaf", figure, close=False)
                 for name, choice in result.choices.items():
-                    board.log_choice(name, choice)
-                for fold, name in enumerate(split_names(cv.n_folds)[:-1]):
-                    board.log_hparams(name, _hparams(config), _test_means(result, fold))
+                    write_choice(board.writer(name), choice)
+                for fold, name in enumerate(board.runs[:-1]):
+                    scores = {f"final/{score}": mean for score, mean in _test_means(result, fold).items()}
+                    board.writer(name).add_hparams(_hparams(config), scores, run_name=".")
         finally:
             if board is not None:
                 board.close()

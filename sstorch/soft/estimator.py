@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from sstorch.groups.table import (
 from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 from sstorch.inference import FitCovariance
 from sstorch.inference.terms import term_facts
-from sstorch.monitoring import History, ProgressBar
+from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.optim import Checkpoint
 from sstorch.parameters import restored
 from sstorch.reading.nodes import times_of_nodes
@@ -124,7 +124,13 @@ class SoftEstimator(SoftModel):
     # ------------------------------------------------------------------ fit
 
     def fit(
-        self, X: object, y: object = None, sample_weight: object = None, *, sensitive: object = None
+        self,
+        X: object,
+        y: object = None,
+        sample_weight: object = None,
+        *,
+        sensitive: object = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Train the model.
 
@@ -133,6 +139,9 @@ class SoftEstimator(SoftModel):
             y: as there, or :class:`~sstorch.Surv` with ``causes``.
             sample_weight: as there.
             sensitive: as there.
+            callbacks: as there, called if penalties are fixed numbers: the trainer then minimises the
+                objective, for one competing cause after the other. Estimated penalties, an offset and strata
+                have no steps, and no callback is called.
 
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.
@@ -142,19 +151,25 @@ class SoftEstimator(SoftModel):
         Warns:
             ConvergenceWarning: (of scikit-learn) training of leaves stopped before the optimum.
         """
-        return self._fit_data(training_rows(X, y, sample_weight, sensitive))
+        return self._fit_data(training_rows(X, y, sample_weight, sensitive), callbacks=callbacks)
 
     def _fit_data(
         self,
         data: SurvivalData,
         schema: Schema | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """``fit`` to rows of positive weight, whose schema is taken from them if None."""
+        if not isinstance(callbacks, list | tuple) or not all(isinstance(c, Callback) for c in callbacks):
+            raise ConfigError(
+                f"`callbacks` must be a list of sstorch.monitoring.Callback, got {callbacks!r}: such as "
+                "callbacks=[TensorBoard('runs/a')]"
+            )
         settings = self._training_settings(data)
         if data.causes is not None:
             _warn_of_rare_causes(data)
-        callbacks = [ProgressBar()] if self.verbose else []
+        callbacks = [*callbacks, *([ProgressBar()] if self.verbose else [])]
         batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
         self._adopt_best(batch, data, 0, x[0])
         self._fitted_with(settings, data, x[0])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from typing_extensions import override
 
+from sstorch.monitoring import Callback
 from sstorch.nn import Prediction, Spline, make_family
 from sstorch.optim import Checkpoint, Distillation, Nodec, Trainer
 from sstorch.soft.batch import training_rows
@@ -142,6 +143,7 @@ class SoftSurvivalTree(SoftEstimator):
         *,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         sensitive: object = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Train ``n_starts`` trees and keep the best one.
 
@@ -164,6 +166,9 @@ class SoftSurvivalTree(SoftEstimator):
             sensitive: group of each row (n,), for ``penalties.fairness``; or the name of a column of ``X``,
                 which then is not a feature. To have it as a feature too, give its values:
                 ``sensitive=X["sex"]``.
+            callbacks: list of :class:`~sstorch.monitoring.Callback`, such as
+                :class:`~sstorch.monitoring.TensorBoard`, called after every step and pass of the training of
+                the ``n_starts`` trees.
 
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.
@@ -171,7 +176,8 @@ class SoftSurvivalTree(SoftEstimator):
                 data.
             FormatError: the checkpoint is truncated or altered.
         """
-        return self._fit_data(training_rows(X, y, sample_weight, sensitive), checkpoint=checkpoint)
+        data = training_rows(X, y, sample_weight, sensitive)
+        return self._fit_data(data, checkpoint=checkpoint, callbacks=callbacks)
 
     def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""

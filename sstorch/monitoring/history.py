@@ -1,8 +1,7 @@
-"""Training history and callbacks."""
+"""Training history: two tables of records."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from torch import Tensor
-from tqdm import tqdm
-
-from sstorch.nn import SoftTree
-
-__all__ = ["Callback", "History", "ProgressBar", "StepContext"]
 
 Columns = dict[str, NDArray[Any]]
 
@@ -44,10 +37,13 @@ class History:
     objectives are those of the minimisation in the step, ``rows`` counts I_s, ``left_share`` is the share
     routed left before the step, ``restarted`` marks leaves that overflowed and restarted from the starting
     values of the family. ``macro_iterations`` has one row per problem and macro iteration, counted from 1 (0
-    is the initial solution), with the full objective, the best so far and, in columns ``mass_<leaf>``, the
-    share of training rows whose path ends in each leaf.
+    is the initial solution), with the full objective E, the best criterion so far, the max-norm of the
+    gradient of E, in columns ``mass_<leaf>`` the share of training rows whose path ends in each leaf, in
+    ``gate_norm_<gate>`` the Euclidean norm of the weights of each gate, and with held-out rows
+    ``held_out_loss``, their mean loss.
     For trainers other than the decomposition a macro iteration is a pass: the one joint minimisation, whose
-    step is ``JOINT`` of the root.
+    step is ``JOINT`` of the root, or the steps of :meth:`TrainingRun.train
+    <sstorch.optim.TrainingRun.train>`, by their names.
     """
 
     _steps: list[Columns] = field(default_factory=list)
@@ -173,82 +169,3 @@ def _as_text(column: NDArray[Any]) -> NDArray[Any]:
     if column.ndim == 1:
         return column
     return np.ascontiguousarray(column).view(f"<U{column.shape[1]}").reshape(-1)
-
-
-@dataclass(frozen=True)
-class StepContext:
-    """An inner step that has just ended, before its result is written back into the batch.
-
-    Attributes:
-        macro_iteration: counted from 1.
-        node: s.
-        step: ``BN``, ``LN`` or ``WLR``.
-        tree: the sub-batch that took this step, frozen but for its working set.
-        problems: positions of the sub-batch in the whole batch.
-    """
-
-    macro_iteration: int
-    node: int
-    step: str
-    tree: SoftTree
-    problems: Tensor
-
-
-class Callback:
-    """Base class of callbacks without effect; override methods.
-
-    A run resumed from a checkpoint calls ``on_macro_iteration`` again for earlier macro iterations, in order
-    and with the history at that time, but not ``on_step``.
-    """
-
-    def on_compile(self) -> None:
-        """Before compilation of machine code, which takes half a minute, once per machine."""
-
-    def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
-        """Before the first step, with the starting values and the maximum number of macro iterations."""
-
-    def on_step(self, context: StepContext) -> None:
-        """After an inner step."""
-
-    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        """After a macro iteration; 0 is the initial solution."""
-
-    def on_train_end(self, history: History) -> None:
-        """After the last macro iteration."""
-
-
-class ProgressBar(Callback):
-    """One tick per macro iteration: a bar on a terminal, plain lines elsewhere."""
-
-    def on_compile(self) -> None:
-        """Print the reason for waiting."""
-        print("making machine code: about 40 seconds, once on this machine", file=sys.stderr, flush=True)
-
-    def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
-        """Open the bar."""
-        self._n_problems = tree.n_problems
-        self._total = macro_iterations
-        self._bar = (
-            tqdm(total=macro_iterations, desc=f"{tree.n_problems} trees", unit="pass", file=sys.stderr)
-            if sys.stderr.isatty()
-            else None
-        )
-
-    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        """Advance, with the mean of the best objectives so far of the trees still training."""
-        newest = history.last_macro_iteration()
-        text = f"objective {newest['best_objective'].mean():.4f}, {len(newest)} training"
-        if self._bar is not None:
-            self._bar.set_postfix_str(text)
-            self._bar.update(int(macro_iteration > 0))
-        else:
-            print(
-                f"pass {macro_iteration}/{self._total} of {self._n_problems} trees: {text}",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def on_train_end(self, history: History) -> None:
-        """Close the bar."""
-        if self._bar is not None:
-            self._bar.close()

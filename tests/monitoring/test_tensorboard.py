@@ -1,0 +1,151 @@
+"""TensorBoard files, read back by TensorBoard's own reader."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback, History, TensorBoard
+from sstorch.nn import SoftTree
+from sstorch.objective import TrainingObjective
+from sstorch.optim import Joint, Nodec, Trainer
+from sstorch.soft import Penalties
+from tests.batches import random_sample, random_tree
+
+OBJECTIVE = TrainingObjective(1e-3, 1e-3)
+
+
+def _read(folder: Path) -> dict[str, pd.Series]:
+    """Scalars of a folder by tag, each by pass."""
+    board = EventAccumulator(str(folder)).Reload()
+    scalars = {tag: board.Scalars(tag) for tag in board.Tags()["scalars"]}
+    # The reader keeps the names of tags whose values a later writer hides.
+    return {tag: pd.Series({e.step: e.value for e in events}) for tag, events in scalars.items() if events}
+
+
+class _Points(Callback):
+    """The trees as they stand after every pass."""
+
+    def __init__(self) -> None:
+        self.trees: list[SoftTree] = []
+
+    def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
+        self.batch = tree
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        self.trees.append(self.batch.select(torch.arange(self.batch.n_problems)))
+
+
+@pytest.mark.parametrize("engine", ["torch", pytest.param("compiled", marks=pytest.mark.nightly)])
+def test_values_of_one_start_are_those_of_the_tree_after_each_pass(engine: str, tmp_path: Path) -> None:
+    tree, sample = random_tree(1, 2, "weibull", scale=4.0), random_sample(1, n_rows=120)
+    keep = torch.arange(120) % 4 > 0
+    inside = sample.columns(keep.nonzero().squeeze(-1))
+    outside = sample.columns((~keep).nonzero().squeeze(-1))
+    points = _Points()
+    trainer = Nodec(macro_iterations=3, engine=engine)  # type: ignore[arg-type]
+    history = trainer.train(tree, OBJECTIVE, inside, [points, TensorBoard(tmp_path)], outside)
+    found = _read(tmp_path)
+    assert not list(tmp_path.glob("m*"))  # of one start there is no range
+    assert len(points.trees) == 4
+    for number, each in enumerate(points.trees):
+        with torch.no_grad():
+            energy, loss = OBJECTIVE(each, inside), TrainingObjective()(each, outside)
+            leaf = each.apply_leaf(inside.x)[0] + 4
+            norms = [float(each.gate(node).weight.norm()) for node in (1, 2, 3)]
+        assert found["train/objective"][number] == pytest.approx(float(energy), rel=1e-5)
+        assert found["train/held_out_loss"][number] == pytest.approx(float(loss), rel=1e-5)
+        for node, norm in zip((1, 2, 3), norms, strict=True):
+            assert found[f"gate/{node}/norm"][number] == pytest.approx(norm, rel=1e-5)
+        shares = [float((leaf == node).double().mean()) for node in range(4, 8)]
+        for node, share in zip(range(4, 8), shares, strict=True):
+            assert found[f"leaf/{node}/share"][number] == pytest.approx(share, abs=1e-6)
+        assert found["gate/1/left_share"][number] == pytest.approx(shares[0] + shares[1], abs=1e-6)
+        if shares[2] + shares[3]:
+            right = found["gate/3/left_share"][number]
+            assert right == pytest.approx(shares[2] / (shares[2] + shares[3]), abs=1e-6)
+        else:
+            assert number not in found["gate/3/left_share"]
+    assert found["train/best_objective"].is_monotonic_decreasing
+    passes = history.macro_iterations
+    np.testing.assert_allclose(found["train/gradient_norm"], passes["gradient_norm"], rtol=1e-5)
+    for (node, step), rows in history.steps.query("step != 'SKIP'").groupby(["node", "step"]):
+        own = found[f"node/{node}/{step}/{'log_loss' if step == 'WLR' else 'objective'}"]
+        expected = rows.groupby("macro_iteration")["objective_after"].last()
+        assert own.index.tolist() == expected.index.tolist()
+        np.testing.assert_allclose(own, expected, rtol=1e-5)
+    assert "WLR" in set(history.steps["step"])
+    assert not [tag for tag in found if "WLR" in tag and not tag.endswith("log_loss")]
+
+
+def test_starts_that_stop_count_with_their_last_value(tmp_path: Path) -> None:
+    n, runs = 8, ("first", "second")
+    tree, sample = random_tree(n, 1, "weibull"), random_sample(n, n_splits=2, n_rows=120)
+    trainer = Nodec(macro_iterations=8, patience=2)
+    history = trainer.train(tree, OBJECTIVE, sample, [TensorBoard(tmp_path, runs)])
+    passes = history.macro_iterations.set_index(["macro_iteration", "problem"])["objective"].unstack()
+    assert passes.isna().any(axis=None)  # some have stopped
+    stopped = passes.ffill()
+    for number, run in enumerate(runs):
+        own = stopped[range(4 * number, 4 * number + 4)]
+        last = passes[own.columns].dropna(how="all").index[-1]
+        for folder, curve in (("", own.median(axis=1)), ("min", own.min(axis=1)), ("max", own.max(axis=1))):
+            found = _read(tmp_path / run / folder)["train/objective"]
+            assert found.index[-1] == last
+            np.testing.assert_allclose(found, curve.loc[:last], rtol=1e-6)
+    with pytest.raises(ConfigError, match="`runs` must name the splits of 8 trees, got 3 names"):
+        trainer.train(tree, OBJECTIVE, sample, [TensorBoard(tmp_path, "abc")])
+
+
+def test_value_that_is_not_finite_is_shown(tmp_path: Path) -> None:
+    class Nothing(Trainer):
+        def advance(self, run: object) -> None:
+            pass
+
+    tree, sample = random_tree(2, 1, "weibull"), random_sample(2)
+    with torch.no_grad():
+        tree.gate(1).weight[0] = torch.nan
+    Nothing().train(tree, OBJECTIVE, sample, [TensorBoard(tmp_path)])
+    assert np.isnan(_read(tmp_path)["gate/1/norm"][0])
+
+
+def test_estimators_call_their_callbacks(small_data: SurvivalData, tmp_path: Path) -> None:
+    data = small_data.frame, (small_data.time, small_data.event)
+    board = TensorBoard(tmp_path / "soft")
+    tree = SoftSurvivalTree(
+        depth=1, trainer=Nodec(macro_iterations=2, holdout=0.25), n_starts=3, init="random"
+    )
+    plain = SoftSurvivalTree(**tree.get_params(deep=False)).fit(*data)
+    tree.fit(*data, callbacks=[board])
+    assert tree.objective_ == plain.objective_
+    found = _read(tmp_path / "soft" / "min")["train/best_objective"]
+    assert found.iloc[-1] <= tree.history_.macro_iterations["best_objective"].min() + 1e-6
+    first = _read(tmp_path / "soft")
+    tree.fit(*data, callbacks=[board])  # a second training, which does not overwrite the first
+    pd.testing.assert_series_equal(_read(tmp_path / "soft")["gate/1/norm"], first["gate/1/norm"])
+    assert _read(tmp_path / "soft" / "training-2").keys() == first.keys()
+    tree.set_params(trainer=Joint()).fit(*data, callbacks=[TensorBoard(tmp_path / "soft")])
+    again = _read(tmp_path / "soft")  # another object hides what was there
+    assert "node/1/JOINT/objective" in again
+    assert not {tag for tag in again if "/LN/" in tag or "held_out" in tag}
+
+    regression = SurvivalRegression("weibull", penalties=Penalties(ridge=1e-3))
+    regression.fit(*data, callbacks=[TensorBoard(tmp_path / "regression")])
+    found = _read(tmp_path / "regression")["node/1/LN/objective"]
+    assert found[1] == pytest.approx(regression.objective_, rel=1e-6)
+    SurvivalRegression("weibull").fit(*data, callbacks=[TensorBoard(tmp_path / "estimated")])
+    assert not (tmp_path / "estimated").exists()
+
+
+@pytest.mark.parametrize("callbacks", [TensorBoard("runs"), ["runs"], None])
+def test_callbacks_that_are_none_raise(callbacks: object, small_data: SurvivalData) -> None:
+    for model in (SoftSurvivalTree(), PrognosticTree()):
+        with pytest.raises(
+            ConfigError, match=r"`callbacks` must be a list of sstorch.monitoring.Callback, got"
+        ):
+            model.fit(small_data.frame, (small_data.time, small_data.event), callbacks=callbacks)  # type: ignore[arg-type]
