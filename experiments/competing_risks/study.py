@@ -30,7 +30,7 @@ from sstorch import (
 )
 from sstorch.bench import score_predictor
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific
+from sstorch.bench.baselines.base import AalenJohansen, CauseSpecific
 from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, folds_of
 from sstorch.data.folds import split
