@@ -239,13 +239,6 @@ def check_after(after: object, n_rows: int, name: str = "after") -> FloatArray:
     return np.broadcast_to(times, (n_rows,)).copy()
 
 
-def check_part(name: str, value: object) -> float:
-    """A share that may be none, in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
-        raise ConfigError(f"{name} must be a share in [0, 1), got {value!r}")
-    return float(value)
-
-
 def check_share(value: float, name: str, *, closed: bool = False) -> float:
     """One number in (0, 1), or in (0, 1] if ``closed``."""
     if not is_number_of(value, Real) or not (0.0 < value < 1.0 or (closed and value == 1.0)):

@@ -341,8 +341,13 @@ def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list
         for suffix, chosen in _grid(entry):
             optional = chosen.pop("optional", False)
             model = BaselineModel(name + suffix, make_baseline(chosen.pop("baseline", name), **chosen), seed)
-            if not optional or _is_installed(model):
-                models.append(model)
+            if optional:
+                try:
+                    model.check()
+                except ConfigError as error:
+                    warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=3)
+                    continue
+            models.append(model)
     return models
 
 
@@ -372,15 +377,6 @@ def soft_search_models(
             }
         models.append(SoftTreeCVModel(name, PrognosticTreeCV(**settings)))
     return models
-
-
-def _is_installed(model: BaselineModel) -> bool:
-    try:
-        model.check()
-    except ConfigError as error:
-        warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=4)
-        return False
-    return True
 
 
 def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import ClassVar
 
 import torch
 
 from sstorch._version import __version__
-from sstorch.checks import check_choice, check_part
+from sstorch.checks import check_choice, is_number_of
+from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
@@ -52,7 +54,8 @@ class Trainer(ABC):
     compiled_from: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
-        check_part("holdout", self.holdout)
+        if not is_number_of(self.holdout, Real) or not 0 <= self.holdout < 1:
+            raise ConfigError(f"holdout must be a share in [0, 1), got {self.holdout!r}")
         check_choice(self.engine, "engine", ENGINES)
 
     @property
