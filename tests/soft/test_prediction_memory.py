@@ -44,11 +44,11 @@ import numpy as np
 import pandas as pd
 
 from sstorch import SoftSurvivalTree, metrics
-from sstorch.metrics import grid
+from sstorch.metrics import curves
 
 n = ROWS
 if n < 100_000:
-    grid.WHOLE_ELEMENTS = grid.MOST_ELEMENTS = 2**20
+    curves.WHOLE_ELEMENTS = curves.MOST_ELEMENTS = 2**20
 rng = np.random.default_rng(0)
 X = pd.DataFrame(rng.normal(size=(n, 3)), columns=list("abc"))
 y = rng.exponential(size=n) * np.exp(X["a"].to_numpy()), rng.uniform(size=n) < 0.7
