@@ -228,7 +228,7 @@ class SurvivalEstimator(FrameEstimator):
         X = to_rows(X)
         index, alive = X.index if isinstance(X, pd.DataFrame) else None, None
         if after is not None:
-            alive = check_after(after, len(self._schema.frame_of(X)))
+            alive = check_after(after, len(self._schema.frame_of(X)), X)
         elif kind != "hazard":  # which asks what a row is at that time alone
             self._refuse_unknown_future(after)
         grid = self._grid(times, 0.0 if alive is None else float(alive.min(initial=np.inf)))
@@ -393,8 +393,8 @@ class SurvivalEstimator(FrameEstimator):
         )
 
     def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
-        """The rows of positive weight, with the training columns alone."""
-        return self._scored(X, y, sample_weight).counted()
+        """The rows of positive weight, with follow-up, and the training columns alone."""
+        return self._scored(X, y, sample_weight).followed()
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import combinations
 from numbers import Integral, Real
 from typing import Any
 
@@ -74,8 +75,7 @@ def wording(
     `rows` are those that are read: the index of a frame has their labels, unless it counts from 0.
     """
     index = getattr(rows, "index", None)
-    counts = isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
-    labels = index if isinstance(index, pd.Index) and not counts else None
+    labels = index if isinstance(index, pd.Index) and not is_count(index) else None
     outer = _wording.get()
     inner = replace(
         outer,
@@ -227,8 +227,9 @@ def check_truncation(tau: float) -> float:
     return float(tau)
 
 
-def check_after(after: object, n_rows: int, name: str = "after") -> FloatArray:
-    """Times >= 0 at which rows are known to be alive, (n_rows,), from one of all rows or one of each."""
+def check_after(after: object, n_rows: int, X: object = None, name: str = "after") -> FloatArray:
+    """Times >= 0 at which rows `X` are known to be alive, (n_rows,), from one of all rows or one of each."""
+    check_same_order(X=X, **{name: after})
     values = np.asarray(after, dtype=object)
     if values.shape not in {(), (n_rows,)}:
         raise DataError(f"{name} has shape {values.shape}; give one time, or one for each of {n_rows} rows")
@@ -344,27 +345,33 @@ def check_weight(weight: object, n_rows: int) -> FloatArray | None:
 
 
 def check_same_order(**parts: Any) -> None:
-    """Refuse objects whose row labels agree but stand in another order: rows would be mixed up.
+    """Refuse arguments of the same rows whose row labels contradict each other: rows would be mixed up.
 
-    What has no row labels, as pandas objects and outcomes of them have, is passed over.
+    Labels are the index of a pandas object or outcome; what has none is passed over. Two that differ must not
+    have the same labels in a different order, or a part of their labels in common. An index that counts from
+    0 is no label: beside other labels rows correspond by position, unless these are a permutation of it.
     """
     labels = {name: getattr(part, "index", None) for name, part in parts.items()}
     indexed = {name: index for name, index in labels.items() if isinstance(index, pd.Index)}
-    if len(indexed) < 2:
-        return
-    (first_name, first), *others = indexed.items()
-    for name, index in others:
-        if (
-            len(index) == len(first)
-            and not index.equals(first)
-            and first.is_unique
-            and index.is_unique
-            and first.isin(index).all()
-        ):
-            raise DataError(
-                f"{first_name} and {name}: the same row labels in a different order; bring {name} into the "
-                f"order of {first_name}, or reset_index(drop=True) on both if the rows do correspond"
-            )
+    for (name, one), (other, two) in combinations(indexed.items(), 2):
+        if len(one) != len(two) or one.equals(two):
+            continue
+        shared, whole = one.isin(two), two.isin(one).all()
+        whole = whole and shared.all()
+        if not shared.any() or (not whole and (is_count(one) or is_count(two))):
+            continue
+        how = "the same row labels in a different order"
+        if not whole:
+            how = f"row labels that agree in part, {(*one[~shared], *two)[0]!r} is not in both"
+        raise DataError(
+            f"{name} and {other}: {how}; bring {other} into the order of {name}, or "
+            "reset_index(drop=True) on both if the rows do correspond"
+        )
+
+
+def is_count(index: object) -> bool:
+    """True for an index that counts rows from 0, which pandas gives to rows without labels."""
+    return isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
 
 
 # ---------------------------------------------------------------------- trees

@@ -97,7 +97,7 @@ def score_run(
                 continue
             baseline = Cox() if name in (COX, CAUSE_COX) else KaplanMeierBaseline()
             try:
-                yield fold, model_for(baseline, fold.train).fit(fold.train, schema, 0)
+                yield fold, model_for(baseline, fold.train).fit(fold.train.followed(), schema, 0)
             except (DataError, TrainingError) as error:
                 text = f"{name} could not be fitted outside fold {k} and is scored on the others: {error}"
                 warnings.warn(text, DataWarning, stacklevel=4)

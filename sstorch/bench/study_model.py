@@ -240,7 +240,9 @@ class BaselineModel(StudyModel):
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Fit one fold after the other."""
         for fold, train in enumerate(splits):
-            yield Fit(fold, 0, True, None, model_for(self.baseline, train).fit(train, schema, self._seed))
+            yield Fit(
+                fold, 0, True, None, model_for(self.baseline, train).fit(train.followed(), schema, self._seed)
+            )
 
 
 class SoftTreeCVModel(StudyModel):

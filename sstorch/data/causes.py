@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,15 @@ from pandas.api import types as pdt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import names_text, option_text, rows_text
-from sstorch.data.columns import label, labels, vocabulary
-from sstorch.data.target import split_target, times_of
+from sstorch.data.columns import folded, label, vocabulary
+from sstorch.data.target import event_words, split_target, times_of
 from sstorch.exceptions import ConfigError, DataError
 
 # Values of a column of causes: their names by value, or "auto" where codes or levels speak for themselves.
 CauseNames = Mapping[Any, str] | str
 # More causes than this are values of a measurement.
 _MAX_CAUSES = 20
-_CENSORED = ("censored", "censor", "none")
+_CENSORED = ("censored", "right-censored", "right censored", "censor", "cens", "none")
 
 
 @dataclass(frozen=True)
@@ -68,62 +68,87 @@ def known_causes(causes: Causes | None) -> Causes:
     return causes
 
 
-def parse_causes(time: object, event: object, causes: CauseNames) -> tuple[FloatArray, Causes]:
-    """Times (n,) >= 0 and causes of two columns; `causes` are names by value, or ``"auto"``, as in `Surv`."""
+def parse_causes(
+    time: object, event: object, causes: CauseNames | Sequence[str]
+) -> tuple[FloatArray, Causes]:
+    """Times (n,) >= 0 and causes of two columns; `causes` are as in `Surv`.
+
+    Values are compared without blanks around them and whatever their case.
+    """
     time_column, time_where, cause_column, where = split_target((time, event))
     times = times_of(time_column, time_where)
     if len(times) != len(cause_column):
         raise DataError(f"{len(times)} times but {len(cause_column)} causes; give one of each for every row")
     column = cause_column.reset_index(drop=True)
-    words = list(labels(column))
-    if (missing := np.array([word is None for word in words], dtype=bool)).any():
-        raise DataError(f"{where} is missing in {rows_text(missing)}; remove these rows")
+    words = [folded(word) for word in event_words(column, where)]
     if isinstance(causes, str) and causes != "auto":
         raise ConfigError(f"causes must be 'auto' or names by value, got {causes!r}")
-    censored, named = (
-        _coded(column, words, where) if isinstance(causes, str) else _named(words, causes, where)
-    )
-    number = {censored: 0} | {value: k for k, value in enumerate(named, 1)}
+    levels: dict[str, str] = {}
+    for level in vocabulary(column):
+        levels.setdefault(folded(level), level.strip())
+    if isinstance(causes, str):
+        censored, named = _coded(column, levels, where)
+    else:
+        censored, named = _named([levels[word] for word in levels if word in set(words)], causes, where)
+    number = {folded(censored): 0} | {folded(value): k for k, value in enumerate(named, 1)}
     codes = np.array([number[word] for word in words], dtype=np.int64)
     if not named:
         raise DataError(f"{where} has no cause: all rows are censored")
-    if len(set(named.values())) < len(named):
+    if len({folded(name) for name in named.values()}) < len(named):
         raise ConfigError(f"two values of {where} have one name; give one value per cause")
     return times, Causes(named, codes)
 
 
-def _named(words: list[str], causes: Mapping[Any, str], where: str) -> tuple[str, dict[str, str]]:
-    """The value of censored rows, and names by value as the user gives them."""
-    named = {label(value): str(name) for value, name in causes.items()}
-    others = sorted(set(words) - set(named))
-    if len(others) > 1:
-        raise DataError(
-            f"{where} holds {names_text(others)} and the causes that are named; one value is that of "
-            f"censored rows: name all other values in {option_text('causes', {'VALUE': 'NAME'}, 'causes')}"
-        )
-    return (others or [""])[0], named
+def _named(
+    levels: list[str], causes: Mapping[Any, str] | Sequence[str], where: str
+) -> tuple[str, dict[str, str]]:
+    """The value of censored rows, and names by value as the user gives them, else those of 1 .. K."""
+    by_value = isinstance(causes, Mapping)
+    given: Mapping[Any, str] = causes if isinstance(causes, Mapping) else dict(enumerate(causes, 1))
+    named = {label(value): str(name) for value, name in given.items()}
+    known = {folded(value) for value in named}
+    others = [level for level in levels if folded(level) not in known]
+    if len(others) <= by_value or others == ["0"]:
+        return (others or [""])[0], named
+    rule = "one value besides those named" if by_value else f"no value besides 1 .. {len(named)} but 0"
+    names = set(map(folded, named.values()))
+    raise DataError(
+        f"{where} must have {rule}, for censored rows, got {names_text(levels)} with the causes "
+        f"{names_text(named.values())}; {_remedy([x for x in levels if folded(x) in names] or levels)}"
+    )
 
 
-def _coded(column: pd.Series, words: list[str], where: str) -> tuple[str, dict[str, str]]:
-    """The value of censored rows, and names by value where codes or levels speak for themselves."""
-    remedy = f"name the causes by their values with {option_text('causes', {1: 'NAME'}, 'causes={1: ...}')}"
+def _remedy(levels: Iterable[str]) -> str:
+    """How to name causes by their values."""
+    named = {level: level for level in levels if level != "0" and folded(level) not in _CENSORED}
+    option = option_text("causes", named, f"causes={named}")
+    return f"name the causes by their values, without that of censored rows, such as {option}"
+
+
+def _coded(column: pd.Series, levels: Mapping[str, str], where: str) -> tuple[str, dict[str, str]]:
+    """The value of censored rows, and names by value, where the `levels` of a column say which it is."""
     if pdt.is_bool_dtype(column.dtype):
         raise DataError(f"{where} is boolean and names no cause; give 0 for censored, 1 .. K for causes")
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        first, *levels = [label(level) for level in column.cat.categories]
-        return first, {level: level for level in levels}
     if pdt.is_numeric_dtype(column.dtype):
         values = column.to_numpy(dtype=np.float64)
         if (bad := (values != np.round(values)) | (values < 0) | (values > _MAX_CAUSES)).any():
             raise DataError(
                 f"{where} is {values[bad][0]:g} in {rows_text(bad)}; causes are 1 .. K (at most "
-                f"{_MAX_CAUSES}), 0 is censored: {remedy}"
+                f"{_MAX_CAUSES}), 0 is censored: {_remedy(['1', '2'])}"
             )
-        return "0", {str(k): str(k) for k in range(1, int(values.max()) + 1)}
-    censored = [word for word in set(words) if word.lower() in _CENSORED]
+    numbers = levels.keys() <= {str(k) for k in range(_MAX_CAUSES + 1)}
+    censored = [level for word, level in levels.items() if word in _CENSORED]
+    if not censored and isinstance(column.dtype, pd.CategoricalDtype) and column.cat.ordered:
+        censored = [next(iter(levels.values()))]
+    elif numbers and ("0" in levels or pdt.is_numeric_dtype(column.dtype)):
+        return "0", {str(k): str(k) for k in range(1, max(map(int, levels)) + 1)}
     if len(censored) != 1:
-        raise DataError(f"{where} has no value 'censored' that stands for no event; {remedy}")
-    return censored[0], {word: word for word in vocabulary(column) if word != censored[0]}
+        raise DataError(
+            f"{where} has the levels {names_text(levels.values())}, of which "
+            f"{'several stand' if censored else 'none stands'} for 'censored'; {_remedy(levels.values())}, "
+            "or give an ordered category whose first level is that of censored rows"
+        )
+    return censored[0], {level: level for level in levels.values() if level != censored[0]}
 
 
 def check_all_occur(causes: Causes, weight: FloatArray) -> None:

@@ -43,22 +43,27 @@ _NUMBER = re.compile(r"[+\u2212-]?(\d+|\d{1,3}([ .,'\u00a0\u202f\u2019]\d{3})+)(
 _WITH_UNIT = re.compile(r"[<>≤≥]?=?\s*[+\u2212-]?\d+([.,]\d+)?\s*([^\W\d]\S*( \S+)?)")
 _LIMIT = re.compile(r"\s*([<>≤≥])=?\s*(.+)")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
+# Cells of a text file that are missing; pandas would also take the category None.
+MISSING = ("", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null")
+# Texts that a missing label becomes, in any case.
+_MISSING_LABELS = {word.casefold() for word in (*MISSING, "NaT")}
 # A design is wide from so many columns on, where they are half as many as rows, or very many.
 _FEWEST, _MANY = 100, 500
 
 
 def to_pandas(values: object) -> object:
-    """Turn a frame of another library, such as polars, into a pandas DataFrame; the rest comes back as it is.
+    """Turn a frame or column of another library, such as polars, into that of pandas; the rest is returned.
 
     Whatever exports the Arrow C stream interface is taken (polars, pyarrow, DuckDB ...), and none of these
     libraries is needed. Dictionary-encoded columns become pandas categories.
     """
     if isinstance(values, (pd.DataFrame, pd.Series)) or not hasattr(values, "__arrow_c_stream__"):
         return values
-    if not hasattr(values, "columns"):  # a column alone, not a frame
-        return values
-    import pyarrow as pa  # only frames of other libraries need it
+    import pyarrow as pa  # only objects of other libraries need it
 
+    if not hasattr(values, "columns"):  # a column alone, not a frame
+        (column,) = to_pandas(pa.table({"": pa.chunked_array(values)})).items()  # type: ignore[attr-defined]
+        return column[1].rename(getattr(values, "name", None) or None)
     table = pa.table(values)
     # Unsigned codes, as polars has them, cannot be converted before pyarrow 23.
     fields = [
@@ -340,6 +345,46 @@ def labels(column: pd.Series) -> npt.NDArray[np.object_]:
     """Read a column as labels (n,): text, or None if missing."""
     codes, names = label_codes(column)
     return np.asarray(np.array([*names, None], dtype=object)[codes], dtype=object)
+
+
+def folded(word: str) -> str:
+    """A word without blanks around it and in one case, as words of outcomes are compared."""
+    return word.strip().casefold()
+
+
+def missing_labels(column: pd.Series) -> BoolArray:
+    """Whether each label is missing, (n,): as a value, or as a text such as ``""``, ``nan`` or ``NA``."""
+    missing = column.isna()
+    if not pdt.is_numeric_dtype(column.dtype):
+        words = [word for word in column.unique() if isinstance(word, str)]
+        missing |= column.isin([word for word in words if folded(word) in _MISSING_LABELS])
+    return missing.to_numpy(dtype=bool)
+
+
+def row_labels(values: object, n_rows: int, name: str) -> pd.Series:
+    """Labels of rows, such as groups, strata or clusters, as a column; numbers, text or categories.
+
+    Args:
+        values: one label for each row.
+        n_rows: number of rows.
+        name: name of the argument in messages; the name of a Series is added.
+
+    Raises:
+        DataError: the shape is wrong, or labels are missing; the message names the rows.
+    """
+    values = to_pandas(values)
+    if not isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray | np.ma.MaskedArray):
+        values = np.asarray(values)
+    if values.shape != (n_rows,):
+        raise DataError(f"{name} must have one label for each of {n_rows} rows, got shape {values.shape}")
+    column = pd.Series(values).reset_index(drop=True)
+    where = name if column.name is None else f"{name} column {str(column.name)!r}"
+    if (missing := missing_labels(column)).any():
+        raise DataError(
+            f"{where} is missing in {rows_text(missing)}; drop these rows, or give them a label of their own "
+            "such as 'unknown'"
+        )
+    return column
 
 
 def label_codes(column: pd.Series) -> tuple[IntArray, list[str]]:

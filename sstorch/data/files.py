@@ -15,6 +15,7 @@ import pandas as pd
 from pandas.api import types as pdt
 
 from sstorch.checks import DATA_ROW, check_unique, option_text, rows_text, wording
+from sstorch.data.columns import MISSING
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.usage import install_extra
@@ -34,8 +35,6 @@ _TEXTS = (".csv", ".tsv", ".txt")
 _OPTIONS: dict[str, dict[str, Any]] = {".tsv": {"sep": "\t"}, ".sas7bdat": {"encoding": "infer"}}
 # Rows that show of most columns that their numbers are not ambiguous.
 _FIRST = 100
-# Missing values of a text file besides those of `na_values`: pandas would also take the category None.
-_MISSING = ("", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null")
 
 
 def load_file(
@@ -173,7 +172,7 @@ def _missing(own: Any, columns: list[Any]) -> Any:
     """Codes of missing values, with those of the user, of all columns or by column."""
     if isinstance(own, Mapping):
         return {name: _missing(own.get(name, []), []) for name in columns}
-    return [*_MISSING, *([own] if pdt.is_scalar(own) else own)]
+    return [*MISSING, *([own] if pdt.is_scalar(own) else own)]
 
 
 def _check_numbers(texts: pd.Series, numeric: bool, given: Mapping[str, Any]) -> None:

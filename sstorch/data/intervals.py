@@ -10,6 +10,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import rows_text
 from sstorch.data.columns import check_size, numeric_values
+from sstorch.data.target import snapped
 from sstorch.exceptions import DataError
 
 
@@ -61,7 +62,7 @@ class Intervals:
 
 def read_bounds(lower: object, upper: object) -> Intervals:
     """Bounds of event times, (n,) each, that are known up to an interval; see `Intervals`."""
-    low, high = (_bound(values, name) for name, values in (("lower", lower), ("upper", upper)))
+    low, high = snapped(*(_bound(values, name) for name, values in (("lower", lower), ("upper", upper))))
     if len(low) != len(high):
         raise DataError(f"{len(low)} lower but {len(high)} upper bounds; give one of each a row")
     if (bad := np.isinf(low)).any():
@@ -82,5 +83,6 @@ def _bound(values: object, name: str) -> FloatArray:
             f"{name} is missing in {rows_text(bad)}; a bound that is not known is 0 below and inf above"
         )
     if (bad := numbers < 0).any():
-        raise DataError(f"{name} is negative in {rows_text(bad)}; times count from the start of follow-up")
+        remedy = "times count from the start of follow-up, and a bound that is not known is 0 below"
+        raise DataError(f"{name} is negative in {rows_text(bad)}; {remedy}")
     return numbers

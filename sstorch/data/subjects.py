@@ -11,7 +11,7 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import counted, rows_text
-from sstorch.data.columns import labels
+from sstorch.data.columns import labels, row_labels
 from sstorch.exceptions import DataError
 
 # Condition under which one row of a model with time-varying covariates determines survival from time zero.
@@ -20,12 +20,7 @@ CONSTANT_COVARIATES = "if the covariates stay as in the row"
 
 def parse_subjects(id: object, n: int) -> tuple[IntArray, list[object]]:
     """Subject of each row, (n,), 0 .. P - 1 in the order in which they first appear, and their ids."""
-    values = pd.Series(np.asarray(id, dtype=object) if not isinstance(id, pd.Series) else id.to_numpy(object))
-    if values.shape != (n,):
-        raise DataError(f"id has {len(values)} values; give the subject of each of {n} rows")
-    if (missing := values.isna().to_numpy(dtype=bool)).any():
-        raise DataError(f"id is missing in {rows_text(missing)}; every row belongs to a subject")
-    codes, ids = pd.factorize(values)
+    codes, ids = pd.factorize(row_labels(id, n, "id").astype(object))
     return codes.astype(np.int64), list(ids)
 
 

@@ -20,11 +20,11 @@ from sstorch.checks import (
     rows_text,
 )
 from sstorch.data.causes import CauseNames, Causes, known_causes, parse_causes
-from sstorch.data.columns import numeric_values, to_pandas
+from sstorch.data.columns import folded, numeric_values, row_labels, to_pandas
 from sstorch.data.intervals import Intervals, no_intervals, read_bounds
 from sstorch.data.outcome_type import OutcomeName, OutcomeType
 from sstorch.data.subjects import ends_of_follow_up, parse_subjects
-from sstorch.data.target import parse_target
+from sstorch.data.target import column_of, parse_target, snapped, time_of_rows
 from sstorch.exceptions import ConfigError, DataError
 
 # Outcomes that a text shows of many.
@@ -45,10 +45,13 @@ class Surv:
         entry: Entry time of each row (n,), >= 0 and below its time: left truncation (late entry), or the
             start of a start-stop row. None if all rows are at risk from time zero.
         id: Subject of each row (n,), for several rows per subject, each from `entry` to `time`.
-        causes: Competing causes: names of the codes 1 .. K, such as ``("relapse", "death")``; names by value,
-            such as ``{1: "relapse", 2: "death"}``; or ``"auto"``: 0 is censored and 1 .. K are causes, the
-            first level of a categorical column is censored, or the word ``censored``. None for one event.
-        event_value: Value of `event` for an event, such as ``"dead"``; all other values are censored.
+        causes: Competing causes: names of the codes 1 .. K, such as ``("relapse", "death")``, with 0 for
+            censored rows; names by value, such as ``{1: "relapse", 2: "death"}``, with one other value for
+            censored rows; or ``"auto"``: 0 is censored and 1 .. K are causes, or the word ``censored`` is,
+            or the first level of an ordered category. None for one event. Case and blanks around words do
+            not matter.
+        event_value: Value of `event` for an event, such as ``"dead"`` in any case; all other values are
+            censored.
         event_coding: ``"auto"``, or ``"1/2"`` for 1 = censored and 2 = event.
         weight: Weight of each row (n,), >= 0, used as `sample_weight`.
 
@@ -62,7 +65,7 @@ class Surv:
         upper: (n,) float64, first time at which the event had happened, infinite if it was never observed;
             None unless interval-censored.
         weight: (n,) float64, or None.
-        columns: Columns of the frame used by :meth:`of`, by role.
+        source: Columns of the frame used by :meth:`of`, by role, as they were given; None without a frame.
 
     Raises:
         DataError: A value is missing, negative, infinite or text, lengths differ, or an entry is not before
@@ -84,22 +87,22 @@ class Surv:
 
     __slots__ = (
         "_causes",
-        "columns",
         "entry",
         "event",
         "id",
         "index",
         "intervals",
+        "source",
         "time",
         "weight",
     )
 
-    columns: Mapping[str, str]
     entry: FloatArray | None
     event: BoolArray | None
     id: npt.NDArray[Any] | None
     index: pd.Index | None
     intervals: Intervals | None
+    source: Mapping[str, pd.Series] | None
     time: FloatArray | None
     weight: FloatArray | None
     _causes: Causes | None
@@ -125,14 +128,15 @@ class Surv:
         elif event_value is not None or event_coding != "auto":
             raise ConfigError("causes define the values of event; leave event_value, event_coding out")
         else:
-            names = causes if isinstance(causes, str | Mapping) else dict(enumerate(causes, 1))
-            times, known = parse_causes(time, event, names)
+            times, known = parse_causes(time, event, causes)
             events = known.codes > 0
+        times, entries = snapped(times, parse_entry(entry, len(times)))
+        _check_begun(entry, entries, times, events)
         self._set(
             time=times,
             event=events,
             causes=known,
-            entry=parse_entry(entry, times),
+            entry=entries,
             id=_ids(id, len(times)),
             weight=check_weight(weight, len(times)),
             index=_index_of(time, event, entry, id, weight),
@@ -155,7 +159,9 @@ class Surv:
         """
         check_same_order(lower=lower, upper=upper, entry=entry, weight=weight)
         bounds = read_bounds(lower, upper)
-        entries = parse_entry(entry, bounds.middle)
+        *ends, entries = snapped(bounds.lower, bounds.upper, parse_entry(entry, len(bounds.lower)))
+        bounds = Intervals(*ends)
+        _check_begun(entry, entries, bounds.middle, bounds.event)
         if entries is not None and (late := bounds.censored & (entries > bounds.lower)).any():
             raise DataError(
                 f"entry is after the lower bound in {rows_text(late)}; a subject observed from an entry on "
@@ -228,7 +234,7 @@ class Surv:
             event_coding=event_coding,
             weight=taken.get("weight"),
         )
-        object.__setattr__(y, "columns", named)
+        object.__setattr__(y, "source", taken)
         return y
 
     @classmethod
@@ -240,9 +246,8 @@ class Surv:
 
     def _set(self, **parts: Any) -> None:
         """Take over checked parts; those that are not given are None."""
-        whole = {"columns": {}} | parts
         for name in self.__slots__:
-            value = whole.get(name.removeprefix("_"))
+            value = parts.get(name.removeprefix("_"))
             object.__setattr__(self, name, _read_only(value) if isinstance(value, np.ndarray) else value)
 
     def _parts(self) -> dict[str, Any]:
@@ -282,6 +287,11 @@ class Surv:
     def has(self, part: str) -> bool:
         """True if the outcome has a part, such as ``"entry"`` or ``"id"``."""
         return getattr(self, part) is not None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Names of the columns that :meth:`of` was given, by role; empty without a frame."""
+        return {role: str(column.name) for role, column in (self.source or {}).items()}
 
     @property
     def cause(self) -> IntArray | None:
@@ -374,6 +384,8 @@ class Surv:
         for name in ("causes", "intervals"):
             if parts[name] is not None:
                 parts[name] = parts[name].subset(place)
+        if self.source is not None:
+            parts["source"] = {role: column.iloc[place] for role, column in self.source.items()}
         return self._of_parts(**parts)
 
     def weighted(self, weight: object) -> Self:
@@ -382,6 +394,7 @@ class Surv:
         Raises:
             DataError: Invalid weights.
         """
+        check_same_order(y=self, weight=weight)
         return self._with(weight=check_weight(weight, len(self)))
 
     def of_cause(self, cause: int | str) -> Self:
@@ -406,6 +419,7 @@ class Surv:
             DataError: Times are interval-censored.
         """
         time, _, entry = self.right_censored("a landmark")
+        after = time_of_rows(after, time, entry)
         late = None if self.entry is None else np.maximum(entry - after, 0.0)
         return self._with(time=time - after, entry=late)
 
@@ -433,11 +447,13 @@ class Surv:
         """
         rows, y = self.entering(after)
         id = None if y.id is None or len(set(y.id)) == len(y) else y.id
-        return rows, y._with(time=y.right_censored("a landmark")[0] - after, entry=None, id=id)
+        time, _, entry = y.right_censored("a landmark")
+        return rows, y._with(time=time - entry, entry=None, id=id)
 
     def entering(self, after: float) -> tuple[IntArray, Self]:
         """As :meth:`followed_from`, on the original time scale: `after` is the entry of all rows."""
         time, event, entry = self.right_censored("a landmark")
+        after = time_of_rows(after, time, entry)
         rows = np.flatnonzero((time > after) & (entry <= after))
         if not rows.size:
             raise DataError(f"no row is at risk at after={after:g}: all entered later or ended before")
@@ -445,7 +461,9 @@ class Surv:
         if self.id is not None:
             subject = parse_subjects(self.id, len(self))[0]
             end = self[ends_of_follow_up(subject, entry, time, event)[rows]]
-        return rows, end._with(weight=at.weight, index=at.index, entry=np.full(rows.size, float(after)))
+        return rows, end._with(
+            weight=at.weight, index=at.index, source=at.source, entry=np.full(rows.size, float(after))
+        )
 
     def recoded(self, names: Sequence[str]) -> Self:
         """Return the outcome with causes in the order of a model; causes without events are allowed.
@@ -456,15 +474,16 @@ class Surv:
         known = known_causes(self._causes)
         if known.names == tuple(names):
             return self
-        unknown = [name for name in known.names if name not in names]
+        place = {folded(name): k for k, name in enumerate(names, 1)}
+        unknown = [name for name in known.names if folded(name) not in place]
         if unknown:
             raise DataError(
                 f"y has the cause {', '.join(map(repr, unknown))}; the model has {', '.join(names)}: name "
                 "the causes alike, Surv(time, cause, causes={value: name})"
             )
-        codes = np.array([0, *(names.index(name) + 1 for name in known.names)])[known.codes]
-        values = {name: value for value, name in known.coding.items()}
-        coding = {values.get(name, name): name for name in names}
+        codes = np.array([0, *(place[folded(name)] for name in known.names)])[known.codes]
+        values = {folded(name): value for value, name in known.coding.items()}
+        coding = {values.get(folded(name), name): name for name in names}
         return self._with(causes=Causes(coding, codes))
 
     # ------------------------------------------------------------------ other forms
@@ -526,30 +545,34 @@ def _index_of(*parts: object) -> pd.Index | None:
 
 def _ids(id: object, n: int) -> npt.NDArray[Any] | None:
     """Subjects (n,), in their own type."""
-    if id is None:
-        return None
-    parse_subjects(id, n)
-    return id.to_numpy() if isinstance(id, pd.Series) else np.asarray(id)
+    return None if id is None else row_labels(id, n, "id").to_numpy()
 
 
-def parse_entry(entry: object, time: FloatArray) -> FloatArray | None:
-    """Entry times (n,), >= 0 and before the times; None if there are none."""
+def parse_entry(entry: object, n_rows: int) -> FloatArray | None:
+    """Entry times (n,), >= 0; None if there are none."""
     if entry is None:
         return None
-    values = np.asarray(entry)
-    if values.shape != time.shape:
-        raise DataError(f"entry has shape {values.shape}; give one entry time for each of {len(time)} rows")
-    where = "entry"
-    if isinstance(entry, pd.Series) and entry.name is not None:
-        where = f"entry column {entry.name!r}"
-    entries = numeric_values(pd.Series(values), where)
+    column, where = column_of(entry, "entry"), _where_entry(entry)
+    if len(column) != n_rows:
+        raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
+    entries = numeric_values(column, where)
     if (bad := ~np.isfinite(entries) | (entries < 0)).any():
         raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
-    if (bad := (entries >= time) & (entries > 0)).any():
-        raise DataError(
-            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
-        )
     return entries
+
+
+def _where_entry(entry: object) -> str:
+    name = getattr(entry, "name", None)
+    return "entry" if name is None else f"entry column {name!r}"
+
+
+def _check_begun(entry: object, entries: FloatArray | None, time: FloatArray, event: BoolArray) -> None:
+    """Refuse rows that end before or at their entry; an event at time zero is moved later."""
+    if entries is not None and (bad := (entries >= time) & ~(event & (time == 0))).any():
+        raise DataError(
+            f"{_where_entry(entry)} is not before the time in {rows_text(bad)}; such rows were never at "
+            "risk: remove them"
+        )
 
 
 def as_surv(y: object) -> Surv:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pandas.api import types as pdt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
@@ -18,6 +19,7 @@ from sstorch.checks import (
     check_same_order,
     check_unique,
     check_weight,
+    counted,
     names_text,
     option_text,
     wording,
@@ -26,6 +28,7 @@ from sstorch.data.causes import Causes, check_all_occur, known_causes
 from sstorch.data.columns import (
     check_not_all_missing,
     clean_features,
+    labels,
     set_missing,
     to_pandas,
 )
@@ -38,7 +41,7 @@ from sstorch.data.subjects import (
     parse_subjects,
 )
 from sstorch.data.surv import Surv, as_surv
-from sstorch.data.target import Groups, parse_groups
+from sstorch.data.target import Groups, parse_groups, time_of_rows
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults
 
@@ -49,10 +52,10 @@ _MIN_DISTINCT_TIMES = 10
 class SurvivalData:
     """Validated survival data: features, outcome, weights.
 
-    Rows of X, y and weights correspond by position. Times of zero have no logarithm: they are replaced by
-    half the smallest positive time, and a DataWarning states their number. Other DataWarnings report problems
-    of training rows, by index labels or rows of a file: identifiers, leaks of the time or the event, missing
-    values in half of the rows.
+    Rows of X, y and weights correspond by position. Events at time zero have no logarithm: they are moved to
+    half the smallest positive time, and a DataWarning states their number. Rows censored at time zero have no
+    follow-up, and likelihood one. Other DataWarnings report problems of training rows, by index labels or
+    rows of a file: identifiers, leaks of the time or the event, missing values in half of the rows.
 
     Args:
         X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ... Columns used by
@@ -158,9 +161,10 @@ class SurvivalData:
             if self.causes is not None:
                 check_all_occur(self.causes, self.sample_weight)
             _check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
-        self.nominal_time, self._moved = _positive(time, zero_time)
+        self.nominal_time, self._moved = _positive(time, self.event, zero_time)
+        self._unobserved = self._moved & ~self.event
         if self.intervals is not None:
-            self.intervals = self.intervals.moved(self._moved, self.nominal_time)
+            self.intervals = self.intervals.moved(self._moved & self.event, self.nominal_time)
         if y.id is not None:
             self.subject, ids = parse_subjects(y.id, n)
             # Rows that are only scored may be any part of a history.
@@ -260,7 +264,7 @@ class SurvivalData:
             DataError: No event, or none of a cause, is left, or times are interval-censored.
         """
         self.refuse_intervals("censored_at")
-        end = check_horizon(time, "censored_at")
+        end = time_of_rows(check_horizon(time, "censored_at"), self.nominal_time, self.entry)
         part = self.subset(self.entry < end)
         late = part.nominal_time > end
         part.nominal_time, part.event = np.minimum(part.nominal_time, end), part.event & ~late
@@ -334,10 +338,11 @@ class SurvivalData:
 
     @property
     def y(self) -> Surv:
-        """The outcome with times of zero replaced and without weights."""
+        """The outcome with events at time zero moved and without weights."""
         kind = self.outcome_type
+        time = np.where(self._unobserved, 0.0, self.nominal_time)
         return Surv._of_parts(
-            time=None if self.intervals is not None else self.nominal_time,
+            time=None if self.intervals is not None else time,
             event=None if self.intervals is not None else self.event,
             causes=self.causes,
             entry=self.entry if kind.entry else None,
@@ -388,8 +393,13 @@ class SurvivalData:
 
     @property
     def n_moved(self) -> int:
-        """Number of rows with a replaced time of zero."""
-        return int(self._moved.sum())
+        """Number of events at time zero, which are moved."""
+        return int((self._moved & ~self._unobserved).sum())
+
+    @property
+    def begin(self) -> FloatArray:
+        """Times from which rows are at risk (n,): H(time) - H(begin) is zero for rows without follow-up."""
+        return np.where(self._unobserved, self.nominal_time, self.entry)
 
     @property
     def given_time(self) -> FloatArray:
@@ -441,7 +451,7 @@ class SurvivalData:
             raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
         part = copy(self)
         part.frame = self.frame.iloc[index].reset_index(drop=True)
-        for name in ("nominal_time", "event", "sample_weight", "_moved", "entry"):
+        for name in ("nominal_time", "event", "sample_weight", "_moved", "_unobserved", "entry"):
             setattr(part, name, getattr(self, name)[index])
         for name in ("groups", "causes", "intervals"):
             own = getattr(self, name)
@@ -453,8 +463,13 @@ class SurvivalData:
         return part
 
     def counted(self) -> Self:
-        """Return the rows of positive weight: those to which models are fitted and which scores count."""
+        """Return the rows of positive weight: those which scores count."""
         return self if self.sample_weight.all() else self.subset(self.sample_weight > 0.0)
+
+    def followed(self) -> Self:
+        """Return the rows of positive weight with follow-up: those to which models are fitted."""
+        part = self.counted()
+        return part.subset(~part._unobserved) if part._unobserved.any() else part
 
     @property
     def cause(self) -> IntArray:
@@ -534,25 +549,29 @@ class SurvivalData:
 
 
 def _without_outcome(X: object, y: object) -> object:
-    """Features without the columns that the outcome was taken from."""
+    """Features without the columns that the outcome was taken from, whose values are compared."""
     frame = to_pandas(X)
-    if not isinstance(y, Surv) or not y.columns or not isinstance(frame, pd.DataFrame):
+    if not isinstance(y, Surv) or y.source is None or not isinstance(frame, pd.DataFrame):
         return X
-    taken = set(y.columns.values())
-    keep = [str(name) not in taken for name in frame.columns]
-    if all(keep):
-        return frame
-    name = y.columns.get("time")
-    if name is not None and len(frame) == len(y) and name in frame.columns:
-        given = frame[name].to_numpy()
-        if not np.array_equal(np.asarray(given, dtype=np.float64), y.time):  # type: ignore[arg-type]
+    taken = {str(column.name): (role, column) for role, column in y.source.items()}
+    names = [str(name) for name in frame.columns]
+    for place, name in enumerate(names):
+        if name in taken and len(frame) == len(y) and not _equal(frame.iloc[:, place], taken[name][1]):
             raise DataError(
-                f"column {name!r} of X is not the column of the times that y was taken from; rename it, or "
-                "give y of the same rows"
+                f"column {name!r} of X is not the column of the {taken[name][0]} that y was taken from; "
+                "rename it, or give y of the same rows"
             )
-    if not any(keep):
+    if set(names) <= taken.keys():
         raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(taken)))}")
-    return frame.loc[:, keep]
+    return frame.loc[:, [name not in taken for name in names]]
+
+
+def _equal(one: pd.Series, other: pd.Series) -> bool:
+    """Whether two columns hold the same numbers, or the same labels, but for the rounding of float32."""
+    if pdt.is_numeric_dtype(one.dtype) and pdt.is_numeric_dtype(other.dtype):
+        first, second = (x.to_numpy(dtype=np.float64, na_value=np.nan) for x in (one, other))
+        return np.allclose(first, second, rtol=1e-6, atol=0.0, equal_nan=True)
+    return np.array_equal(labels(one), labels(other))
 
 
 def _check_trainable(
@@ -585,7 +604,7 @@ def _check_trainable(
                 )
 
 
-def _positive(time: FloatArray, value: float | None) -> tuple[FloatArray, BoolArray]:
+def _positive(time: FloatArray, event: BoolArray, value: float | None) -> tuple[FloatArray, BoolArray]:
     """Move zero times to `value`, below the smallest positive one; times and mask of the moved rows."""
     zero = time == 0
     if not zero.any():
@@ -594,10 +613,11 @@ def _positive(time: FloatArray, value: float | None) -> tuple[FloatArray, BoolAr
         raise DataError("all times are zero; check the time column")
     half = [0.5 * float(time[~zero].min())] if not zero.all() else []
     value = min([*half, *([] if value is None else [value])])
-    warnings.warn(
-        f"{int(zero.sum())} time{'s' * (int(zero.sum()) > 1)} of zero moved to {value:g}, "
-        + ("half the smallest positive time" if half == [value] else "as in training"),
-        DataWarning,
-        stacklevel=4,
-    )
+    if n_events := int((zero & event).sum()):
+        warnings.warn(
+            f"{counted(n_events, 'event')} at time zero moved to {value:g}, "
+            + ("half the smallest positive time" if half == [value] else "as in training"),
+            DataWarning,
+            stacklevel=4,
+        )
     return np.where(zero, value, time), zero

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +23,12 @@ from sstorch.checks import (
 from sstorch.data.columns import (
     LARGEST,
     check_size,
+    folded,
     label,
     labels,
+    missing_labels,
     numeric_values,
+    row_labels,
     to_pandas,
     vocabulary,
 )
@@ -38,6 +42,8 @@ _FORMS = (
 _MAX_GROUPS = 20
 # More event codes than this are hardly those of competing causes.
 _MAX_CODES = 10
+# Times that differ by less, relative to their size, differ by rounding.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -85,18 +91,8 @@ def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
     Raises:
         DataError: values are missing, the length is wrong, or there is a single group or too many.
     """
-    if isinstance(values, pd.Series):
-        name = name if values.name is None else str(values.name)
-    array = values if isinstance(values, pd.Series) else np.asarray(values)
-    if array.shape != (n,):
-        raise DataError(f"sensitive has shape {array.shape}; give one group for each of {n} rows")
-    column = pd.Series(array, name=name).reset_index(drop=True)
-    text = labels(column)
-    if (missing := np.array([value is None for value in text])).any():
-        raise DataError(
-            f"sensitive column {name!r} is missing in {rows_text(missing)}; drop these rows, or give them a "
-            "group of their own such as 'unknown'"
-        )
+    column = row_labels(values, n, "sensitive")
+    name, text = name if column.name is None else str(column.name), labels(column)
     present = set(text)
     names = tuple(value for value in vocabulary(column) if value in present)
     if len(names) < 2:
@@ -108,6 +104,43 @@ def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
         )
     code = {value: number for number, value in enumerate(names)}
     return Groups(name, names, np.array([code[value] for value in text], dtype=np.int64))
+
+
+def snapped(*parts: FloatArray | None) -> tuple[Any, ...]:
+    """Make times (n,) >= 0 that differ by rounding equal, such as 0.3 and 0.1 + 0.2.
+
+    Sorted values whose relative difference to the one before is at most 1e-9 get the value before; below 1e-3
+    of the median time the difference is relative to that, and zero is one of the values: what rounding leaves
+    of a difference is zero. Times, entries and landmarks of the same rows are read together. Infinite values
+    and None stay.
+
+    References:
+        The rule of ``aeqSurv`` of R's survival package, whose tolerance is wider.
+
+    >>> snapped(np.array([0.3, 1.0]), np.array([0.1 + 0.2, 0.0]))
+    (array([0.3, 1. ]), array([0.3, 0. ]))
+    """
+    values = np.sort(np.concatenate([np.zeros(1), *(part for part in parts if part is not None)]))
+    values = values[: np.searchsorted(values, np.inf)]
+    median = values[(np.searchsorted(values, 0.0, side="right") + len(values) - 1) // 2]
+    gaps = np.diff(values)
+    apart = gaps > _ROUNDING * np.maximum(values[1:], 1e-3 * median)
+    near = np.flatnonzero(~apart & (gaps > 0.0)) + 1
+    if not near.size:
+        return parts
+    first = np.maximum.accumulate(np.where(np.append(True, apart), np.arange(values.size), 0))
+
+    def each(part: FloatArray) -> FloatArray:
+        place = near[np.searchsorted(values[near], part).clip(max=near.size - 1)]
+        return np.where(values[place] == part, values[first[place]], part)
+
+    return tuple(None if part is None else each(part) for part in parts)
+
+
+def time_of_rows(value: float, *times: FloatArray) -> float:
+    """The time of rows that a given one differs from by rounding, such as a landmark; else itself."""
+    near = [part[np.abs(part - value) <= _ROUNDING * value] for part in times]
+    return float(next((part[0] for part in near if part.size), value))
 
 
 def parse_target(
@@ -161,7 +194,7 @@ def _clean(y: object) -> tuple[FloatArray, BoolArray] | None:
     if times.dtype != np.float64 or events.dtype != np.bool_ or times.ndim != 1:
         return None
     known = times.shape == events.shape and bool(((times >= 0.0) & (times <= LARGEST)).all())
-    return (times.copy(), events.copy()) if known else None
+    return (snapped(times.copy())[0], events.copy()) if known else None
 
 
 def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
@@ -177,7 +210,8 @@ def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
         return times, "column 'time'", events, "column 'event'"
     if isinstance(y, np.ndarray) and y.dtype.names is not None:
         t, e = _field_names(y)
-        return _column(y[t], f"field {t!r}"), f"field {t!r}", _column(y[e], f"field {e!r}"), f"field {e!r}"
+        time, event = f"field {t!r}", f"field {e!r}"
+        return column_of(y[t], time), time, column_of(y[e], event), event
     if isinstance(y, np.ndarray):
         raise DataError(
             f"y is a plain array of shape {y.shape}, whose times and events are not named; {_FORMS}"
@@ -188,7 +222,7 @@ def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")
     check_same_order(time=y[0], event=y[1])
-    return _column(y[0], "time"), _where(y[0], "time"), _column(y[1], "event"), _where(y[1], "event")
+    return column_of(y[0], "time"), _where(y[0], "time"), column_of(y[1], "event"), _where(y[1], "event")
 
 
 def _field_names(y: npt.NDArray[np.void]) -> tuple[str, str]:
@@ -215,10 +249,12 @@ def _where(values: object, name: str) -> str:
     return name
 
 
-def _column(values: object, where: str) -> pd.Series:
+def column_of(values: object, where: str) -> pd.Series:
+    """Values of rows (n,) as a column, from an array, Series or list of any library."""
     own = (pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
+    values = to_pandas(values)
     if not isinstance(values, own) and hasattr(values, "__array__"):
-        values = np.asarray(values)  # a column of another library, such as a polars Series
+        values = np.asarray(values)  # a column of another library, such as a tensor
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise DataError(f"{where} is an array of shape {values.shape}; give one value a row")
@@ -230,7 +266,7 @@ def _column(values: object, where: str) -> pd.Series:
 
 
 def times_of(column: pd.Series, where: str) -> FloatArray:
-    """Times (n,) >= 0 of a column, which messages call ``where``."""
+    """Times (n,) >= 0 of a column, which messages call ``where``; see :func:`snapped`."""
     if pdt.is_bool_dtype(column.dtype):
         raise DataError(f"{where} is boolean; times are numbers. Are time and event swapped?")
     times = numeric_values(column, where, "correct or remove these rows")
@@ -239,24 +275,21 @@ def times_of(column: pd.Series, where: str) -> FloatArray:
     check_size(times, where)
     if (bad := times < 0).any():
         raise DataError(f"{where} is negative in {rows_text(bad)}; times count from the start of follow-up")
-    return times
+    return np.asarray(snapped(times)[0])
+
+
+def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:
+    """Values of a column of events or causes as text (n,); those that are missing are refused."""
+    if (bad := missing_labels(column)).any():
+        raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
+    return labels(column)
 
 
 def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
-    """Rows whose label is the value that represents an event."""
-    if pdt.is_bool_dtype(column.dtype):  # however a file spells true
-        value = value.capitalize()
-    words = labels(column)
-    if (bad := np.array([word is None for word in words], dtype=bool)).any():
-        raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
-    events = np.asarray(words == value, dtype=bool)
+    """Rows whose label is the value that represents an event, whatever its case and the blanks around it."""
+    words = event_words(column, where)
+    events = np.array([folded(word) == folded(value) for word in words], dtype=bool)
     known = sorted(set(words))
-    alike = [word for word in known if word.strip().casefold() == value.casefold() and word != value]
-    if events.any() and alike:
-        raise DataError(
-            f"{where} is {alike[0]!r} in {rows_text(words == alike[0])}, which would be censored, but "
-            f"{value!r} in rows with an event; write both in one way"
-        )
     if not events.any():
         raise DataError(
             f"{where} is {value!r} in no row; its values are {names_text(known)}.{nearest_text(value, known)}"

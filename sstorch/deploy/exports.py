@@ -15,7 +15,7 @@ import pandas as pd
 
 from sstorch._types import IntArray
 from sstorch.base import SurvivalEstimator
-from sstorch.checks import check_after, check_choice, check_tree
+from sstorch.checks import check_after, check_choice, check_same_order, check_tree
 from sstorch.data import Surv, outcome_of
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
@@ -288,7 +288,9 @@ def export_calculator(
         for number, counts in facts.groups.items()
     ]
     if y is not None:
-        groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), last, start)
+        known = outcome_of(tree, y)
+        check_same_order(X=X, y=known)
+        groups = _group_curves(groups, tree.apply(X), known, last, start)
     calculator = Calculator(
         title or sentence_case(say(words, "title", outcome=outcome)),
         subtitle,

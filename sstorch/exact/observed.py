@@ -19,8 +19,9 @@ def weighted_rows(y: object, sample_weight: npt.ArrayLike | None = None) -> Obse
     Raises:
         DataError: see `sstorch.data.as_surv`; or weights that are negative, not finite, or all 0.
     """
-    rows = read_rows(as_surv(y), "an exact tree", entry=True, weight=True)
-    weight, _ = whole_weights(check_weights(sample_weight, len(rows.time)))
+    outcome = as_surv(y)
+    rows = read_rows(outcome, "an exact tree", entry=True, weight=True)
+    weight, _ = whole_weights(check_weights(sample_weight, len(rows.time), y=outcome))
     return Observed(rows.time, rows.event & (weight > 0.0), rows.entry, weight)
 
 

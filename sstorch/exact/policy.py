@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_choice
+from sstorch.checks import check_choice, check_same_order
 from sstorch.exact.targets import finite_matrix, finite_vector
 from sstorch.exact.tasks import DecisionCosts
 from sstorch.exceptions import ConfigError, DataError
@@ -85,6 +85,7 @@ def policy_scores(
     for name, value in needs.items():
         if value is None:
             raise ConfigError(f"method {method!r} needs {name}")
+    check_same_order(outcome=outcome, treatment=treatment, propensity=propensity, predicted=predicted)
     y = finite_vector(outcome, "outcome")
     n_rows = len(y)
     model = None if predicted is None else finite_matrix(predicted, "predicted")

@@ -163,7 +163,7 @@ class CompetingLogLikelihood(OneStepTask):
         sample_weight: npt.ArrayLike | None = None,
     ) -> None:
         codes = np.asarray(cause)
-        counted = check_weights(sample_weight, len(codes)) > 0.0
+        counted = check_weights(sample_weight, len(codes), time=time, cause=cause) > 0.0
         count = int(codes.max(initial=0)) if n_causes is None else n_causes
         for number in range(1, count + 1):
             if not (codes == number)[counted].any():

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_same_order, check_weight
+from sstorch.data.columns import row_labels
 from sstorch.exceptions import DataError
 
 
@@ -47,18 +49,15 @@ def _numbers(values: npt.ArrayLike, name: str, wanted: str) -> FloatArray:
         raise DataError(f"{name} must be {wanted}: {error}") from error
 
 
-def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
-    """Weights of rows, (N,), ones by default.
+def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int, **others: Any) -> FloatArray:
+    """Weights of rows, (N,), ones by default; row labels have to be those of the `others`.
 
     Raises:
-        DataError: no list of N finite numbers >= 0 of which one is positive.
+        DataError: see `sstorch.checks.check_weight`.
     """
-    if sample_weight is None:
-        return np.ones(n_rows)
-    weight = finite_vector(sample_weight, "sample_weight", n_rows)
-    if (weight < 0.0).any() or not (weight > 0.0).any():
-        raise DataError("sample_weight must be numbers >= 0, not all of them 0")
-    return weight
+    check_same_order(**others, sample_weight=sample_weight)
+    weight = check_weight(sample_weight, n_rows)
+    return np.ones(n_rows) if weight is None else weight
 
 
 def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple[npt.NDArray[Any], IntArray]:
@@ -70,10 +69,7 @@ def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple
     given = np.asarray(labels)
     if given.ndim != 1 or len(given) == 0:
         raise DataError(f"labels must be one class per row, got the shape {given.shape}")
-    if given.dtype.kind == "f" and np.isnan(given).any():
-        raise DataError(
-            f"labels: row {int(np.flatnonzero(np.isnan(given))[0])} is NaN; drop rows without class"
-        )
+    row_labels(labels, len(given), "labels")
     present, codes = np.unique(given, return_inverse=True)
     if classes is None:
         return present, codes.astype(np.int64)

@@ -116,7 +116,7 @@ class Classification(DecisionCosts):
     ) -> None:
         self.classes, self.codes = encode(labels, classes)
         n_classes = len(self.classes)
-        weight = check_weights(sample_weight, len(self.codes))
+        weight = check_weights(sample_weight, len(self.codes), labels=labels)
         if balanced:
             share = np.bincount(self.codes, weight, minlength=n_classes)
             if not (share > 0.0).all():
@@ -310,7 +310,7 @@ class LeastSquares(OneStepTask):
         self.y = finite_vector(y, "y")
         check_size(self.y, "y")
         self.n_rows = len(self.y)
-        self.weight = check_weights(sample_weight, self.n_rows)
+        self.weight = check_weights(sample_weight, self.n_rows, y=y)
         # Distances from the mean, in units of their size: sums of squares then lose few digits.
         self._centre = float(np.average(self.y, weights=self.weight))
         self._scale = float(np.abs(self.y - self._centre).max()) or 1.0

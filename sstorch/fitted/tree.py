@@ -280,8 +280,8 @@ class FittedTree:
             chance = -np.expm1(hazard[within] - np.maximum(end[:, 0], hazard[within]))
             with np.errstate(divide="ignore"):  # a curve that is flat between the bounds: -inf
                 log_hazard[within] = np.log(chance)
-        if rows.entry.any():
-            hazard = hazard - self.curves(x, rows.entry[:, None], "cumulative_hazard")[:, 0]
+        if rows.begin.any():
+            hazard = hazard - self.curves(x, rows.begin[:, None], "cumulative_hazard")[:, 0]
         return metrics.log_likelihood(rows.event, hazard, log_hazard, sample_weight=rows.uneven_weight)
 
     def leaf_probability(self, x: RowFeatures) -> FloatArray:

@@ -14,9 +14,10 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import rows_text
+from sstorch.checks import check_same_order, rows_text
 from sstorch.data import SurvivalData
 from sstorch.data.coded import dense
+from sstorch.data.columns import row_labels
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import CovarianceKind, HazardCovariance, Inferable, covariance_of
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
@@ -50,7 +51,7 @@ def sample_of(tree: SoftTree, x: Tensor, data: SurvivalData) -> Sample:
         logs(data.nominal_time),
         torch.as_tensor(data.event).double()[None],
         torch.as_tensor(data.sample_weight).double()[None],
-        logs(data.entry) if data.entry.any() else None,
+        logs(data.begin) if data.begin.any() else None,
         log_lower=lower,
         log_upper=upper,
     )
@@ -228,6 +229,7 @@ def with_covariance(
         return new
     if X is None or y is None:
         raise DataError("kind='sandwich' needs the training rows: give X and y")
+    check_same_order(X=X, cluster=cluster)
     data = model._scored(X, y, sample_weight)
     labels = _clusters(data, cluster)
     meats = {}
@@ -245,13 +247,7 @@ def _clusters(data: SurvivalData, cluster: object) -> IntArray:
     """Number of the cluster of each row, 0 ... C - 1, (n,)."""
     if cluster is None:
         return np.arange(len(data)) if data.subject is None else np.asarray(data.subject)
-    given = pd.Series(cluster)
-    if len(given) != len(data):
-        raise DataError(f"cluster must have a label for each of the {len(data)} rows, got {len(given)}")
-    if given.isna().any():
-        rows = np.flatnonzero(given.isna())[:5].tolist()
-        raise DataError(f"cluster is missing in rows {rows}: give every row a label")
-    codes, labels = pd.factorize(given)
+    codes, labels = pd.factorize(row_labels(cluster, len(data), "cluster"))
     if len(labels) < 2:
         raise DataError("cluster has one label for all rows: standard errors need several clusters")
     return np.asarray(codes, dtype=np.int64)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.base import check_times
-from sstorch.checks import check_choice, check_quantile, check_share, check_truncation
+from sstorch.checks import check_choice, check_quantile, check_same_order, check_share, check_truncation
 from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted import FittedTree
@@ -319,6 +319,7 @@ def contrast(
     mean 1825.0     0.104           0.039  0.028   0.18
     """
     check_share(level, "level")
+    check_same_order(X_a=X_a, X_b=X_b)
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
     (labels, a), (_, b) = encoded_rows(model, X_a), encoded_rows(model, X_b)

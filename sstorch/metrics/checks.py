@@ -15,6 +15,7 @@ from scipy.stats import t as student
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, rows_text
+from sstorch.data.target import snapped
 from sstorch.exceptions import DataError
 
 # Samples smaller than this have no tails that show a unit.
@@ -34,12 +35,12 @@ def check_convention(convention: str) -> str:
 
 
 def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
-    """Observed times as float64, finite and >= 0, shape (n,)."""
+    """Observed times as float64, finite and >= 0, shape (n,); those that differ by rounding are equal."""
     array = check_vector(time, name)
     wrong = ~np.isfinite(array) | (array < 0.0)
     if wrong.any():
         raise DataError(f"{name} must be finite times >= 0, got {array[wrong][0]:g} in {rows_text(wrong)}.")
-    return array
+    return np.asarray(snapped(array)[0])
 
 
 def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_vector
+from sstorch.checks import check_same_order, check_vector, check_weight
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, followed_to
 from sstorch.metrics.concordance import concordance_harrell
@@ -82,6 +82,7 @@ def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leav
         >>> leaf_groups([0, 0, 0, 1], [0, 1, 1, 1], n_groups=2, n_leaves=2)["gini"].round(3).tolist()
         [0.889, 0.0]
     """
+    check_same_order(leaf=leaf, group=group)
     at, codes = (
         check_vector(values, name).astype(int) for values, name in ((leaf, "leaf"), (group, "group"))
     )
@@ -129,7 +130,7 @@ def group_scores(
         tau; ``c_harrell`` within the group. NaN for a group without rows or comparable pairs; calibration
         also if follow-up is below tau and the last row is censored.
     """
-    outcome = read_rows(y, "a score of groups", entry=True)
+    outcome = read_rows(y, "a score of groups", entry=True, survival=survival, group=group)
     curves, codes, _ = _checked(survival, group, None)
     grid = check_vector(times, "times", curves.shape[1])
     rows = []
@@ -178,14 +179,14 @@ def _comparable(rows: Observed) -> bool:
 def _checked(
     survival: npt.ArrayLike, group: npt.ArrayLike, sample_weight: npt.ArrayLike | None
 ) -> tuple[FloatArray, IntArray, FloatArray]:
+    check_same_order(survival=survival, group=group, sample_weight=sample_weight)
     curves = np.asarray(survival, dtype=np.float64)
     if curves.ndim != 2:
         raise DataError(f"survival must be curves, shape (n, n_times), got shape {curves.shape}.")
     if np.isnan(curves).any():
         raise DataError("survival: NaN in the predicted curves.")
     codes = check_vector(group, "group", len(curves)).astype(np.intp)
-    weight = np.ones(len(curves))
-    if sample_weight is not None:
-        weight = check_vector(sample_weight, "sample_weight", len(curves))
-        curves, codes, weight = curves[weight > 0], codes[weight > 0], weight[weight > 0]
-    return curves, codes, weight
+    weight = check_weight(sample_weight, len(curves))
+    if weight is None:
+        return curves, codes, np.ones(len(curves))
+    return curves[weight > 0], codes[weight > 0], weight[weight > 0]

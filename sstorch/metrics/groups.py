@@ -7,9 +7,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_share
+from sstorch.data.columns import row_labels
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import half_width
@@ -263,7 +265,8 @@ def logrank_test(
         Chi squared, degrees of freedom, and p; 0, 0 and 1 where no two groups are compared.
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or a wrong number of group labels.
+        DataError: invalid arguments (see `sstorch.checks`), or labels whose number is wrong or that are
+            missing; the message names the rows.
 
     References:
         Peto and Peto (1972), Journal of the Royal Statistical Society A 135, 185-207; the variance with ties
@@ -350,12 +353,13 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
         >>> concordance_of_groups(([1, 2, 3, 4], [1, 1, 1, 1]), [0, 0, 1, 1], train=train)
         0.8333333333333334
     """
-    rows = read_rows(y, "concordance", entry=True, weight=True)
+    rows = read_rows(y, "concordance", entry=True, weight=True, group=group)
     row_time, row_event, late, row_weight, _ = rows
     if len(train) != 2:
         raise ConfigError("train must be the outcome and the groups of the training rows.")
-    known = read_rows(train[0], "concordance", entry=True, weight=True, prefix="train ")
-    labels, given = _labels(group, row_time.size), _labels(train[1], known.time.size)
+    known = read_rows(train[0], "concordance", entry=True, weight=True, prefix="train ", train_group=train[1])
+    both = row_labels(group, row_time.size, "group"), row_labels(train[1], known.time.size, "train group")
+    labels, given = np.split(pd.factorize(pd.concat(both))[0], [row_time.size])
     times = np.unique(row_time[row_event])
     if times.size == 0:
         raise DataError("event: no row has one, so no two rows can be compared.")
@@ -440,16 +444,9 @@ def adjusted_rand_index(groups: npt.ArrayLike) -> FloatArray:
     return index
 
 
-def _labels(group: npt.ArrayLike, n_rows: int, name: str = "group") -> npt.NDArray[np.generic]:
-    labels = np.asarray(group)
-    if labels.shape != (n_rows,):
-        raise DataError(f"{name} must have one value for each of {n_rows} rows, got shape {labels.shape}.")
-    return labels
-
-
 def group_codes(group: npt.ArrayLike, n_rows: int, name: str = "group") -> tuple[IntArray, int]:
     """Number of each row's group, (n,), 0 .. G - 1 in the order of the labels, and G."""
-    labels, codes = np.unique(_labels(group, n_rows, name), return_inverse=True)
+    codes, labels = pd.factorize(row_labels(group, n_rows, name), sort=True)
     return codes.astype(np.int64), len(labels)
 
 

@@ -16,6 +16,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_after, check_horizon, check_same_order, has_method
 from sstorch.data import Surv, SurvivalData, outcome_of
 from sstorch.data.subjects import parse_subjects
+from sstorch.data.target import time_of_rows
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_observed_horizon, check_probability, check_survival, check_times
 from sstorch.metrics.concordance import uno_weights
@@ -344,16 +345,17 @@ class HorizonRows:
         """
         what = "a measure at one horizon"
         options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}
+        options |= {"survival": survival, "expected": expected}
         competing = cause is not None or isinstance(y, ObservedCauses)
         if competing or (isinstance(y, Surv) and y.causes is not None):
-            causes = read_causes(y, what, survival=survival, **options)
+            causes = read_causes(y, what, **options)
             seen, competing = causes.any_event, True
             interest = causes.cause == cause_number(y, 1 if cause is None else cause)
         else:
-            seen = read_rows(y, what, survival=survival, **options)
+            seen = read_rows(y, what, **options)
             interest = seen.event
         n = seen.time.size
-        horizon = check_horizon(t, "t")
+        horizon = time_of_rows(check_horizon(t, "t"), seen.time)
         predicted = check_probability(survival, "survival", n)
         id = y.id if isinstance(y, Surv | Observed) else None
         weight = seen.weight

@@ -11,7 +11,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_tree
+from sstorch.checks import check_same_order, check_tree
 from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.plots.figures import (
@@ -134,6 +134,7 @@ def plot_routing_sharpness(leaf_proba: npt.ArrayLike, group: npt.ArrayLike, ax: 
     proba = np.asarray(leaf_proba, dtype=np.float64)
     if proba.ndim != 2 or proba.size == 0 or not np.allclose(proba.sum(axis=1), 1.0, atol=1e-4):
         raise DataError(f"leaf_proba must be (n, L) with rows that sum to one, got shape {proba.shape}")
+    check_same_order(leaf_proba=leaf_proba, group=group)
     groups = np.asarray(group)
     if groups.shape != (len(proba),) or not np.isin(groups, np.arange(1, proba.shape[1] + 1)).all():
         raise DataError(f"group must be a number of 1 to {proba.shape[1]} for each of {len(proba)} rows")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_weight
+from sstorch.checks import check_same_order, check_weight
 from sstorch.data import Surv, outcome_of
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.exceptions import DataError
@@ -112,13 +112,16 @@ class ObservedGroups:
         y: object,
         sample_weight: npt.ArrayLike | None = None,
         method: str = "Kaplan-Meier",
+        X: object = None,
     ) -> Self:
         """Check the outcome of rows, which must be of the type that `tree` was trained on.
 
-        Weights are >= 0, (n,); None is those of ``y``, or one each. `method` names the estimate in messages.
+        Weights are >= 0, (n,); None is those of ``y``, or one each. `method` names the estimate in messages,
+        and the labels of the rows `X` must be those of `y`.
         Raises DataError if outcomes are missing or of another kind, or weights wrong.
         """
         groups, outcome = np.asarray(group), outcome_of(tree, y)
+        check_same_order(X=X, y=outcome, sample_weight=sample_weight)
         time, event, entry = outcome.right_censored(method)
         if len(time) != len(groups):
             raise DataError(f"X has {len(groups)} rows but y has {len(time)}; give one target for every row")

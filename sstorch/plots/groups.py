@@ -94,7 +94,7 @@ def plot_groups(
     if rules and not isinstance(tree, ReadableTree):
         raise ConfigError(f"rules are of soft trees, got {type(tree).__name__}: leave rules out")
     named = tree._group_rules(_TERMS) if rules and isinstance(tree, ReadableTree) else {}
-    rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight)
+    rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, X=X)
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0
     numbers, end, label = rows.numbers, float(time[counted].max()), time_label(tree, time_unit)
@@ -319,7 +319,7 @@ def plot_incidence(
     """
     if outcome_of(tree, y).cause is None:
         raise DataError("y has no causes; give Surv(time, cause, causes=...)")
-    observed = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen")
+    observed = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen", X)
     outcome, time, weight, cause = observed.outcome, observed.time, observed.weight, observed.outcome.cause
     assert cause is not None
     last = float(np.quantile(time[weight > 0], 0.95))

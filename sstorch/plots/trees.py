@@ -13,7 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_tree, counted
 from sstorch.data.columns import numeric_values
 from sstorch.data.subjects import CONSTANT_COVARIATES
@@ -215,7 +215,7 @@ def plot_soft_tree(
     event_times, time_unit = tree.event_times_, time_unit or tree.time_unit_
     times = np.linspace(0.0, float(event_times[-1]), 101)
     curves = np.asarray(tree.falling_curves(X, times))
-    observed = None if y is None else ObservedGroups.of(tree, group, y)
+    observed = None if y is None else ObservedGroups.of(tree, group, y, X=X)
     weight = np.ones(len(group)) if observed is None else observed.weight
     at = _horizon(tree, horizon, event_times, time_unit)
     survival = "event-free survival" if fitted.competing else "survival"
@@ -361,7 +361,7 @@ def plot_optimal_tree(
     rows = np.asarray(tree.leaf_rows_)
     if applied is not None:
         rows = np.bincount(applied - (curves is not None), minlength=exact.n_leaves)
-    groups = None if curves is None else _exact_groups(tree, curves, applied, y, time_unit, horizon)
+    groups = None if curves is None else _exact_groups(tree, curves, X, y, time_unit, horizon)
     total = max(int(rows.sum()), 1)
 
     def made(number: int) -> tuple[Node, int]:
@@ -390,11 +390,11 @@ def plot_optimal_tree(
 
 
 def _exact_groups(
-    tree: Any, curves: Any, group: IntArray | None, y: object, time_unit: str | None, horizon: float | None
+    tree: Any, curves: Any, X: object, y: object, time_unit: str | None, horizon: float | None
 ) -> _Groups:
     """Plotted values of the groups of an exact survival tree."""
     times, time_unit = np.concatenate([[0.0], curves.times]), time_unit or tree.time_unit_
-    observed = None if y is None or group is None else ObservedGroups.of(tree, group, y)
+    observed = None if y is None else ObservedGroups.of(tree, tree.apply(X), y, X=X)
     survival = "event-free survival" if tree.causes_ else "survival"
     at = _horizon(tree, horizon, curves.times, time_unit)
     return _Groups(times, time_unit or "time", at, time_unit, survival, True, observed)

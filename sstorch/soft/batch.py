@@ -51,10 +51,10 @@ _HESSIANS = 12
 
 
 def training_rows(X: object, y: object, sample_weight: object, sensitive: object = None) -> SurvivalData:
-    """The rows of positive weight of what an estimator is fitted to."""
+    """The rows of positive weight, with follow-up, of what an estimator is fitted to."""
     data = SurvivalData(X, y, sample_weight=sample_weight, sensitive=sensitive)
     data.warn_of_few_events()
-    return data.counted()
+    return data.followed()
 
 
 def train_batch(
@@ -98,8 +98,9 @@ def train_encoded(
 
     A checkpoint is written after every pass; training goes on from one that is there already.
 
-    Rows of a subject that only continue the row before are joined, see :meth:`SurvivalData.joined`.
+    Rows without follow-up are left out.
     """
+    splits = [data.followed() for data in splits]
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
     with ExitStack() as stack:

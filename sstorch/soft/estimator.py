@@ -166,6 +166,7 @@ class SoftEstimator(SoftModel):
                 f"`callbacks` must be a list of sstorch.monitoring.Callback, got {callbacks!r}: such as "
                 "callbacks=[TensorBoard('runs/a')]"
             )
+        data = data.followed()
         settings = self._training_settings(data)
         if data.causes is not None:
             _warn_of_rare_causes(data)

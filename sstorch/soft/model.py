@@ -199,7 +199,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         self._refuse_unknown_future(after)
         x = self._encode_new(X)
-        return self._tree.quantile(x, q, self._alive(x, after), extrapolate)
+        return self._tree.quantile(x, q, self._alive(x, after, X), extrapolate)
 
     def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
         """Predict the restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
@@ -218,13 +218,13 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         self._refuse_unknown_future(after)
         x = self._encode_new(X)
-        return self._tree.restricted_mean(x, tau, self._alive(x, after))
+        return self._tree.restricted_mean(x, tau, self._alive(x, after, X))
 
-    def _alive(self, x: RowFeatures, after: npt.ArrayLike | None) -> FloatArray | None:
+    def _alive(self, x: RowFeatures, after: npt.ArrayLike | None, X: object) -> FloatArray | None:
         """Times at which rows are alive, (n,), checked; None if not given."""
         if after is None:
             return None
-        times = check_after(after, len(x))
+        times = check_after(after, len(x), X)
         check_alive(self._tree.curves(x, times[:, None], "survival")[:, 0] > 0.0, times)
         return times
 

@@ -194,7 +194,7 @@ def compare(
         (4, 6)
     """
     outcome = as_surv(y)
-    check_same_order(X=X, y=outcome)
+    check_same_order(X=X, y=outcome, sample_weight=sample_weight)
     if not isinstance(models, Mapping) or len(models) < 2:
         raise ConfigError("models must be a mapping from names to two or more models")
     grid = [check_horizon(t, "times") for t in np.unique(np.atleast_1d(as_numbers(times, "times")))]

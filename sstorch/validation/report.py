@@ -259,7 +259,7 @@ def validate(
         [0.7, 0.2]
     """
     check_model(model)
-    check_same_order(X=X, y=as_surv(y))
+    check_same_order(X=X, y=as_surv(y), sample_weight=sample_weight)
     at = check_horizon(horizon, "horizon")
     landmark = None if after is None else float(check_after(after, 1)[0])
     risks = np.unique(check_thresholds(thresholds))

@@ -665,7 +665,7 @@ def test_fairness_is_built_from_its_configuration() -> None:
 
 def test_unemployment_has_its_sensitive_column_when_asked() -> None:
     pytest.importorskip("SurvSet", reason="Unemployment comes with SurvSet")
-    with pytest.warns(DataWarning, match="2 times of zero"):
+    with pytest.warns(DataWarning, match="2 events at time zero"):
         data = compose("dataset=unemployment", "fairness=l2", "fairness.sensitive=sex").load()
     assert data.groups is not None
     assert dict(zip(data.groups.labels, data.groups.counts, strict=True)) == {"male": 242, "female": 210}

@@ -21,7 +21,11 @@ X = np.arange(10.0).reshape(5, 2) ** 2
     [
         (CODES, "auto", ("1", "2")),
         (np.array(CODES, dtype=float), NAMES, ("relapse", "death")),
-        (pd.Categorical.from_codes(CODES, ["alive", "relapse", "death"]), "auto", ("relapse", "death")),
+        (
+            pd.Categorical.from_codes(CODES, ["alive", "relapse", "death"], ordered=True),
+            "auto",
+            ("relapse", "death"),
+        ),
         (np.array(["Censored", "r", "d"])[CODES], "auto", ("d", "r")),
         (np.array(["alive", "r", "d"])[CODES], {"r": "relapse", "d": "death"}, ("relapse", "death")),
     ],
@@ -41,8 +45,8 @@ def test_forms_of_causes(column: object, causes: object, names: tuple[str, ...])
         ([0, 3, 1, 1, 0], "auto", "got none of '2'.*codes of causes are consecutive"),
         ([0, 2.5, 1, 1, 0], "auto", r"event is 2.5 in 1 row \(0-based position 1\)"),
         ([0, np.nan, 1, 1, 0], "auto", "event is missing in 1 row"),
-        (["a", "b", "c", "a", "a"], "auto", "no value 'censored'"),
-        ([0, 2, 1, 3, 0], NAMES, "'0', '3' and the causes"),
+        (["a", "b", "c", "a", "a"], "auto", "'a', 'b', 'c', of which none stands for 'censored'"),
+        ([0, 2, 1, 3, 0], NAMES, "one value besides those named, for censored rows, got '0', '1', '2', '3'"),
         ([0, 2, 1, 1, 0], {1: "death", 2: "death"}, "have one name"),
         ([0, 0, 0, 0, 0], "auto", "has no cause"),
         ([0, 2, 1, 1, 0], "codes", "causes must be 'auto'"),

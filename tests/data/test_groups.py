@@ -44,11 +44,11 @@ def test_values_beside_the_features_leave_these_alone() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["f", None, "m", None], r"sensitive column 'sensitive' is missing in 2 rows \(.*1, 3\); drop these"),
+        (["f", None, "m", None], r"sensitive is missing in 2 rows \(.*1, 3\); drop these"),
         (pd.Series(["f", None, "m", "m"], name="sex"), r"'sex' is missing in 1 row \(0-based position 1\)"),
         (np.array([1.0, np.nan, 2.0, 2.0]), "is missing in 1 row"),
         (["f"] * 4, "is f in every row; two groups"),
-        (["f", "m"], r"shape \(2,\); give one group for each of 4 rows"),
+        (["f", "m"], r"must have one label for each of 4 rows, got shape \(2,\)"),
         ([["f"], ["m"], ["m"], ["f"]], r"shape \(4, 1\)"),
     ],
 )

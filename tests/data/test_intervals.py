@@ -38,7 +38,7 @@ def test_exact_and_right_censored_rows_need_no_intervals() -> None:
 
 
 def test_zeros_are_moved_where_they_are_times() -> None:
-    with pytest.warns(DataWarning, match="1 time of zero moved to 1"):
+    with pytest.warns(DataWarning, match="1 event at time zero moved to 1"):
         data = SurvivalData(X, Surv.interval([0, 2, 0, 5], [0, 2, 9, np.inf]))
     assert data.intervals is not None
     np.testing.assert_array_equal(data.intervals.lower, [1, 2, 0, 5])  # the third is censored from the left

@@ -147,7 +147,7 @@ FILES: dict[str, Case] = {
     "events in words": refused(cohort(event=["yes", "no"] * 30), "event_value='VALUE'"),
     "events in words, said": accepted(cohort(event=["yes", "no"] * 30), event_value="yes"),
     "a word for events that is not there": refused(
-        cohort(event=["yes", "no"] * 30), "is 'Yes' in no row", "Did you mean 'yes'?", event_value="Yes"
+        cohort(event=["yes", "no"] * 30), "is 'yess' in no row", "Did you mean 'yes'?", event_value="yess"
     ),
     "competing events in words": accepted(
         cohort(event=["relapse", "death", "censored"] * 20), event_value="relapse"

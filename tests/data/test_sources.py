@@ -97,7 +97,7 @@ def load(request, monkeypatch):
             monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue(fixture)))
             monkeypatch.setattr("sstorch.data.wheels.subprocess.run", None)  # offline from here
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"\d+ times? of zero", category=DataWarning)
+            warnings.filterwarnings("ignore", message=r"\d+ events? at time zero", category=DataWarning)
             for noted in NOTED.get(name, ()):
                 warnings.filterwarnings("ignore", message=noted, category=DataWarning)
             return load_dataset(name, **options)
@@ -141,7 +141,7 @@ def test_zero_times_are_moved_with_a_warning(name, load):
     load(name)  # skips what is not there
     for noted in NOTED.get(name, ()):
         warnings.filterwarnings("ignore", message=noted, category=DataWarning)
-    with pytest.warns(DataWarning, match=rf"^{FACTS[name][3]} times? of zero moved to 0\.0?5,"):
+    with pytest.warns(DataWarning, match=rf"^{FACTS[name][4]} events? at time zero moved to 0\.0?5,"):
         load_dataset(name)
 
 
@@ -150,7 +150,7 @@ def test_what_is_odd_about_a_named_set_is_told(name, load):
     load(name)  # skips what is not there
     with pytest.warns(DataWarning) as told:
         load_dataset(name)
-    texts = [str(warning.message) for warning in told if "of zero moved" not in str(warning.message)]
+    texts = [str(warning.message) for warning in told if "at time zero moved" not in str(warning.message)]
     assert len(texts) == len(NOTED[name])
     assert all(any(text.startswith(noted) for text in texts) for noted in NOTED[name])
 

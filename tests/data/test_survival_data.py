@@ -72,7 +72,7 @@ def test_numbers_of_another_byte_order_are_read():
 
 def test_zero_times_are_moved_and_said():
     with pytest.warns(
-        DataWarning, match=r"2 times of zero moved to 1\.5, half the smallest positive time"
+        DataWarning, match=r"2 events at time zero moved to 1\.5, half the smallest positive time"
     ) as caught:
         data = SurvivalData(features(), ([0, 3, 0, 8], [1, 0, 1, 0]))
     assert caught[0].filename == __file__
@@ -83,7 +83,7 @@ def test_zero_times_are_moved_and_said():
 
 
 def test_zero_times_from_frame_are_said_at_the_call():
-    with pytest.warns(DataWarning, match="1 time of zero") as caught:
+    with pytest.warns(DataWarning, match="1 event at time zero") as caught:
         SurvivalData.from_frame(features(time=[0, 3, 4, 8], event=[1, 0, 1, 0]))
     assert caught[0].filename == __file__
 

@@ -134,10 +134,13 @@ def test_first_rows_and_total_are_named():
         parse_target((np.r_[np.ones(10), -np.ones(40)], np.ones(50)))
 
 
-def test_event_value_in_two_spellings_raises():
-    frame = pd.DataFrame({"time": [1, 2, 3], "state": ["dead", "Dead ", "alive"]})
-    with pytest.raises(DataError, match=r"'state' is 'Dead ' in 1 row .*, which would be censored"):
-        Surv.of(frame, time="time", event="state", event_value="dead")
+def test_event_value_in_any_spelling_is_an_event():
+    # At the parent it was refused beside 'dead', and alone in no row.
+    for words in (["dead", "Dead ", "alive"], [" DEAD", "Dead ", "alive"]):
+        frame = pd.DataFrame({"time": [1, 2, 3], "state": words})
+        for column in (frame, frame.astype({"state": "category"}), frame.astype({"state": "string"})):
+            y = Surv.of(column, time="time", event="state", event_value="dead")
+            assert y.event.tolist() == [True, True, False]
 
 
 def test_coding_one_two():

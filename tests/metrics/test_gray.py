@@ -123,7 +123,7 @@ def test_wrong_arguments_raise() -> None:
         gray_test(Surv([1, 2], [1, 0]), [0, 1])
     with pytest.raises(ConfigError, match="unknown cause 'cure'"):
         gray_test(y, [0, 1, 1], "cure")
-    with pytest.raises(DataError, match="group must have one value for each of 3 rows"):
+    with pytest.raises(DataError, match="group must have one label for each of 3 rows"):
         gray_test(y, [0, 1])
 
 

@@ -143,7 +143,7 @@ def test_logrank_within_strata_by_a_plain_loop(gbsg2: SurvivalData) -> None:
     # Where a group is all there is of a stratum, it is compared with nobody.
     twice = np.r_[time, time], np.r_[event, event], np.r_[group, np.zeros(200)], np.repeat([0, 1], 200)
     assert logrank_test(twice[:2], twice[2], strata=twice[3]).statistic == pytest.approx(alone.statistic)
-    with pytest.raises(DataError, match="strata must have one value for each of 200 rows"):
+    with pytest.raises(DataError, match="strata must have one label for each of 200 rows"):
         logrank_test((time, event), group, strata=[1])
 
 
@@ -199,7 +199,7 @@ def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
 def test_one_group_differs_from_nobody(gbsg2: SurvivalData) -> None:
     assert logrank_test(([1, 2], [1, 1]), [0, 0]) == (0.0, 0, 1.0)
     assert logrank_test(([1, 2], [0, 0]), [0, 1]) == (0.0, 0, 1.0)
-    with pytest.raises(DataError, match="must have one value for each of 2 rows"):
+    with pytest.raises(DataError, match="must have one label for each of 2 rows"):
         logrank_test(([1, 2], [1, 1]), [0])
     with pytest.raises(ConfigError, match="level"):
         KaplanMeierBand.fit(([1, 2], [1, 1]), level=95)

@@ -70,7 +70,7 @@ def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> No
 
 
 @pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore:29 times of zero moved:sstorch.exceptions.DataWarning")
+@pytest.mark.filterwarnings("ignore:28 events at time zero moved:sstorch.exceptions.DataWarning")
 def test_the_verdict_on_data_with_and_without_effects() -> None:
     for name, differ in (("gbsg2", True), ("aids2", False)):
         data = load_dataset(name)

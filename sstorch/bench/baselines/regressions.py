@@ -283,7 +283,7 @@ class AFTCurves:
 
         log_time = np.log(data.time)
         log_hazard = np.log(self.shape) - log_time + self.model.log_slope(self.shape * (log_time - location))
-        return metrics.log_likelihood(data.event, hazard(data.time) - hazard(data.entry), log_hazard)
+        return metrics.log_likelihood(data.event, hazard(data.time) - hazard(data.begin), log_hazard)
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,10 @@ def cause_task(data: SurvivalData) -> CompetingLogLikelihood:
 
 
 def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
-    """The rows of positive weight that a tree is fitted to. Raises DataError: the data are invalid."""
+    """The rows of positive weight, with follow-up, of a fit. Raises DataError: the data are invalid."""
     data = SurvivalData(X, y, sample_weight=sample_weight)
     data.warn_of_few_events()
-    data = data.counted()
+    data = data.followed()
     if text := steps_from_entry(data):
         warnings.warn(text, DataWarning, stacklevel=3)
     return data

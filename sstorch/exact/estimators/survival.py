@@ -190,7 +190,7 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
         leaf = self._leaf(X)
         if after is None:
             return leaf, None
-        times = check_after(after, len(leaf))
+        times = check_after(after, len(leaf), X)
         check_alive(self.curves_.survival_at(times[:, None], leaf)[:, 0] > 0.0, times)
         return leaf, times
 

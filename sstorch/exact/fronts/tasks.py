@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice, is_number_of
+from sstorch.checks import check_choice, check_same_order, is_number_of
 from sstorch.exact.survival_tasks import LogLikelihood
 from sstorch.exact.targets import check_weights, finite_vector
 from sstorch.exceptions import ConfigError, DataError
@@ -194,6 +194,7 @@ class GroupFairness:
         max_disparity: float = 0.05,
     ) -> None:
         check_choice(parity, "parity", get_args(Parity))
+        check_same_order(y=y, group=group, sample_weight=sample_weight)
         self.y = two_values("y", y, "positive")
         self.parity, self.max_disparity, self.n_rows = parity, max_disparity, len(self.y)
         self.group = group_numbers(group, self.n_rows)
@@ -286,7 +287,7 @@ def disparity(
     values = finite_vector(predicted, "predicted")
     groups = group_numbers(finite_vector(group, "group", len(values)), len(values))
     compared = np.ones(len(groups), dtype=np.bool_) if y is None else finite_vector(y, "y", len(groups)) == 1
-    weight = check_weights(sample_weight, len(groups))
+    weight = check_weights(sample_weight, len(groups), predicted=predicted, group=group, y=y)
     means = []
     for number in range(2):
         rows = compared & (groups == number)

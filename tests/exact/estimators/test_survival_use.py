@@ -115,10 +115,10 @@ def test_missing_values_unknown_categories_and_columns_that_are_not_used(gbsg2: 
 def test_times_of_zero_are_moved_as_in_training(small_data: SurvivalData) -> None:
     time = small_data.time.copy()
     time[0] = 0.0
-    with pytest.warns(DataWarning, match="1 time of zero"):
+    with pytest.warns(DataWarning, match="1 event at time zero"):
         tree = OptimalSurvivalTree(max_depth=1).fit(small_data.frame, (time, small_data.event))
     assert tree.zero_time_ == time[1:].min() / 2
-    with pytest.warns(DataWarning, match="1 time of zero moved to"):
+    with pytest.warns(DataWarning, match="1 event at time zero moved to"):
         assert tree.score(small_data.frame, (time, small_data.event)) > 0.5
 
 
