@@ -51,6 +51,7 @@ from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
+from sstorch.soft.separation import separation
 from sstorch.soft.setting import as_json
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
@@ -192,6 +193,9 @@ class SoftEstimator(SoftModel):
         self.covariance_ = replace(batch.covariance, terms=term_facts(self.tree_.preprocessor, data.frame))
         self._warn_of_step_curves(data, x)
         report(groups_without_events(self.tree_.apply(x), data), strict=False, stacklevel=4)
+        if (penalties := self._penalties.of(self.penalties)).ridge == 0:
+            unlimited = separation(self.tree_.preprocessor, x, data, penalties.roughness == 0)
+            report(unlimited, strict=False, stacklevel=4)
         if data.causes is None:
             self._make_node_table(x)
             return self._warn_of_start(data)

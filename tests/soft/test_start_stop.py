@@ -170,6 +170,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         load_file(file, "end", "event", id="end")
 
 
+@pytest.mark.filterwarnings("ignore:'late' separates")
 def test_first_visits_without_events_leave_the_fit_to_the_second_ones() -> None:
     """Rows of first and second visits alternate: a sample of every second row would be first visits only."""
     data = load_dataset("gbsg2")
