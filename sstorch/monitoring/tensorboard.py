@@ -58,7 +58,7 @@ class TensorBoard(Callback):
         self._n_trainings = 0
 
     def writer(self, run: str = "") -> SummaryWriter:
-        """The writer of a subfolder, for texts, figures and scalars of one's own."""
+        """The writer of a subfolder, for other texts, figures and scalars."""
         if run not in self._writers:
             # Loading TensorBoard takes a second, which training without it need not wait for.
             from torch.utils.tensorboard.writer import SummaryWriter
