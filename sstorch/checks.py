@@ -349,7 +349,7 @@ def check_same_order(**parts: Any) -> None:
 
     Labels are the index of a pandas object or outcome; what has none is passed over. Two that differ must not
     have the same labels in a different order, or a part of their labels in common. An index that counts from
-    0 is no label: beside other labels rows correspond by position, unless these are a permutation of it.
+    0 is no label: rows correspond by position, unless the other index is a permutation of it.
     """
     labels = {name: getattr(part, "index", None) for name, part in parts.items()}
     indexed = {name: index for name, index in labels.items() if isinstance(index, pd.Index)}

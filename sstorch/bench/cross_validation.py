@@ -215,9 +215,10 @@ def cross_validate(
         if held is not None:
             groups = None if data.groups is None else torch.as_tensor(data.groups.codes)
             held.within("scores").identify(folds=torch.as_tensor(folds), groups=groups)
-        batch, encoded = train_encoded([*splits, data], settings, schema, callbacks, held)
-        trained.append((batch, encoded[len(splits)][: len(data)]))
-        for fold, rows in enumerate(splits):
+        *parts, whole = (rows.followed() for rows in (*splits, data))
+        batch, encoded = train_encoded([*parts, whole], settings, schema, callbacks, held)
+        trained.append((batch, encoded[len(splits)][: len(whole)]))
+        for fold, rows in enumerate(parts):
             best = batch.best_start(fold)
             for start in range(batch.n_starts):
                 tree = clone(estimator)._adopt(batch, rows, fold, start)
@@ -249,7 +250,7 @@ def cross_validate(
     trees = [tree for _, tree in chosen]
     groups = [leaves for leaves, _ in chosen if leaves is not None]
     ((batch, x),) = trained
-    model = clone(estimator)._adopt_best(batch, data, n_folds, x)
+    model = clone(estimator)._adopt_best(batch, data.followed(), n_folds, x)
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if tests[name].notna().all()]
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}

@@ -363,6 +363,8 @@ def _check_fitted_on(estimator: Any, train: Surv) -> None:
     )
     if train.weight is not None:  # estimators leave out rows of weight 0
         train = train[train.weight > 0.0]
+    if train.time is not None and train.event is not None:  # and rows without follow-up
+        train = train[(train.time > 0.0) | train.event]
     n_rows = len(train)
     n_fitted = getattr(fitted, "n_samples_fit_", None)
     if n_fitted is not None and n_rows > n_fitted:

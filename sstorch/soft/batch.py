@@ -69,7 +69,7 @@ def train_batch(
     (seed, split, start): all settings start from the same partitions.
 
     Args:
-        splits: training rows of each split.
+        splits: training rows of each split; those without follow-up are left out.
         settings: of the trees.
         schema: columns and vocabulary that all splits share; taken from the first split if None.
         coefficients: coefficients of the penalties, each used for every split and start; None for those of
@@ -83,7 +83,8 @@ def train_batch(
             competing causes.
         DataError: the rows of a split are all of one group.
     """
-    return train_encoded(splits, settings, schema, (), None, coefficients)[0]
+    followed = [data.followed() for data in splits]
+    return train_encoded(followed, settings, schema, (), None, coefficients)[0]
 
 
 def train_encoded(
@@ -97,10 +98,7 @@ def train_encoded(
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
 
     A checkpoint is written after every pass; training goes on from one that is there already.
-
-    Rows without follow-up are left out.
     """
-    splits = [data.followed() for data in splits]
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
     with ExitStack() as stack:

@@ -174,6 +174,7 @@ class PrognosticTreeCV(FrameEstimator):
 
     def _fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
         """:meth:`fit` to rows of positive weight, whose schema is taken from them if None."""
+        data = data.followed()
         candidates, scoring = self._compared(data), settled(self.scoring, data.y)
         self.folds_ = self._folds_of(data)  # of rows as they were given
         schema, folds = Schema.of(data.frame) if schema is None else schema, self._folds_of(data)

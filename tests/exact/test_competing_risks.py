@@ -125,7 +125,9 @@ def test_what_is_refused(cohort):
         OptimalSurvivalTree(1).fit(frame, (time, cause > 0)).predict(frame, cause="relapse")
     with pytest.raises(ConfigError, match="min_events"):
         OptimalSurvivalTree(min_events=-1).fit(frame, y)
-    with pytest.raises(DataError, match="'0', '2' and the causes"):
+    with pytest.raises(
+        DataError, match="one value besides those named, for censored rows, got '0', '1', '2'"
+    ):
         Surv(time, cause, causes={1: "relapse"})
 
 

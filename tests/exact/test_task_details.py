@@ -156,12 +156,15 @@ def test_monk_1_has_the_published_tree():
     ("make", "message"),
     [
         (lambda: Classification([[0], [1]]), "one class per row"),
-        (lambda: Classification([0.0, math.nan]), "row 1 is NaN"),
+        (lambda: Classification([0.0, math.nan]), "labels is missing in 1 row .*position 1"),
         (lambda: Classification([0, 1], classes=[0, 2]), "1 is none of the classes"),
-        (lambda: Classification([0, 1], sample_weight=[1.0, -1.0]), "numbers >= 0"),
+        (
+            lambda: Classification([0, 1], sample_weight=[1.0, -1.0]),
+            "sample_weight is negative, missing or infinite in 1 row",
+        ),
         (lambda: Classification([0, 1], cost_matrix=[[0, -1], [1, 0]]), "costs >= 0"),
         (lambda: LeastSquares([1.0, math.inf]), "row 1 holds inf"),
-        (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), "2 numbers, one per row"),
+        (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), "one weight for each of 2 rows"),
         (lambda: Policy([1.0, 2.0]), "must be a matrix"),
         (lambda: DecisionCosts([[1.0], [math.nan]]), "row 1 holds nan in column 0"),
         (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), "no row was observed so long"),

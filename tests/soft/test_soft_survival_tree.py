@@ -198,7 +198,7 @@ def test_huge_weights_do_not_overflow() -> None:
 def test_a_time_of_zero_is_scored_as_in_training() -> None:
     x, t, e = _simulated()
     with pytest.warns(DataWarning, match="1 event at time zero"):
-        tree = _quick().fit(x, (np.r_[0.0, t[1:]], e))
+        tree = _quick().fit(x, (np.r_[0.0, t[1:]], np.r_[True, e[1:]]))
     values = []
     for other in (1.0, 1000.0):
         with pytest.warns(DataWarning, match="zero moved to"):

@@ -136,7 +136,7 @@ LIVES = pd.DataFrame(
             {"event": {0: 1}},
             r"positions 0, 1\) of id 'a': a row comes after an event.*recurrent events are not",
         ),
-        ({"id": {4: None}}, r"id is missing in 1 row \(0-based position 4\)"),
+        ({"id": {4: None}}, r"id column 'id' is missing in 1 row \(0-based position 4\)"),
     ],
 )
 def test_lives_that_cannot_be(changes: dict[str, dict[int, Any]], message: str) -> None:
@@ -151,7 +151,7 @@ def test_lives_that_cannot_be(changes: dict[str, dict[int, Any]], message: str) 
 @pytest.mark.filterwarnings("ignore:.*events")
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     tree, x = SurvivalRegression(columns=Columns(numeric="linear")), LIVES[["x"]]
-    with pytest.raises(DataError, match="id has 2 values"):
+    with pytest.raises(DataError, match="id must have one label for each of 12 rows"):
         Surv(LIVES["end"], LIVES["event"], entry=LIVES["begin"], id=["a", "b"])
     with pytest.raises(DataError, match="overlap"):
         tree.fit(x, Surv(LIVES["end"], LIVES["event"], id=LIVES["id"]))  # without entry
