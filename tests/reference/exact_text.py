@@ -1,8 +1,7 @@
-"""Values, files and signatures as text that is equal only where they are, bit for bit."""
+"""Files and signatures as text that is equal only where they are."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import importlib
 import inspect
@@ -18,13 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from safetensors.torch import load as load_tensors
 
 # Entries of a saved model's JSON that say by which versions it was written, and checksums over these.
 VERSIONED = ("sstorch_version", "torch_version", "state_sha256", "tree_sha256")
-# Words of a value that are written down; of longer ones half as many, and a checksum.
-WORDS = 24
 # Columns that hold durations.
 TIMED = ("seconds",)
 ALIASES: dict[str, Any] = {
@@ -42,48 +38,6 @@ def sha(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
 
 
-def exact(value: object) -> str:
-    """Numbers in hexadecimal notation, arrays by element, tables by column, text as it is."""
-    if isinstance(value, pd.DataFrame | pd.Series):
-        return exact_frame(value.to_frame() if isinstance(value, pd.Series) else value)
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        return " ".join(exact(element) for element in value.ravel().tolist())
-    if isinstance(value, bool | str | int | np.integer) or value is None:
-        return str(value)
-    if isinstance(value, float | np.floating):
-        return float(value).hex()
-    if isinstance(value, Mapping):
-        return " ".join(f"{key}={exact(item)}" for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return " ".join(exact(item) for item in value)
-    if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return " ".join(f"{field.name}={exact(getattr(value, field.name))}" for field in fields)
-    return str(value)
-
-
-def exact_frame(frame: pd.DataFrame) -> str:
-    """A table without its columns of durations, a line a column."""
-    kept = [name for name in frame.columns if name not in TIMED]
-    lines = [f"index: {exact(frame.index.tolist())}"]
-    return "\n".join([*lines, *(f"{exact(name)}: {exact(frame[name].tolist())}" for name in kept)])
-
-
-def beginning(value: object) -> str:
-    """The first words of what is long, and a checksum of all."""
-    text = exact(value)
-    words = text.split(" ")
-    return text if len(words) <= WORDS else " ".join([*words[: WORDS // 2], "...", sha(text)])
-
-
-def shape_and_sha(value: object) -> str:
-    """A checksum of what is too long to write down, with its shape where it has one."""
-    shape = f"{np.shape(value)} " if isinstance(value, np.ndarray | pd.DataFrame) else ""
-    return f"{shape}{sha(exact(value))}"
-
-
 def files_of(folder: Path) -> dict[str, str]:
     """Checksum of every file below a folder of a saved model, by its path.
 
@@ -96,14 +50,17 @@ def files_of(folder: Path) -> dict[str, str]:
         timed = file.suffix == ".safetensors" and bool(set(TIMED) & set(load_tensors(content)))
         if timed:
             kept = sorted((k, v) for k, v in load_tensors(content).items() if k not in TIMED)
-            content = "\n".join(f"{k} {v.dtype} {list(v.shape)} {exact(v)}" for k, v in kept).encode()
+            content = b"".join(
+                f"{k} {v.dtype} {list(v.shape)}".encode() + v.numpy().tobytes() for k, v in kept
+            )
         if file.suffix == ".json":
             state = json.loads(content)
             tensors = load_tensors((file.parent / "tensors.safetensors").read_bytes())
             dropped = {*VERSIONED, *(["tensors_sha256"] if set(TIMED) & set(tensors) else [])}
             plain = {key: value for key, value in state.items() if key not in dropped}
             if "cv_results" in plain:  # a table as text, with the seconds of each candidate
-                plain["cv_results"] = exact_frame(pd.read_csv(io.StringIO(plain["cv_results"])))
+                table = pd.read_csv(io.StringIO(plain["cv_results"]))
+                plain["cv_results"] = table.drop(columns=list(TIMED), errors="ignore").to_csv()
             content = json.dumps(plain, indent=1, ensure_ascii=False).encode()
         files[file.relative_to(folder).as_posix()] = sha(content)
     return files

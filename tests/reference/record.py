@@ -1,48 +1,47 @@
-"""Records what this package computes, so that a change that must change nothing can be checked.
+"""Records what this package computes, so that a change can be checked against the commit before it.
 
-python -m tests.reference.record --out FILE      writes down objectives, predictions, files, names ...
-python -m tests.reference.record --check FILE    records anew and prints every difference; exit code 1 on any
+python -m tests.reference.record --out FOLDER     writes values.npz, files.json and names.json
+python -m tests.reference.record --check FOLDER   records anew, prints every difference; exit code 1 on any
+        --rtol 1e-10                              two numbers this close are equal (0: bit for bit)
+        --parts values                            what is compared: values, files, names
+        --cases "soft.*leaf"                      a regular expression: the cases to record
+        --only-common                             entries that one record lacks are counted, not printed
 
-Both on the same machine: the values are exact, so other processors or other versions of torch and numpy give
-others. So no test runs it and no record is kept in the repository: record at one commit, check at another.
-
-Sections can be taken one by one (``--sections soft names``): ``soft`` (soft trees), ``selection`` (searches,
-cross-validation, scores, baselines), ``exact`` (exact trees), ``metrics``,
-``studies`` (the command line: runs, a study, and the tasks that the shipped studies plan) and ``names``
-(public names with their signatures). Numbers are in hexadecimal notation, in order; what is long is a
-checksum. Left out are versions, durations, dates and paths: of a saved model's JSON the versions and the
-checksums over them, of a search the seconds, of a study's facts versions, seconds and date.
+``values`` are numbers: arrays under stable keys ``section/case/name``, with a tolerance. ``files`` are
+checksums of saved models and of texts, ``names`` the public names with their signatures. Record a commit and
+its parent on one machine with the same packages: the values of other processors and other versions differ.
+So no test runs this, and no record is kept in the repository. A commit that has another version of this
+folder takes a copy of it. Left out are versions, durations, dates and paths.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-import math
 import os
-import platform
+import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-import scipy
-import sklearn
 import torch
 from threadpoolctl import threadpool_limits
 
 from sstorch.exceptions import DataWarning
-from tests.reference.exact_text import public_names
-from tests.reference.models import EXACT, SELECTION, SOFT
+from tests.reference.exact_text import TIMED, public_names, sha
+from tests.reference.models import ESTIMATED, EXACT, SELECTION, SOFT
 from tests.reference.scores import METRICS
 from tests.reference.studies import STUDIES
 
-Entry = dict[str, str]
-Record = dict[str, dict[str, Entry]]
+Values = dict[str, npt.NDArray[np.float64]]
+Texts = dict[str, str]
 
 MODULES = (
     "sstorch",
@@ -67,87 +66,125 @@ MODULES = (
 )
 
 
-def machine() -> Entry:
-    """What the values depend on in addition to this package."""
-    packages = {"numpy": np, "pandas": pd, "scipy": scipy, "scikit-learn": sklearn, "torch": torch}
-    return {
-        "python": platform.python_version(),
-        **{name: package.__version__ for name, package in packages.items()},
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-    }
-
-
-SECTIONS: dict[str, Mapping[str, Callable[[], Entry]]] = {
-    "machine": {"versions": machine},
-    "soft": SOFT,
-    "selection": SELECTION,
-    "exact": EXACT,
-    "metrics": METRICS,
-    "studies": STUDIES,
-    "names": {name: partial(public_names, name, MODULES[:k]) for k, name in enumerate(MODULES)},
+CASES: dict[str, Callable[[], Mapping[str, Any]]] = {
+    f"{section}/{name}": case
+    for section, cases in {
+        "soft": SOFT,
+        "estimated": ESTIMATED,
+        "selection": SELECTION,
+        "exact": EXACT,
+        "metrics": METRICS,
+        "studies": STUDIES,
+    }.items()
+    for name, case in cases.items()
 }
 
 
-def record(sections: list[str], verbose: bool) -> Record:
-    """Compute the sections; a case that fails has the error as its entry."""
-    results: Record = {}
-    for section in sections:
-        results[section] = {}
-        for name, case in SECTIONS[section].items():
-            begin = time.perf_counter()
-            torch.manual_seed(0)
-            np.random.seed(0)  # noqa: NPY002  whoever draws from it must not make the record differ
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                try:
-                    entry = case()
-                except Exception as error:
-                    entry = {"error": f"{type(error).__name__}: {error}"}
-                    print(f"{section}: {name}: {entry['error']}", file=sys.stderr)
-            notes = {str(item.message) for item in caught if issubclass(item.category, DataWarning)}
-            results[section][name] = entry | ({"warnings": " | ".join(sorted(notes))} if notes else {})
-            if verbose:
-                print(f"{time.perf_counter() - begin:6.2f} s  {section}: {name}", file=sys.stderr)
-    return results
+def leaves(key: str, value: object) -> Iterator[tuple[str, npt.NDArray[np.float64] | str]]:
+    """The numbers and the texts of a value by key: tables by column, containers by item."""
+    if isinstance(value, pd.Series):
+        value = value.to_frame()
+    if isinstance(value, pd.DataFrame):
+        for name in (name for name in value.columns if name not in TIMED):
+            yield from leaves(f"{key}.{name}", value[name].to_numpy())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from leaves(f"{key}.{field.name}", getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            if name not in TIMED:
+                yield from leaves(f"{key}.{name}", item)
+    elif isinstance(value, str) or value is None:
+        yield key, str(value)
+    else:
+        array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else _array(value)
+        if array is not None and array.dtype.kind in "biuf":
+            yield key, array.astype(np.float64)
+        elif isinstance(value, list | tuple):
+            for number, item in enumerate(value):
+                yield from leaves(f"{key}.{number}", item)
+        else:
+            yield key, " ".join(map(str, np.ravel(array).tolist())) if array is not None else str(value)
 
 
-def differences(before: Record, now: Record) -> list[str]:
-    """Every value that is not the same, or is in one record alone."""
-    lines = []
-    for section in now:
-        for case in dict.fromkeys((*before.get(section, {}), *now[section])):
-            old, new = (found.get(section, {}).get(case) for found in (before, now))
-            if old is None or new is None:
-                lines.append(f"{section}: {case}: only {'now' if old is None else 'before'}")
-                continue
-            for key in dict.fromkeys((*old, *new)):
-                if old.get(key) != new.get(key):
-                    lines.append(f"{section}: {case}: {key}: {_change(old.get(key), new.get(key))}")
-    return lines
+def _array(value: object) -> npt.NDArray[Any] | None:
+    """A value as an array, where it is one."""
+    try:
+        return np.asarray(value)
+    except ValueError:  # lists of unequal length
+        return None
 
 
-def _change(old: str | None, new: str | None) -> str:
-    """The first elements that differ, and how many do."""
-    if old is None or new is None:
-        return f"only {'now' if old is None else 'before'}: {(old or new or '')[:120]}"
-    pairs = list(zip(old.split(" "), new.split(" "), strict=False))
-    changed = [(one, two) for one, two in pairs if one != two]
-    if len(old.split(" ")) != len(new.split(" ")) or not changed:
-        return f"{old[:160]} -> {new[:160]}"
-    largest = max(_relative(one, two) for one, two in changed)
+def record(pattern: str, verbose: bool) -> tuple[Values, Texts]:
+    """Compute the cases that match; a case that fails has the error as its only text."""
+    values: Values = {}
+    texts: Texts = {}
+    for name, case in CASES.items():
+        if not re.search(pattern, name):
+            continue
+        begin = time.perf_counter()
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002  whoever draws from it must not make the record differ
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                entry = dict(case())
+            except Exception as error:
+                entry = {"error": f"{type(error).__name__}: {error}"}
+                print(f"{name}: {entry['error']}", file=sys.stderr)
+        notes = sorted({str(item.message) for item in caught if issubclass(item.category, DataWarning)})
+        for key, value in leaves(name, entry | ({"warnings": notes} if notes else {})):
+            if isinstance(value, str):
+                texts[key] = value if len(value) < 200 else f"{value[:100]} ... {sha(value)}"
+            else:
+                values[key] = value
+        if verbose:
+            print(f"{time.perf_counter() - begin:6.2f} s  {name}", file=sys.stderr)
+    return values, texts
+
+
+def names() -> Texts:
+    """Public names of every module with their signatures."""
+    return {
+        f"{module}: {name}": text
+        for k, module in enumerate(MODULES)
+        for name, text in public_names(module, MODULES[:k]).items()
+    }
+
+
+def changed(before: npt.NDArray[np.float64], now: npt.NDArray[np.float64], rtol: float) -> str | None:
+    """How two arrays differ, or None where they do not by more than the tolerance."""
+    if before.shape != now.shape:
+        return f"shape {before.shape} -> {now.shape}"
+    same = (before == now) | (np.isnan(before) & np.isnan(now))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        relative = np.abs(before - now) / np.maximum(np.abs(before), np.abs(now))
+    apart = ~same & ~(relative <= rtol)
+    if not apart.any():
+        return None
+    place = int(np.flatnonzero(apart.ravel())[0])
+    largest = np.nanmax(np.where(apart, np.nan_to_num(relative, nan=np.inf), 0.0))
     return (
-        f"{changed[0][0]} -> {changed[0][1]} ({len(changed)} of {len(pairs)} words; "
-        f"largest relative difference {largest:.1e})"
+        f"{before.ravel()[place]!r} -> {now.ravel()[place]!r} "
+        f"({int(apart.sum())} of {before.size}; largest relative difference {largest:.1e})"
     )
 
 
-def _relative(old: str, new: str) -> float:
-    """Relative difference of two numbers in hexadecimal notation; infinity of other words."""
-    try:
-        one, two = float.fromhex(old), float.fromhex(new)
-    except ValueError:
-        return math.inf
-    return abs(one - two) / max(abs(one), abs(two))
+def differences(
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    compare: Callable[[Any, Any], str | None],
+    only_common: bool,
+) -> list[str]:
+    """A line for each entry that differs, and for each that one side lacks."""
+    lines = [
+        f"{key}: {text}"
+        for key in before
+        if key in now and (text := compare(before[key], now[key])) is not None
+    ]
+    for label, keys in (("before", before.keys() - now.keys()), ("now", now.keys() - before.keys())):
+        lines += [f"{len(keys)} only {label}"] if only_common else [f"{key}: only {label}" for key in keys]
+    return lines if not only_common or len(lines) > 2 else []
 
 
 def main() -> int:
@@ -156,24 +193,46 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--out", type=Path, help="file to write")
-    action.add_argument("--check", type=Path, help="file to compare with")
-    parser.add_argument("--sections", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
+    action.add_argument("--out", type=Path, help="folder to write")
+    action.add_argument("--check", type=Path, help="folder to compare with")
+    parser.add_argument("--rtol", type=float, default=0.0)
+    parser.add_argument("--parts", nargs="+", choices=["values", "files", "names"], default=["values"])
+    parser.add_argument("--cases", default="")
+    parser.add_argument("--only-common", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="print the seconds of every case")
     options = parser.parse_args()
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # of processes that are started from here
     begin = time.perf_counter()
     with threadpool_limits(1):
-        results = record(options.sections, options.verbose)
-    count = sum(len(entry) for cases in results.values() for entry in cases.values())
-    print(f"{count} values in {time.perf_counter() - begin:.0f} s")
+        values, texts = record(options.cases, options.verbose)
+    print(f"{len(values)} arrays, {len(texts)} texts in {time.perf_counter() - begin:.0f} s")
     if options.out is not None:
-        options.out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        options.out.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(options.out / "values.npz", **values)
+        for file, content in {"files": texts, "names": names()}.items():
+            (options.out / f"{file}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False))
         return 0
-    lines = differences(json.loads(options.check.read_text()), results)
-    print("\n".join([*lines, f"{len(lines)} differences from {options.check}"]))
-    return 1 if lines else 0
+    count = 0
+    for part in options.parts:
+        if part == "values":
+            before: dict[str, Any] = dict(np.load(options.check / "values.npz"))
+            now: Mapping[str, Any] = values
+        else:
+            before = json.loads((options.check / f"{part}.json").read_text())
+            now = texts if part == "files" else names()
+        if part != "names":
+            before = {key: value for key, value in before.items() if re.search(options.cases, key)}
+
+        def compare(old: Any, new: Any, numbers: bool = part == "values") -> str | None:
+            if numbers:
+                return changed(old, new, options.rtol)
+            return None if old == new else f"{old} -> {new}"
+
+        lines = differences(before, now, compare, options.only_common)
+        count += len(lines)
+        print("\n".join([*lines, f"{part}: {len(lines)} differences in {len(before)} entries"]))
+    return 1 if count else 0
 
 
 if __name__ == "__main__":

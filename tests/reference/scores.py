@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from sstorch import metrics as m
-from tests.reference.exact_text import beginning
 
-Entry = dict[str, str]
+Entry = dict[str, Any]
 Case = Callable[[], Entry]
 
 _draws = np.random.default_rng(41)
@@ -81,8 +80,6 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "median_survival_time": lambda: m.median_survival_time(CURVES, GRID),
     "median_survival_time, line": lambda: m.median_survival_time(CURVES, GRID, beyond="line"),
     "restricted_mean_survival_time": lambda: m.restricted_mean_survival_time(CURVES, GRID, tau=20.5),
-    "mean_absolute_error_margin": lambda: m.mean_absolute_error_margin(SEEN, MEDIAN, train=TRAIN),
-    "mean_absolute_error_pseudo": lambda: m.mean_absolute_error_pseudo(SEEN, MEDIAN, train=TRAIN),
     "rmst_error": lambda: m.rmst_error(SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0),
     "log_likelihood": lambda: m.log_likelihood(EVENT, HAZARD, LOG_HAZARD, sample_weight=WEIGHT),
     "censoring_distribution": lambda: m.censoring_distribution(TRAIN),
@@ -102,7 +99,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
 
 
 def _metric(function: Callable[[], Any]) -> Entry:
-    return {"value": beginning(function())}
+    return {"value": function()}
 
 
 METRICS: dict[str, Case] = {name: partial(_metric, function) for name, function in PLAIN.items()}
