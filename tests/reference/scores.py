@@ -25,7 +25,6 @@ WHOLE_GRID = np.arange(1.0, 60.0) / 2.0
 WHOLE = np.exp(-np.outer(0.04 * np.exp(0.5 * RISK), WHOLE_GRID)).round(6)
 AT_TEN = CURVES[:, 8]
 HAZARD, LOG_HAZARD = -np.log(AT_TEN), np.log(0.04 * np.exp(0.5 * RISK)).round(6)
-MEDIAN = (17.0 * np.exp(-0.5 * RISK)).round(3)
 ROWS, TRAIN_ROWS = (None, (TIME, EVENT)), (None, TRAIN)
 CONVENTIONS = ("graf", "sksurv", "surtree", "osst")
 SEEN = (TIME, EVENT)
@@ -78,9 +77,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "pseudo_observations": lambda: m.pseudo_observations(SEEN, t=10.0),
     "d_calibration": lambda: m.d_calibration(SEEN, *CURVES_OF_ROWS),
     "median_survival_time": lambda: m.median_survival_time(CURVES, GRID),
-    "median_survival_time, line": lambda: m.median_survival_time(CURVES, GRID, beyond="line"),
     "restricted_mean_survival_time": lambda: m.restricted_mean_survival_time(CURVES, GRID, tau=20.5),
-    "rmst_error": lambda: m.rmst_error(SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0),
     "log_likelihood": lambda: m.log_likelihood(EVENT, HAZARD, LOG_HAZARD, sample_weight=WEIGHT),
     "censoring_distribution": lambda: m.censoring_distribution(TRAIN),
     "censoring_distribution, at risk": lambda: m.censoring_distribution(TRAIN, tied_events="at_risk"),
