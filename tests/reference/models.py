@@ -54,7 +54,7 @@ from sstorch.groups import group_table
 from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
 from sstorch.objective import L2Parity
-from sstorch.optim import Nodec
+from sstorch.optim import Joint, Nodec, NodecJoint
 from sstorch.reading.hooks import ReadableTree
 from sstorch.soft import bootstrap_trees
 from sstorch.soft.estimator import SoftEstimator
@@ -196,7 +196,7 @@ BASE: dict[str, Any] = {
     "depth": 1,
     "leaf": "log_logistic",
     "n_starts": 2,
-    "trainer": "joint",
+    "trainer": Joint(),
     "init": "random",
     "ridge": 1e-3,
     "gate_ridge": 1e-4,
@@ -220,24 +220,24 @@ TREES: dict[str, dict[str, Any]] = {
     "leaf spline unconstrained": {"leaf": Spline("odds", knots=2, monotone=False), "init": "cox"},
     "leaf spline linear ancillary": {"leaf": Spline("hazard", knots=1, ancillary="linear")},
     **{
-        f"trainer {name}": {"trainer": name, "depth": 2, "n_starts": 4}
-        for name in ("nodec", "joint", "nodec+joint")
+        f"trainer {name}": {"trainer": trainer, "depth": 2, "n_starts": 4}
+        for name, trainer in {"nodec": Nodec(), "joint": Joint(), "nodec+joint": NodecJoint()}.items()
     },
     "trainer nodec, published": {"trainer": Nodec.paper(), "depth": 2, "gate_ridge": 0.0},
     "trainer nodec, ordered, patience": {"trainer": Nodec(eps="eps_ordered", patience=4), "depth": 2},
-    **{f"init {name}": {"init": name, "depth": 2, "trainer": "nodec"} for name in ("random", "kmeans")},
-    "init cox": {"init": "cox", "leaf": "spline_po", "depth": 2, "trainer": "nodec"},
-    "init cox, hazard": {"init": "cox", "leaf": "spline_ph", "trainer": "nodec+joint"},
+    **{f"init {name}": {"init": name, "depth": 2, "trainer": Nodec()} for name in ("random", "kmeans")},
+    "init cox": {"init": "cox", "leaf": "spline_po", "depth": 2, "trainer": Nodec()},
+    "init cox, hazard": {"init": "cox", "leaf": "spline_ph", "trainer": NodecJoint()},
     "depth 0": {"depth": 0, "leaf": "weibull"},
     "depth 3": {"depth": 3, "leaf": "exponential", "n_starts": 1},
     "prediction mixture": {"prediction": "mixture", "depth": 2, "leaf": "weibull"},
     "prediction mixture, spline": {"prediction": "mixture", "leaf": "spline_ph"},
-    "penalties": {"fused": 0.01, "gate_sparsity": 0.02, "trainer": "nodec+joint", "depth": 2},
+    "penalties": {"fused": 0.01, "gate_sparsity": 0.02, "trainer": NodecJoint(), "depth": 2},
     "missing": {"missing_numbers": "median", "missing_categories": "most_frequent"},
     "float32": {"dtype": "float32"},
-    "holdout": {"holdout": 0.25, "trainer": "nodec", "depth": 2, "n_starts": 3},
-    "weights and entry": {"fit": ("sample_weight", "entry"), "leaf": "weibull", "trainer": "nodec+joint"},
-    "fairness l2": {"fairness": "l2", "rho": 0.3, "trainer": "nodec", "depth": 2, "fit": ("sensitive",)},
+    "holdout": {"holdout": 0.25, "trainer": Nodec(), "depth": 2, "n_starts": 3},
+    "weights and entry": {"fit": ("sample_weight", "entry"), "leaf": "weibull", "trainer": NodecJoint()},
+    "fairness l2": {"fairness": "l2", "rho": 0.3, "trainer": Nodec(), "depth": 2, "fit": ("sensitive",)},
     "fairness l2_relaxed": {"fairness": "l2_relaxed", "rho": 0.3, "depth": 2, "fit": ("sensitive",)},
     "fairness, observed times": {"fairness": L2_OBSERVED, "rho": 1e-5, "fit": ("sensitive",)},
     "curves": {"numeric": {"age": "spline", "marker": "piecewise"}, "interactions": [("age", "stage")]},
@@ -268,7 +268,7 @@ def tree_case(settings: Mapping[str, Any]) -> Entry:
 def sensitive_column() -> Entry:
     """The group as a column that is taken out of the features; disparities of the tree."""
     frame = features().assign(sex=cohort()["sex"])
-    settings = BASE | {"fairness": "l2", "rho": 0.2, "trainer": "nodec"}
+    settings = BASE | {"fairness": "l2", "rho": 0.2, "trainer": Nodec()}
     tree = soft_tree(**settings).fit(frame, target(), sensitive="sex")
     data = survival_data(groups=True)
     entry = predictions(tree, features())
@@ -278,7 +278,7 @@ def sensitive_column() -> Entry:
 
 def checkpointed() -> Entry:
     """A fit that writes a checkpoint, and one that takes up its end."""
-    settings = BASE | {"trainer": "nodec", "depth": 2}
+    settings = BASE | {"trainer": Nodec(), "depth": 2}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fit.safetensors"
         trees = [soft_tree(**settings).fit(features(), target(), checkpoint=file) for _ in range(2)]
@@ -305,7 +305,7 @@ def exported_prediction() -> Entry:
 
 def tree_sample(make: Callable[..., Any], **options: Any) -> Entry:
     """Curves of the trees of one batch."""
-    tree = soft_tree(**BASE | {"n_starts": 3, "trainer": "nodec+joint"})
+    tree = soft_tree(**BASE | {"n_starts": 3, "trainer": NodecJoint()})
     sample = make(tree, features(), target(), **options)
     rows = features().iloc[:10]
     return {
@@ -322,7 +322,7 @@ FLAT = {"leaf": "weibull", "ridge": 1e-3, "numeric": "linear", "random_state": 1
 CANDIDATES = {
     "one": soft_tree(**FLAT, depth=0),
     "two": soft_tree(**FLAT, depth=1),
-    "trained": soft_tree(**FLAT, depth=2, trainer="joint", n_starts=2),
+    "trained": soft_tree(**FLAT, depth=2, trainer=Joint(), n_starts=2),
 }
 SEARCHES: dict[str, dict[str, Any]] = {
     "log_likelihood": {},
@@ -350,7 +350,7 @@ def weighted_search() -> Entry:
 
 def cross_validation(groups: bool) -> Entry:
     """Folds, starts and the final model as one batch."""
-    settings = BASE | {"n_starts": 3, "trainer": "nodec"}
+    settings = BASE | {"n_starts": 3, "trainer": Nodec()}
     result = cross_validate(soft_tree(**settings), survival_data(groups), 3, 2)
     chosen = result.scores[result.scores["chosen"] & (result.scores["part"] == "test")]
     return {

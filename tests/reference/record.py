@@ -221,8 +221,9 @@ def main() -> int:
         else:
             before = json.loads((options.check / f"{part}.json").read_text())
             now = texts if part == "files" else names()
-        if part != "names":
-            before = {key: value for key, value in before.items() if re.search(options.cases, key)}
+        if part != "names" and options.cases:
+            chosen = tuple(f"{name}." for name in CASES if re.search(options.cases, name))
+            before = {key: value for key, value in before.items() if key.startswith(chosen)}
 
         def compare(old: Any, new: Any, numbers: bool = part == "values") -> str | None:
             if numbers:
