@@ -86,7 +86,10 @@ def leaves(key: str, value: object) -> Iterator[tuple[str, npt.NDArray[np.float6
         value = value.to_frame()
     if isinstance(value, pd.DataFrame):
         for name in (name for name in value.columns if name not in TIMED):
-            yield from leaves(f"{key}.{name}", value[name].to_numpy())
+            if value.index.is_unique and value.index.dtype.kind == "O":  # rows by name: others may go
+                yield from leaves(f"{key}.{name}", dict(value[name]))
+            else:
+                yield from leaves(f"{key}.{name}", value[name].to_numpy())
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from leaves(f"{key}.{field.name}", getattr(value, field.name))
