@@ -50,14 +50,14 @@ from sstorch.deploy import export_program
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, horizon_labels, policy_scores, solve
 from sstorch.exact.fronts import FairSurvival, solve_front
 from sstorch.exceptions import ConfigError, SstorchError
-from sstorch.groups import group_table
 from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Joint, Nodec, NodecJoint
-from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.functions import ReadableTree
 from sstorch.soft import bootstrap_trees
 from sstorch.soft.estimator import SoftEstimator
+from sstorch.validation import group_table
 from tests.reference.exact_text import files_of
 
 Entry = dict[str, Any]  # numbers, arrays, tables and texts by name
