@@ -1,14 +1,18 @@
-"""Number of threads of torch."""
+"""Number of threads of torch, and of the linear algebra of numpy and scipy."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache
 from operator import itemgetter
+from threading import Lock
 from typing import TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -17,6 +21,32 @@ R = TypeVar("R")
 # fits of 10,000 rows and 8 columns take as long with one thread as with two, of 3,000 rows 7 to 23 % less, of
 # 30,000 rows up to 13 % more.
 FEW = 2**19
+
+
+# Contexts of all threads that are in one_blas_thread(), whose first and last one set the number and reset it.
+_inside, _lock, _limit = [0], Lock(), ExitStack()
+
+
+@cache
+def _libraries(with_scipy: bool) -> ThreadpoolController:
+    """Libraries of linear algebra that are loaded; scipy has its own."""
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let linear algebra of numpy and scipy take one thread for a while: on small matrices others wait."""
+    with _lock:
+        _inside[0] += 1
+        if _inside[0] == 1:
+            _limit.enter_context(_libraries("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside[0] -= 1
+            if not _inside[0]:
+                _limit.close()
 
 
 @contextmanager

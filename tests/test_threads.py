@@ -1,9 +1,15 @@
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController
 
-from sstorch import SurvivalData, SurvivalRegression
+from sstorch import PrognosticTreeCV, SurvivalData, SurvivalRegression
 from sstorch.progress import Watch
-from sstorch.threads import FEW, threads_for, torch_threads
+from sstorch.threads import FEW, one_blas_thread, threads_for, torch_threads
 
 
 def test_fits_of_few_rows_take_one_thread_of_torch(small_data: SurvivalData) -> None:
@@ -27,3 +33,37 @@ def test_predictions_of_few_rows_take_one_thread_of_torch(
         monkeypatch.setattr(torch, "set_num_threads", lambda n: (taken.append(n), set_threads(n)))
         model.predict_survival_function(small_data.frame, [10.0, 20.0])
         assert taken == [1, 2]
+
+
+def _blas_threads() -> set[int]:
+    return {each["num_threads"] for each in ThreadpoolController().info() if each["user_api"] == "blas"}
+
+
+@pytest.mark.parametrize("estimator", [SurvivalRegression(), PrognosticTreeCV(cv=2)])
+def test_linear_algebra_of_a_fit_takes_one_thread(
+    estimator: Any, gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[set[int]] = []
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **options: (taken.append(_blas_threads()), function(*args, **options))[1]
+
+    for name in ("cholesky", "eigh", "inv", "lstsq", "solve", "svd"):
+        monkeypatch.setattr(np.linalg, name, watched(getattr(np.linalg, name)))
+    with ThreadpoolController().limit(limits=2, user_api="blas"):
+        with Watch(lambda progress: taken.append(_blas_threads())):
+            estimator.fit(gbsg2.frame, gbsg2.y)
+        assert len(taken) > 5
+        assert set.union(*taken) == {1}  # they were 2, or as many as there are cores
+        assert _blas_threads() == {2}
+
+
+def test_number_of_blas_threads_is_restored_by_the_last_of_several_fits() -> None:
+    with ThreadpoolController().limit(limits=2, user_api="blas"):
+        first, second = ExitStack(), ExitStack()
+        first.enter_context(one_blas_thread())
+        second.enter_context(one_blas_thread())
+        first.close()  # as the fit of another thread may end first
+        assert _blas_threads() == {1}
+        second.close()
+        assert _blas_threads() == {2}

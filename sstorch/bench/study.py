@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import torch
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
 from sstorch._types import IntArray
 from sstorch._version import __version__
@@ -31,7 +30,7 @@ from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import write_whole
-from sstorch.threads import torch_threads
+from sstorch.threads import one_blas_thread, torch_threads
 
 _TARGET = ("time_", "event_", "entry_", "weight_")
 # Increased when scores or folds change, so that stored results of another protocol are not reused.
@@ -258,7 +257,7 @@ def _carry_out(task: StudyTask, store: ResultStore, device: str) -> Outcome:
     """Execute and store a task; results are the same on every machine of a kind."""
     begin = time.perf_counter()
     try:
-        with torch_threads(1), threadpool_limits(1):
+        with torch_threads(1), one_blas_thread():
             rows, facts = execute(task, device)
     except Exception as error:  # reported; the other tasks go on
         text = f"{type(error).__name__}: {error}"

@@ -42,7 +42,7 @@ from sstorch.soft.problems import Problems, Solved, check_groups
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher, regression_targets
 from sstorch.soft.trained_batch import TrainedBatch, fit_covariance
-from sstorch.threads import threads_for
+from sstorch.threads import one_blas_thread, threads_for
 
 # Numbers that a row takes in addition to its features: times, losses and their derivatives.
 _ELEMENTS_A_ROW = 64
@@ -102,6 +102,7 @@ def train_encoded(
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
     with ExitStack() as stack:
+        stack.enter_context(one_blas_thread())
         stack.enter_context(threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])))
         held = None if checkpoint is None else stack.enter_context(Checkpoint.of(checkpoint).held())
         if held is not None:

@@ -56,6 +56,7 @@ from sstorch.soft.setting import as_json
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree_sample import TreeSample, partition
+from sstorch.threads import one_blas_thread
 
 FORMAT_VERSION = 8
 CARD = "MODEL_CARD.md"
@@ -177,6 +178,7 @@ class SoftEstimator(SoftModel):
         self._fitted_with(settings, data, x[0])
         return self
 
+    @one_blas_thread()
     def _adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: RowFeatures) -> Self:
         """Take over the chosen start of a split, with the tables of its joined rows, encoded (n, p)."""
         start = batch.best_start(split)

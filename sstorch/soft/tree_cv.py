@@ -27,6 +27,7 @@ from sstorch.soft.batch import training_rows
 from sstorch.soft.candidates import KINDS, checked, default_candidates, family_of
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.search import SCORINGS, FoldScores, Scorer, Scoring, score_on_folds, settled
+from sstorch.threads import one_blas_thread
 
 # What functions of a fitted tree ask for.
 _HOOKS = (
@@ -172,6 +173,7 @@ class PrognosticTreeCV(FrameEstimator):
         """
         return self._fit_data(training_rows(X, y, sample_weight))
 
+    @one_blas_thread()
     def _fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
         """:meth:`fit` to rows of positive weight, whose schema is taken from them if None."""
         data = data.followed()
