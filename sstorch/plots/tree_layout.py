@@ -219,7 +219,7 @@ def wrapped(text: str, width: float) -> list[str]:
 
 
 def packed(phrases: Sequence[str], width: float) -> list[str]:
-    """Phrases in lines of a width in inches; one that is not wider is not broken."""
+    """Texts in lines of a width in inches; one that is not wider is not broken."""
     lines: list[str] = []
     for phrase in phrases:
         together = f"{lines[-1]} {phrase}" if lines else phrase
