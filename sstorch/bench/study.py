@@ -233,10 +233,10 @@ def run_tasks(
     devices: Sequence[str],
     report: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Carry out the tasks that are not in the store yet, one for each device at a time, each on one thread.
+    """Carry out the tasks that are not in the store yet, as many at a time as devices, which take turns.
 
-    A task that fails is reported and the others go on; it is tried again when the study is run again. Where
-    results cannot be written, an OSError ends the study, and those that are there are untouched.
+    Each has one thread. A task that fails is reported, the others go on, and it is tried again when the study
+    is run again. Where results cannot be written, an OSError ends the study; those that are there stay.
 
     Returns:
         The tasks that failed.
