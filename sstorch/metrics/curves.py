@@ -18,6 +18,7 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
+    blocks,
     check_horizon,
     check_same_order,
     check_vector,
@@ -25,7 +26,7 @@ from sstorch.checks import (
     rows_text,
 )
 from sstorch.exceptions import DataError
-from sstorch.memory import set_limit
+from sstorch.memory import at_once, set_limit
 from sstorch.metrics.checks import check_event, check_survival, check_times
 
 # What subtracting a landmark from a time and adding it again may lose, relative to the time.
@@ -95,19 +96,35 @@ class CurvesInOrder:
     """
 
     def __init__(self, curves: FloatArray, order: IntArray) -> None:
-        self._at_times = curves.T
+        self._curves = curves
         whole = order.size == len(curves) and bool((np.diff(order) == 1).all())
         self._order = None if whole else order
+        self._first, self._ahead = 0, np.empty((0, order.size))
 
     def __getitem__(self, times: slice | IntArray) -> FloatArray:
         """S of all rows at some of the times, shape (n_some, n), contiguous along the rows."""
-        some = self._at_times[times]
-        return np.ascontiguousarray(some if self._order is None else some[:, self._order])
+        if self._order is None:
+            return np.ascontiguousarray(self._curves[:, times].T)
+        if not isinstance(times, slice):
+            return self._in_order(self._order, times)
+        start, stop, _ = times.indices(self._curves.shape[1])
+        if start < self._first or stop > self._first + len(self._ahead):
+            # One time of unordered rows costs as much as the times that lie next to it in memory.
+            ahead = slice(start, max(stop, start + at_once(self._order.size, 2**22)))
+            self._first, self._ahead = start, self._in_order(self._order, ahead)
+        return self._ahead[start - self._first :][: stop - start]
+
+    def _in_order(self, order: IntArray, times: slice | IntArray) -> FloatArray:
+        some = self._curves[:, times]
+        read = np.empty((some.shape[1], order.size))
+        for rows in blocks(order.size, some.shape[1], 2**17):  # what is read and written fits the cache
+            read[:, rows] = some[order[rows]].T
+        return read
 
     def each(self, times: IntArray) -> list[FloatArray]:
         """S of all rows at each of some times, (n,) each, without a copy where none is needed."""
-        in_place = self._order is None and self._at_times.flags.c_contiguous
-        return [self._at_times[k] for k in times] if in_place else list(self[times])
+        in_place = self._order is None and self._curves.flags.f_contiguous
+        return [self._curves[:, k] for k in times] if in_place else list(self[times])
 
 
 def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> FloatArray:

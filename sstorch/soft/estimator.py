@@ -199,7 +199,6 @@ class SoftEstimator(SoftModel):
             unlimited = separation(self.tree_.preprocessor, x, data, penalties.roughness == 0)
             report(unlimited, strict=False, stacklevel=4)
         if data.causes is None:
-            self._make_node_table(x)
             return self._warn_of_start(data)
         times, horizons = times_of_nodes(self.tree_, self.event_times_), usual_horizons(self)
         found = self.tree_.incidence(x, times)  # one quadrature for both tables

@@ -119,12 +119,21 @@ def test_what_altered_content_raises_names_the_folder(tmp_path: object) -> None:
         raise ZeroDivisionError
 
 
-def test_a_fit_encodes_its_rows_once(small_data: SurvivalData, encoded: list[int], tables: list[int]) -> None:
+def test_a_fit_encodes_its_rows_once_and_tables_wait_until_they_are_read(
+    small_data: SurvivalData, encoded: list[int], tables: list[int]
+) -> None:
     tree = clone(TREE).fit(small_data.frame, small_data.y)
-    assert (encoded, tables) == ([120], [120])
+    assert (encoded, tables) == ([120], [])
     assert tree.node_table_["rows"][1] == 120
     assert "_training_rows" not in vars(tree)
-    assert (encoded, tables) == ([120], [120])
+    assert (encoded, tables) == ([120, 120], [120])
+
+
+def test_tables_are_of_the_rows_at_the_fit(small_data: SurvivalData) -> None:
+    frame = small_data.frame.copy()
+    tree, expected = clone(TREE).fit(frame, small_data.y), clone(TREE).fit(small_data.frame, small_data.y)
+    frame.iloc[:] = frame.iloc[0]
+    pd.testing.assert_frame_equal(tree.node_table_, expected.node_table_)
 
 
 def test_only_the_tree_of_a_search_has_a_table(
@@ -142,9 +151,8 @@ def test_only_the_tree_of_a_search_has_a_table(
     )
     search.fit(small_data.frame, small_data.y)
     assert isinstance(search.best_estimator_, SurvivalRegression)
-    assert (encoded, tables) == ([60, 60, 120, 60, 120, 60] * 2 + [120], [120])
+    assert (encoded, tables) == ([60, 60, 120, 60, 120, 60] * 2 + [120], [])
     encoded.clear()
-    tables.clear()
 
     def scorer(tree: SoftSurvivalTree, X: object, y: object) -> float:
         return float(tree.score(X, y))
@@ -155,15 +163,15 @@ def test_only_the_tree_of_a_search_has_a_table(
 
     chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, small_data.y)
     # A scorer encodes for itself.
-    assert (encoded, tables) == ([60, 60, 120, 60, 60, 120, 60, 60] * 2 + [120], [120])
+    assert (encoded, tables) == ([60, 60, 120, 60, 60, 120, 60, 60] * 2 + [120], [])
     read = clone(search).set_params(scoring=reader).fit(small_data.frame, small_data.y)
-    assert tables == [120, 60, 60, 60, 60, 120]
+    assert tables == [60, 60, 60, 60]
     assert read.best_score_ == chosen.best_score_
 
 
 def test_only_trees_that_are_read_have_a_table(small_data: SurvivalData, tables: list[int]) -> None:
     result = cross_validate(TREE, small_data, 2)
-    assert tables == [120]  # of the tree of all rows
+    assert tables == []
     assert "120 rows" in result.model.summary()
     assert result.trees[0].node_table_["rows"][1] == 60
     assert tables == [120, 60]
