@@ -227,16 +227,15 @@ def check_truncation(tau: float) -> float:
     return float(tau)
 
 
-def check_after(after: object, n_rows: int, X: object = None, name: str = "after") -> FloatArray:
+def check_after(after: object, n_rows: int, X: object = None) -> FloatArray:
     """Times >= 0 at which rows `X` are known to be alive, (n_rows,), from one of all rows or one of each."""
-    check_same_order(X=X, **{name: after})
-    values = np.asarray(after, dtype=object)
-    if values.shape not in {(), (n_rows,)}:
-        raise DataError(f"{name} has shape {values.shape}; give one time, or one for each of {n_rows} rows")
-    times = as_numbers(values.reshape(-1), name)
+    check_same_order(X=X, after=after)
+    times = as_numbers(after, "after")
+    if times.shape not in {(), (n_rows,)}:
+        raise DataError(f"after has shape {times.shape}; give one time, or one for each of {n_rows} rows")
     if (bad := ~np.isfinite(times) | (times < 0)).any():
-        where = f" in {rows_text(bad)}" if values.shape else ""
-        raise DataError(f"{name} must be finite and >= 0{where}; 0 is the beginning of follow-up")
+        where = f" in {rows_text(bad)}" if times.shape else ""
+        raise DataError(f"after must be finite and >= 0{where}; 0 is the beginning of follow-up")
     return np.broadcast_to(times, (n_rows,)).copy()
 
 
@@ -290,6 +289,7 @@ def as_numbers(values: Any, name: str) -> FloatArray:
         array = np.asarray(values)
         kinds: set[str] = {array.dtype.kind}
         if array.dtype.kind == "O":
+            array = np.where(pd.isna(array), np.nan, array)
             kinds = {_kind_of(kind) for kind in set(map(type, array.flat))}
         for kind, what in _NOT_NUMBERS.items():
             if kind in kinds:

@@ -362,15 +362,9 @@ def missing_labels(column: pd.Series) -> BoolArray:
 
 
 def row_labels(values: object, n_rows: int, name: str) -> pd.Series:
-    """Labels of rows, such as groups, strata or clusters, as a column; numbers, text or categories.
+    """Labels of rows, (n_rows,), such as groups, strata or clusters, as a column: numbers, text, categories.
 
-    Args:
-        values: one label for each row.
-        n_rows: number of rows.
-        name: name of the argument in messages; the name of a Series is added.
-
-    Raises:
-        DataError: the shape is wrong, or labels are missing; the message names the rows.
+    Messages call them `name`. Raises DataError: a wrong shape, or labels that are missing, by row.
     """
     values = to_pandas(values)
     if not isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray | np.ma.MaskedArray):

@@ -33,6 +33,8 @@ READERS: dict[str, Callable[..., Any]] = {
 }
 _TEXTS = (".csv", ".tsv", ".txt")
 _OPTIONS: dict[str, dict[str, Any]] = {".tsv": {"sep": "\t"}, ".sas7bdat": {"encoding": "infer"}}
+# What stands between thousands in files.
+_SIGN = "[.,' \u00a0\u202f\u2019]"
 # Rows that show of most columns that their numbers are not ambiguous.
 _FIRST = 100
 
@@ -103,7 +105,10 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
             raise DataError("the file is empty")
         try:
             options = {**_OPTIONS.get(suffix, {}), **given}
-            frame = _read_text(file, options, given) if suffix in _TEXTS else READERS[suffix](file, **options)
+            if suffix in _TEXTS:
+                frame = _read_text(file, options, given)
+            else:
+                frame = (_read_excel if suffix == ".xlsx" else READERS[suffix])(file, **options)
         except DataError:
             raise
         except ImportError as error:
@@ -192,18 +197,34 @@ def _check_numbers(texts: pd.Series, numeric: bool, given: Mapping[str, Any]) ->
                     f"all with three digits behind the sign: give {_option(given, thousands=sign)} if it "
                     f"separates thousands, or {_option(given, decimal=sign)} if decimals"
                 )
-    other = "." if given.get("decimal") == "," else ","
-    if numeric or given.get("thousands") == other:
-        return
     cells = texts.str.strip()
-    decimals, whole = (
-        cells.str.fullmatch(form).to_numpy(dtype=bool) for form in (rf"[+-]?\d+\{other}\d+", r"[+-]?\d+")
-    )
-    if decimals.any() and 2 * (decimals | whole).sum() > (cells != "").sum():
+    form = rf"^[+-]?\d+(?:({_SIGN})\d{{3}}(?:\1\d{{3}})*)?(?:([.,])\d+)?$"
+    if numeric or 2 * cells.str.fullmatch(form).sum() <= (cells != "").sum():
+        return
+    found = cells.str.extract(form, expand=True).set_axis(["thousands", "decimal"], axis=1)
+    if (signs := found.notna().any(axis=1).to_numpy()).any():
+        more = {str(name): sign for name, sign in found.mode().iloc[0].items() if isinstance(sign, str)}
+        if more.get("thousands") == more.get("decimal"):  # 1,5 and 12,345
+            del more["thousands"]
         raise DataError(
-            f"{where} holds {cells[decimals].iloc[0]!r} in {rows_text(decimals)}, which is text with decimal "
-            f"sign {given.get('decimal', '.')!r}: give {_option(given, decimal=other)}"
+            f"{where} holds {cells[signs].iloc[0]!r} in {rows_text(signs)}, which is text with decimal sign "
+            f"{given.get('decimal', '.')!r}: give {_option(given, **more)}"
         )
+
+
+def _read_excel(file: Path, **options: Any) -> pd.DataFrame:
+    """Read a sheet; pandas alone would read a text cell 1.970 as 1.97."""
+    if {"decimal", "thousands", "dtype", "converters"} & set(options):
+        return READERS[".xlsx"](file, **options)  # type: ignore[no-any-return]
+    frame: pd.DataFrame = pd.read_excel(file, **options, dtype=object)
+    with wording(rows=_numbered(frame)):
+        for name in frame:
+            texts = frame[name].map(lambda cell: cell if isinstance(cell, str) else "")
+            column = pd.to_numeric(frame[name], errors="coerce")
+            if column.isna().equals(frame[name].isna()):
+                _check_numbers(texts, True, options)
+                frame[name] = column
+    return frame.infer_objects()
 
 
 def _numbered(frame: pd.DataFrame) -> pd.DataFrame:

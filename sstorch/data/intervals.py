@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import rows_text
 from sstorch.data.columns import check_size, numeric_values
-from sstorch.data.target import snapped
+from sstorch.data.target import column_of, snapped
 from sstorch.exceptions import DataError
 
 
@@ -73,10 +72,7 @@ def read_bounds(lower: object, upper: object) -> Intervals:
 
 
 def _bound(values: object, name: str) -> FloatArray:
-    array = values if isinstance(values, pd.Series) else np.asarray(values)
-    if array.ndim != 1:
-        raise DataError(f"{name} is an array of shape {array.shape}; give one bound for each row")
-    numbers = numeric_values(pd.Series(array), name, "correct or remove these rows")
+    numbers = numeric_values(column_of(values, name), name, "correct or remove these rows")
     check_size(numbers[np.isfinite(numbers)], name)
     if (bad := np.isnan(numbers)).any():
         raise DataError(

@@ -130,14 +130,15 @@ class Surv:
         else:
             times, known = parse_causes(time, event, causes)
             events = known.codes > 0
-        times, entries = snapped(times, parse_entry(entry, len(times)))
-        _check_begun(entry, entries, times, events)
+        entries, where = _entries(entry, len(times))
+        times, entries = snapped(times, entries)
+        _check_begun(entries, where, times, events)
         self._set(
             time=times,
             event=events,
             causes=known,
             entry=entries,
-            id=_ids(id, len(times)),
+            id=None if id is None else row_labels(id, len(times), "id").to_numpy(),
             weight=check_weight(weight, len(times)),
             index=_index_of(time, event, entry, id, weight),
         )
@@ -159,9 +160,10 @@ class Surv:
         """
         check_same_order(lower=lower, upper=upper, entry=entry, weight=weight)
         bounds = read_bounds(lower, upper)
-        *ends, entries = snapped(bounds.lower, bounds.upper, parse_entry(entry, len(bounds.lower)))
+        entries, where = _entries(entry, len(bounds.lower))
+        *ends, entries = snapped(bounds.lower, bounds.upper, entries)
         bounds = Intervals(*ends)
-        _check_begun(entry, entries, bounds.middle, bounds.event)
+        _check_begun(entries, where, bounds.middle, bounds.event)
         if entries is not None and (late := bounds.censored & (entries > bounds.lower)).any():
             raise DataError(
                 f"entry is after the lower bound in {rows_text(late)}; a subject observed from an entry on "
@@ -287,11 +289,6 @@ class Surv:
     def has(self, part: str) -> bool:
         """True if the outcome has a part, such as ``"entry"`` or ``"id"``."""
         return getattr(self, part) is not None
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Names of the columns that :meth:`of` was given, by role; empty without a frame."""
-        return {role: str(column.name) for role, column in (self.source or {}).items()}
 
     @property
     def cause(self) -> IntArray | None:
@@ -540,38 +537,29 @@ def _bounds_text(low: float, high: float) -> str:
 
 def _index_of(*parts: object) -> pd.Index | None:
     """Row labels of the first part that has some."""
-    return next((part.index for part in parts if isinstance(part, pd.Series)), None)
+    return next((part.index for part in parts if isinstance(part, pd.DataFrame | pd.Series)), None)
 
 
-def _ids(id: object, n: int) -> npt.NDArray[Any] | None:
-    """Subjects (n,), in their own type."""
-    return None if id is None else row_labels(id, n, "id").to_numpy()
-
-
-def parse_entry(entry: object, n_rows: int) -> FloatArray | None:
-    """Entry times (n,), >= 0; None if there are none."""
+def _entries(entry: object, n_rows: int) -> tuple[FloatArray | None, str]:
+    """Entry times (n,), >= 0, None if there are none; and what messages call them."""
+    name = getattr(entry, "name", None)
+    where = "entry" if name is None else f"entry column {name!r}"
     if entry is None:
-        return None
-    column, where = column_of(entry, "entry"), _where_entry(entry)
+        return None, where
+    column = column_of(entry, "entry")
     if len(column) != n_rows:
         raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
     entries = numeric_values(column, where)
     if (bad := ~np.isfinite(entries) | (entries < 0)).any():
         raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
-    return entries
+    return entries, where
 
 
-def _where_entry(entry: object) -> str:
-    name = getattr(entry, "name", None)
-    return "entry" if name is None else f"entry column {name!r}"
-
-
-def _check_begun(entry: object, entries: FloatArray | None, time: FloatArray, event: BoolArray) -> None:
+def _check_begun(entry: FloatArray | None, where: str, time: FloatArray, event: BoolArray) -> None:
     """Refuse rows that end before or at their entry; an event at time zero is moved later."""
-    if entries is not None and (bad := (entries >= time) & ~(event & (time == 0))).any():
+    if entry is not None and (bad := (entry >= time) & ~(event & (time == 0))).any():
         raise DataError(
-            f"{_where_entry(entry)} is not before the time in {rows_text(bad)}; such rows were never at "
-            "risk: remove them"
+            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
         )
 
 
@@ -588,9 +576,7 @@ def as_surv(y: object) -> Surv:
     if isinstance(y, Surv):
         return y
     time, event = parse_target(y)
-    parts = [y] if not isinstance(y, tuple) else list(y)
-    index = next((part.index for part in parts if isinstance(part, pd.DataFrame | pd.Series)), None)
-    return Surv._of_parts(time=time, event=event, index=index)
+    return Surv._of_parts(time=time, event=event, index=_index_of(*(y if isinstance(y, tuple) else [y])))
 
 
 def outcome_of(model: object, y: object) -> Surv:

@@ -579,7 +579,7 @@ def _check_trainable(
     time: FloatArray,
     event: BoolArray,
     weight: FloatArray,
-    bounds: Iterable[FloatArray],
+    bounds: list[FloatArray],
 ) -> None:
     """Refuse rows that nothing can be learned from, or whose times, `bounds`, stand in a feature."""
     if len(time) == 1:
@@ -588,6 +588,11 @@ def _check_trainable(
         raise DataError(
             f"all {len(event)} rows are censored: no event to learn from; "
             "check the coding of the event column"
+        )
+    if not all(times.any() for times in bounds[1:]):
+        raise DataError(
+            "lower must be > 0 in some rows, got left-censored ones alone: no row was event-free at a known "
+            "time, and the estimate is an event of every row at time zero"
         )
     if not (event & (weight > 0)).any():
         raise DataError("every row with an event has sample_weight 0: no event to learn from")

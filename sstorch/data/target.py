@@ -253,6 +253,8 @@ def column_of(values: object, where: str) -> pd.Series:
     """Values of rows (n,) as a column, from an array, Series or list of any library."""
     own = (pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
     values = to_pandas(values)
+    if isinstance(values, np.ma.MaskedArray) and values.ndim == 1:
+        values = pd.Series(values)  # masked values are missing
     if not isinstance(values, own) and hasattr(values, "__array__"):
         values = np.asarray(values)  # a column of another library, such as a tensor
     if isinstance(values, np.ndarray):

@@ -48,8 +48,6 @@ from sstorch.metrics.weak_calibration import (
 )
 
 _Interval = Callable[[HorizonRows, float], Estimate[float]]
-# What subtracting a landmark from a time may lose, relative to the time.
-_ROUNDING = 4 * np.finfo(np.float64).eps
 # Rows whose hazards are predicted together, each at its own times.
 _BLOCK = 256
 
@@ -312,8 +310,7 @@ class Cohort(NamedTuple):
 
     def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
         """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
-        y = self.y if self.after is None else self._snapped(t)
-        names = y.causes or ("",)
+        y, names = self.y, self.y.causes or ("",)
         numbers = range(1, len(names) + 1) if cause is None else [cause_number(cause, names)]
         if y.causes is None:
             survival = self._survival(model, t)
@@ -321,13 +318,6 @@ class Cohort(NamedTuple):
             return {"": HorizonRows.of(y, survival, t, expected=expected)}
         incidence = self._incidences(model, t)
         return {names[k - 1]: HorizonRows.of(y, 1.0 - incidence[:, k - 1], t, cause=k) for k in numbers}
-
-    def _snapped(self, t: float) -> Surv:
-        """The outcome with times that are the horizon up to the rounding of a difference."""
-        assert self.after is not None
-        assert self.y.time is not None
-        near = np.abs(self.y.time - t) <= _ROUNDING * (self.after + t)
-        return self.y._with(time=np.where(near, t, self.y.time))
 
     def _survival(self, model: Any, t: float) -> FloatArray:
         """S at the horizon of rows that are alive at the landmark, (n,)."""

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from sstorch import Surv, SurvivalData
@@ -83,3 +85,56 @@ def test_files_hold_causes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.cause, CODES)
     with pytest.raises(ConfigError, match="leave event_value, event_coding out"):
         load_file(tmp_path / "cohort.csv", time="days", event="status", causes="auto", event_value="2")
+
+
+WORDS = ["censored", "aspiration", "sepsis", "censored", "aspiration"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(WORDS, dtype="category"),  # aspiration, the first level, was censored
+        pd.Series([" Censored", "aspiration ", "Sepsis", "CENSORED", "Aspiration"], dtype="category"),
+        pd.Series(WORDS, dtype="string"),
+        np.array(WORDS),
+        pl.Series(WORDS),
+        pl.Series(WORDS, dtype=pl.Categorical),
+        pl.Series(WORDS, dtype=pl.Enum(["sepsis", "censored", "aspiration"])),
+        pa.chunked_array([pa.array(WORDS).dictionary_encode()]),
+    ],
+    ids=["category", "spellings", "string", "text", "polars", "polars categories", "polars enum", "arrow"],
+)
+def test_the_word_censored_is_found_wherever_it_stands(column: object) -> None:
+    y = Surv(TIME, column, causes="auto")
+    assert y.causes is not None
+    names = [None, *(name.lower() for name in y.causes)]
+    assert [names[code] for code in y.cause] == [None, "aspiration", "sepsis", None, "aspiration"]
+
+
+@pytest.mark.parametrize("kind", ["category", "string", "polars"])
+def test_an_order_that_nobody_set_is_refused_with_the_levels(kind: str) -> None:
+    words = ["alive", "relapse", "death", "alive", "relapse"]
+    column = pl.Series(words, dtype=pl.Categorical) if kind == "polars" else pd.Series(words, dtype=kind)
+    with pytest.raises(DataError, match=r"'alive'.*none stands for 'censored'.*causes=\{'alive'"):
+        Surv(TIME, column, causes="auto")
+    order = pd.CategoricalDtype(["alive", "relapse", "death"], ordered=True)
+    assert Surv(TIME, pd.Series(words, dtype=order), causes="auto").cause.tolist() == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [[0, 1, 2, 3, 1], [3, 1, 2, 3, 1], [0, 1, 2.5, 0, 1], [-1, 1, 2, -1, 1], ["alive", "a", "b", "a", "b"]],
+)
+def test_names_alone_are_those_of_the_codes_1_to_k(column: object) -> None:
+    # The single other value, 3 or -1, was taken for censored rows.
+    with pytest.raises(DataError, match=r"no value besides 1 \.\. 2 but 0, for censored rows"):
+        Surv(TIME, column, causes=("a", "b"))
+
+
+def test_causes_of_text_in_any_spelling_have_a_remedy() -> None:
+    words = ["Alive", "RELAPSE ", "death", "alive", "relapse"]
+    y = Surv(TIME, words, causes={"relapse": "relapse", "Death": "death"})
+    assert y.cause.tolist() == [0, 1, 2, 0, 1]
+    with pytest.raises(DataError, match=r"such as causes=\{'death': 'death', 'RELAPSE': 'RELAPSE'\}"):
+        Surv(TIME, words, causes=("relapse", "death"))
+    assert y.recoded(("Death", "Relapse")).cause.tolist() == [0, 2, 1, 0, 2]

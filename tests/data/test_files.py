@@ -291,3 +291,32 @@ def test_all_faults_of_a_file_are_in_one_message(write):
     told = r"2 faults: \(1\) column 'visit' holds dates.*; \(2\) column 'id' has 25 different values"
     with pytest.raises(DataError, match=told):
         load_file(path, event_value="yes")
+
+
+@pytest.mark.parametrize(
+    ("cells", "remedy"),
+    [
+        (["1.970.000", "658"], r"give read=\{'thousands': '\.'\}"),
+        (["1.970,5", "658,2"], r"give read=\{'thousands': '\.', 'decimal': ','\}"),
+        (["1'970", "658"], r"give read=\{'thousands': \"'\"\}"),
+        (["1 970", "658"], r"give read=\{'thousands': ' '\}"),
+    ],
+)
+def test_signs_between_thousands_in_text_raise(tmp_path: Path, cells: list[str], remedy: str) -> None:
+    path = tmp_path / "cohort.csv"
+    path.write_text("x;days\n" + "".join(f"{cell};5\n" for cell in cells))
+    with pytest.raises(DataError, match=remedy):
+        read_file(path)  # were categories
+
+
+def test_text_cells_of_excel_with_thousands_raise(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl", reason="Excel files need openpyxl")
+    path = tmp_path / "cohort.xlsx"
+    frame = pd.DataFrame({"x": ["1.970", "658"], "days": [5, 6], "sex": ["f", None], "z": [1.5, None]})
+    frame.to_excel(path, index=False)
+    with pytest.raises(DataError, match=r"column 'x' holds numbers such as '1.970' in 1 row \(data row 1\)"):
+        read_file(path)  # was read as 1.97
+    frame.assign(x=[1.97, 658]).to_excel(path, index=False)
+    read = read_file(path)
+    assert read["x"].tolist() == [1.97, 658.0]
+    assert [str(kind) for kind in read.dtypes] == ["float64", "int64", "object", "float64"]

@@ -84,3 +84,24 @@ def test_the_column_of_events_holds_causes(frame: pd.DataFrame) -> None:
     expected = tree.fit(rows[["x0", "x1", "x2"]], y).predict(rows)
     named = tree.fit(rows, Surv.of(rows, "days", "cause", causes="auto"))
     np.testing.assert_array_equal(named.predict(rows), expected)
+
+
+@pytest.mark.parametrize("role", ["days", "died", "start", "times_counted"])
+@pytest.mark.parametrize("kind", ["numbers", "text"])
+def test_another_column_of_the_name_of_a_role_raises(frame: pd.DataFrame, role: str, kind: str) -> None:
+    # A feature called as the weights was dropped in silence; text called as the times ended in ValueError.
+    y = Surv.of(frame, "days", "died", entry="start", weight="times_counted")
+    values = np.random.default_rng(0).normal(70, 10, len(frame))
+    other = values if kind == "numbers" else np.where(values > 70, "high", "low")
+    with pytest.raises(DataError, match=f"column {role!r} of X is not the column of the"):
+        SurvivalData(frame[["x0"]].assign(**{role: other}), y)
+
+
+def test_equal_columns_of_roles_are_dropped(frame: pd.DataFrame) -> None:
+    words = frame.assign(state=np.where(frame["died"], "dead", "alive"))
+    y = Surv.of(words, "days", "state", event_value="Dead", entry="start", weight="times_counted")
+    for given in (words, words.astype({"state": "category", "days": "float32"}), pl.from_pandas(words)):
+        X = given.drop("died") if isinstance(given, pl.DataFrame) else given.drop(columns="died")
+        assert set(SurvivalData(X, y).feature_names) == {"x0", "x1", "x2"}
+    part = words.drop(columns="died").iloc[5:60]
+    assert set(SurvivalData(part, y[5:60]).feature_names) == {"x0", "x1", "x2"}

@@ -140,7 +140,9 @@ FRAME = pd.DataFrame(
 def test_of_a_frame_is_the_same_as_of_its_columns() -> None:
     y = Surv.of(FRAME, time="days", event="died", entry="start", id="who", weight="w")
     assert_same(y, Surv(TIME, EVENT, entry=[0, 1, 0, 0], id=list("abcd"), weight=[2.0] * 4))
-    assert y.columns == {"time": "days", "event": "died", "entry": "start", "id": "who", "weight": "w"}
+    assert y.source is not None
+    names = {role: column.name for role, column in y.source.items()}
+    assert names == {"time": "days", "event": "died", "entry": "start", "id": "who", "weight": "w"}
 
 
 def test_another_column_of_the_same_name_raises() -> None:

@@ -14,7 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from sstorch._types import IntArray
-from sstorch.checks import check_choice, is_number_of
+from sstorch.checks import check_choice, is_number_of, rows_text
+from sstorch.data.columns import missing_labels
 from sstorch.exact.binarize import Rule
 from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given
 from sstorch.exact.fronts import ConfusionFront, GroupFairness, solve_front, solve_roc_hull
@@ -101,8 +102,8 @@ def class_target(y: object) -> npt.NDArray[Any]:
     check_given(y)
     try:
         classes = np.asarray(column_or_1d(y, warn=True))
-        if (missing := pd.isna(classes)).any():
-            raise DataError(f"y: row {int(np.flatnonzero(missing)[0])} has no class; drop such rows")
+        if (missing := missing_labels(pd.Series(classes))).any():
+            raise DataError(f"y is missing in {rows_text(missing)}; drop these rows")
         if classes.dtype.kind == "f":
             check_array(classes, ensure_2d=False, input_name="y", ensure_min_samples=0)
         check_classification_targets(classes)

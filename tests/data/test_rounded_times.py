@@ -1,0 +1,194 @@
+"""Times that differ by rounding, and rows without follow-up: values at the parent stand in comments."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import minimize
+
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+)
+from sstorch.data.target import snapped
+from sstorch.exceptions import DataError
+from sstorch.inference import with_covariance
+from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell_risk, gray_test, logrank_test
+from sstorch.validation import residuals, validate
+
+ABOVE = 0.1 + 0.2  # 0.30000000000000004
+PLAIN: dict[str, Any] = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
+
+
+def rows() -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:
+    """Covariates, times in days, the same in years as differences of ages, and events."""
+    rng = np.random.default_rng(11)
+    n = 200
+    age, x, z = np.round(rng.uniform(20, 90, n), 2), rng.normal(size=n), rng.normal(size=n)
+    days = np.ceil(rng.exponential(12, n) * np.exp(-0.4 * x))
+    years = (age + days / 365.25) - age
+    assert len(np.unique(days)) < len(np.unique(years))
+    return pd.DataFrame({"x": x, "z": z}), days, years, rng.random(n) < 0.7
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e15])
+def test_values_within_rounding_are_the_first_of_them(unit: float) -> None:
+    time, entry = np.array([ABOVE, 1.0, 0.5, np.inf]) * unit, np.array([0.3, 5e-17, 0.0, 0.0]) * unit
+    times, entries = snapped(time, entry)
+    assert times.tolist() == [0.3 * unit, unit, 0.5 * unit, np.inf]
+    assert entries.tolist() == [0.3 * unit, 0.0, 0.0, 0.0]
+    apart = np.array([1.0, 1.0 + 1e-8, 1e-6]) * unit
+    assert snapped(apart)[0].tolist() == apart.tolist()
+
+
+def test_ranks_and_tests_are_alike_in_days_and_years() -> None:
+    X, days, years, event = rows()
+    group, cause = X["z"] > 0, event * (1 + (X["x"] > 0))
+
+    def measures(time: np.ndarray, scale: float) -> list[float]:
+        entry = np.minimum(2.0, days - 1) * scale
+        late = Surv(time, event, entry=entry)
+        return [
+            logrank_test((time, event), group).statistic,
+            logrank_test(late, group).statistic,
+            logrank_test(Surv(time, event), X["x"] > 0, strata=group).statistic,
+            gray_test((time, cause), group).statistic,
+            concordance_harrell_risk((time, event), X["x"]),
+            float(len(KaplanMeierBand.fit((time, event)).times)),
+            OptimalSurvivalTree(2).fit(X, (time, event)).score(X, (time, event)),
+        ]
+
+    np.testing.assert_allclose(measures(years, 1 / 365.25), measures(days, 1.0), rtol=1e-9)
+
+
+def test_a_landmark_and_a_horizon_are_those_of_the_rows() -> None:
+    y = Surv([0.3, 1.0, 2.0], [0, 1, 0], entry=[0, ABOVE, 0], id=["a", "a", "b"])
+    later = y.followed_from(0.2)[1]  # 0 events: the second row began after a gap of 6e-17
+    np.testing.assert_allclose(later.time, [0.8, 1.8])
+    assert later.event.tolist() == [True, False]
+    assert Surv([1.0, 2.0], [1, 0], entry=[ABOVE, 0]).followed_from(0.3)[0].tolist() == [0, 1]  # [1]
+    assert Surv([ABOVE, 2.0], [1, 0]).followed_from(0.3)[0].tolist() == [1]  # [0, 1]
+    assert HorizonRows.of(([ABOVE, 1.0], [1, 1]), [0.5, 0.5], 0.3).t == ABOVE
+
+
+def test_intervals_of_rounding_width_are_exact() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.integers(0, 2, 200).astype(float)})
+    time = rng.exponential(5 * np.exp(-0.4 * X["x"].to_numpy()))
+    assert Surv.interval([0.3, 1.0], [ABOVE, 2.0]).intervals.censored.tolist() == [False, True]
+    assert Surv.interval([0.3], [2.0], entry=[ABOVE]).entry.tolist() == [0.3]  # entry after the bound
+    exact, narrow = (
+        SurvivalRegression("weibull", Penalties(ridge=0)).fit(X, y).predict_survival_function(X, [5.0])
+        for y in (Surv(time, np.ones(200)), Surv.interval(time, time * (1 + 1e-15)))
+    )
+    np.testing.assert_allclose(narrow, exact, atol=1e-9)  # off by 2e-4
+
+
+@pytest.mark.parametrize("entry", [[0, 0, 1], [3, 0, 1]])
+def test_empty_start_stop_rows_raise(entry: list[float]) -> None:
+    with pytest.raises(DataError, match=r"entry is not before the time in 1 row .*position 0.*remove them"):
+        Surv([entry[0], 5, 3], [0, 1, 0], entry=entry)  # (0, 0] was taken, (3, 3] was not
+
+
+# ---------------------------------------------------------------------- rows without follow-up
+
+
+def zeros() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    n = 300
+    x = rng.normal(size=n)
+    time, end = np.ceil(rng.exponential(3 * np.exp(-0.5 * x), n)), np.floor(rng.exponential(4, n))
+    return pd.DataFrame({"x": x, "z": rng.normal(size=n)}), np.minimum(time, end), time <= end
+
+
+def test_the_hazard_is_events_per_follow_up() -> None:
+    X, time, event = zeros()
+    assert (time == 0).sum() == 70
+    fitted = SurvivalRegression("exponential", **PLAIN).fit(X[["z"]], (time, event))
+    z = X["z"].to_numpy()
+
+    def loss(b: np.ndarray) -> float:
+        return float((time * np.exp(b[0] + b[1] * z) - event * (b[0] + b[1] * z)).sum())
+
+    best = minimize(loss, [0.0, 0.0], tol=1e-10).x
+    found = -np.log(fitted.predict_survival_function(X[["z"]], [1.0])[:, 0])
+    np.testing.assert_allclose(found, np.exp(best[0] + best[1] * z), rtol=1e-4)  # 9 % too low
+
+
+@pytest.mark.parametrize("form", ["right", "interval", "competing", "subjects"])
+@pytest.mark.parametrize("kind", ["regression", "groups", "soft", "exact"])
+def test_rows_without_follow_up_have_no_effect(form: str, kind: str) -> None:
+    X, time, event = zeros()
+    some = event & (np.arange(300) % 3 == 0)
+    y = {
+        "right": Surv(time, event),
+        "interval": Surv.interval(time - 0.5 * some, np.where(event, time, np.inf)),
+        "competing": Surv(time, event * (1 + (np.arange(300) % 2)), causes=("a", "b")),
+        "subjects": Surv(time, event, id=np.arange(300)),
+    }[form]
+    if (form, kind) in {("interval", "exact"), ("competing", "soft")}:
+        pytest.skip("not supported")
+    model: Any = {
+        "regression": SurvivalRegression("weibull"),
+        "groups": PrognosticTree(depth=1),
+        "soft": SoftSurvivalTree(depth=1, random_state=0),
+        "exact": OptimalSurvivalTree(2),
+    }[kind]
+    kept, at = time > 0, [1.0, 5.0]
+    alone = model.fit(X[kept], y[kept])
+    expected = alone.predict_survival_function(X, at)
+    few = alone.log_likelihood(X[kept], y[kept]) * kept.sum() if kind != "exact" else 0.0
+    fitted = model.fit(X, y)
+    np.testing.assert_allclose(fitted.predict_survival_function(X, at), expected, rtol=1e-12)
+    if kind != "exact":  # likelihood one: nothing is added to the sum
+        assert fitted.log_likelihood(X, y) * 300 == pytest.approx(few, rel=1e-12)
+
+
+def test_residuals_and_covariance_of_rows_without_follow_up() -> None:
+    X, time, event = zeros()
+    kept = time > 0
+    model = SurvivalRegression("weibull", **PLAIN).fit(X, (time, event))
+    for kind in ("cox_snell", "martingale", "deviance", "score", "dfbeta"):
+        found = residuals(model, X, (time, event), kind)[~kept]  # type: ignore[arg-type]
+        assert found.abs().to_numpy().max() == 0.0
+    all_rows, some = (
+        with_covariance(model, "sandwich", frame, y).coefficients()["standard error"]
+        for frame, y in ((X, (time, event)), (X[kept], (time[kept], event[kept])))
+    )
+    np.testing.assert_allclose(all_rows, some, rtol=1e-9)
+
+
+def test_only_events_at_zero_are_moved() -> None:
+    with pytest.warns(match="1 event at time zero moved to 1, half the smallest positive time"):
+        data = SurvivalData(np.arange(8.0).reshape(4, 2) ** 2, ([0.0, 0.0, 2.0, 4.0], [1, 0, 1, 0]))
+    assert data.n_moved == 1
+    assert data.y.time.tolist() == [1.0, 0.0, 2.0, 4.0]
+    assert data.given_y.time.tolist() == [0.0, 0.0, 2.0, 4.0]
+    assert len(data.followed()) == 3
+
+
+def test_validation_in_days_and_years_agrees() -> None:
+    X, days, years, event = rows()
+    tables = []
+    for time, scale in ((days, 1.0), (years, 1 / 365.25)):
+        model = SurvivalRegression("weibull", **PLAIN).fit(X, (time, event))
+        report = validate(model, X, (time, event), horizon=4 * scale, after=4 * scale, n_resamples=0)
+        tables.append(report.to_frame().iloc[:3, 0].to_numpy(dtype=float))
+    np.testing.assert_allclose(tables[1], tables[0], rtol=1e-5)
+
+
+def test_only_left_censored_rows_raise() -> None:
+    X, days, _, _ = rows()
+    with pytest.raises(DataError, match="lower must be > 0 in some rows, got left-censored ones alone"):
+        SurvivalRegression("weibull").fit(X, Surv.interval(np.zeros(200), days))  # S was 0 everywhere
+    with pytest.raises(
+        DataError, match=r"lower is negative in 1 row .* a bound that is not known is 0 below"
+    ):
+        Surv.interval([-np.inf, 1.0], [2.0, 3.0])
