@@ -149,7 +149,9 @@ def _read_text(file: Path, options: dict[str, Any], given: Mapping[str, Any]) ->
         names = next(csv.reader([line], delimiter=sep, skipinitialspace=True))
         check_unique([name.strip() for name in names if name])  # pandas would number them
     if "engine" not in given:
-        options.setdefault("low_memory", False)  # reading in pieces can give one column two types
+        # Reading in pieces can give one column two types; pandas' C parser overlooks signs beyond ASCII.
+        simple = str(given.get("thousands", "")).isascii()
+        options.update({"low_memory": False} if simple else {"engine": "python"})
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # cells beyond the header
         plain = {k: v for k, v in options.items() if k not in ("converters", "parse_dates", "na_values")}
@@ -198,14 +200,15 @@ def _check_numbers(texts: pd.Series, numeric: bool, given: Mapping[str, Any]) ->
                     f"separates thousands, or {_option(given, decimal=sign)} if decimals"
                 )
     cells = texts.str.strip()
-    form = rf"^[+-]?\d+(?:({_SIGN})\d{{3}}(?:\1\d{{3}})*)?(?:([.,])\d+)?$"
+    form = rf"^[+-]?\d+(?:({_SIGN})\d{{3}}(?:\1\d{{3}})*)??(?:([.,])\d+)?$"
     if numeric or 2 * cells.str.fullmatch(form).sum() <= (cells != "").sum():
         return
     found = cells.str.extract(form, expand=True).set_axis(["thousands", "decimal"], axis=1)
+    found = found.where(found.ne([given.get("thousands"), given.get("decimal", ".")]))
     if (signs := found.notna().any(axis=1).to_numpy()).any():
         more = {str(name): sign for name, sign in found.mode().iloc[0].items() if isinstance(sign, str)}
-        if more.get("thousands") == more.get("decimal"):  # 1,5 and 12,345
-            del more["thousands"]
+        if more.get("thousands") == more.get("decimal"):  # 1,970,000 and 1,970
+            del more["decimal"]
         raise DataError(
             f"{where} holds {cells[signs].iloc[0]!r} in {rows_text(signs)}, which is text with decimal sign "
             f"{given.get('decimal', '.')!r}: give {_option(given, **more)}"
@@ -216,13 +219,14 @@ def _read_excel(file: Path, **options: Any) -> pd.DataFrame:
     """Read a sheet; pandas alone would read a text cell 1.970 as 1.97."""
     if {"decimal", "thousands", "dtype", "converters"} & set(options):
         return READERS[".xlsx"](file, **options)  # type: ignore[no-any-return]
-    frame: pd.DataFrame = pd.read_excel(file, **options, dtype=object)
+    frame: pd.DataFrame = READERS[".xlsx"](file, **options, dtype=object)
     with wording(rows=_numbered(frame)):
         for name in frame:
             texts = frame[name].map(lambda cell: cell if isinstance(cell, str) else "")
             column = pd.to_numeric(frame[name], errors="coerce")
-            if column.isna().equals(frame[name].isna()):
-                _check_numbers(texts, True, options)
+            numeric = column.isna().equals(frame[name].isna())
+            _check_numbers(texts, numeric, options)
+            if numeric:
                 frame[name] = column
     return frame.infer_objects()
 

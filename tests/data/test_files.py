@@ -1,5 +1,6 @@
 """Files as pandas reads them, kind and hostile."""
 
+import ast
 import gzip
 from collections.abc import Callable
 from pathlib import Path
@@ -249,9 +250,9 @@ def test_missing_values_and_the_word_none(write):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        (["1,234.50", "2,345.60"], "numbers written as text"),
-        (["1.234,5", "2.345,6"], "numbers written as text"),
-        (["1 234", "2 345"], "numbers written as text"),
+        (["1,234.50", "2,345.60"], r"give read=\{'thousands': ','\}"),
+        (["1.234,5", "2.345,6"], r"give read=\{'thousands': '\.', 'decimal': ','\}"),
+        (["1 234", "2 345"], r"give read=\{'thousands': ' '\}"),
         (["12%", "7.5 %"], "numbers written as text"),
         (["12 mg/l", "7.5 mg/l"], "written as text, such as '.* mg/l'; write plain numbers"),
         (["\u22121.2", "7.5"], "numbers written as text"),
@@ -300,13 +301,19 @@ def test_all_faults_of_a_file_are_in_one_message(write):
         (["1.970,5", "658,2"], r"give read=\{'thousands': '\.', 'decimal': ','\}"),
         (["1'970", "658"], r"give read=\{'thousands': \"'\"\}"),
         (["1 970", "658"], r"give read=\{'thousands': ' '\}"),
+        (["1\u2019970", "658"], r"give read=\{'thousands': '\u2019'\}"),
+        (["1\u00a0970", "658"], r"give read=\{'thousands': '\\xa0'\}"),
+        (["1,970,000", "1,970"], r"give read=\{'thousands': ','\}"),
+        (["1,5", "12,345"], r"give read=\{'decimal': ','\}"),
     ],
 )
 def test_signs_between_thousands_in_text_raise(tmp_path: Path, cells: list[str], remedy: str) -> None:
     path = tmp_path / "cohort.csv"
     path.write_text("x;days\n" + "".join(f"{cell};5\n" for cell in cells))
-    with pytest.raises(DataError, match=remedy):
+    with pytest.raises(DataError, match=remedy) as caught:
         read_file(path)  # were categories
+    read = ast.literal_eval(str(caught.value).split("read=")[1])
+    assert read_file(path, read)["x"].dtype.kind in "if"
 
 
 def test_text_cells_of_excel_with_thousands_raise(tmp_path: Path) -> None:
@@ -316,6 +323,10 @@ def test_text_cells_of_excel_with_thousands_raise(tmp_path: Path) -> None:
     frame.to_excel(path, index=False)
     with pytest.raises(DataError, match=r"column 'x' holds numbers such as '1.970' in 1 row \(data row 1\)"):
         read_file(path)  # was read as 1.97
+    frame.assign(x=["1 970", "658"]).to_excel(path, index=False)
+    with pytest.raises(DataError, match=r"column 'x' holds '1 970'.* give read=\{'thousands': ' '\}"):
+        read_file(path)
+    assert read_file(path, {"thousands": " "})["x"].tolist() == [1970, 658]
     frame.assign(x=[1.97, 658]).to_excel(path, index=False)
     read = read_file(path)
     assert read["x"].tolist() == [1.97, 658.0]

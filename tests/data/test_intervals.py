@@ -62,7 +62,7 @@ def test_zeros_are_moved_where_they_are_times() -> None:
         ([0, -np.inf, 3, 5], [4, 2, 7, 6], "lower is negative in 1 row .*position 1"),
         ([0, 1, 3], [4, 2, 7, 6], "3 lower but 4 upper bounds"),
         (["a", "1", "2", "3"], [4, 2, 7, 6], "lower holds 'a', which is not a number, in 1 row .*position 0"),
-        ([[0, 1], [2, 3]], [4, 2], r"lower is an array of shape \(2, 2\)"),
+        (np.array([[0, 1], [2, 3]]), [4, 2], r"lower is an array of shape \(2, 2\)"),
         ([0, 1, 3, 5], [4, 2, 7, 1e200], "upper"),
     ],
 )

@@ -159,7 +159,7 @@ FILES: dict[str, Case] = {
         cohort(seen=pd.date_range("2001-01-01", periods=N).strftime("%d.%m.%Y")), "dates written as text"
     ),
     "thousands with commas": refused(
-        cohort(cost=[f"{i},{100 + 7 * i}.50" for i in range(1, N + 1)]), "different numbers written as text"
+        cohort(cost=[f"{i},{100 + 7 * i}.50" for i in range(1, N + 1)]), "give read={'thousands': ','}"
     ),
     "empty rows below": refused(CSV + ",,,,\n", "column 'time' is missing in 1 row (data row 61)"),
     "Latin-1": refused(

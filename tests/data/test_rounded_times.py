@@ -122,6 +122,7 @@ def test_the_hazard_is_events_per_follow_up() -> None:
     np.testing.assert_allclose(found, np.exp(best[0] + best[1] * z), rtol=1e-4)  # 9 % too low
 
 
+@pytest.mark.filterwarnings("ignore:the events are at too few distinct times")
 @pytest.mark.parametrize("form", ["right", "interval", "competing", "subjects"])
 @pytest.mark.parametrize("kind", ["regression", "groups", "soft", "exact"])
 def test_rows_without_follow_up_have_no_effect(form: str, kind: str) -> None:
