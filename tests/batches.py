@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from sstorch.nn import DesignMatrix, HazardFamily, SoftTree
+from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, SurvivalDistribution, make_family
 from sstorch.objective import Sample
+
+
+def blank_tree(
+    p: int,
+    depth: int = 2,
+    leaf: str | HazardFamily = "log_logistic",
+    batch_shape: tuple[int, ...] = (),
+    dtype: torch.dtype = torch.float64,
+    **options: Any,
+) -> SoftTree:
+    """A tree of zeros in double precision; its family takes the constants that it has for those of rows."""
+    family = make_family(leaf)
+    family._prepared = True
+    return SoftTree(p, depth, family, batch_shape=batch_shape, dtype=dtype, start="zeros", **options)
 
 
 def random_tree(
@@ -19,12 +34,17 @@ def random_tree(
     scale: float = 1.0,
 ) -> SoftTree:
     generator = torch.Generator().manual_seed(seed)
-    tree = SoftTree(p, depth, leaf, (n_problems,))
+    tree = blank_tree(p, depth, leaf, (n_problems,))
     with torch.no_grad():
         for name, parameter in tree.named_parameters():
             draw = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
             parameter.copy_(scale * draw if name.startswith("gates") else 0.3 * draw)
     return tree
+
+
+def distribution(tree: SoftTree, x: torch.Tensor, prediction: str) -> SurvivalDistribution:
+    """What a tree predicts by the most probable path ("hbp") or by all leaves."""
+    return tree.most_probable(x) if prediction == "hbp" else tree(x)  # type: ignore[no-any-return]
 
 
 def random_sample(n_problems: int, n_splits: int = 1, n_rows: int = 60, p: int = 3, seed: int = 0) -> Sample:

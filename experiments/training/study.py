@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parents[1] / "scripts"))
 
 from peers import minimized_by, scipy_slsqp  # noqa: E402
 
-from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData, load_dataset, metrics  # noqa: E402
+from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData, load_dataset  # noqa: E402
 from sstorch.data import Preprocessor, Schema, stratified_folds  # noqa: E402
 from sstorch.exceptions import DataWarning  # noqa: E402
 from sstorch.nn import SoftTree  # noqa: E402
@@ -166,11 +166,9 @@ def train_all(tree: SoftTree, sample: Sample, objective: TrainingObjective, trai
 
 def held_out(tree: SoftTree, x: torch.Tensor, test: SurvivalData) -> list[float]:
     """Mean log-likelihood of the test rows under each tree, from the leaf of the most probable path."""
-    times = torch.as_tensor(test.time)[:, None]
     with torch.no_grad():
-        hazard, log_hazard = tree.cumulative_hazard(x, times)[..., 0], tree.log_hazard(x, times)[..., 0]
-    pairs = zip(hazard.numpy(), log_hazard.numpy(), strict=True)
-    return [metrics.log_likelihood(test.event, own, log_own) for own, log_own in pairs]
+        loss = tree.most_probable(x).nll(torch.as_tensor(test.time), torch.as_tensor(test.event))
+    return (-loss).tolist()
 
 
 def leaves_in_use(tree: SoftTree, sample: Sample) -> list[int]:

@@ -132,9 +132,10 @@ class PredictionModule(nn.Module):
         if tree.competing:
             return tree.incidence_and_survival(encoded, times + self.after, self.edges, self.after)
         if not self.after:
-            return tree.module.survival(encoded, times, tree.prediction)
+            return tree.distributions(encoded)[0].survival(times[None])
         start = torch.full_like(times[:1], self.after)
-        hazard = tree.module.cumulative_hazard(encoded, torch.cat([start, start + times]), tree.prediction)
+        at = torch.cat([start, start + times])[None]
+        hazard = tree.distributions(encoded)[0].cumulative_hazard(at)
         return torch.exp(hazard_alive(hazard[:, :1]) - hazard[:, 1:])
 
 

@@ -62,14 +62,14 @@ def tree_of_state(state: Mapping[str, Any], tensors: Mapping[str, Tensor], devic
             for name, tensor in tensors.items()
             if name.startswith(f"{number}.")
         }
-        constants = {name.removeprefix("family."): tensor for name, tensor in own.items()}
         module = hazards[str(leaf["cause"])] = SoftTree(
             len(preprocessor.leaf_features),
             state["depth"],
-            _family_of(leaf).like(constants),
+            _family_of(leaf),
             device=device,
             dtype=own["log_time_scale"].dtype,
             n_gate_features=len(preprocessor.gate_features),
+            start="zeros",
         )
         module.load_state_dict(own)
     if not hazards:

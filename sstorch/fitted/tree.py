@@ -31,10 +31,12 @@ from sstorch.fitted.incidence import (
     panels_from,
 )
 from sstorch.memory import at_once, check_room
-from sstorch.nn import Prediction, SoftTree
+from sstorch.nn import SoftTree, SurvivalDistribution
 from sstorch.nn.hazards.numeric import invert
 from sstorch.threads import threads_for
 
+Prediction = Literal["hbp", "mixture"]
+PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
 # The name of the only hazard where causes do not compete.
 EVENT = "event"
 # Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below. Two MiB stay
@@ -168,28 +170,22 @@ class FittedTree:
         out, at = np.empty((len(times), len(x))), torch.as_tensor(times, device=x.device)
         width = len(x) * (self._n_leaves if self.prediction == "mixture" else 1)
         with torch.no_grad():
-            scores = self.module.leaf_scores(x, self.prediction).by_time()
+            distribution = self.distributions(x)[0]
             for some in blocks(len(times), width, _SCORED_ELEMENTS):
-                out[some] = self.module.survival(scores, at[some, None], self.prediction).cpu().numpy()
+                out[some] = distribution.survival(at[some, None], rows_last=True).cpu().numpy()
         if self.can_rise:
             np.minimum.accumulate(out, axis=0, out=out)
         return out.T
 
+    def distributions(self, x: RowFeatures) -> list[SurvivalDistribution]:
+        """Distribution of the time to each cause, as if the others did not exist."""
+        if self.prediction == "hbp":
+            return [module.most_probable(x) for module in self.hazards.values()]
+        return [module(x) for module in self.hazards.values()]
+
     def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[RowFeatures, Tensor], Tensor]:
-        """Curves of encoded rows at times; of competing causes those of any event, whose hazards add up."""
-        if len(self.hazards) == 1:
-            method = getattr(self.module, kind)
-            return lambda x, at: method(x, at, self.prediction)
-
-        def total(x: RowFeatures, at: Tensor) -> Tensor:
-            part = "hazard" if "hazard" in kind and kind != "cumulative_hazard" else "cumulative_hazard"
-            parts = [getattr(module, part)(x, at, self.prediction) for module in self.hazards.values()]
-            summed = torch.stack(parts).sum(0)
-            if kind == "survival":
-                return torch.exp(-summed)
-            return summed.log() if kind == "log_hazard" else summed
-
-        return total
+        """Curves of encoded rows at times, (T,) or (n, T); of competing causes those of any event."""
+        return lambda x, at: _of_any_event(self.distributions(x), at, kind)
 
     def incidence(self, x: RowFeatures, times: FloatArray, after: float = 0.0) -> FloatArray:
         """Cumulative incidence of each cause, F_k(t), the integral of h_k S from 0 to t.
@@ -226,11 +222,11 @@ class FittedTree:
             edges: those of `panels`, from `after` on, before the largest time.
             after: time until which the rows are event-free, >= 0.
         """
-        total = self.function("cumulative_hazard")
+        causes = self.distributions(x)
 
         def curves(at: Tensor) -> tuple[Tensor, Tensor]:
-            log_hazards = [module.log_hazard(x, at, self.prediction) for module in self.hazards.values()]
-            return torch.stack(log_hazards, 1), total(x, at)
+            log_hazards = torch.stack([cause.log_hazard(at[None]) for cause in causes], 1)
+            return log_hazards, _of_any_event(causes, at, "cumulative_hazard")
 
         return cumulative_incidence(curves, times, edges, after)
 
@@ -345,18 +341,23 @@ class FittedTree:
     def quantiles(self, x: RowFeatures, q: float, after: Tensor | None = None) -> Tensor:
         """:meth:`quantile` as a tensor, with a graph."""
         if len(self.hazards) == 1:
-            return self.module.quantile(x, q, self.prediction, after)
+            return self.distributions(x)[0].quantile(q, after=after)
         return self._quantile_of_any(x, check_quantile(q), after)
 
     def _quantile_of_any(self, x: RowFeatures, q: float, after: Tensor | None) -> Tensor:
         """Of the time to any of several events."""
-        total, scale = self.function("cumulative_hazard"), self.module.log_time_scale
-        log_hazard = self.function("log_hazard")
+        causes, scale = self.distributions(x), self.module.log_time_scale
+
+        def curve(kind: Literal["cumulative_hazard", "log_hazard"], time: Tensor) -> Tensor:
+            return _of_any_event(causes, time, kind)
+
         target = torch.full((len(x), 1), -math.log1p(-q), device=x.device, dtype=x.dtype)
         if after is not None:
-            target = target + total(x, after[:, None])
+            target = target + curve("cumulative_hazard", after[:, None])
         log_time = invert(
-            lambda y: total(x, (y + scale).exp()), lambda y: log_hazard(x, (y + scale).exp()) + scale, target
+            lambda y: curve("cumulative_hazard", (y + scale).exp()),
+            lambda y: curve("log_hazard", (y + scale).exp()) + scale,
+            target,
         )
         for module in self.hazards.values():
             horizon = module.family.horizon(log_time)
@@ -380,7 +381,7 @@ class FittedTree:
     def restricted_means(self, x: RowFeatures, tau: float, after: Tensor | None = None) -> Tensor:
         """:meth:`restricted_mean` as a tensor, with a graph."""
         if len(self.hazards) == 1:
-            return self.module.restricted_mean(x, tau, self.prediction, after)
+            return self.distributions(x)[0].restricted_mean(tau, after=after)
         if math.isinf(check_truncation(tau)):
             raise ConfigError("the mean of the time to any of several causes needs a finite tau")
         last = tau + (0.0 if after is None else float(after.max()) if len(after) else 0.0)
@@ -471,3 +472,19 @@ def sum_rule(times: FloatArray) -> tuple[FloatArray, FloatArray]:
         weights.append(inverse @ sums)
     order = np.argsort(joined := np.concatenate(nodes))
     return joined[order], np.concatenate(weights)[order]
+
+
+def _of_any_event(
+    causes: list[SurvivalDistribution], at: Tensor, kind: CurveKind | Literal["log_hazard"]
+) -> Tensor:
+    """Curves of any event, to which the hazards of causes add up, at times (T,) or (n, T)."""
+    # As (1, T) it is a grid whatever the number of rows.
+    at = at[None] if at.ndim == 1 else at
+    if len(causes) == 1:
+        curves: Tensor = getattr(causes[0], kind)(at)
+        return curves
+    part = "hazard" if "hazard" in kind and kind != "cumulative_hazard" else "cumulative_hazard"
+    summed = torch.stack([getattr(cause, part)(at) for cause in causes]).sum(0)
+    if kind == "survival":
+        return torch.exp(-summed)
+    return summed.log() if kind == "log_hazard" else summed

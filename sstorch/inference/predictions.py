@@ -478,7 +478,7 @@ def tree_of_rows(tree: FittedTree) -> FittedTree:
     for (name, module), size in zip(tree.hazards.items(), sizes, strict=True):
         family = copy.deepcopy(module.family).cpu().double()
         family.ancillary = "linear"
-        row = SoftTree(sum(sizes), 0, family, dtype=torch.float64)
+        row = SoftTree(sum(sizes), 0, family, dtype=torch.float64, start="zeros")
         leaf = row.leaf(1)
         assert leaf.shape_slope is not None
         with torch.no_grad():

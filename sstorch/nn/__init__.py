@@ -1,6 +1,7 @@
-"""Torch modules: topology, soft routing, leaf hazards and the tree that joins them."""
+"""Torch modules that return distributions of event times: heads of networks, soft trees, hazard families."""
 
 from sstorch.nn.design_matrix import DesignMatrix
+from sstorch.nn.distribution import SurvivalDistribution, competing_nll
 from sstorch.nn.hazards import (
     FAMILIES,
     Exponential,
@@ -17,9 +18,10 @@ from sstorch.nn.hazards import (
     make_family,
     register_family,
 )
+from sstorch.nn.heads import HazardHead
 from sstorch.nn.leaves import LeafParameters
 from sstorch.nn.routing import GateParameters, Topology
-from sstorch.nn.soft_tree import Prediction, SoftTree
+from sstorch.nn.soft_tree import SoftTree
 
 __all__ = [
     "FAMILIES",
@@ -29,17 +31,19 @@ __all__ = [
     "GeneralizedGamma",
     "Gompertz",
     "HazardFamily",
+    "HazardHead",
     "LeafParameters",
     "LogLogistic",
     "LogNormal",
     "LogisticHazard",
     "PiecewiseExponential",
-    "Prediction",
     "SoftTree",
     "Spline",
+    "SurvivalDistribution",
     "Topology",
     "Weibull",
     "check_family",
+    "competing_nll",
     "make_family",
     "register_family",
 ]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 from typing_extensions import override
+
+from sstorch.exceptions import DataError
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 # A cumulative hazard at which exp(-H) is 0 in every precision.
@@ -18,6 +23,7 @@ class _Elementwise(torch.autograd.Function):
     """A function of one tensor, which its gradient needs.
 
     Of a function with one value, the same product with the derivative serves both modes of differentiation.
+    torch.compile takes no function with a ``jvp`` of its own: there the plain operations stand for it.
     """
 
     generate_vmap_rule = True
@@ -69,11 +75,15 @@ class _Softplus(_Elementwise):
 
 def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
     """Logs of sigmoid(z) and sigmoid(-z), any shape, exact to rounding and differentiable everywhere."""
+    if torch.compiler.is_dynamo_compiling():
+        return logsigmoid(logit), logsigmoid(-logit)
     return cast("tuple[Tensor, Tensor]", _LogSigmoidPair.apply(logit))  # type: ignore[no-untyped-call]
 
 
 def softplus(z: Tensor) -> Tensor:
     """log(1 + exp(z)) to full precision, any shape; 0 at -inf and +inf at +inf."""
+    if torch.compiler.is_dynamo_compiling():
+        return -logsigmoid(-z)
     return cast(Tensor, _Softplus.apply(z))  # type: ignore[no-untyped-call]
 
 
@@ -111,6 +121,10 @@ class _SaturatingExp(_Elementwise):
 
 def saturating_exp(z: Tensor) -> Tensor:
     """exp(z), any shape, with a large finite gradient where it is +inf: 0 x inf would be nan."""
+    if torch.compiler.is_dynamo_compiling():
+        # The gradient is 0 where it is +inf.
+        largest = math.log(torch.finfo(z.dtype).max) - 1e-3
+        return torch.where(z > largest, torch.inf, torch.exp(z.clamp(max=largest)))
     return cast(Tensor, _SaturatingExp.apply(z))  # type: ignore[no-untyped-call]
 
 
@@ -139,6 +153,9 @@ class _NormalCumulativeHazard(_Elementwise):
 
 def normal_cumulative_hazard(z: Tensor) -> Tensor:
     """-log Phi(-z), any shape."""
+    if torch.compiler.is_dynamo_compiling():
+        log_survival: Tensor = torch.special.log_ndtr(-z)
+        return -log_survival
     return cast(Tensor, _NormalCumulativeHazard.apply(z))  # type: ignore[no-untyped-call]
 
 
@@ -155,3 +172,117 @@ def log_expm1_ratio(z: Tensor) -> Tensor:
 def log_expm1(x: Tensor) -> Tensor:
     """log(exp(x) - 1) for x > 0, any shape."""
     return x + torch.log(-torch.expm1(-x))
+
+
+class _KnownGradient(torch.autograd.Function):
+    """Values of a function of some tensors, and its gradients in them, computed beforehand."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        function: Callable[..., Tensor],
+        known: tuple[Tensor, Sequence[Tensor]],
+        *inputs: Tensor,
+    ) -> Tensor:
+        value, ctx.gradients = known
+        ctx.function = function
+        ctx.save_for_backward(*inputs)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, (grad,) = ctx.saved_tensors, grads
+        needed = [place for place, needs in enumerate(ctx.needs_input_grad[2:]) if needs]
+        found: list[Tensor | None] = [None] * len(inputs)
+        if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again
+            parts = [inputs[place] for place in needed]
+            again = torch.autograd.grad(
+                ctx.function(*inputs),
+                parts,
+                grad,
+                create_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            for place, gradient in zip(needed, again, strict=True):
+                found[place] = gradient
+            return None, None, *found
+        for place in needed:
+            gradient = ctx.gradients[place]
+            spread = grad.reshape(*grad.shape, *(1,) * (gradient.ndim - grad.ndim))
+            found[place] = (spread * gradient).sum_to_size(inputs[place].shape)
+        return None, None, *found
+
+
+def with_gradients(
+    function: Callable[..., Tensor], inputs: Sequence[Tensor], value: Tensor, gradients: Sequence[Tensor]
+) -> Tensor:
+    """The value of ``function(*inputs)`` as one node of the graph, whose gradients are known.
+
+    The function is called only if a derivative is to be differentiated again (``create_graph=True``).
+
+    Args:
+        function: of the inputs, by plain operations; no other tensor that it uses may require a gradient.
+        inputs: tensors.
+        value: shape (...).
+        gradients: derivatives of each value in each input, of the shape of the value, or with more dimensions
+            behind; summed to the shape of the input.
+    """
+    return cast(
+        Tensor,
+        _KnownGradient.apply(function, (value, gradients), *inputs),  # type: ignore[no-untyped-call]
+    )
+
+
+def plain_operations(*tensors: Tensor | None) -> bool:
+    """True if derivatives must come from plain operations, not from gradients known beforehand.
+
+    So they must under torch.func and torch.compile, and if one of the other ``tensors`` of a function
+    requires a gradient.
+    """
+    return (
+        torch._C._are_functorch_transforms_active()
+        or torch.compiler.is_compiling()
+        or any(part is not None and part.requires_grad for part in tensors)
+    )
+
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def with_own_tensors(module: ModuleT) -> ModuleT:
+    """A copy of a module, with its tensors but in dictionaries of its own."""
+    chosen = copy.copy(module)
+    chosen._parameters, chosen._buffers = module._parameters.copy(), module._buffers.copy()
+    children = module._modules.items()
+    chosen._modules = {name: part and with_own_tensors(part) for name, part in children}
+    return chosen
+
+
+def log_mixture(log_weight: Tensor, losses: Tensor, dim: int) -> Tensor:
+    """Log of the sum of weight x exp(-loss) over components in a dimension; -inf if all losses overflow."""
+    # Where all of the terms are zero the logarithm of their sum has no gradient.
+    limit = torch.finfo(losses.dtype).max / 4
+    mixed = torch.logsumexp(log_weight.clamp(min=-limit) - losses.clamp(max=limit), dim=dim)
+    return torch.where((losses > limit).all(dim), -torch.inf, mixed)
+
+
+def log_weight_given(log_weight: Tensor, hazard: Tensor, dim: int) -> Tensor:
+    """Log weights of components in a dimension, given survival to their cumulative hazards."""
+    # Far out, where the survival of every component underflows, their weights are those without it.
+    return (log_weight - hazard.clamp(max=torch.finfo(hazard.dtype).max / 2)).log_softmax(dim)
+
+
+def readable(value: Tensor) -> bool:
+    """True if values can be looked at: no device has to wait, and nothing traces or transforms them."""
+    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return value.device.type == "cpu" and not transformed
+
+
+def check_values(value: Tensor, good: Tensor, name: str, wanted: str) -> None:
+    """Raise DataError with the first value that is not ``good``, boolean, broadcastable; rows come last."""
+    if readable(good) and not bool(good.all()):
+        place = (~good).nonzero()[0].tolist()
+        found = float(value.detach().expand(good.shape)[tuple(place)])
+        where = f" at position {', '.join(map(str, place))}" if place else ""
+        raise DataError(f"`{name}` must be {wanted}, got {found:g}{where}")

@@ -25,11 +25,12 @@ class Leaf(nn.Module):
 
     def __init__(
         self,
-        n_features: int,
+        in_features: int,
         family: HazardFamily,
-        batch_shape: tuple[int, ...],
-        device: torch.device | None,
-        dtype: torch.dtype,
+        batch_shape: tuple[int, ...] = (),
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
 
@@ -37,12 +38,26 @@ class Leaf(nn.Module):
             return nn.Parameter(torch.zeros((*batch_shape, *size), device=device, dtype=dtype))
 
         n_shape = len(family.shape_names)
-        self.slope = zeros(n_features)
+        self.slope = zeros(in_features)
         self.intercept = zeros()
         self.shape = zeros(n_shape)
         self.shape_slope: nn.Parameter | None = None
         if family.ancillary != "constant":
-            self.shape_slope = zeros(n_shape, n_features)
+            self.shape_slope = zeros(n_shape, in_features)
+
+    def reset_parameters(self) -> None:
+        """Draw slopes uniformly from +-1 / sqrt(p), as :class:`torch.nn.Linear`; all else is zero."""
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+        bound = max(1, self.slope.shape[-1]) ** -0.5
+        nn.init.uniform_(self.slope, -bound, bound)
+
+    def extra_repr(self) -> str:
+        """Sizes shown by ``repr``."""
+        return (
+            f"in_features={self.slope.shape[-1]}, n_shape={self.shape.shape[-1]}, "
+            f"batch_shape={tuple(self.intercept.shape)}"
+        )
 
     def trained(self) -> tuple[nn.Parameter, ...]:
         """The parameters that have elements: a family may have no shape."""
@@ -55,6 +70,14 @@ class Leaf(nn.Module):
             parameter.zero_()
         self.intercept.copy_(intercept)
         self.shape.copy_(shape)
+
+    def resize(self, n_shape: int) -> None:
+        """Change the number of shape parameters, then zero; the parameters stay the same objects."""
+        for parameter, axis in ((self.shape, -1), (self.shape_slope, -2)):
+            if parameter is not None and parameter.shape[axis] != n_shape:
+                sizes = list(parameter.shape)
+                sizes[axis] = n_shape
+                parameter.data, parameter.grad = parameter.data.new_zeros(sizes), None
 
 
 @dataclass(frozen=True)
@@ -73,6 +96,13 @@ class LeafParameters(Batched):
     intercept: Tensor
     shape: Tensor
     shape_slope: Tensor
+
+    @classmethod
+    def of(cls, leaf: Leaf) -> LeafParameters:
+        """Those of a module whose last batch dimension counts the leaves."""
+        none = leaf.shape.new_zeros(*leaf.shape.shape[:-1], 0, leaf.slope.shape[-1])
+        shape_slope = none if leaf.shape_slope is None else leaf.shape_slope
+        return cls(leaf.slope, leaf.intercept, leaf.shape, shape_slope)
 
     @classmethod
     def unflatten(cls, theta: Tensor, n_features: int, n_shape: int) -> LeafParameters:

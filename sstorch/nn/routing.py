@@ -82,11 +82,26 @@ class Gate(nn.Module):
     """
 
     def __init__(
-        self, n_features: int, batch_shape: tuple[int, ...], device: torch.device | None, dtype: torch.dtype
+        self,
+        in_features: int,
+        batch_shape: tuple[int, ...] = (),
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros((*batch_shape, n_features), device=device, dtype=dtype))
+        self.weight = nn.Parameter(torch.zeros((*batch_shape, in_features), device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(batch_shape, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Draw weights and bias uniformly from +-1 / sqrt(p), as :class:`torch.nn.Linear`."""
+        bound = max(1, self.weight.shape[-1]) ** -0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def extra_repr(self) -> str:
+        """Sizes shown by ``repr``."""
+        return f"in_features={self.weight.shape[-1]}, batch_shape={tuple(self.bias.shape)}"
 
 
 @dataclass(frozen=True)

@@ -2,41 +2,20 @@
 
 They give what autograd gives on :func:`~sstorch.nn.routing.log_path_probability` and
 :meth:`~sstorch.nn.HazardFamily.loss`, in fewer passes over the rows: a value per problem and its gradient in
-the parameters. :func:`with_gradient` makes them one node for autograd, which can differentiate it once.
+the parameters. :func:`~sstorch.nn.functional.with_gradients` makes them one node for autograd.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters
 from sstorch.nn.functional import sigmoid_and_softplus
+from sstorch.nn.losses import losses_and_gradients
 from sstorch.objective.rows import Sample
-
-
-class _KnownGradient(torch.autograd.Function):
-    """Values (K,) with their gradients (K, ...) in parameters."""
-
-    @staticmethod
-    def forward(ctx: Any, parameters: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return grad.reshape(-1, *(1,) * (gradient.ndim - 1)) * gradient, None, None
-
-
-def with_gradient(parameters: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-    """Values (K,) as a differentiable function of parameters (K, ...) in which their gradient is known."""
-    return cast(Tensor, _KnownGradient.apply(parameters, value, gradient))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -143,50 +122,12 @@ def _row_losses(
 ) -> tuple[Tensor, list[Tensor]]:
     """Losses (K, L, M) of rows and derivatives in g and shapes, finite where the probability is zero."""
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
-    log_time, event = sample.log_time[:, None, :], sample.event[:, None, :]
-    if sample.log_upper is None:
-        parts = _flat(family.loss_and_gradient(log_time, event, linear, shape, basis))
-    else:
-        parts = _interval_losses(family, sample, linear, shape)
+    parts = losses_and_gradients(family, sample.log_times, linear, shape, basis)
     if family.overflows:
         irrelevant = probability == 0
         for part in parts:
             part.masked_fill_(irrelevant, 0.0)
     return parts[0], parts[1:]
-
-
-def _interval_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor) -> list[Tensor]:
-    """Losses (K, L, M) and derivatives, both by those of H, some rows within intervals."""
-    assert sample.log_lower is not None
-    assert sample.log_upper is not None
-    log_time, lower, upper = (
-        value[:, None, :] for value in (sample.log_time, sample.log_lower, sample.log_upper)
-    )
-    within = upper.isfinite()
-    event = sample.event[:, None, :].masked_fill(within, 0)
-    begun = within & lower.isfinite()
-    start, end = torch.where(begun, lower, log_time), torch.where(within, upper, log_time)
-    loss, *slopes = _flat(family.loss_and_gradient(start, event, linear, shape))
-    # A difference of two H needs all digits of small ones, which the loss of a row need not have.
-    before = family.cumulative_hazard(start, linear, shape).masked_fill(~begun, 0.0)
-    after = family.cumulative_hazard(end, linear, shape)
-    between = torch.where(after.isinf(), torch.inf, after - before)
-    between.clamp_(min=torch.finfo(between.dtype).tiny)
-    loss = torch.where(within, before - torch.log(-torch.expm1(-between)), loss)
-    # d/dD of -log(1 - exp(-D)), of which nothing is left where the event is certain.
-    rate = torch.expm1(between).reciprocal_()
-    gained = within & (rate > 0)
-    _, *at_end = _flat(family.loss_and_gradient(end, torch.zeros_like(event), linear, shape))
-    changes = []
-    for at_start, later in zip(slopes, at_end, strict=True):
-        at_start.masked_fill_(within & ~begun, 0.0)
-        changes.append(at_start - (rate * (later - at_start)).where(gained, 0))
-    return [loss, *changes]
-
-
-def _flat(parts: tuple[Tensor, Tensor, tuple[Tensor, ...]]) -> list[Tensor]:
-    loss, first, others = parts
-    return [loss, first, *others]
 
 
 def _leaf_gradient(leaves: LeafParameters, x: DesignMatrix, slopes: list[Tensor]) -> Tensor:

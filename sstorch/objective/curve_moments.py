@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sstorch.batched import Batched
 from sstorch.memory import at_once
 from sstorch.nn import HazardFamily
+from sstorch.nn.functional import plain_operations, with_gradients
 
 # Elements (problems x leaves x nodes x rows) of an intermediate; rows are taken in chunks that stay below.
 CHUNK_ELEMENTS = 2**18
@@ -153,73 +153,61 @@ class _Sums:
         return CurveMoments(centre, self.weight, mean, (second - first * mean).clamp(min=0))
 
 
-class _PairSum(torch.autograd.Function):
-    """Integral of the squared differences over all pairs of rows of different groups.
-
-    Value and gradient come from one pass over few rows, and from two over many; what is kept for the backward
-    pass has the size of the arguments.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        linear: Tensor,
-        shape: Tensor,
-        probability: Tensor | None,
-        rows: CurveRows,
-        grid: Grid,
-        frozen: CurveMoments | None,
-    ) -> Tensor:
-        rows = replace(rows, linear=linear, shape=shape, probability=probability)
-        needed = [
-            name
-            for name, need in zip(_NAMES, ctx.needs_input_grad, strict=False)
-            if need and getattr(rows, name).numel()
-        ]
-        chunks = list(rows.chunks(grid.log_time.shape[1]))
-        centre, sums = rows.centre(grid.log_time), _Sums(rows.member)
-        keep = bool(needed) and rows.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
-        kept = []
-        for _, part in chunks:
-            recorded = _recorded(part, needed if keep else [], grid)
-            if keep:
-                kept.append(recorded)
-            sums.add(recorded[1].detach() - centre[..., None], part.member)
-        moments = sums.moments(centre)
-        if frozen is not None:
-            moments = moments.merge(frozen)
-        gradients = {name: torch.zeros_like(getattr(rows, name)) for name in needed}
-        for number, (place, chunk) in enumerate(chunks if needed else []):
-            part, curves = kept[number] if keep else _recorded(chunk, needed, grid)
-            slope = _slope(curves.detach(), part.member, moments, grid.measure)
-            of_part = torch.autograd.grad(curves, [getattr(part, name) for name in needed], slope)
-            for name, gradient in zip(needed, of_part, strict=True):
-                _add(gradients[name], name, place, gradient)
-        ctx.save_for_backward(*(gradients.get(name) for name in _NAMES))
-        return (grid.measure * moments.pair_sums()).sum(-1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = [
-            None if saved is None else saved * grad.reshape(-1, *(1,) * (saved.ndim - 1))
-            for saved in ctx.saved_tensors
-        ]
-        return (*gradients, None, None, None)
-
-
 _NAMES = ("linear", "shape", "probability")
 
 
 def pair_sum(rows: CurveRows, grid: Grid, frozen: CurveMoments | None = None) -> Tensor:
     """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2, (R,), >= 0.
 
-    Each pair counts once; ``frozen`` holds the moments of further rows, constants. Differentiable in
-    ``linear``, ``shape`` and ``probability``. Time is O(M Q L'), memory that of a chunk and of the arguments.
+    Each pair counts once; ``frozen`` holds the moments of further rows, constants. Differentiable; first
+    derivatives in ``linear``, ``shape`` and ``probability`` alone take O(M Q L') time and the memory of a
+    chunk and of the arguments.
     """
-    return _PairSum.apply(  # type: ignore[no-any-return, no-untyped-call]
-        rows.linear, rows.shape, rows.probability, rows, grid, frozen
-    )
+    parts = {name: getattr(rows, name) for name in _NAMES if getattr(rows, name) is not None}
+    recording = torch.is_grad_enabled()
+    needed = [name for name, part in parts.items() if recording and part.requires_grad and part.numel()]
+
+    def plain(*values: Tensor) -> Tensor:
+        """The same by plain operations, as a function of what is needed."""
+        changed: dict[str, Any] = dict(zip(needed, values, strict=True))
+        own = replace(rows, **changed)
+        centre, sums = own.centre(grid.log_time), _Sums(own.member)
+        sums.add(own.curves(grid.log_time) - centre[..., None], own.member)
+        moments = sums.moments(centre)
+        moments = moments if frozen is None else moments.merge(frozen)
+        return (grid.measure * moments.pair_sums()).sum(-1)
+
+    inputs = [parts[name] for name in needed]
+    if plain_operations(rows.member, *vars(grid).values(), *rows.family.parameters()):
+        return plain(*inputs)
+    with torch.no_grad():
+        value, gradients = _value_and_gradients(rows, grid, frozen, needed)
+    return with_gradients(plain, inputs, value, gradients) if gradients else value
+
+
+def _value_and_gradients(
+    rows: CurveRows, grid: Grid, frozen: CurveMoments | None, needed: list[str]
+) -> tuple[Tensor, list[Tensor]]:
+    """The integral and its gradients in what is needed: one pass over few rows, two over many."""
+    chunks = list(rows.chunks(grid.log_time.shape[1]))
+    centre, sums = rows.centre(grid.log_time), _Sums(rows.member)
+    keep = bool(needed) and rows.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
+    kept = []
+    for _, part in chunks:
+        recorded = _recorded(part, needed if keep else [], grid)
+        if keep:
+            kept.append(recorded)
+        sums.add(recorded[1].detach() - centre[..., None], part.member)
+    moments = sums.moments(centre)
+    moments = moments if frozen is None else moments.merge(frozen)
+    gradients = {name: torch.zeros_like(getattr(rows, name)) for name in needed}
+    for number, (place, chunk) in enumerate(chunks if needed else []):
+        part, curves = kept[number] if keep else _recorded(chunk, needed, grid)
+        slope = _slope(curves.detach(), part.member, moments, grid.measure)
+        of_part = torch.autograd.grad(curves, [getattr(part, name) for name in needed], slope)
+        for name, gradient in zip(needed, of_part, strict=True):
+            _add(gradients[name], name, place, gradient)
+    return (grid.measure * moments.pair_sums()).sum(-1), list(gradients.values())
 
 
 def _recorded(part: CurveRows, needed: list[str], grid: Grid) -> tuple[CurveRows, Tensor]:

@@ -58,15 +58,21 @@ class Penalty(nn.Module):
 
 
 class GatePenalty(Penalty, ABC):
-    """Base class of penalties on the gates."""
+    """Base class of penalties on the gates; a subclass needs :meth:`forward`.
+
+    Parameters have a leading batch shape: that of K problems, (K,), in the estimators, or () of one tree.
+    """
 
     @abstractmethod
     def forward(self, gates: GateParameters) -> Tensor:
-        """Value per problem, shape (K,), from the parameters of all gates; zero for a tree without gates."""
+        """Value per problem, shape (K,) or (), from all gates, (K, B, p); zero for a tree without gates."""
 
-    @abstractmethod
     def curvature(self, gates: GateParameters) -> Tensor:
-        """Second derivatives, or bounds >= 0 on them, with respect to each weight, (K, B, p) or broadcast."""
+        """Second derivatives, or bounds >= 0 on them, with respect to each weight, (K, B, p) or broadcast.
+
+        They scale the first step of a minimisation and do not decide where it ends. Here zero.
+        """
+        return torch.zeros_like(gates.weight)
 
 
 class LeafCurvature(NamedTuple):
@@ -94,15 +100,20 @@ class LeafCurvature(NamedTuple):
 
 
 class LeafPenalty(Penalty, ABC):
-    """Base class of penalties on the leaves."""
+    """Base class of penalties on the parameters of the leaves; a subclass needs :meth:`forward`.
+
+    Parameters have a leading batch shape: that of K problems, (K,), in the estimators, or () of one tree. A
+    penalty on curves or means needs the family and the rows, too:
+    :class:`~sstorch.objective.row_penalties.RowPenalty`.
+    """
 
     @abstractmethod
     def forward(self, leaves: LeafParameters) -> Tensor:
-        """Value per problem, shape (K,), from the parameters of all leaves."""
+        """Value per problem, shape (K,) or (), from the parameters of all leaves."""
 
-    @abstractmethod
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        """Second derivatives, or bounds >= 0 on them."""
+        """Second derivatives, or bounds >= 0 on them, which scale the first step; here zero."""
+        return LeafCurvature()
 
 
 class Ridge(LeafPenalty):
@@ -236,8 +247,8 @@ class GateRidge(GatePenalty):
         self.register_buffer("scale", scale)
 
     def _scale(self, like: Tensor) -> Tensor:
-        """The scale as a factor of weights, (K, 1, p) or (1, 1, 1)."""
-        return like.new_ones(1, 1, 1) if self.scale is None else self.scale.to(like)[:, None, :]
+        """The scale as a factor of weights, (K, 1, p) or (1, 1)."""
+        return like.new_ones(1, 1) if self.scale is None else self.scale.to(like)[..., None, :]
 
     @override
     def forward(self, gates: GateParameters) -> Tensor:

@@ -38,11 +38,15 @@ class LeafTerm(Batched, ABC):
 
 
 class RowPenalty(Penalty, ABC):
-    """Base class of penalties on the predictions for all rows.
+    """Base class of penalties that depend on rows: on curves, means or shares of a tree.
 
-    ``trains_gates`` is whether it acts where gates are trained, by a relaxation that is smooth in them;
-    ``trains_leaves`` whether it acts where leaves are. A subclass needs :meth:`forward`; terms of its own are
-    faster where much of it is frozen in a step.
+    :meth:`forward` receives parameters and rows, no predictions: ``gates.leaf_probability(sample.x)`` are the
+    probabilities of leaves, (K, L, M), and :class:`~sstorch.nn.SurvivalDistribution` of their logarithms, the
+    predictors and the shapes of the leaves gives every curve, in model units of time. ``sample.group`` holds
+    the groups of ``sensitive=``.
+
+    ``trains_leaves``: it acts where leaves are trained, gates frozen. ``trains_gates``: it acts where gates
+    are trained, which get a gradient through probabilities of leaves, not through the most probable leaf.
     """
 
     trains_gates: bool = False
@@ -64,7 +68,7 @@ class RowPenalty(Penalty, ABC):
             leaves: all leaves.
             family: of the leaves, for the K problems.
             sample: their rows.
-            relaxed: the relaxation instead of the penalty itself.
+            relaxed: True where gates are trained: a form that is smooth in them.
         """
 
     def leaf_term(self, tree: SoftTree, sample: Sample, node: int) -> LeafTerm:

@@ -12,6 +12,7 @@ from torch import Tensor
 from sstorch.batched import SHARED, Batched
 from sstorch.memory import at_once
 from sstorch.nn import DesignMatrix
+from sstorch.nn.losses import LogTimes
 
 # Elements of the largest intermediate, (problems, leaves, rows). On the CPU blocks that fit the second level
 # cache take a fifth off the time of a run, smaller ones add more calls than they save; other devices want to
@@ -83,6 +84,12 @@ class Sample(Batched):
         """Weights of the losses in the objective, a mean over subjects, who may have several rows."""
         weight = self.normalised_weight
         return weight if self.rows_per_subject is None else weight * self.rows_per_subject
+
+    @property
+    def log_times(self) -> LogTimes:
+        """Outcome of the rows, shapes (R, 1, M)."""
+        times = LogTimes(self.log_time, self.event, self.log_entry, self.log_lower, self.log_upper)
+        return times.unsqueeze(-2)
 
     def restrict(self, keep: Tensor) -> Sample:
         """Rows with ``keep`` (R, M) true, gathered so that the others leave the computation.

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
+from sstorch.batched import tensors_of
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
-from sstorch.objective.closed_form import tree_value_and_gradients, with_gradient
+from sstorch.nn.functional import plain_operations, with_gradients
+from sstorch.nn.losses import plain_losses
+from sstorch.objective.closed_form import tree_value_and_gradients
 from sstorch.objective.penalties import (
     Fused,
     FusedShape,
@@ -49,7 +53,7 @@ def leaf_losses(
     References:
         Consolo, Amaldi and Carrizosa, error term L_n(x_i, t_i, c_i).
     """
-    return parameter_losses(tree.family, tree.leaf_parameters(leaves), sample, relevant)
+    return parameter_losses(tree.prepared_family, tree.leaf_parameters(leaves), sample, relevant)
 
 
 def parameter_losses(
@@ -59,28 +63,8 @@ def parameter_losses(
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
     if relevant is not None:
         linear = torch.where(relevant, linear, family.neutral(sample.log_time[:, None, :]))
-    loss = row_losses(family, sample, linear, shape)
+    loss = plain_losses(family, sample.log_times, linear, shape)
     return loss if relevant is None else torch.where(relevant, loss, torch.zeros_like(loss))
-
-
-def row_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor) -> Tensor:
-    """Negative log-likelihood (K, L, M) of rows with linear predictors and shapes (K, L, 1 or M, m)."""
-    log_time = sample.log_time[:, None, :]
-    log_entry = None if sample.log_entry is None else sample.log_entry[:, None, :]
-    loss = family.loss(log_time, sample.event[:, None, :], linear, shape, log_entry)
-    if sample.log_lower is None or sample.log_upper is None:
-        return loss
-    log_upper = sample.log_upper[:, None, :]
-    within = log_upper.isfinite()
-    bounds = (
-        torch.where(within, sample.log_lower[:, None, :], log_time),
-        torch.where(within, log_upper, log_time),
-    )
-    alone = family.interval_loss(*bounds, linear, shape)
-    if log_entry is not None:
-        before = family.hazard_before(log_entry, log_time, linear, shape)
-        alone = alone - before.masked_fill(alone.isinf(), 0.0)
-    return torch.where(within, alone, loss)
 
 
 def expected_loss(probability: Tensor, losses: Tensor) -> Tensor:
@@ -102,8 +86,6 @@ class TrainingObjective(nn.Module):
             shapes are not penalised.
         gate_sparsity: coefficient of :class:`GateGroupLasso`.
         row_penalties: penalties on predictions, such as :class:`~sstorch.objective.parity.GroupParity`.
-        closed_form: True uses closed-form derivatives, if any, instead of autograd; both are equal up to
-            rounding.
         roughness: coefficient of :class:`Roughness`.
         curved: features with the roughness penalty instead of the ridge, boolean (p,); None for none.
         monotone: constraint on the direction of effects.
@@ -127,7 +109,6 @@ class TrainingObjective(nn.Module):
         fused: float | Tensor = 0.0,
         gate_sparsity: float | Tensor = 0.0,
         row_penalties: Sequence[RowPenalty] = (),
-        closed_form: bool = True,
         roughness: float | Tensor = 0.0,
         curved: Tensor | None = None,
         monotone: Monotone | None = None,
@@ -138,7 +119,6 @@ class TrainingObjective(nn.Module):
     ) -> None:
         super().__init__()
         self.row_penalties = nn.ModuleList(_active(row_penalties))
-        self.closed_form = closed_form
         gate_penalties: list[GatePenalty] = [GateRidge(gate_ridge, gate_scale), GateGroupLasso(gate_sparsity)]
         gate_penalties += [each for each in own if isinstance(each, GatePenalty)]
         self.gate_penalties = nn.ModuleList(_active(gate_penalties))
@@ -168,8 +148,7 @@ class TrainingObjective(nn.Module):
 
     def row_penalty(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
         """Sum of the penalties on predictions, or of their relaxations, shape (R,)."""
-        gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
-        return self.parameter_row_penalty(gates, leaves, tree.family, sample, relaxed)
+        return self.parameter_row_penalty(*_flat(tree), sample, relaxed).reshape(tree.batch_shape)
 
     def parameter_row_penalty(
         self,
@@ -194,22 +173,36 @@ class TrainingObjective(nn.Module):
         return tuple(p.gate_term(tree, sample, node) for p in penalties if p.trains_gates)
 
     def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
-        """Expected negative log-likelihood of all rows, shape (R,)."""
-        gates, leaves, weight = tree.gate_parameters(), tree.leaf_parameters(), sample.loss_weight
+        """Expected negative log-likelihood of all rows, of the batch shape of the tree."""
+        (gates, leaves, family), weight = _flat(tree), sample.loss_weight
         n_elements = len(tree.topology.leaves) * weight.shape[-1]
         values = []
         for some in problem_blocks(tree.n_problems, n_elements, weight.device):
-            family, rows = tree.family.select(some), sample.select(some)
-            parts = gates.select(some), leaves.select(some), family, rows, weight[some]
-            if self.has_closed_form(family, rows):
-                parameters = torch.cat([part.flatten().flatten(1) for part in parts[:2]], dim=1)
-                with torch.no_grad():  # the gradient is in closed form and needs no graph
-                    value, *gradients = tree_value_and_gradients(*parts, family.basis(rows.log_time))
-                gradient = torch.cat([part.flatten(1) for part in gradients], dim=1)
-                values.append(with_gradient(parameters, value, gradient))
-            else:
-                values.append(self.plain_data_term(*parts))
-        return torch.cat(values)
+            own = gates.select(some), leaves.select(some)
+            hazard, rows, share = family.select(some), sample.select(some), weight[some]
+            upstream = (*tensors_of(rows), share, *family.parameters())
+            if not self.has_closed_form(hazard, rows) or plain_operations(*upstream):
+                values.append(self.plain_data_term(*own, hazard, rows, share))
+                continue
+            with torch.no_grad():  # the gradient is in closed form and needs no graph
+                basis = hazard.basis(rows.log_time)
+                value, *gradients = tree_value_and_gradients(*own, hazard, rows, share, basis)
+            plain = partial(self._flat_data_term, tree.in_features, hazard, rows, share)
+            values.append(with_gradients(plain, [part.flatten() for part in own], value, gradients))
+        return torch.cat(values).reshape(tree.batch_shape)
+
+    def _flat_data_term(
+        self,
+        in_features: int,
+        family: HazardFamily,
+        sample: Sample,
+        weight: Tensor,
+        gates: Tensor,
+        leaves: Tensor,
+    ) -> Tensor:
+        """:meth:`plain_data_term` of gates (K, B, p + 1) and leaves (K, L, d) in flat form."""
+        theta = LeafParameters.unflatten(leaves, in_features, len(family.shape_names))
+        return self.plain_data_term(GateParameters.unflatten(gates), theta, family, sample, weight)
 
     def plain_data_term(
         self,
@@ -224,8 +217,8 @@ class TrainingObjective(nn.Module):
         return expected_loss(weighted, parameter_losses(family, leaves, sample, weighted.detach() > 0))
 
     def has_closed_form(self, family: HazardFamily, sample: Sample) -> bool:
-        """True if the gradient in the leaves has a closed form that is in use."""
-        return self.closed_form and family.closed_form and sample.log_entry is None
+        """True if the gradient in the leaves has a closed form."""
+        return family.closed_form and sample.log_entry is None
 
     def gate_penalty(self, gates: GateParameters) -> Tensor:
         """Sum of the penalties that act on gates, shape (K,)."""
@@ -288,7 +281,7 @@ class TrainingObjective(nn.Module):
         scalars = [self.shares_slopes, *(penalty.coefficient for penalty in penalties)]
         if all(isinstance(value, Tensor) and value.ndim == 0 for value in scalars):
             return self
-        chosen = TrainingObjective(closed_form=self.closed_form)
+        chosen = TrainingObjective()
         chosen.gate_penalties = nn.ModuleList(_selected(self.gate_penalties, problems))
         chosen.leaf_penalties = nn.ModuleList(_selected(self.leaf_penalties, problems))
         chosen.row_penalties = nn.ModuleList(_selected(self.row_penalties, problems))
@@ -297,6 +290,24 @@ class TrainingObjective(nn.Module):
             at = problems.to(self.shares_slopes.device) if isinstance(problems, Tensor) else problems
             chosen.shares_slopes = self.shares_slopes[at]
         return chosen
+
+
+def _flat(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]:
+    """Gates, leaves and family with one dimension of problems, of a tree of any batch shape."""
+    gates, leaves, family = tree.gate_parameters(), tree.leaf_parameters(), tree.prepared_family
+    n_batch = len(tree.batch_shape)
+    if n_batch == 1:
+        return gates, leaves, family
+
+    def flat(value: Tensor) -> Tensor:
+        return value.reshape(tree.n_problems, *value.shape[n_batch:])
+
+    constants = {name: flat(value) for name, value in family.constants().items()}
+    return (
+        GateParameters(flat(gates.weight), flat(gates.bias)),
+        LeafParameters(*(flat(value) for value in vars(leaves).values())),
+        family.with_constants(constants, (tree.n_problems,)),
+    )
 
 
 def _active(penalties: Sequence[PenaltyT]) -> list[PenaltyT]:

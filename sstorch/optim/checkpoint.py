@@ -77,7 +77,7 @@ def _entries(value: object, name: str) -> Iterator[tuple[str, Plain]]:
         yield name, value.name
         yield from _entries(value.options(), name)
     elif isinstance(value, SoftTree):
-        yield name, f"{value.n_problems} of depth {value.topology.depth} in {value.n_features} features"
+        yield name, f"{value.n_problems} of depth {value.topology.depth} in {value.in_features} features"
         yield from _entries(value.family, f"{name}.leaf")
         yield f"{name}.parameters", _tensor_text(value.state_dict())
     elif isinstance(value, nn.Module):

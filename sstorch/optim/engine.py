@@ -39,8 +39,6 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Sample) -> str 
     for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
         if type(penalty).__module__ != Penalty.__module__:  # also what is derived from those of the package
             return f"{type(penalty).__name__}, a custom penalty, is not supported: remove it"
-    if not objective.closed_form:
-        return "derivatives were asked of autograd: use closed_form=True"
     if rows.log_upper is not None:
         return "times within intervals are not supported: use exact times"
     return None

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
 from sstorch.nn import HazardFamily
+from sstorch.nn.losses import plain_losses
 from sstorch.objective import Sample
-from sstorch.objective.training import row_losses
 from sstorch.optim.hessian import Hessian, System
 from sstorch.optim.linear_design import LinearDesign, Moments, row_blocks
 
@@ -85,7 +85,8 @@ class LinearHazards(Batched):
         total = theta.new_zeros(len(theta))
         for rows in self._row_blocks:
             linear, shape = self.parameters(theta, rows)
-            loss = row_losses(self.family, self._part(rows), linear[:, None], shape[:, None]).squeeze(1)
+            times = self._part(rows).log_times
+            loss = plain_losses(self.family, times, linear[:, None], shape[:, None]).squeeze(1)
             total += self._sum(loss, rows)
         return total
 
@@ -142,7 +143,7 @@ class LinearHazards(Batched):
             parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
             parts = [part.detach().clone().requires_grad_() for part in parts]
             stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
-            loss = row_losses(self.family, sample, parts[0][:, None], stacked[:, None]).squeeze(1)
+            loss = plain_losses(self.family, sample.log_times, parts[0][:, None], stacked[:, None]).squeeze(1)
             loss = torch.where(sample.weight > 0, loss, 0.0)
             first = torch.autograd.grad(
                 loss.sum(), parts, create_graph=True, allow_unused=True, materialize_grads=True

@@ -428,7 +428,7 @@ class TrainingRun:
 def _working_set(tree: SoftTree, node: int, step: str) -> list[torch.nn.Parameter]:
     """The parameters that a step at a node trains."""
     if step == "JOINT":
-        return list(tree.parameters())
+        return tree.node_parameters()
     if step == "LN":
         return [part for leaf in tree.topology.leaves_under(node) for part in tree.leaf(leaf).trained()]
     nodes = [node] if step == "WLR" or node == 1 else tree.topology.branches_under(node)

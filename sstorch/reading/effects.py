@@ -398,7 +398,7 @@ def explain_row(
         )
     regression = module.leaf(node)
     score = Score.of_leaf(preprocessor, to_numbers(regression.slope), float(regression.intercept.detach()))
-    add(f"group {group}", score, to_numbers(x[:, x.shape[1] - module.n_features :]))
+    add(f"group {group}", score, to_numbers(x[:, x.shape[1] - module.in_features :]))
     index = pd.Index([step for step, _ in topology.ancestors(node)], name="node", dtype="int64")
     names = pd.Index([*values, _CONSTANT], name="feature")
     incidence = None

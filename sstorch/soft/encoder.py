@@ -112,10 +112,18 @@ class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
         settings = settings.for_cause(None, data.n_events)
         self.preprocessor_ = Preprocessor(Schema.of(data.frame)).fit(data.frame, data.uneven_weight)
         x = self.preprocessor_.transform(data.frame)
-        _, sample = stack_splits([data], [x], self.preprocessor_, settings)
+        tree, sample = stack_splits([data], [x], self.preprocessor_, settings)
         module = self._untrained(x.shape[1], seed)
         z = self._features(module, torch.as_tensor(x[:2]))
-        head = SoftTree(z.shape[1], 0, settings.family, (1,), device=self.device)
+        head = SoftTree(
+            z.shape[1],
+            0,
+            tree.family,
+            batch_shape=(1,),
+            device=self.device,
+            dtype=torch.float64,
+            start="zeros",
+        )
         start_leaves(head, sample)
         with threads_for(self.batch_size * x.shape[1]):
             self._train(module, head, torch.as_tensor(x, device=self.device), sample, self._held_out(data))

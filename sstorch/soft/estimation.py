@@ -72,7 +72,7 @@ class Estimator:
         self._n_gate_columns = len(columns.places)
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
-        design = Design.of(self._sample, self._tree.n_features, preprocessors[0])
+        design = Design.of(self._sample, self._tree.in_features, preprocessors[0])
         wide = is_wide(design.kinds.count("line"), self._sample.weight.shape[-1])
         self._design = design.of_many_lines() if wide else design
         self._hazards: dict[str, LinearHazards] = {}

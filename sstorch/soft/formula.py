@@ -143,7 +143,7 @@ class _LeafCurves:
             for part in (leaves.slope, leaves.intercept, leaves.shape, leaves.shape_slope)
         )
         n = functions.mixing.shape[1]
-        seen = slice(n - module.n_features, n)
+        seen = slice(n - module.in_features, n)
         predictor = functions.score(slope, intercept, choose, seen, prefix)
         shapes = [
             functions.score(shape_slope[:, k], shape[:, k], choose, seen, f"{prefix}{name}_")

@@ -24,7 +24,7 @@ from sstorch.deploy import Deployable
 from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError, DataWarning
-from sstorch.fitted import FittedTree
+from sstorch.fitted import FittedTree, Prediction
 from sstorch.fitted.program import export_program
 from sstorch.groups.hooks import CardFacts, GroupedTree
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
@@ -33,7 +33,7 @@ from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import no_covariance
 from sstorch.metrics.curves import check_alive
-from sstorch.nn import Prediction, SoftTree
+from sstorch.nn import SoftTree
 from sstorch.parameters import NestedParameters
 from sstorch.reading import Explanation
 from sstorch.reading.effects import explain_row

@@ -96,7 +96,7 @@ class Problems(Batched):
             coefficients,
             len(splits),
             n_starts,
-            curved[len(curved) - tree.n_features :],
+            curved[len(curved) - tree.in_features :],
             _monotone(settings, preprocessors, len(coefficients) * n_starts),
             _gate_deviations(tree, sample) if settings.gate_ridge_units == "sd" else None,
             settings.own_penalties,
@@ -132,13 +132,13 @@ class Problems(Batched):
             own = torch.arange(n_splits, device=objective.device) * each + number
             tree = self.tree.select(own)
             sample, family = in_double(self.sample.select(own), tree.family)
-            design = Design.of(sample, tree.n_features, preprocessor)
+            design = Design.of(sample, tree.in_features, preprocessor)
             weight = counted_weight(sample)
             hazards = design.hazards(family, sample, weight)
             total = weight.sum(-1)
             curvature = self.objective.select(own).leaf_curvature(tree.leaf_parameters()).detach()[:, 0]
             count = total / sample.loss_weight.sum(-1)
-            prior = design.given_prior(count[:, None] * curvature[:, : tree.n_features].double(), n_shapes)
+            prior = design.given_prior(count[:, None] * curvature[:, : tree.in_features].double(), n_shapes)
             at = newton(hazards, prior, null_start(hazards))
             objective[own] = (at.loss + prior.value(at.theta)) / total
             converged[own] = at.gain(prior, at.hessian.factored(prior.precision)) <= UNCONVERGED

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
-from sstorch.fitted.tree import FittedTree
+from sstorch.fitted import EVENT, FittedTree
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
 from sstorch.metrics.weights import check_weighting
-from sstorch.nn import SoftTree
+from sstorch.nn import SoftTree, SurvivalDistribution
 from sstorch.nn.hazards.numeric import minimize_small
 
 
@@ -46,7 +47,7 @@ def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tupl
         errors[: found.shape[1]] = loss.errors(before, free, found[0])
     with torch.no_grad():
         ratios = [loss.observed / loss.expected(theta) for theta in (before, after)]
-        values = [-float(loss(theta)) - loss.log_unit for theta in (before, after)]
+        values = [-float(loss(theta)) for theta in (before, after)]
     intercept, slope, *shape = after.tolist()
     report = Recalibration(
         how,
@@ -67,22 +68,16 @@ class _Loss:
     """Mean negative log-likelihood of rows with a linear predictor a + b g and shapes moved by d."""
 
     def __init__(self, tree: FittedTree, data: SurvivalData) -> None:
-        module = copy.deepcopy(tree.module).double().cpu()
-        self._family, self._mixture = module.family, tree.prediction == "mixture"
-        x = torch.as_tensor(tree.preprocessor.transform(data.frame))
+        tree = replace(tree, hazards={EVENT: copy.deepcopy(tree.module).double().cpu()})
         with torch.no_grad():
-            log_p, linear, shape = module.leaf_scores(x, tree.prediction)
-        self._log_p, self._linear, self._shape = log_p, linear, shape
-        scale = float(module.log_time_scale)
-        self._log_time = torch.as_tensor(data.time).log()[:, None] - scale
-        self._event = torch.as_tensor(data.event)[:, None].double()
+            (self._distribution,) = tree.distributions(
+                torch.as_tensor(tree.preprocessor.transform(data.frame))
+            )
+        self._time, self._event = torch.as_tensor(data.time), torch.as_tensor(data.event).double()
         self._weight = torch.as_tensor(data.sample_weight) / float(data.sample_weight.sum())
         self._subject = None if data.subject is None else torch.as_tensor(data.subject)
-        late = bool(data.entry.any())
-        self._log_entry = torch.as_tensor(data.entry).log()[:, None] - scale if late else None
-        self.observed = float((self._weight * self._event[:, 0]).sum())
-        # Hazards are per unit of model time: what the log-likelihood in original units has less.
-        self.log_unit = scale * self.observed
+        self._entry = torch.as_tensor(data.entry) if data.entry.any() else None
+        self.observed = float((self._weight * self._event).sum())
 
     def __call__(self, theta: Tensor) -> Tensor:
         return (self._weight * self._rows(theta)).sum()
@@ -102,36 +97,22 @@ class _Loss:
         inverse = torch.linalg.inv(hessian)
         return (inverse @ scores.mT @ scores @ inverse).diagonal().sqrt().tolist()  # type: ignore[no-any-return]
 
-    def _rows(self, theta: Tensor) -> Tensor:
-        """Negative log-likelihood of each row, in model units."""
-        linear, shape = self._moved(theta)
-        if not self._mixture:
-            rows = self._family.loss(self._log_time, self._event, linear, shape, self._log_entry)
-            return rows.reshape(-1)
-        rows = -torch.logsumexp(
-            self._log_p - self._family.loss(self._log_time, self._event, linear, shape), 0
-        )
-        if self._log_entry is not None:
-            rows = rows - self._hazard(self._log_entry, linear, shape)
-        return rows.reshape(-1)
-
     def expected(self, theta: Tensor) -> float:
         """Weighted mean of H(t) - H(entry): events that are expected of a row."""
-        linear, shape = self._moved(theta)
-        rows = self._hazard(self._log_time, linear, shape)
-        if self._log_entry is not None:
-            rows = rows - self._hazard(self._log_entry, linear, shape)
-        return float((self._weight * rows.reshape(-1)).sum())
+        moved = self._moved(theta)
+        rows = moved.cumulative_hazard(self._time[:, None])
+        if self._entry is not None:
+            rows = rows - moved.cumulative_hazard(self._entry[:, None])
+        return float((self._weight * rows[:, 0]).sum())
 
-    def _hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """H(t) of the rows, 0 at time zero, whose logarithm is infinite."""
-        begun = torch.isfinite(log_time)
-        each = self._family.cumulative_hazard(log_time.where(begun, torch.zeros(())), linear, shape)
-        mixed = -torch.logsumexp(self._log_p - each, 0) if self._mixture else each
-        return mixed.where(begun, torch.zeros(()))
+    def _rows(self, theta: Tensor) -> Tensor:
+        """Negative log-likelihood of each row."""
+        return self._moved(theta).nll(self._time, self._event, entry=self._entry, reduction="none")
 
-    def _moved(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        return theta[0] + theta[1] * self._linear, self._shape + theta[2:]
+    def _moved(self, theta: Tensor) -> SurvivalDistribution:
+        own = self._distribution
+        linear, shape = theta[0] + theta[1] * own.linear, own.shape + theta[2:]
+        return SurvivalDistribution(own.family, own.log_weight, linear, shape, own.log_time_scale)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -58,7 +59,7 @@ def stack_splits(
     if others and settings.family.can_rise:
         what = "entry times" if "log_entry" in others else "times within intervals"
         raise ConfigError(f"{what} need curves that cannot increase: use leaves with monotone=True")
-    family = settings.family.prepare(log_time, event, weight, log_scale)
+    family = copy.deepcopy(settings.family).prepare(log_time, event, weight, log_scale)
     _check_own(family)
     n_problems = n_settings * settings.n_starts
     split = torch.arange(len(splits)).repeat_interleave(n_problems)
@@ -66,10 +67,11 @@ def stack_splits(
         len(preprocessor.leaf_features),
         settings.depth,
         family.select(split),
-        (len(split),),
+        batch_shape=(len(split),),
         device=device,
         dtype=dtype,
         n_gate_features=len(preprocessor.gate_features),
+        start="zeros",
     )
     tree.set_time_scale(log_scale[split].exp())
     if any(data.subject is not None for data in splits):
@@ -78,7 +80,7 @@ def stack_splits(
         others["rows_per_subject"] = torch.tensor(per_subject, dtype=torch.float64)[:, None]
     others = {name: values[split].to(device, dtype) for name, values in others.items()}
     groups = [data.groups for data in splits if data.groups is not None]
-    if settings.fairness is not None and groups:
+    if groups:
         codes = stacked((each.codes for each in groups), torch.long)
         others |= {"group": codes[split].to(device), "n_groups": len(groups[0].labels)}
     coded = [own if isinstance(own, CodedMatrix) else CodedMatrix.of(torch.as_tensor(own)) for own in encoded]

@@ -22,8 +22,8 @@ from sstorch.data.encodings import (
 )
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
-from sstorch.nn import HazardFamily, Prediction, Spline, Topology, make_family
-from sstorch.nn.soft_tree import PREDICTIONS
+from sstorch.fitted.tree import PREDICTIONS, Prediction
+from sstorch.nn import HazardFamily, Spline, Topology, make_family
 from sstorch.objective import L2Parity, Penalty
 from sstorch.optim import Distillation, Leaves, Nodec, Trainer
 from sstorch.soft.fixed_columns import check_fixed_columns, with_strata

@@ -11,11 +11,11 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
 from sstorch.exceptions import TrainingError
-from sstorch.fitted import FittedTree
+from sstorch.fitted import FittedTree, Prediction
 from sstorch.inference import FitCovariance, HazardCovariance
 from sstorch.inference.hazard_rows import LeafDerivatives
 from sstorch.monitoring import History
-from sstorch.nn import LeafParameters, Prediction, SoftTree
+from sstorch.nn import LeafParameters, SoftTree
 from sstorch.objective import counted_weight
 from sstorch.soft.design import in_double
 from sstorch.soft.estimation import Estimator
@@ -147,7 +147,7 @@ def fit_covariance(
         # Penalties are added to the mean loss; the covariance counts rows.
         count = weight.sum() / sample.loss_weight.sum()
         curvature = count * each.objective.leaf_curvature(each.tree.leaf_parameters()).detach()[0, 0].double()
-        size, p = len(curvature), each.tree.n_features
+        size, p = len(curvature), each.tree.in_features
         order = torch.tensor([p, *range(p), *range(p + 1, size)])  # the intercept first
         hazards[name] = HazardCovariance.of_information(
             leaves.flatten()[0].cpu()[order],

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from typing_extensions import override
 
+from sstorch.fitted import Prediction
 from sstorch.monitoring import Callback
-from sstorch.nn import Prediction, Spline, make_family
+from sstorch.nn import Spline, make_family
 from sstorch.optim import Checkpoint, Distillation, Nodec, Trainer
 from sstorch.soft.batch import training_rows
 from sstorch.soft.estimator import SoftEstimator

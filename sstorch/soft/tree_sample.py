@@ -14,9 +14,8 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError
-from sstorch.fitted.tree import FittedTree
+from sstorch.fitted.tree import FittedTree, Prediction
 from sstorch.groups.stability import Partition
-from sstorch.nn import Prediction
 from sstorch.reading.scores import Score, to_numbers
 from sstorch.soft.trained_batch import TrainedBatch
 

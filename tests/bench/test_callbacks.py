@@ -7,7 +7,7 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
 from sstorch.optim import Joint, Nodec, NodecJoint, Trainer, initialize_random, problem_seed
-from tests.batches import random_sample
+from tests.batches import blank_tree, random_sample
 
 NODEC = Nodec(macro_iterations=3, patience=4)
 
@@ -47,7 +47,7 @@ class _Steps(Callback):
 @pytest.mark.parametrize("trainer", [NODEC, Joint(), NodecJoint(NODEC)])
 def test_every_inner_step_is_told_before_it_enters_the_batch(trainer: Trainer) -> None:
     sample = random_sample(6, n_splits=2, n_rows=120, seed=4)
-    tree = SoftTree(3, 2, "weibull", (6,))
+    tree = blank_tree(3, 2, "weibull", (6,))
     initialize_random(tree, sample, [problem_seed(1, 0, k) for k in range(6)])
     steps = _Steps()
     history = trainer.train(tree, TrainingObjective(1e-3, 1e-3), sample, [steps])

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from sstorch.nn import LogLogistic, SoftTree, leaves, routing, soft_tree
+from tests.batches import blank_tree
 
 
 def _tree(depth: int, leaf: Any = "weibull", n_features: int = 4, seed: int = 0) -> SoftTree:
     rng = torch.Generator().manual_seed(seed)
-    tree = SoftTree(n_features, depth, leaf)
+    tree = blank_tree(n_features, depth, leaf)
     with torch.no_grad():
         for parameter in tree.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=rng, dtype=torch.float64))
@@ -50,7 +51,7 @@ def test_every_row_meets_depth_gates_and_one_leaf(
     tree, x = _tree(depth), _rows(500)
     monkeypatch.setattr(SoftTree, "gate_logits", None)  # of all gates
     monkeypatch.setattr(SoftTree, "linear_predictor", None)  # of all leaves
-    tree.survival(x, TIMES)
+    tree.most_probable(x).survival(TIMES)
     pairs = [(len(bias), row) for bias, node in met for row in range(len(node))]
     n_leaves = 2**depth
     assert sum(size == n_leaves - 1 for size, _ in pairs) == 500 * depth
@@ -75,10 +76,12 @@ def test_wide_rows_and_shallow_trees_meet_all_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tree, x = _tree(depth, n_features=n_features), _rows(50, n_features)
-    one_way = tree.survival(x, TIMES).detach()
+    one_way = tree.most_probable(x).survival(TIMES).detach()
     assert bool(met) == routing.path_is_faster(tree.topology, n_features) == expected
     monkeypatch.setattr(soft_tree, "path_is_faster", lambda topology, n_features: not expected)
-    torch.testing.assert_close(tree.survival(x, TIMES).detach(), one_way, rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(
+        tree.most_probable(x).survival(TIMES).detach(), one_way, rtol=1e-10, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("leaf", ["weibull", "spline_po"])
@@ -86,14 +89,14 @@ def test_wide_rows_and_shallow_trees_meet_all_nodes(
 def test_nodes_off_the_path_do_not_matter_to_the_last_bit(depth: int, leaf: str) -> None:
     tree, x = _tree(depth, leaf), _rows(300)
     first_leaf = 2**depth
-    before = tree.survival(x, TIMES).detach()
+    before = tree.most_probable(x).survival(TIMES).detach()
     for node in (1, 2, 5, first_leaf + 2, first_leaf + 5):
         other = _tree(depth, leaf)
         module: Any = other.gate(node) if node < first_leaf else other.leaf(node)
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter.fill_(torch.nan)
-        after = other.survival(x, TIMES).detach()
+        after = other.most_probable(x).survival(TIMES).detach()
         passes = tree.visits(x, node)
         assert torch.equal(after[~passes], before[~passes])
         if node >= first_leaf:
@@ -103,11 +106,11 @@ def test_nodes_off_the_path_do_not_matter_to_the_last_bit(depth: int, leaf: str)
 @pytest.mark.parametrize("ancillary", ["constant", "linear"])
 def test_the_same_as_evaluating_all_nodes(ancillary: Any) -> None:
     tree, x = _tree(5, LogLogistic(ancillary=ancillary)), _rows(400).requires_grad_()
-    by_path = tree.survival(x, TIMES)
+    by_path = tree.most_probable(x).survival(TIMES)
     gradient = torch.autograd.grad(by_path.sum(), [x, tree.leaf(40).slope])
-    batched = SoftTree(4, 5, LogLogistic(ancillary=ancillary), batch_shape=(1,))
+    batched = blank_tree(4, 5, LogLogistic(ancillary=ancillary), batch_shape=(1,))
     batched.load_state_dict({name: value[None] for name, value in tree.state_dict().items()})
-    everywhere = batched.survival(x, TIMES)[0]
+    everywhere = batched.most_probable(x).survival(TIMES)[0]
     torch.testing.assert_close(by_path, everywhere, rtol=1e-12, atol=1e-15)
     expected = torch.autograd.grad(everywhere.sum(), [x, batched.leaf(40).slope])
     torch.testing.assert_close(gradient[0], expected[0], rtol=1e-9, atol=1e-13)
@@ -117,6 +120,6 @@ def test_the_same_as_evaluating_all_nodes(ancillary: Any) -> None:
 
 def test_a_row_is_predicted_alike_in_any_company() -> None:
     tree, x = _tree(6), _rows(97)
-    whole = tree.survival(x, TIMES).detach()
-    assert torch.equal(tree.survival(x[40:41], TIMES).detach(), whole[40:41])
-    assert tree.survival(x[:0], TIMES).shape == (0, 4)
+    whole = tree.most_probable(x).survival(TIMES).detach()
+    assert torch.equal(tree.most_probable(x[40:41]).survival(TIMES).detach(), whole[40:41])
+    assert tree.most_probable(x[:0]).survival(TIMES).shape == (0, 4)

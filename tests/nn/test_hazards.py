@@ -29,6 +29,7 @@ from sstorch.nn import (
     register_family,
 )
 from sstorch.nn.hazards.numeric import knots_at_quantiles
+from tests.batches import blank_tree
 from tests.conftest import nightly
 
 
@@ -568,9 +569,11 @@ def test_given_knots_and_breakpoints_are_in_original_units() -> None:
         (lambda: PiecewiseExponential([2.0, 1.0]), "breakpoints must be a number >= 1"),
         (lambda: PiecewiseExponential([2.0, math.inf]), "positive finite times in increasing order"),
         (lambda: PiecewiseExponential([True, 2.0]), "breakpoints must be a number >= 1"),
-        (lambda: SoftTree(1, 0, WithParameter()), "holds parameters or modules of its own"),
-        (lambda: SoftTree(1, 0, Weibull().expand((3,)), (2,)), None),
-        (lambda: SoftTree(1, 0, Spline().expand((3,)), (2,)), r"prepared for batch \(3,\), asked for batch"),
+        (lambda: SoftTree(1, 0, Weibull().expand((3,)), batch_shape=(2,)), None),
+        (
+            lambda: SoftTree(1, 0, Spline().expand((3,)), batch_shape=(2,)),
+            r"prepared for batch \(3,\), asked for batch",
+        ),
         (lambda: register_family(Clash), "there is a leaf 'weibull' already"),
     ],
 )
@@ -584,14 +587,6 @@ def test_bad_options_are_refused(make: Callable[[], object], message: str | None
 
 class Clash(Exponential):
     name = "weibull"
-
-
-class WithParameter(Exponential):
-    name = "with_parameter"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shared = torch.nn.Parameter(torch.zeros(1))
 
 
 def test_numbers_and_arrays_place_knots_and_breakpoints() -> None:
@@ -674,15 +669,15 @@ def test_trees_answer_at_any_time(case: str, dtype: torch.dtype) -> None:
     if case == "derived":
         pytest.skip("a plain exponential of its own, whose gradient overflows")
     family = built(case, dtype)
-    tree = SoftTree(2, 0, family, dtype=dtype)
+    tree = blank_tree(2, 0, family, dtype=dtype)
     x, times = torch.ones(1, 2, dtype=dtype), torch.tensor([0.0, 1e-300, 1.0, 1e30, math.inf]).double()
     for scale in (-10.0, -3.0, 3.0, 10.0):
         with torch.no_grad():
             for parameter in tree.parameters():
                 parameter.fill_(scale)
-        survival = tree.survival(x, times)
+        survival = tree(x).survival(times)
         assert not survival.isnan().any()
-        assert not tree.log_hazard(x, times[1:4]).isnan().any()
+        assert not tree(x).log_hazard(times[1:4]).isnan().any()
         parameters = [parameter for parameter in tree.parameters() if parameter.numel()]
         gradients = torch.autograd.grad(survival[:, 1:].sum(), parameters, allow_unused=True)
         assert not any(part.isnan().any() for part in gradients if part is not None)

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from sstorch.exceptions import ConfigError
-from sstorch.nn import FAMILIES, DesignMatrix, HazardFamily, Prediction, SoftTree, Spline
-from sstorch.nn.soft_tree import PREDICTIONS
-from tests.batches import random_tree
+from sstorch.fitted import Prediction
+from sstorch.fitted.tree import PREDICTIONS
+from sstorch.nn import FAMILIES, DesignMatrix, HazardFamily, Spline
+from tests.batches import blank_tree, distribution, random_tree
 from tests.conftest import covering, devices
 
 X = torch.rand(17, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
@@ -16,30 +17,32 @@ TIMES = torch.tensor([0.0, 1e-9, 0.2, 1.0, 4.0, 50.0, 1e9], dtype=torch.float64)
 @pytest.mark.parametrize("prediction", PREDICTIONS)
 @pytest.mark.parametrize("leaf", sorted(FAMILIES))
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_curves(depth: int, leaf: str, prediction: str) -> None:
+def test_curves(depth: int, leaf: str, prediction: Prediction) -> None:
     tree = random_tree(2, depth, leaf)
     tree.set_time_scale(torch.tensor([2.0, 0.5], dtype=torch.float64))
-    survival = tree.survival(X, TIMES, prediction).detach()
+    survival = distribution(tree, X, prediction).survival(TIMES).detach()
     assert survival.shape == (2, 17, 7)
     # The average of leaves falls up to rounding, a leaf's own curve without exception.
     rounding = 0.0 if prediction == "hbp" else 1e-14
     assert (survival[..., 0] == 1).all()
     assert ((survival >= 0) & (survival <= 1)).all()
     assert (survival.diff(dim=-1) <= rounding).all()
-    hazard = tree.cumulative_hazard(X, TIMES, prediction).detach()
+    hazard = distribution(tree, X, prediction).cumulative_hazard(TIMES).detach()
     kept = survival > 1e-300
     torch.testing.assert_close(hazard[kept], -survival[kept].log(), rtol=1e-10, atol=1e-15)
 
 
 @pytest.mark.parametrize("prediction", PREDICTIONS)
-def test_hazard_is_the_derivative_in_original_time(prediction: str) -> None:
+def test_hazard_is_the_derivative_in_original_time(prediction: Prediction) -> None:
     tree = random_tree(2, 2)
     tree.set_time_scale(torch.tensor([30.0, 4.0], dtype=torch.float64))
     times = torch.tensor([0.7, 3.0, 20.0], dtype=torch.float64).expand(17, 3).clone().requires_grad_()
-    curves = tree.cumulative_hazard(X, times, prediction)
+    curves = distribution(tree, X, prediction).cumulative_hazard(times)
     for problem in range(2):
         (slope,) = torch.autograd.grad(curves[problem].sum(), times, retain_graph=True)
-        torch.testing.assert_close(tree.hazard(X, times, prediction)[problem], slope, rtol=1e-10, atol=0)
+        torch.testing.assert_close(
+            distribution(tree, X, prediction).hazard(times)[problem], slope, rtol=1e-10, atol=0
+        )
 
 
 def test_mixture_is_the_average_of_the_leaves() -> None:
@@ -47,10 +50,10 @@ def test_mixture_is_the_average_of_the_leaves() -> None:
     expected = torch.zeros(17, 7, dtype=torch.float64)
     probability = tree.log_leaf_probability(X).exp()
     for k, node in enumerate(tree.topology.leaves):
-        alone = SoftTree(3, 0)
+        alone = blank_tree(3, 0)
         alone.leaf(1).load_state_dict(tree.leaf(node).state_dict())
-        expected += probability[k][:, None] * alone.survival(X, TIMES)
-    torch.testing.assert_close(tree.survival(X, TIMES, "mixture"), expected, rtol=1e-12, atol=1e-300)
+        expected += probability[k][:, None] * alone(X).survival(TIMES)
+    torch.testing.assert_close(tree(X).survival(TIMES), expected, rtol=1e-12, atol=1e-300)
 
 
 def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
@@ -64,7 +67,7 @@ def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
     for r in range(4):
         alone = tree.select(r)
         torch.testing.assert_close(alone.gate_logits(per_problem[r]), tree.gate_logits(design)[r])
-        torch.testing.assert_close(alone.survival(X, TIMES), tree.survival(X, TIMES)[r])
+        torch.testing.assert_close(alone(X).survival(TIMES), tree(X).survival(TIMES)[r])
     some = torch.tensor([1, 3])
     torch.testing.assert_close(
         tree.leaf_parameters().select(some).linear_predictor(design.select(some)),
@@ -85,17 +88,20 @@ def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
 def test_quantiles_and_restricted_means_of_a_batch(leaf: str | HazardFamily, prediction: Prediction) -> None:
     tree = random_tree(3, 2, leaf)
     tree.set_time_scale(torch.tensor([1.0, 3.0, 20.0], dtype=torch.float64))
-    median, mean = tree.quantile(X, 0.5, prediction), tree.restricted_mean(X, 7.0, prediction)
+    median, mean = (
+        distribution(tree, X, prediction).quantile(0.5),
+        distribution(tree, X, prediction).restricted_mean(7.0),
+    )
     assert median.shape == mean.shape == (3, len(X))
     for r in range(3):
-        alone = tree.select(r)
-        torch.testing.assert_close(alone.quantile(X, 0.5, prediction), median[r], rtol=1e-9, atol=0)
-        torch.testing.assert_close(alone.restricted_mean(X, 7.0, prediction), mean[r], rtol=1e-9, atol=0)
-        own = alone.survival(X, median[r][:, None].clamp(max=1e300), prediction)[:, 0]
+        alone = distribution(tree.select(r), X, prediction)
+        torch.testing.assert_close(alone.quantile(0.5), median[r], rtol=1e-9, atol=0)
+        torch.testing.assert_close(alone.restricted_mean(7.0), mean[r], rtol=1e-9, atol=0)
+        own = alone.survival(median[r][:, None].clamp(max=1e300))[:, 0]
         finite = torch.isfinite(median[r])
         torch.testing.assert_close(own[finite], torch.full_like(own[finite], 0.5), rtol=1e-8, atol=0)
         grid = torch.linspace(0, 7, 20001, dtype=torch.float64)
-        rough = torch.trapezoid(alone.survival(X, grid, prediction), grid)
+        rough = torch.trapezoid(alone.survival(grid), grid)
         torch.testing.assert_close(mean[r], rough, rtol=1e-4, atol=0)
 
 
@@ -103,26 +109,26 @@ def test_quantiles_and_restricted_means_of_a_batch(leaf: str | HazardFamily, pre
 @pytest.mark.parametrize("leaf", sorted(FAMILIES))
 def test_every_family_on_every_device(leaf: str, device: str) -> None:
     here = random_tree(2, 1, leaf)
-    there = SoftTree(3, 1, leaf, (2,), device=device)
+    there = blank_tree(3, 1, leaf, (2,), device=device)
     there.load_state_dict(here.state_dict())
     for name in ("survival", "hazard"):
-        mine = getattr(there, name)(X.to(device), TIMES.to(device))
+        mine = getattr(there(X.to(device)), name)(TIMES.to(device))
         assert mine.device.type == device
-        torch.testing.assert_close(mine.cpu(), getattr(here, name)(X, TIMES), rtol=1e-9, atol=1e-12)
-    quantile = there.quantile(X.to(device), 0.5, "mixture")
-    torch.testing.assert_close(quantile.cpu(), here.quantile(X, 0.5, "mixture"), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(mine.cpu(), getattr(here(X), name)(TIMES), rtol=1e-9, atol=1e-12)
+    quantile = there(X.to(device)).quantile(0.5)
+    torch.testing.assert_close(quantile.cpu(), here(X).quantile(0.5), rtol=1e-9, atol=1e-12)
 
 
 def test_higher_batch_shapes() -> None:
-    flat, tree = random_tree(6, 2), SoftTree(3, 2, batch_shape=(2, 3))
+    flat, tree = random_tree(6, 2), blank_tree(3, 2, batch_shape=(2, 3))
     tree.load_state_dict({k: v.reshape(2, 3, *v.shape[1:]) for k, v in flat.state_dict().items()})
-    torch.testing.assert_close(tree.survival(X, TIMES).reshape(6, 17, 7), flat.survival(X, TIMES))
+    torch.testing.assert_close(tree(X).survival(TIMES).reshape(6, 17, 7), flat(X).survival(TIMES))
 
 
 def test_times_may_differ_by_row() -> None:
     tree = random_tree(2, 2)
-    grid = tree.survival(X, TIMES)
-    own = tree.survival(X, TIMES[torch.arange(17) % 7][:, None])
+    grid = tree(X).survival(TIMES)
+    own = tree(X).survival(TIMES[torch.arange(17) % 7][:, None])
     torch.testing.assert_close(own[:, :, 0], grid[:, torch.arange(17), torch.arange(17) % 7])
 
 
@@ -137,38 +143,36 @@ def test_select_and_assign() -> None:
 
 
 def test_survival_starts_at_one_for_the_flattest_leaf() -> None:
-    tree = SoftTree(3, 0)
+    tree = blank_tree(3, 0)
     with torch.no_grad():
         tree.leaf(1).shape.fill_(-6.0)
-    assert (tree.survival(X, TIMES)[:, 0] == 1).all()
+    assert (tree(X).survival(TIMES)[:, 0] == 1).all()
 
 
 def test_gradients_reach_an_encoder_in_front() -> None:
     encoder = torch.nn.Linear(5, 3, dtype=torch.float64)
     tree = random_tree(1, 2).select(0)
-    tree(encoder(torch.rand(8, 5, dtype=torch.float64)), TIMES[2:4]).mean().backward()
+    tree(encoder(torch.rand(8, 5, dtype=torch.float64))).survival(TIMES[2:4]).mean().backward()
     assert encoder.weight.grad is not None
     assert encoder.weight.grad.abs().sum() > 0
 
 
 def test_nothing_lands_on_a_default_device() -> None:
-    tree = SoftTree(3, 3, "weibull", (4,), device="meta")
+    tree = blank_tree(3, 3, "weibull", (4,), device="meta")
     x, times = torch.empty(6, 3, device="meta", dtype=torch.float64), torch.empty(5, device="meta").double()
     for prediction in PREDICTIONS:
-        curves = tree.hazard(x, times, prediction)
+        curves = distribution(tree, x, prediction).hazard(times)
         assert curves.device.type == "meta"
         assert curves.shape == (4, 6, 5)
     assert tree.apply_leaf(x).device.type == "meta"
 
 
 def test_parameter_count_and_refusals() -> None:
-    tree = SoftTree(7, 3)
+    tree = blank_tree(7, 3)
     n_parameters = sum(p.numel() for p in tree.parameters())
     assert n_parameters == 7 * 8 + 8 * (8 + 1)
-    with pytest.raises(ConfigError, match="prediction must be one of hbp, mixture"):
-        tree.survival(torch.zeros(2, 7), TIMES, "average")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="depth"):
-        SoftTree(7, 9)
+        blank_tree(7, 9)
     assert math.prod(tree.batch_shape) == tree.n_problems == 1
     assert "depth=3" in repr(tree)
 
@@ -181,16 +185,16 @@ def test_parameter_count_and_refusals() -> None:
         (X.numpy(), r"rows with 3 features, got ndarray of shape \(17, 3\)"),
         (
             X.float(),
-            r"torch.float64, as the tree is, got torch.float32: use x.to\(torch.float64\) or tree.to",
+            r"torch.float64, as the module is, got torch.float32: use x.to\(torch.float64\) or module.to",
         ),
     ],
 )
 def test_other_features_than_those_of_the_tree_raise(x: torch.Tensor, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        SoftTree(3, 1).survival(x, TIMES, "mixture")
+        blank_tree(3, 1)(x)
 
 
 @pytest.mark.parametrize("scale", [0.0, -5.0, float("nan"), float("inf")])
 def test_time_scale_that_is_no_unit_raises(scale: float) -> None:
-    with pytest.raises(ConfigError, match="scale must be finite and above 0"):
-        SoftTree(3, 1, "weibull").set_time_scale(scale)
+    with pytest.raises(ConfigError, match="`scale` must be finite and above 0"):
+        blank_tree(3, 1, "weibull").set_time_scale(scale)

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.func import functional_call, grad, hessian, jacfwd, stack_module_state, vmap
 
-from sstorch.nn import FAMILIES, Prediction, SoftTree
-from sstorch.nn.soft_tree import PREDICTIONS
-from tests.batches import random_tree
+from sstorch.fitted import Prediction
+from sstorch.fitted.tree import PREDICTIONS
+from sstorch.nn import FAMILIES, SoftTree
+from tests.batches import distribution, random_tree
 from tests.conftest import covering, nightly, nightly_but
 from tests.nn.test_hazards import CASES
 
@@ -25,13 +26,16 @@ def test_vmap_over_parameters_gives_each_tree(leaf: str) -> None:
     parameters, buffers = stack_module_state(trees)  # type: ignore[arg-type]
 
     def total(own: dict[str, torch.Tensor], fixed: dict[str, torch.Tensor]) -> torch.Tensor:
-        return functional_call(trees[0], (own, fixed), (X, TIMES)).sum()  # type: ignore[no-any-return]
+        return curves_of(own, fixed).sum()
 
-    curves = vmap(lambda own, fixed: functional_call(trees[0], (own, fixed), (X, TIMES)))(parameters, buffers)
-    torch.testing.assert_close(curves, batch(X, TIMES), rtol=1e-12, atol=1e-14)
+    def curves_of(own: dict[str, torch.Tensor], fixed: dict[str, torch.Tensor]) -> torch.Tensor:
+        return functional_call(trees[0], (own, fixed), X).survival(TIMES)  # type: ignore[no-any-return]
+
+    curves = vmap(curves_of)(parameters, buffers)
+    torch.testing.assert_close(curves, batch(X).survival(TIMES), rtol=1e-12, atol=1e-14)
     slopes = vmap(grad(total))(parameters, buffers)
     for k, tree in enumerate(trees):
-        (expected,) = torch.autograd.grad(tree(X, TIMES).sum(), tree.leaf(4).slope)
+        (expected,) = torch.autograd.grad(tree(X).survival(TIMES).sum(), tree.leaf(4).slope)
         torch.testing.assert_close(slopes["leaves.4.slope"][k], expected, rtol=1e-9, atol=1e-12)
 
 
@@ -49,9 +53,10 @@ def test_derivatives_in_features_by_both_modes(leaf: str, prediction: Prediction
     after = torch.tensor([0.3], dtype=torch.float64)
 
     def total(row: torch.Tensor) -> torch.Tensor:
+        function = getattr(distribution(tree, row[None], prediction), of)
         if of in ("quantile", "restricted_mean"):
-            return getattr(tree, of)(row[None], 0.4, prediction, after).sum()  # type: ignore[no-any-return]
-        return getattr(tree, of)(row[None], TIMES, prediction).sum()  # type: ignore[no-any-return]
+            return function(0.4, after=after).sum()  # type: ignore[no-any-return]
+        return function(TIMES).sum()  # type: ignore[no-any-return]
 
     assert torch.autograd.gradcheck(total, X[0].clone().requires_grad_(), rtol=1e-5)
     torch.testing.assert_close(jacfwd(total)(X[0]), grad(total)(X[0]))
@@ -63,8 +68,8 @@ def test_derivatives_in_features_by_both_modes(leaf: str, prediction: Prediction
 def test_derived_hazard_in_inference_mode() -> None:
     tree: SoftTree = random_tree(1, 1, CASES["derived"]()).select(0)
     with torch.inference_mode():
-        found = tree.log_hazard(X, TIMES)
-    assert torch.equal(found, tree.log_hazard(X, TIMES))
+        found = tree(X).log_hazard(TIMES)
+    assert torch.equal(found, tree(X).log_hazard(TIMES))
 
 
 @pytest.mark.parametrize("prediction", PREDICTIONS)
@@ -78,27 +83,35 @@ def test_survival_far_out_has_two_finite_derivatives(leaf: str, prediction: Pred
                 tree.leaf(node).intercept.fill_(linear)
         row = X[:1].clone().requires_grad_()
         for of in ("survival", "log_survival"):
-            (first,) = torch.autograd.grad(
-                getattr(tree, of)(row, times, prediction).sum(), row, create_graph=True
-            )
+            curves = getattr(distribution(tree, row, prediction), of)(times)
+            (first,) = torch.autograd.grad(curves.sum(), row, create_graph=True)
             (second,) = torch.autograd.grad(first.sum(), row, allow_unused=True, materialize_grads=True)
             assert first.isfinite().all()
             assert second.isfinite().all()
 
 
-@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.parametrize("leaf", sorted({*FAMILIES} - {"generalized_gamma"}))
-def test_compiled_curves_and_gradients(leaf: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("leaf", "backend"),
+    [("weibull", "aot_eager"), *(nightly(leaf, "inductor") for leaf in sorted(FAMILIES))],
+)
+def test_compiled_losses_curves_and_gradients(
+    leaf: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch._dynamo.reset()
     # A run that was killed leaves half a file in the usual folder.
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     tree: SoftTree = random_tree(1, 1, leaf).select(0)
-    compiled = torch.compile(lambda x: tree.log_survival(x, TIMES, "mixture"), fullgraph=True)
-    own, expected = compiled(X), tree.log_survival(X, TIMES, "mixture")
-    torch.testing.assert_close(own, expected, rtol=1e-10, atol=1e-12)
-    parameters = [each for each in tree.parameters() if each.requires_grad]
-    slopes = (torch.autograd.grad(each.sum(), parameters, allow_unused=True) for each in (own, expected))
+    time, event = torch.linspace(0.1, 3.0, 17, dtype=torch.float64), torch.ones(17)
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return tree(x).nll(time, event), tree(x).log_survival(TIMES)
+
+    found, expected = torch.compile(both, fullgraph=True, backend=backend)(X), both(X)
+    for own, plain in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-12)
+    parameters = [each for each in tree.parameters() if each.numel()]
+    slopes = (torch.autograd.grad(loss + curve.sum(), parameters) for loss, curve in (found, expected))
     for one, other in zip(*slopes, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)

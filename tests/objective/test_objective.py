@@ -1,14 +1,32 @@
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sstorch.nn import DesignMatrix, HazardFamily, LogLogistic, SoftTree, Spline
+from sstorch.nn import (
+    DesignMatrix,
+    GateParameters,
+    HazardFamily,
+    LeafParameters,
+    LogLogistic,
+    SoftTree,
+    Spline,
+)
 from sstorch.nn.hazards import Ancillary
-from sstorch.objective import GateGroupLasso, Sample, TrainingObjective
+from sstorch.objective import (
+    GateGroupLasso,
+    GatePenalty,
+    LeafPenalty,
+    Sample,
+    SmallLeaves,
+    TrainingObjective,
+)
 from sstorch.optim import LBFGSOptions, minimize
-from sstorch.optim.steps import BranchStep
-from tests.batches import random_sample, random_tree, with_entry
+from sstorch.optim.steps import BranchStep, JointStep
+from tests.batches import blank_tree, random_sample, random_tree, with_entry, within_intervals
 
 
 def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float, fused: float) -> np.ndarray:
@@ -172,7 +190,7 @@ def test_restrict_gathers_rows_and_pads_with_an_own_row() -> None:
 
 
 def test_on_the_meta_device() -> None:
-    tree = SoftTree(3, 2, batch_shape=(4,), device="meta")
+    tree = blank_tree(3, 2, batch_shape=(4,), device="meta")
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(*shape, dtype=torch.float64, device="meta")
@@ -196,7 +214,7 @@ def test_rows_that_no_leaf_wants_do_no_harm(leaf: str, shape: float, intercept: 
         tree.leaf(2).shape.fill_(shape)
         tree.leaf(2).intercept.fill_(intercept)
     value = TrainingObjective()(tree, sample)
-    alone = SoftTree(3, 0, leaf, (1,))
+    alone = blank_tree(3, 0, leaf, (1,))
     with torch.no_grad():
         for mine, theirs in zip(alone.leaf(1).parameters(), tree.leaf(3).parameters(), strict=True):
             mine.copy_(theirs)
@@ -218,7 +236,7 @@ def test_group_lasso_against_the_formula() -> None:
     torch.testing.assert_close(value, expected, rtol=1e-3, atol=0)
     assert (value <= expected).all()
     assert torch.equal(
-        GateGroupLasso(0.7)(SoftTree(3, 0, batch_shape=(2,)).gate_parameters()), torch.zeros(2).double()
+        GateGroupLasso(0.7)(blank_tree(3, 0, batch_shape=(2,)).gate_parameters()), torch.zeros(2).double()
     )
 
 
@@ -236,7 +254,7 @@ def test_features_leave_the_gates_as_the_exact_penalty_has_it() -> None:
         torch.ones(1, 200).double(),
     )
     objective = TrainingObjective(gate_ridge=1e-3, gate_sparsity=0.02)
-    tree = SoftTree(4, 1, "exponential", (1,))
+    tree = blank_tree(4, 1, "exponential", (1,))
     with torch.no_grad():
         tree.leaf(2).intercept.fill_(-2.0)
         tree.leaf(3).intercept.fill_(2.0)
@@ -261,3 +279,114 @@ def test_features_leave_the_gates_as_the_exact_penalty_has_it() -> None:
     objective.sparsify(tree, sample)
     torch.testing.assert_close(tree.gate(1).weight.detach(), exact, rtol=1e-3, atol=1e-3)
     assert torch.equal(tree.gate(1).weight == 0, exact == 0)
+
+
+# ------------------------------------------------------------------ derivatives for torch's own optimizers
+
+FAMILIES_BY_WAY = ["weibull", "spline_po", "log_normal"]  # closed forms, and plain operations
+
+
+@pytest.mark.parametrize("intervals", [False, True])
+@pytest.mark.parametrize("leaf", FAMILIES_BY_WAY)
+def test_gradients_reach_the_features_and_all_else_upstream(leaf: str, intervals: bool) -> None:
+    tree, sample = random_tree(2, 2, leaf), random_sample(2, n_splits=2, n_rows=12)
+    sample = within_intervals(sample) if intervals else sample
+    objective, layer = TrainingObjective(0.1), nn.Linear(3, 3, dtype=torch.float64)
+
+    def total(moved: Tensor | None = None) -> Tensor:
+        matrices = layer(sample.x.matrices).sigmoid()
+        matrices = matrices if moved is None else matrices.detach() + moved
+        return objective(tree, replace(sample, x=DesignMatrix(matrices, sample.x.counts))).sum()
+
+    total().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.abs().max() > 1e-4
+    moved = torch.zeros_like(sample.x.matrices, requires_grad=True)
+    assert torch.autograd.gradcheck(total, moved, rtol=1e-4)
+    weight = sample.weight.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(objective(tree, replace(sample, weight=weight)).sum(), weight)
+    assert slope.abs().max() > 1e-4
+
+
+class Value(nn.Module):
+    """The objective of a tree as a module, whose parameters torch.func can replace."""
+
+    def __init__(self, tree: SoftTree, objective: TrainingObjective) -> None:
+        super().__init__()
+        self.tree, self.objective = tree, objective
+
+    def forward(self, sample: Sample) -> Tensor:
+        return self.objective(self.tree, sample).sum()  # type: ignore[no-any-return]
+
+
+@pytest.mark.filterwarnings("ignore")  # those of torch itself
+@pytest.mark.parametrize("leaf", FAMILIES_BY_WAY)
+def test_second_derivatives_are_exact(leaf: str) -> None:
+    tree, sample, objective = random_tree(1, 1, leaf), random_sample(1, n_rows=20), TrainingObjective(0.1)
+    module = Value(tree, objective)
+    shapes = {name: part.shape for name, part in module.named_parameters()}
+    start = torch.cat([part.detach().flatten() for part in module.parameters()])
+
+    def total(theta: Tensor) -> Tensor:
+        parts = zip(shapes.items(), theta.split([shape.numel() for shape in shapes.values()]), strict=True)
+        own = {name: value.reshape(shape) for (name, shape), value in parts}
+        return torch.func.functional_call(module, own, sample)  # type: ignore[no-any-return]
+
+    def slope(theta: Tensor) -> Tensor:
+        at = theta.clone().requires_grad_()
+        return torch.autograd.grad(total(at), at)[0]
+
+    steps = 1e-5 * torch.eye(len(start), dtype=torch.float64)
+    expected = torch.stack([(slope(start + step) - slope(start - step)) / 2e-5 for step in steps])
+    assert expected.abs().max() > 0.05
+    for found in (torch.func.hessian(total)(start), torch.autograd.functional.hessian(total, start)):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    step = JointStep.make(tree, objective, sample)
+    at = step.read().requires_grad_()
+    (first,) = torch.autograd.grad(step.value_at(at).sum(), at, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), at)
+    size = (2 * expected @ slope(start)).norm()
+    torch.testing.assert_close(second.norm(), size, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (1,), (2, 3)])
+def test_trees_of_every_batch_shape(batch_shape: tuple[int, ...]) -> None:
+    n = math.prod(batch_shape)
+    flat, sample = random_tree(n, 2, "spline_ph"), random_sample(n)
+    tree = blank_tree(3, 2, "spline_ph", batch_shape)
+    tree.load_state_dict({k: v.reshape((*batch_shape, *v.shape[1:])) for k, v in flat.state_dict().items()})
+    penalties = TrainingObjective(
+        0.1, 0.2, 0.3, 0.4, offset=0.5, fused_shape=0.6, row_penalties=[SmallLeaves(9.0, 0.4)]
+    )
+    found, expected = penalties(tree, sample), penalties(flat, sample)
+    assert found.shape == batch_shape
+    torch.testing.assert_close(found.flatten(), expected)
+    torch.testing.assert_close(penalties.penalty(tree).flatten(), penalties.penalty(flat))
+
+
+class Orthogonal(GatePenalty):
+    """Squared cosines between gates, with autograd alone."""
+
+    def forward(self, gates: GateParameters) -> Tensor:
+        w = nn.functional.normalize(gates.weight, dim=-1, eps=1e-6)
+        return self.at(w) * (w @ w.mT).triu(1).square().sum((-2, -1))
+
+
+class Level(LeafPenalty):
+    """Squared intercepts, without curvature."""
+
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        return self.at(leaves.intercept) * leaves.intercept.square().sum(-1)
+
+
+def test_own_penalties_need_no_curvature() -> None:
+    batch = random_tree(3, 2, "weibull")
+    objective = TrainingObjective(own=[Orthogonal(0.5), Level(0.1)])
+    assert not objective.gate_curvature(batch.gate_parameters()).any()
+    assert not objective.leaf_curvature(batch.leaf_parameters()).any()
+    alone = batch.select(1)
+    value = objective.penalty(alone)
+    torch.testing.assert_close(value, objective.penalty(batch)[1])
+    x, time = torch.rand(20, 3).double(), torch.rand(20).double() + 0.1
+    (alone(x).nll(time, torch.ones(20)) + value).backward()
+    assert alone.gate(2).weight.grad is not None

@@ -13,7 +13,7 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
 from sstorch.optim import Joint, Nodec, NodecJoint, Trainer, initialize_random, problem_seed
-from tests.batches import random_sample
+from tests.batches import blank_tree, random_sample
 
 CASES: dict[str, Trainer] = {
     "nodec": Nodec(macro_iterations=5, patience=4),
@@ -29,7 +29,7 @@ def train(
     """Train eight trees from the same start, every time."""
     torch.set_num_threads(1)
     sample = random_sample(8, n_splits=2, n_rows=120, seed=4)
-    tree = SoftTree(3, 2, leaf, (8,))
+    tree = blank_tree(3, 2, leaf, (8,))
     initialize_random(tree, sample, [problem_seed(1, 0, k) for k in range(8)])
     objective = TrainingObjective(1e-3, 1e-3, gate_sparsity=0.01)
     trainer = CASES[case]

@@ -5,7 +5,7 @@ from torch import Tensor
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample, leaf_losses
 from sstorch.optim.nodec import THRESHOLDS, BranchUpdate, Thresholds, balancing_weights, classify, reassign
-from tests.batches import random_sample, random_tree
+from tests.batches import blank_tree, random_sample, random_tree
 
 PAPER, ORDERED = Thresholds(0.1, 0.3, 0.4), Thresholds(0.1, 0.03, 0.4)
 
@@ -111,7 +111,7 @@ def test_largest_error_is_by_value_also_where_it_is_negative() -> None:
 
 
 def test_a_tie_goes_left_in_the_share_too() -> None:
-    tree, sample = SoftTree(3, 1, batch_shape=(1,)), random_sample(1)
+    tree, sample = blank_tree(3, 1, batch_shape=(1,)), random_sample(1)
     assert float(_classify(tree, sample, PAPER, sample.n_rows).left_share) == 1.0
 
 
@@ -130,7 +130,7 @@ def test_a_row_that_overflows_where_it_cannot_be_is_not_the_worst() -> None:
 
 def test_rows_without_a_density_on_the_other_side_stay() -> None:
     """Unconstrained splines: leaf 3 rises after its middle, so that late rows cannot move there."""
-    tree = SoftTree(3, 1, Spline("hazard", knots=1, monotone=False), (1,))
+    tree = blank_tree(3, 1, Spline("hazard", knots=1, monotone=False), (1,))
     with torch.no_grad():
         tree.gate(1).bias.fill_(5.0)
         tree.leaf(2).shape.copy_(torch.tensor([1.0, 1.0]))
@@ -146,7 +146,7 @@ def test_rows_without_a_density_on_the_other_side_stay() -> None:
     assert bool(moved.any())
     assert not bool((moved & ~falls).any())
     # A monotone leaf lets any row move, the worst first.
-    free = SoftTree(3, 1, Spline("hazard", knots=1), (1,))
+    free = blank_tree(3, 1, Spline("hazard", knots=1), (1,))
     with torch.no_grad():
         free.gate(1).bias.fill_(5.0)
     anyone = _reassign(free, sample, update, 0.4)

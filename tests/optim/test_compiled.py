@@ -25,7 +25,7 @@ from sstorch.optim import Engine, Joint, LBFGSOptions, Leaves, Nodec, NodecJoint
 from sstorch.optim.compiled import jit, visits
 from sstorch.optim.compiled.problems import CompiledProblems
 from sstorch.optim.engine import compiled_problems
-from tests.batches import random_sample, with_entry
+from tests.batches import blank_tree, random_sample, with_entry
 from tests.conftest import nightly
 
 KERNELS = [name for name, make in FAMILIES.items() if make().kernel is not None]
@@ -49,7 +49,7 @@ def _problems(
     family = make_family(leaf, ancillary=ancillary)
     zero = torch.zeros(n, dtype=torch.float64)
     family = family.prepare(sample.log_time, sample.event, sample.weight, zero)
-    tree = SoftTree(P, depth, family, (n,), n_gate_features=P_GATE)
+    tree = blank_tree(P, depth, family, (n,), n_gate_features=P_GATE)
     with torch.no_grad():
         for name, parameter in tree.named_parameters():
             draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
@@ -178,7 +178,7 @@ def test_a_problem_is_trained_to_the_same_bits_alone_and_on_any_number_of_thread
 @pytest.mark.parametrize("depth", [3, nightly(6)])
 def test_deep_trees_and_many_rows(depth: int) -> None:
     sample = random_sample(1, n_rows=3000, seed=1)
-    tree = SoftTree(3, depth, "log_logistic", (1,))
+    tree = blank_tree(3, depth, "log_logistic", (1,))
     with torch.no_grad():
         for parameter in tree.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))

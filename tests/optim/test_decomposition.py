@@ -21,7 +21,7 @@ from sstorch.optim import (
 )
 from sstorch.optim.nodec import _Scheduler
 from sstorch.soft.sample import stack_splits
-from tests.batches import random_sample, to_device
+from tests.batches import blank_tree, random_sample, to_device
 from tests.conftest import devices, nightly
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
@@ -31,7 +31,7 @@ ENGINES = ("torch", nightly("compiled"))
 
 def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150) -> tuple[SoftTree, Sample]:
     sample = random_sample(n, n_splits=min(n, 3), n_rows=n_rows, seed=2)
-    tree = SoftTree(3, depth, leaf, (n,))
+    tree = blank_tree(3, depth, leaf, (n,))
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     return tree, sample
 

@@ -103,7 +103,7 @@ def test_shared_slopes_are_one_variable(ancillary: str) -> None:
     shared = SharedSlopesStep.make(tree, objective, sample, 1, chance)
     own = LeafStep.make(tree, objective, sample, 1, chance)
     x = shared.read()
-    p, m = tree.n_features, len(tree.family.shape_names)
+    p, m = tree.in_features, len(tree.family.shape_names)
     assert x.shape == (3, p + 4 * (1 + m))
     value, gradient = shared.value_and_gradient(x)
     torch.testing.assert_close(value, own.value_and_gradient(own.read())[0])

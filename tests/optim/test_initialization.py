@@ -4,12 +4,12 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import davies_bouldin_score
 
-from sstorch.nn import DesignMatrix, SoftTree, Topology
+from sstorch.nn import DesignMatrix, Topology
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.clusters import _best_partitions, _partition
-from tests.batches import random_sample
+from tests.batches import blank_tree, random_sample
 
 OBJECTIVE = TrainingObjective(1e-3)
 
@@ -17,7 +17,7 @@ OBJECTIVE = TrainingObjective(1e-3)
 def test_a_problem_starts_alike_in_any_batch() -> None:
     sample = random_sample(6, n_splits=2)
     seeds = [problem_seed(5, split, start) for split in range(2) for start in range(3)]
-    whole, alone = SoftTree(3, 2, batch_shape=(6,)), SoftTree(3, 2, batch_shape=(1,))
+    whole, alone = blank_tree(3, 2, batch_shape=(6,)), blank_tree(3, 2, batch_shape=(1,))
     initialize_random(whole, sample, seeds)
     initialize_random(alone, sample.select(torch.tensor([4])), [problem_seed(5, 1, 1)])
     for many, one in zip(whole.parameters(), alone.parameters(), strict=True):
@@ -30,7 +30,7 @@ def test_a_problem_starts_alike_in_any_batch() -> None:
 
 
 def test_random_draws_have_the_stated_scale() -> None:
-    sample, tree = random_sample(200, n_rows=5), SoftTree(3, 3, batch_shape=(200,))
+    sample, tree = random_sample(200, n_rows=5), blank_tree(3, 3, batch_shape=(200,))
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(200)])
     assert abs(float(tree.gate_parameters().weight.std().detach()) - 1.0) < 0.05
     assert abs(float(tree.leaf_parameters().slope.std().detach()) - 0.1) < 0.005
@@ -50,7 +50,7 @@ def _clusters(p: int = 2) -> tuple[Sample, np.ndarray]:
 
 def test_kmeans_finds_separated_clusters_and_fits_their_leaves() -> None:
     sample, label = _clusters()
-    tree = SoftTree(2, 2, batch_shape=(2,))
+    tree = blank_tree(2, 2, batch_shape=(2,))
     initialize_kmeans(tree, OBJECTIVE, sample, [problem_seed(0, 0, k) for k in range(2)])
     leaf = tree.apply_leaf(sample.x).numpy()
     for r in range(2):
@@ -81,7 +81,7 @@ def test_kmeans_partition_is_the_best_of_the_own_rows() -> None:
 
 def test_kmeans_gates_are_regressions_on_the_rows_of_their_node() -> None:
     sample = random_sample(1, n_rows=120)
-    tree, seeds = SoftTree(3, 2, batch_shape=(1,)), [problem_seed(0, 0, 0)]
+    tree, seeds = blank_tree(3, 2, batch_shape=(1,)), [problem_seed(0, 0, 0)]
     initialize_kmeans(tree, OBJECTIVE, sample, seeds)
     cluster = torch.as_tensor(_best_partitions(tree.topology, sample, seeds, 10))[0]
     for node in (1, 2, 3):
@@ -94,7 +94,7 @@ def test_kmeans_gates_are_regressions_on_the_rows_of_their_node() -> None:
 def test_kmeans_on_identical_rows_and_on_a_cluster_without_events() -> None:
     sample, label = _clusters()
     sample.event[0, label == 3] = 0.0
-    tree = SoftTree(2, 2, batch_shape=(2,))
+    tree = blank_tree(2, 2, batch_shape=(2,))
     initialize_kmeans(tree, OBJECTIVE, sample, [problem_seed(0, 0, k) for k in range(2)], repeats=3)
     assert all(torch.isfinite(p).all() for p in tree.parameters())
     empty = int(tree.apply_leaf(sample.x)[0][label == 3][0])
@@ -107,7 +107,7 @@ def test_kmeans_on_identical_rows_and_on_a_cluster_without_events() -> None:
         DesignMatrix(torch.full((1, 9, 2), 0.5, dtype=torch.float64), (1,)),
         sample.log_time[:1, :9], sample.event[1:, :9], sample.weight[:1, :9],
     )  # fmt: skip
-    tree = SoftTree(2, 2, batch_shape=(1,))
+    tree = blank_tree(2, 2, batch_shape=(1,))
     initialize_kmeans(tree, OBJECTIVE, same, [problem_seed(0, 0, 0)])
     assert all(torch.isfinite(p).all() for p in tree.parameters())
     assert torch.unique(tree.apply_leaf(same.x)).numel() == 1

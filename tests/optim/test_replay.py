@@ -12,7 +12,7 @@ from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective, leaf_losses
 from sstorch.objective.training import expected_loss
 from sstorch.optim import Engine, LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
-from tests.batches import random_sample
+from tests.batches import blank_tree, random_sample
 from tests.conftest import nightly
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
@@ -39,7 +39,7 @@ def _run(
     eps: str | Thresholds, n: int = 8, depth: int = 2, engine: Engine = "torch", **settings: int
 ) -> tuple[SoftTree, Sample, Seen, list[Columns]]:
     sample = random_sample(n, n_splits=2, n_rows=150, seed=2)
-    tree = SoftTree(3, depth, "log_logistic", (n,))
+    tree = blank_tree(3, depth, "log_logistic", (n,))
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     states = _States(tree)
     tight = LBFGSOptions(max_iterations=300, gradient_tolerance=1e-9, relative_tolerance=0.0)
@@ -113,7 +113,7 @@ def test_every_step_is_the_printed_one(eps: tuple[float, float, float], engine: 
 @pytest.mark.parametrize("patience", [1, 2, nightly(4)])
 def test_patience_counts_inner_iterations_and_best_is_the_lowest(patience: int) -> None:
     tree, sample, seen, _ = _run("eps_paper", macro_iterations=5, patience=patience)
-    start = SoftTree(3, 2, "log_logistic", (8,))
+    start = blank_tree(3, 2, "log_logistic", (8,))
     initialize_random(start, sample, [problem_seed(0, 0, k) for k in range(8)])
     with torch.no_grad():
         best, final = OBJECTIVE(start, sample), OBJECTIVE(tree, sample)
@@ -125,7 +125,7 @@ def test_patience_counts_inner_iterations_and_best_is_the_lowest(patience: int) 
             if r in p.tolist()
         }
         order = [(m, s) for m in range(1, 6) for s in (1, 2, 3)]
-        lowest, idle, one = float(best[r]), 0, SoftTree(3, 2, "log_logistic", (1,))
+        lowest, idle, one = float(best[r]), 0, blank_tree(3, 2, "log_logistic", (1,))
         tied = False
         state = {n: v[r] for n, v in start.state_dict().items()}
         stopped = None

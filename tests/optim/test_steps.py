@@ -11,7 +11,7 @@ from sstorch.objective import Monotone, Sample, TrainingObjective, leaf_losses
 from sstorch.objective.training import expected_loss
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
-from tests.batches import random_sample, random_tree, to_device
+from tests.batches import blank_tree, random_sample, random_tree, to_device
 from tests.conftest import devices
 
 OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)
@@ -155,7 +155,7 @@ CURVED = TrainingObjective(
 def test_gates_and_leaves_may_see_different_features(depth: int, leaf: str | HazardFamily) -> None:
     """Gates the first three of six features, leaves the last four; penalties that act on some of them."""
     family = random_tree(4, depth, leaf).family
-    tree, sample = SoftTree(4, depth, family, (4,), n_gate_features=3), random_sample(4, n_splits=2, p=6)
+    tree, sample = blank_tree(4, depth, family, (4,), n_gate_features=3), random_sample(4, n_splits=2, p=6)
     with torch.no_grad():
         for parameter in tree.parameters():
             parameter.copy_(0.4 * torch.randn(parameter.shape, dtype=torch.float64))

@@ -25,7 +25,7 @@ from sstorch.optim import (
 from sstorch.optim.steps import JointStep
 from sstorch.soft import train_batch
 from sstorch.soft.problems import _held_in
-from tests.batches import random_sample, with_entry
+from tests.batches import blank_tree, random_sample, with_entry
 from tests.conftest import covering
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
@@ -35,7 +35,7 @@ TRAINERS = [SHORT, Joint(), NodecJoint(SHORT)]
 
 def _start(n: int = 6, depth: int = 2, leaf: str = "log_logistic") -> tuple[SoftTree, Sample]:
     sample = random_sample(n, n_splits=2, n_rows=120, seed=4)
-    tree = SoftTree(3, depth, leaf, (n,))
+    tree = blank_tree(3, depth, leaf, (n,))
     initialize_random(tree, sample, [problem_seed(1, 0, k) for k in range(n)])
     return tree, sample
 

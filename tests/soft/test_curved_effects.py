@@ -104,7 +104,7 @@ def test_a_split_does_not_depend_on_the_others_of_its_batch() -> None:
         depth=1, trainer="joint", init="random", n_starts=2, columns=Columns(numeric="piecewise")
     )._batch_settings()
     both, alone = train_batch([few, data], settings), train_batch([few], settings)
-    widths = both.tree.n_features, alone.tree.n_features
+    widths = both.tree.in_features, alone.tree.in_features
     assert widths[0] > widths[1]
     torch.testing.assert_close(both.objective[:2], alone.objective, rtol=1e-6, atol=1e-8)
     x = data.frame[:20].assign(estrec=1.0)

@@ -14,12 +14,13 @@ from sstorch.bench import cross_validate
 from sstorch.data import Preprocessor, Surv, SurvivalData
 from sstorch.exceptions import FormatError
 from sstorch.files import reading
-from sstorch.fitted.tree import FittedTree
-from sstorch.nn import Prediction, Spline
+from sstorch.fitted.tree import FittedTree, Prediction
+from sstorch.nn import Spline
 from sstorch.optim import Nodec
 from sstorch.reading import functions as reading_module
 from sstorch.reading import leaf_table
 from sstorch.soft import train_batch
+from tests.batches import distribution
 
 TREE = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="random", n_starts=3)
 TIMES = np.array([2.0, 20.0, 60.0])
@@ -70,7 +71,7 @@ def test_curves_in_chunks_are_those_of_the_module(
     own_times = np.stack([small_data.time, small_data.time / 2], axis=1)
     with torch.no_grad():
         shared, separate = (
-            getattr(tree.module, kind)(x, torch.as_tensor(at), prediction).numpy()
+            getattr(distribution(tree.module, x, prediction), kind)(torch.as_tensor(at)).numpy()
             for at in (TIMES, own_times)
         )
     np.testing.assert_array_equal(tree.curves(x, TIMES, kind), shared)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from sstorch import GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError
-from sstorch.nn import LeafParameters
-from sstorch.objective import Offset, Penalty, Ridge, RowPenalty, SmallLeaves
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SurvivalDistribution
+from sstorch.objective import Offset, Penalty, Ridge, RowPenalty, Sample, SmallLeaves
 from sstorch.objective.row_penalties import TOO_SMALL
 from sstorch.optim import Leaves
 from sstorch.soft import train_batch
@@ -110,3 +110,37 @@ def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -
     assert found.objective_ == pytest.approx(
         SoftSurvivalTree(1, init="random", n_starts=2, min_leaf=0.3).fit(X, y).objective_
     )
+
+
+class GroupMeans(RowPenalty):
+    """Squared difference between the restricted means of two groups, up to the unit of time."""
+
+    trains_gates = True
+
+    def forward(
+        self,
+        gates: GateParameters,
+        leaves: LeafParameters,
+        family: HazardFamily,
+        sample: Sample,
+        relaxed: bool = False,
+    ) -> Tensor:
+        log_p = gates.leaf_probability(sample.x).log()
+        linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
+        mean = SurvivalDistribution(family, log_p, linear, shape).restricted_mean(1.0)
+        weights = [sample.weight * (sample.group == number) for number in range(sample.n_groups)]
+        first, second = ((weight * mean).sum(-1) / weight.sum(-1) for weight in weights)
+        return self.at(mean) * (first - second).square()
+
+
+def test_own_penalty_on_groups_of_sensitive(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, small_data.y
+    group = np.where(X.iloc[:, 0] > X.iloc[:, 0].median(), "high", "low")
+    gaps = []
+    for rho in (1e-9, 100.0):
+        penalties = GatePenalties(ridge=1e-3, own=[GroupMeans(rho)])
+        tree = SoftSurvivalTree(1, "weibull", init="random", n_starts=2, trainer="joint", penalties=penalties)
+        unit = float(np.exp(np.log(small_data.time).mean()))
+        means = tree.fit(X, y, sensitive=group).predict_rmst(X, unit)
+        gaps.append(abs(means[group == "high"].mean() - means[group == "low"].mean()))
+    assert gaps[1] < 0.2 * gaps[0]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
-from sstorch.nn.functional import survival_of
-from sstorch.nn.hazards.numeric import invert, minimize_small, restricted_mean
+from sstorch.nn.functional import survival_of, with_own_tensors
+from sstorch.nn.hazards.numeric import derived_terms, invert, minimize_small, restricted_mean
 
 Ancillary = Literal["constant", "linear", "strata"]
 
@@ -29,7 +29,8 @@ class HazardFamily(nn.Module, ABC):
     defines :meth:`loss_and_gradient`; ``overflows`` if the loss can be infinite at finite parameters.
     ``ratio`` names the exponential of a slope of g, if it is constant over time: ``"hazard ratio"``, ``"time
     ratio"`` or ``"odds ratio"`` (of the event). ``kernel`` names the compiled loss
-    (``sstorch.optim.compiled.families``), if any; it is not inherited. ``exportable`` is True if
+    (``sstorch.optim.compiled.families``), if any; it is not inherited. ``sized_by_rows`` names the buffers
+    whose last dimension depends on the training rows. ``exportable`` is True if
     :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which then must not branch on values.
 
     A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard is computed by
@@ -37,7 +38,8 @@ class HazardFamily(nn.Module, ABC):
     with closed forms overrides these methods.
 
     Constants determined by training rows, such as knots, are buffers with the leading batch shape of
-    parameters, set by :meth:`prepare`.
+    parameters, set by :meth:`prepare`. A family may hold parameters and modules of its own, which all leaves
+    and problems share: a torch optimizer trains them, the trainers of the estimators keep them as they are.
 
     Args:
         ancillary: ``"constant"``; ``"linear"`` if every shape parameter also has slopes on the features;
@@ -55,6 +57,7 @@ class HazardFamily(nn.Module, ABC):
     ratio: str | None = None
     exportable = True
     kernel: str | None = None
+    sized_by_rows: tuple[str, ...] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -67,6 +70,7 @@ class HazardFamily(nn.Module, ABC):
         check_choice(ancillary, "ancillary", get_args(Ancillary))
         self.ancillary = ancillary
         self.batch_shape: tuple[int, ...] = ()
+        self._prepared = False
 
     # ------------------------------------------------------------------ the distribution
 
@@ -97,7 +101,7 @@ class HazardFamily(nn.Module, ABC):
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """H and log h together; a family with shared intermediate results can define log h only here."""
         if type(self).log_hazard is HazardFamily.log_hazard:
-            return self._derived_terms(log_time, linear, shape)
+            return derived_terms(self.cumulative_hazard, log_time, linear, shape, *self.parameters())
         hazard = self.cumulative_hazard(log_time, linear, shape)
         return hazard, self.log_hazard(log_time, linear, shape)
 
@@ -376,6 +380,11 @@ class HazardFamily(nn.Module, ABC):
 
     # ------------------------------------------------------------------ constants from training rows
 
+    @property
+    def prepared(self) -> bool:
+        """False if the family needs constants of training rows, such as knots, and has none yet."""
+        return self._prepared or type(self)._constants is HazardFamily._constants
+
     def prepare(self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor) -> Self:
         """Return the family with the constants determined by training rows, one set per problem.
 
@@ -385,13 +394,31 @@ class HazardFamily(nn.Module, ABC):
             weight: row weights, shape (R, M); 0 marks padding.
             log_time_scale: log of the unit of model time, shape (R,).
         """
-        return self._with(self._constants(log_time, event, weight, log_time_scale), (log_time.shape[0],))
+        constants = self._constants(log_time, event, weight, log_time_scale)
+        return self.with_constants(constants, (log_time.shape[0],))
+
+    def with_constants(self, constants: Mapping[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
+        """Return the family with constants of :meth:`prepare` by name, each (*batch_shape, ...)."""
+        chosen = self._with(constants, batch_shape)
+        chosen._prepared = True
+        return chosen
+
+    def follow(self, constants: Mapping[str, Tensor]) -> None:
+        """Take buffers for other constants, in place: of their batch shape, and of sizes that rows decide."""
+        for name, value in constants.items():
+            own = self._buffers[name]
+            assert own is not None
+            sizes = own.shape[len(self.batch_shape) :]
+            n_batch = value.ndim - len(sizes)
+            if value.shape[n_batch:] == sizes or (name in self.sized_by_rows and n_batch >= 0):
+                self._buffers[name] = own.new_zeros(value.shape)
+                self.batch_shape, self._prepared = tuple(value.shape[:n_batch]), True
 
     def select(self, problems: Tensor | slice | int) -> Self:
         """Select problems of a one-dimensional batch: positions (K,), a slice, or one."""
         if not self._buffers:
             return self
-        buffers = {name: value[problems] for name, value in self._constant_items()}
+        buffers = {name: value[problems] for name, value in self.constants().items()}
         n_batch = 0 if isinstance(problems, int) else 1
         return self._with(buffers, next(iter(buffers.values())).shape[:n_batch])
 
@@ -405,21 +432,23 @@ class HazardFamily(nn.Module, ABC):
             raise ConfigError(f"family prepared for batch {self.batch_shape}, asked for batch {batch_shape}")
         present = self.batch_shape if self._buffers else ()
         lead = batch_shape if present != batch_shape else ()
-        buffers = {name: value.expand(*lead, *value.shape).clone() for name, value in self._constant_items()}
+        buffers = {
+            name: value.expand(*lead, *value.shape).clone() for name, value in self.constants().items()
+        }
         return self._with(buffers, batch_shape)
 
     def corners(self) -> Tensor:
         """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
-        tensors = [value for _, value in self._constant_items()] or [torch.zeros((), dtype=torch.float64)]
+        tensors = [value for _, value in self.constants().items()] or [torch.zeros((), dtype=torch.float64)]
         return self._corners(tensors[0].new_zeros(*self.batch_shape, 1))
 
-    def like(self, constants: Mapping[str, Tensor]) -> Self:
-        """Return this family with buffers for constants of :meth:`prepare`, of any size.
+    def constants(self) -> dict[str, Tensor]:
+        """Buffers by name, each (*batch_shape, ...)."""
+        return {name: value for name, value in self._buffers.items() if value is not None}
 
-        Args:
-            constants: buffers of a prepared family, by name.
-        """
-        return self
+    def snapshot(self) -> Self:
+        """The family with its present tensors, which torch.func.functional_call replaces for one call."""
+        return with_own_tensors(self)
 
     def options(self) -> dict[str, Any]:
         """Arguments, as plain values, from which the registry recreates this family."""
@@ -449,19 +478,17 @@ class HazardFamily(nn.Module, ABC):
         """Log times at which the survival function is not smooth, (..., C) for ``like`` (..., 1)."""
         return like[..., :0]
 
-    def _with(self, buffers: dict[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
-        if next(self.parameters(), None) is not None or next(self.children(), None) is not None:
-            raise ConfigError(
-                f"family {self.name!r} holds parameters or modules of its own, which all trees would share; "
-                "name them in shape_names: then every leaf has its own"
-            )
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        names = [name for name in self.constants() if prefix + name in state_dict]
+        self.follow({name: state_dict[prefix + name] for name in names})
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def _with(self, buffers: Mapping[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
         chosen = copy.copy(self)
+        chosen._parameters, chosen._modules = self._parameters.copy(), self._modules.copy()
         chosen._buffers = {**self._buffers, **buffers}
         chosen.batch_shape = batch_shape
         return chosen
-
-    def _constant_items(self) -> list[tuple[str, Tensor]]:
-        return [(name, value) for name, value in self._buffers.items() if value is not None]
 
     def _aligned(self, constant: Tensor, like: Tensor) -> Tensor:
         """A constant, one value per problem, with as many dimensions as ``like``."""
@@ -470,21 +497,3 @@ class HazardFamily(nn.Module, ABC):
     def _spread(self, constants: Sequence[Tensor], like: Tensor) -> Tensor:
         """C constants, one value per problem, side by side, (..., C) for ``like`` (..., 1)."""
         return torch.cat([self._aligned(value, like).expand(like.shape) for value in constants], dim=-1)
-
-    def _derived_terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        # Every element needs a log time of its own, since each has a derivative of its own.
-        y = log_time.expand(torch.broadcast_shapes(log_time.shape, linear.shape, shape.shape[:-1])).clone()
-        if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
-            hazard, pull = torch.func.vjp(lambda y: self.cumulative_hazard(y, linear, shape), y)[:2]
-            (slope,) = pull(torch.ones_like(hazard))
-            return hazard, slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
-        # The same without the compiler of torch, which torch.func loads.
-        parts = (log_time, linear, shape)
-        recording = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
-        with torch.enable_grad():
-            if not y.requires_grad:
-                y.requires_grad_()
-            hazard = self.cumulative_hazard(y, linear, shape)
-            (slope,) = torch.autograd.grad(hazard.sum(), y, create_graph=recording)
-            log_hazard = slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
-        return (hazard, log_hazard) if recording else (hazard.detach(), log_hazard.detach())

@@ -70,10 +70,7 @@ class _PrenticeTerms(torch.autograd.Function):
         w, q, *slopes = ctx.saved_tensors
         if torch.is_grad_enabled():
             slopes = _PrenticeSlopes.apply(w, q)  # type: ignore[no-untyped-call]
-        hazard_w, hazard_q, log_hazard_w, log_hazard_q = slopes
-        grad_w = grads[0] * hazard_w + grads[1] * log_hazard_w
-        grad_q = grads[0] * hazard_q + grads[1] * log_hazard_q
-        return grad_w.sum_to_size(ctx.sizes[0]), grad_q.sum_to_size(ctx.sizes[1])
+        return _pulled_back(ctx.sizes, grads, slopes)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> tuple[Tensor | None, ...]:
@@ -86,6 +83,16 @@ class _PrenticeTerms(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, int | None], w: Tensor, q: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         return _PrenticeTerms.apply(*_aligned(in_dims, w, q)), (0,) * 6  # type: ignore[no-untyped-call]
+
+
+def _pulled_back(
+    sizes: Sequence[torch.Size], grads: Sequence[Tensor], slopes: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Gradients in w and Q, of their sizes, from those of -log S and of the log hazard."""
+    hazard_w, hazard_q, log_hazard_w, log_hazard_q = slopes
+    grad_w = grads[0] * hazard_w + grads[1] * log_hazard_w
+    grad_q = grads[0] * hazard_q + grads[1] * log_hazard_q
+    return grad_w.sum_to_size(sizes[0]), grad_q.sum_to_size(sizes[1])
 
 
 class _PrenticeSlopes(torch.autograd.Function):
@@ -143,8 +150,35 @@ def _aligned(in_dims: tuple[int | None, int | None], w: Tensor, q: Tensor) -> li
     return aligned
 
 
+# What torch.compile calls and does not trace, since the values decide between the cases of a quadrature.
+@torch.library.custom_op(
+    "sstorch::prentice_terms",
+    mutates_args=(),
+    schema=f"(Tensor w, Tensor q) -> ({', '.join(['Tensor'] * 6)})",
+)
+def _compiled_terms(w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+    return _PrenticeTerms.forward(w, q)
+
+
+@_compiled_terms.register_fake
+def _(w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+    return tuple(w.new_empty(torch.broadcast_shapes(w.shape, q.shape)) for _ in range(6))
+
+
+def _keep_slopes(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*output[2:])
+    ctx.sizes = [part.shape for part in inputs]
+
+
+_compiled_terms.register_autograd(
+    lambda ctx, *grads: _pulled_back(ctx.sizes, grads, ctx.saved_tensors), setup_context=_keep_slopes
+)
+
+
 def prentice_terms(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Cumulative hazard -log S(w; Q) and log hazard of W at w; shapes broadcast; twice differentiable."""
+    if torch.compiler.is_dynamo_compiling():
+        return cast("tuple[Tensor, Tensor]", _compiled_terms(w, q)[:2])
     return cast("tuple[Tensor, Tensor]", _PrenticeTerms.apply(w, q)[:2])  # type: ignore[no-untyped-call]
 
 

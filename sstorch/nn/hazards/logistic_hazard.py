@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,6 +65,7 @@ class LogisticHazard(HazardFamily):
     ratio = "odds ratio"
     closed_form = True
     overflows = False
+    sized_by_rows = ("ends",)
     ends: Tensor
 
     def __init__(self, times: int | Sequence[float] = 30, ancillary: Ancillary = "constant") -> None:
@@ -72,7 +73,12 @@ class LogisticHazard(HazardFamily):
         self.times = check_placement("times", times, 1, 1)
         count = self.times if isinstance(self.times, int) else len(self.times)
         # Until training rows give better ones: even in log time around the unit of model time.
-        self._set_ends(torch.linspace(-1.0, 1.0, count, dtype=torch.float64))
+        self.register_buffer("ends", torch.linspace(-1.0, 1.0, count, dtype=torch.float64))
+
+    @property
+    @override
+    def shape_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*(f"log_odds_{k + 1}" for k in range(self.ends.shape[-1])), "log_odds_beyond")
 
     # ------------------------------------------------------------------ the distribution
 
@@ -277,8 +283,11 @@ class LogisticHazard(HazardFamily):
 
     # ------------------------------------------------------------------ constants from training rows
 
-    def prepare(self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor) -> Self:
-        """See :meth:`HazardFamily.prepare`; with no more intervals than the training rows need."""
+    @override
+    def _constants(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
+    ) -> dict[str, Tensor]:
+        # No more intervals than the training rows need.
         if not isinstance(self.times, int):
             given = torch.tensor(self.times, dtype=torch.float64, device=log_time.device).log()
             ends = given - log_time_scale.double()[:, None]
@@ -287,15 +296,7 @@ class LogisticHazard(HazardFamily):
             width = max(len(row) for row in rows)
             # Intervals of no length at the end, for problems with fewer: no row is ever in them.
             ends = torch.as_tensor(np.stack([np.pad(row, (0, width - len(row)), "edge") for row in rows]))
-        chosen = self._with({}, (log_time.shape[0],))
-        chosen._set_ends(ends.to(log_time))
-        return chosen
-
-    def like(self, constants: Mapping[str, Tensor]) -> Self:
-        """See :meth:`HazardFamily.like`: with as many intervals."""
-        chosen = self._with({}, self.batch_shape)
-        chosen._set_ends(torch.zeros_like(constants["ends"]))
-        return chosen
+        return {"ends": ends.to(log_time)}
 
     @override
     def options(self) -> dict[str, Any]:
@@ -308,10 +309,6 @@ class LogisticHazard(HazardFamily):
         return f"intervals that end at t = {times}"
 
     # ------------------------------------------------------------------ internals
-
-    def _set_ends(self, ends: Tensor) -> None:
-        self.register_buffer("ends", ends)
-        self.shape_names = (*(f"log_odds_{k + 1}" for k in range(ends.shape[-1])), "log_odds_beyond")
 
     def _ends_of(self, log_times: np.ndarray) -> np.ndarray:
         assert isinstance(self.times, int)

@@ -293,3 +293,29 @@ def evaluate_basis(
         slopes.append(slope.reshape(log_time.shape))
         curves.append((((c3 * u + c2) * u + c1) * u + c0 + slope * beyond).reshape(log_time.shape))
     return curves, slopes
+
+
+def derived_terms(
+    cumulative_hazard: Callable[[Tensor, Tensor, Tensor], Tensor],
+    log_time: Tensor,
+    linear: Tensor,
+    shape: Tensor,
+    *others: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """H and log h = log(dH/dy) - y by autograd, of arguments and of other tensors that H depends on."""
+    # Every element needs a log time of its own, since each has a derivative of its own.
+    y = log_time.expand(torch.broadcast_shapes(log_time.shape, linear.shape, shape.shape[:-1])).clone()
+    if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
+        hazard, pull = torch.func.vjp(lambda y: cumulative_hazard(y, linear, shape), y)[:2]
+        (slope,) = pull(torch.ones_like(hazard))
+        return hazard, slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
+    # The same without the compiler of torch, which torch.func loads.
+    parts = (log_time, linear, shape, *others)
+    recording = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+    with torch.enable_grad():
+        if not y.requires_grad:
+            y.requires_grad_()
+        hazard = cumulative_hazard(y, linear, shape)
+        (slope,) = torch.autograd.grad(hazard.sum(), y, create_graph=recording)
+        log_hazard = slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
+    return (hazard, log_hazard) if recording else (hazard.detach(), log_hazard.detach())

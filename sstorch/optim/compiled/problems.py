@@ -37,7 +37,7 @@ class CompiledProblems:
             KERNELS.index(kernel),
             sample.x.stored.shape[-1],
             tree.n_gate_features,
-            tree.n_features,
+            tree.in_features,
             len(tree.family.shape_names),
             tree.family.ancillary == "linear" and len(tree.family.shape_names) > 0,
             len(tree.topology.branches),
@@ -134,7 +134,7 @@ class CompiledProblems:
         """Put what a kernel has trained into the trees."""
         tree, n_shapes = self.tree, len(self.tree.family.shape_names)
         tree.set_gates(GateParameters.unflatten(torch.from_numpy(b.gates)))
-        tree.set_leaves(LeafParameters.unflatten(torch.from_numpy(b.leaves), tree.n_features, n_shapes))
+        tree.set_leaves(LeafParameters.unflatten(torch.from_numpy(b.leaves), tree.in_features, n_shapes))
 
 
 def _array(values: Tensor) -> FloatArray:
@@ -176,7 +176,7 @@ def _penalties(objective: TrainingObjective, tree: SoftTree) -> tuple[npt.NDArra
     """Coefficients of the penalties, a row per problem, in the order of ``Problems``."""
     n, like = tree.n_problems, tree.leaf_parameters()
     ridge, lasso, weight = np.zeros((n, tree.n_gate_features)), np.zeros(n), np.zeros(n)
-    cone = np.empty((n, 0, tree.n_features))
+    cone = np.empty((n, 0, tree.in_features))
     own, apart = (torch.zeros(n, like.flatten().shape[-1], dtype=torch.float64) for _ in range(2))
     for penalty in objective.gate_penalties:
         if isinstance(penalty, GateRidge):

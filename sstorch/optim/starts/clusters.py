@@ -49,7 +49,7 @@ def initialize_random(
     start_leaves(tree, sample)
     straight = np.ones(sample.x.stored.shape[-1], dtype=bool) if curved is None else ~curved
     of_gates = torch.as_tensor(np.flatnonzero(straight[: tree.n_gate_features]))
-    of_leaves = torch.as_tensor(np.flatnonzero(straight[len(straight) - tree.n_features :]))
+    of_leaves = torch.as_tensor(np.flatnonzero(straight[len(straight) - tree.in_features :]))
     n_gate, n_leaf = len(of_gates), len(of_leaves)
     draws = []
     for seed in seeds:

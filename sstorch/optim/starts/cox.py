@@ -144,7 +144,7 @@ def initialize_cox(
     entry = np.zeros_like(log_time)
     if sample.log_entry is not None:
         entry = sample.log_entry.double().exp().cpu().numpy()
-    matrices = last_features(sample.x, tree.n_features).matrices.double().cpu().numpy()
+    matrices = last_features(sample.x, tree.in_features).matrices.double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     # The leaves of a few problems at a time: their drawn rows are copied.
     size = at_once(int(np.count_nonzero(event, axis=1).max()) * matrices.shape[-1], _ELEMENTS)

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from sstorch.batched import SHARED, Batched
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
+from sstorch.nn.functional import with_gradients
 from sstorch.objective import Sample
-from sstorch.objective.closed_form import routing_slopes, with_gradient
+from sstorch.objective.closed_form import routing_slopes
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim.batched_lbfgs import BlockMetric, LBFGSOptions, OptimizationResult, minimize
 
@@ -154,8 +155,9 @@ class Step(Batched, ABC):
         return self.value_at(self.flat())
 
     def value_at(self, x: Tensor) -> Tensor:
-        """Objective (K,) at parameters ``x`` (K, d), differentiable once."""
-        return with_gradient(x, *self.data_and_gradient(x.detach())) + self.penalty(x)
+        """Objective (K,) at parameters ``x`` (K, d), differentiable."""
+        value, gradient = self.data_and_gradient(x.detach())
+        return with_gradients(self.plain_data, (x,), value, (gradient,)) + self.penalty(x)
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Objective (K,) and gradient (K, d) at ``x`` (K, d); the tree stays as it is."""

@@ -86,8 +86,6 @@ class BranchStep(Step):
 
     @override
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        if not self.objective.closed_form:
-            return None
         value, gradient = gate_value_and_gradient(self.sample.x, self._thawed(x), self.losses)
         return value, gradient.flatten(1)
 
@@ -334,7 +332,7 @@ class SharedSlopesStep(LeafStep):
     @property
     def _own(self) -> Tensor:
         """Positions of intercept and shapes among the parameters of a leaf."""
-        first = self.tree.n_features
+        first = self.tree.in_features
         return torch.arange(
             first, first + 1 + len(self.tree.family.shape_names), device=self.probability.device
         )
@@ -362,4 +360,4 @@ class SharedSlopesStep(LeafStep):
 
 def leaves_at(theta: Tensor, tree: SoftTree) -> LeafParameters:
     """Parameters of leaves from one row per leaf, (K, L, d)."""
-    return LeafParameters.unflatten(theta, tree.n_features, len(tree.family.shape_names))
+    return LeafParameters.unflatten(theta, tree.in_features, len(tree.family.shape_names))

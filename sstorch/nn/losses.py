@@ -1,0 +1,136 @@
+"""Negative log-likelihood of rows under each of several components: exact, censored, within intervals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sstorch.nn.functional import plain_operations, with_gradients
+from sstorch.nn.hazards import HazardFamily
+
+
+class LogTimes(NamedTuple):
+    """Outcome of rows, log times in model units, each broadcastable with predictors (..., L, N).
+
+    Attributes:
+        log_time: last time of the row; any finite number of a row within an interval.
+        event: 1 if the event was observed, be it within an interval, else 0; floating.
+        log_entry: time from which the row was at risk, -inf for time zero; None for time zero in all rows.
+        log_lower: lower bound of an interval, -inf for time zero; None if no time is an interval.
+        log_upper: upper bound of an interval; +inf if the time is exact or right-censored.
+    """
+
+    log_time: Tensor
+    event: Tensor
+    log_entry: Tensor | None = None
+    log_lower: Tensor | None = None
+    log_upper: Tensor | None = None
+
+    def unsqueeze(self, dim: int) -> LogTimes:
+        """The same with one more dimension."""
+        log_time, event, *others = (None if part is None else part.unsqueeze(dim) for part in self)
+        assert log_time is not None
+        assert event is not None
+        return LogTimes(log_time, event, *others)
+
+
+def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor) -> Tensor:
+    """Negative log-likelihood of every row under every component, given survival to entry.
+
+    H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval. It
+    is one node of the graph, with derivatives in closed form, if the family has them and no row was observed
+    from a later time on; derivatives of any order are exact.
+
+    Args:
+        family: of the components.
+        times: outcome of the rows.
+        linear: linear predictors, shape (..., L, N).
+        shape: shape parameters, shape (..., L, 1 or N, m).
+
+    Returns:
+        shape (..., L, N), in model units of time; +inf on overflow.
+    """
+    fused = (
+        family.closed_form
+        and times.log_entry is None
+        and linear.ndim <= 3
+        and torch.is_grad_enabled()
+        and not plain_operations(*times, *family.parameters())
+    )
+    if not fused:
+        return plain_losses(family, times, linear, shape)
+    lead = linear.ndim == 2  # closed forms have one dimension of problems
+    with torch.no_grad():
+        rows = times.unsqueeze(0) if lead else times
+        parts = (part[None] if lead else part for part in (linear, shape))
+        value, *slopes = losses_and_gradients(family, rows, *parts)
+        if family.overflows:  # 0 x inf would be nan where a component has no weight
+            largest = torch.finfo(linear.dtype).max ** 0.5
+            slopes = [slope.clamp_(-largest, largest).nan_to_num_(0.0) for slope in slopes]
+        of_shape = torch.stack(slopes[1:], -1) if slopes[1:] else value.new_zeros(*value.shape, 0)
+        known = [part.squeeze(0) if lead else part for part in (value, slopes[0], of_shape)]
+    return with_gradients(
+        lambda linear, shape: plain_losses(family, times, linear, shape), (linear, shape), known[0], known[1:]
+    )
+
+
+def plain_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor) -> Tensor:
+    """:func:`component_losses` by plain operations."""
+    log_time, event, log_entry, log_lower, log_upper = times
+    loss = family.loss(log_time, event, linear, shape, log_entry)
+    if log_lower is None or log_upper is None:
+        return loss
+    within = log_upper.isfinite()
+    bounds = torch.where(within, log_lower, log_time), torch.where(within, log_upper, log_time)
+    alone = family.interval_loss(*bounds, linear, shape)
+    if log_entry is not None:
+        before = family.hazard_before(log_entry, log_time, linear, shape)
+        alone = alone - before.masked_fill(alone.isinf(), 0.0)
+    return torch.where(within, alone, loss)
+
+
+def losses_and_gradients(
+    family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+) -> list[Tensor]:
+    """Losses of rows at risk from time zero and derivatives in g and each shape, without a graph.
+
+    Args:
+        family: with closed forms.
+        times: outcome of the rows, shapes (K, 1, M).
+        linear: linear predictors, shape (K, L, M).
+        shape: shape parameters, shape (K, L, 1 or M, m).
+        basis: :meth:`HazardFamily.basis` of the log times; None to compute it.
+
+    Returns:
+        2 + m tensors of shape (K, L, M).
+    """
+    log_time, event, _, lower, upper = times
+    if lower is None or upper is None:
+        return _flat(family.loss_and_gradient(log_time, event, linear, shape, basis))
+    within = upper.isfinite()
+    event = event.masked_fill(within, 0)
+    begun = within & lower.isfinite()
+    start, end = torch.where(begun, lower, log_time), torch.where(within, upper, log_time)
+    loss, *slopes = _flat(family.loss_and_gradient(start, event, linear, shape))
+    # A difference of two H needs all digits of small ones, which the loss of a row need not have.
+    before = family.cumulative_hazard(start, linear, shape).masked_fill(~begun, 0.0)
+    after = family.cumulative_hazard(end, linear, shape)
+    between = torch.where(after.isinf(), torch.inf, after - before)
+    between.clamp_(min=torch.finfo(between.dtype).tiny)
+    loss = torch.where(within, before - torch.log(-torch.expm1(-between)), loss)
+    # d/dD of -log(1 - exp(-D)), of which nothing is left where the event is certain.
+    rate = torch.expm1(between).reciprocal_()
+    gained = within & (rate > 0)
+    _, *at_end = _flat(family.loss_and_gradient(end, torch.zeros_like(event), linear, shape))
+    changes = []
+    for at_start, later in zip(slopes, at_end, strict=True):
+        at_start.masked_fill_(within & ~begun, 0.0)
+        changes.append(at_start - (rate * (later - at_start)).where(gained, 0))
+    return [loss, *changes]
+
+
+def _flat(parts: tuple[Tensor, Tensor, tuple[Tensor, ...]]) -> list[Tensor]:
+    loss, first, others = parts
+    return [loss, first, *others]
