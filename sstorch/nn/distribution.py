@@ -287,8 +287,8 @@ class SurvivalDistribution:
         ``upper``: -log(S(lower) - S(upper)); where both are equal the time is exact, where ``upper`` is +inf
         it is right-censored at ``lower``. With ``entry``, conditional on survival to it: left truncation.
 
-        One component with a closed form (exponential, Weibull, log-logistic, logistic hazard, splines of
-        hazards and odds) is one node of the graph; all derivatives are exact.
+        Components with a closed form (exponential, Weibull, log-logistic, logistic hazard, splines of hazards
+        and odds) are one node of the graph without ``entry``; derivatives of any order are exact.
 
         Args:
             time: last times, > 0, shape (N,) or (*batch_shape, N); censored rows may have no follow-up.

@@ -23,7 +23,7 @@ class _Elementwise(torch.autograd.Function):
     """A function of one tensor, which its gradient needs.
 
     Of a function with one value, the same product with the derivative serves both modes of differentiation.
-    torch.compile takes no function with a ``jvp`` of its own: there the plain operations stand for it.
+    Where torch takes no function with a ``jvp`` of its own, plain operations stand for it.
     """
 
     generate_vmap_rule = True
@@ -73,16 +73,27 @@ class _Softplus(_Elementwise):
         return grads[0] * torch.sigmoid(z)
 
 
+def untraceable() -> bool:
+    """True where a function with derivatives of its own has to be left: torch.compile, jacfwd of jacfwd.
+
+    Forward mode over forward mode takes the derivative of such a function for a constant, in silence.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return True
+    transforms = torch._C._functorch.get_interpreter_stack() or ()
+    return [each.key() for each in transforms].count(torch._C._functorch.TransformType.Jvp) > 1
+
+
 def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
     """Logs of sigmoid(z) and sigmoid(-z), any shape, exact to rounding and differentiable everywhere."""
-    if torch.compiler.is_dynamo_compiling():
+    if untraceable():
         return logsigmoid(logit), logsigmoid(-logit)
     return cast("tuple[Tensor, Tensor]", _LogSigmoidPair.apply(logit))  # type: ignore[no-untyped-call]
 
 
 def softplus(z: Tensor) -> Tensor:
     """log(1 + exp(z)) to full precision, any shape; 0 at -inf and +inf at +inf."""
-    if torch.compiler.is_dynamo_compiling():
+    if untraceable():
         return -logsigmoid(-z)
     return cast(Tensor, _Softplus.apply(z))  # type: ignore[no-untyped-call]
 
@@ -121,7 +132,7 @@ class _SaturatingExp(_Elementwise):
 
 def saturating_exp(z: Tensor) -> Tensor:
     """exp(z), any shape, with a large finite gradient where it is +inf: 0 x inf would be nan."""
-    if torch.compiler.is_dynamo_compiling():
+    if untraceable():
         # The gradient is 0 where it is +inf.
         largest = math.log(torch.finfo(z.dtype).max) - 1e-3
         return torch.where(z > largest, torch.inf, torch.exp(z.clamp(max=largest)))
@@ -153,7 +164,7 @@ class _NormalCumulativeHazard(_Elementwise):
 
 def normal_cumulative_hazard(z: Tensor) -> Tensor:
     """-log Phi(-z), any shape."""
-    if torch.compiler.is_dynamo_compiling():
+    if untraceable():
         log_survival: Tensor = torch.special.log_ndtr(-z)
         return -log_survival
     return cast(Tensor, _NormalCumulativeHazard.apply(z))  # type: ignore[no-untyped-call]

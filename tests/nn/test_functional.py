@@ -26,6 +26,7 @@ def test_infinite_arguments() -> None:
     assert softplus(z).tolist() == [0.0, math.inf]
 
 
+@pytest.mark.filterwarnings("ignore")  # those of torch itself
 def test_gradients_also_at_zero_and_twice() -> None:
     z = torch.tensor([-800.0, -30.0, -0.4, 0.0, 0.7, 30.0, 800.0], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(log_sigmoid_pair, z)
@@ -36,6 +37,9 @@ def test_gradients_also_at_zero_and_twice() -> None:
     torch.testing.assert_close(slope, torch.sigmoid(-z), rtol=0, atol=1e-15)
     batched = torch.func.vmap(torch.func.grad(softplus))(z.detach())
     torch.testing.assert_close(batched, torch.sigmoid(z.detach()), rtol=0, atol=1e-15)
+    for function in (lambda z: softplus(z).sum(), lambda z: log_sigmoid_pair(z)[1].sum()):
+        twice = torch.func.jacfwd(torch.func.jacfwd(function))(z.detach())
+        torch.testing.assert_close(twice, torch.func.hessian(function)(z.detach()), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

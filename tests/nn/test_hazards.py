@@ -683,6 +683,7 @@ def test_trees_answer_at_any_time(case: str, dtype: torch.dtype) -> None:
         assert not any(part.isnan().any() for part in gradients if part is not None)
 
 
+@pytest.mark.filterwarnings("ignore")  # those of torch itself
 def test_generalized_gamma_under_function_transforms() -> None:
     family = GeneralizedGamma()
     y, g, shape = arguments(family)
@@ -690,6 +691,17 @@ def test_generalized_gamma_under_function_transforms() -> None:
     def total(g: Tensor, shape: Tensor) -> Tensor:
         return family.loss(y, torch.ones(9).double(), g, shape).sum()
 
+    grad, forward, hessian = torch.func.grad, torch.func.jacfwd, torch.func.hessian(total)
+    second = torch.func.jacrev(forward(total))(g, shape)
+    torch.testing.assert_close(second, hessian(g, shape))
+    for third in (grad(lambda *at: hessian(*at).sum()), forward(hessian), forward(forward(total))):
+        with pytest.raises(NotImplementedError, match="generalized_gamma has"):
+            third(g, shape)
+    at = g.clone().requires_grad_()
+    (first,) = torch.autograd.grad(total(at, shape), at, create_graph=True)
+    (bend,) = torch.autograd.grad(first.sum(), at, create_graph=True)
+    with pytest.raises(NotImplementedError, match="no third ones"):
+        torch.autograd.grad(bend.sum(), at)
     plain = torch.autograd.grad(total(g.requires_grad_(), shape), g)[0]
     torch.testing.assert_close(torch.func.grad(total)(g.detach(), shape), plain)
     mapped = torch.func.vmap(family.cumulative_hazard, in_dims=(None, 0, 0))(y, g.detach(), shape)

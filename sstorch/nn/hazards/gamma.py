@@ -23,10 +23,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
-from sstorch.nn.functional import HALF_LOG_TWO_PI
+from sstorch.nn.functional import HALF_LOG_TWO_PI, untraceable
 from sstorch.nn.hazards.base import HazardFamily
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
@@ -61,7 +60,7 @@ class _PrenticeTerms(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
         ctx.save_for_backward(*inputs, *output[2:])
-        ctx.save_for_forward(*inputs, *output[2:])
+        ctx.save_for_forward(*inputs)
         ctx.mark_non_differentiable(*output[2:])
         ctx.sizes = tuple(part.shape for part in inputs)
 
@@ -74,8 +73,9 @@ class _PrenticeTerms(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> tuple[Tensor | None, ...]:
-        _, _, hazard_w, hazard_q, log_hazard_w, log_hazard_q = ctx.saved_tensors
-        of_w, of_q = tangents
+        # Those of the output have no derivatives.
+        slopes = _PrenticeSlopes.apply(*ctx.saved_tensors[:2])  # type: ignore[no-untyped-call]
+        (hazard_w, hazard_q, log_hazard_w, log_hazard_q), (of_w, of_q) = slopes, tangents
         return hazard_w * of_w + hazard_q * of_q, log_hazard_w * of_w + log_hazard_q * of_q, *(None,) * 4
 
     @staticmethod
@@ -108,7 +108,6 @@ class _PrenticeSlopes(torch.autograd.Function):
         ctx.save_for_forward(*inputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         moved = (
             torch.stack([grad * change for grad, change in zip(grads, changes, strict=True)]).sum(0)
@@ -126,11 +125,8 @@ class _PrenticeSlopes(torch.autograd.Function):
     @staticmethod
     def _changes(w: Tensor, q: Tensor) -> Iterator[list[Tensor]]:
         """Derivatives of the four in w, then in Q, in double precision."""
-        w, q = w.double(), q.double()
         for step_w, step_q in ((_STEP, 0.0), (0.0, _STEP)):
-            ahead = _PrenticeSlopes.apply(w + step_w, q + step_q)  # type: ignore[no-untyped-call]
-            behind = _PrenticeSlopes.apply(w - step_w, q - step_q)  # type: ignore[no-untyped-call]
-            yield [(high - low) / (2 * _STEP) for high, low in zip(ahead, behind, strict=True)]
+            yield list(_PrenticeChanges.apply(w, q, step_w, step_q))  # type: ignore[no-untyped-call]
 
     @staticmethod
     def vmap(
@@ -139,7 +135,35 @@ class _PrenticeSlopes(torch.autograd.Function):
         return _PrenticeSlopes.apply(*_aligned(in_dims, w, q)), (0,) * 4  # type: ignore[no-untyped-call]
 
 
-def _aligned(in_dims: tuple[int | None, int | None], w: Tensor, q: Tensor) -> list[Tensor]:
+class _PrenticeChanges(torch.autograd.Function):
+    """Central differences of the four slopes, in double precision: too coarse for others of their own."""
+
+    @staticmethod
+    def forward(w: Tensor, q: Tensor, step_w: float, step_q: float) -> tuple[Tensor, ...]:
+        w, q = w.double(), q.double()
+        ahead, behind = (_PrenticeTerms.forward(w + k * step_w, q + k * step_q)[2:] for k in (1, -1))
+        return tuple((high - low) / (2 * _STEP) for high, low in zip(ahead, behind, strict=True))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        raise NotImplementedError("generalized_gamma has first and second derivatives, no third ones")
+
+    jvp = backward
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], w: Tensor, q: Tensor, step_w: float, step_q: float
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        aligned = _aligned(in_dims[:2], w, q)
+        changes = _PrenticeChanges.apply(*aligned, step_w, step_q)  # type: ignore[no-untyped-call]
+        return changes, (0,) * 4
+
+
+def _aligned(in_dims: Sequence[int | None], w: Tensor, q: Tensor) -> list[Tensor]:
     """The arguments of a vmap with its dimension first, the others as they broadcast."""
     rank = max(part.ndim - (dim is not None) for part, dim in zip((w, q), in_dims, strict=True))
     aligned = []
@@ -179,6 +203,8 @@ def prentice_terms(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Cumulative hazard -log S(w; Q) and log hazard of W at w; shapes broadcast; twice differentiable."""
     if torch.compiler.is_dynamo_compiling():
         return cast("tuple[Tensor, Tensor]", _compiled_terms(w, q)[:2])
+    if untraceable():
+        raise NotImplementedError("generalized_gamma has no derivatives by jacfwd of jacfwd: use hessian")
     return cast("tuple[Tensor, Tensor]", _PrenticeTerms.apply(w, q)[:2])  # type: ignore[no-untyped-call]
 
 
