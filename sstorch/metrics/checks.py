@@ -146,12 +146,14 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
     """Survival curves S_i(t_k) on a grid as float64, in [0, 1] and falling, shape (n_rows, n_times).
 
     A curve may rise above its own running minimum, or leave [0, 1], by rounding: 1e-9 in float64, 16 machine
-    epsilons in a coarser floating type (1.9e-6 in float32), never more than 1e-5. Curves of 16 bits are
-    refused: their rounding is as large as differences between models.
+    epsilons in a coarser floating type (1.9e-6 in float32), never more than 1e-5; of a coarser type the
+    running minimum, in [0, 1], is returned. Curves of 16 bits are refused: their rounding is as large as
+    differences between models.
     """
     curves, rounding = _curves(survival, "survival", (n_rows, n_times))
+    coarse = rounding > _ROUNDING  # as float64, such curves would not pass a second time
     if _fall(curves) and curves[:, 0].max() <= 1.0 + rounding and curves[:, -1].min() >= -rounding:
-        return curves
+        return curves.clip(0.0, 1.0) if coarse else curves
     lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
     missing = np.isnan(lowest)
     if missing.any():
@@ -175,7 +177,7 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             f"survival must be curves that do not increase with t; they increase in {rows_text(rises)}. "
             "Pass survival, not risk and not 1 - survival, with columns in the order of times."
         )
-    return curves
+    return np.minimum.accumulate(curves.clip(0.0, 1.0), axis=1) if coarse else curves
 
 
 def _curves(values: Any, name: str, shape: tuple[int, int]) -> tuple[FloatArray, float]:
@@ -221,6 +223,9 @@ def check_incidence(
                 f"{rows_text(falls)}. "
                 "Pass cumulative incidences, not survival, with columns in the order of times."
             )
+    if rounding > _ROUNDING:
+        curves = curves.clip(0.0, 1.0)
+        return np.maximum.accumulate(curves, axis=1) if rising else curves
     return curves
 
 

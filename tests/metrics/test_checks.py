@@ -102,7 +102,7 @@ def test_rounding_is_that_of_the_type():
         pd.DataFrame(rising).astype("Float32"),
         torch.tensor(rising, dtype=torch.float32),
     ):
-        check_survival(single, 1, 2)
+        check_survival(check_survival(single, 1, 2), 1, 2)
     for double in (rising, pd.DataFrame(rising), torch.tensor(rising)):
         with pytest.raises(DataError, match="they increase in 1 row"):
             check_survival(double, 1, 2)
