@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PrognosticTreeCV,
         SoftSurvivalTree,
         SurvivalRegression,
+        TorchSurvival,
         default_candidates,
     )
     from sstorch.validation import validate
@@ -47,6 +48,7 @@ __all__ = [
     "Surv",
     "SurvivalData",
     "SurvivalRegression",
+    "TorchSurvival",
     "__version__",
     "default_candidates",
     "list_datasets",

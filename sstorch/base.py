@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol, cast, overload
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray
@@ -106,6 +106,13 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
         """The training columns of rows, read; other columns may hold anything."""
         return self._schema.clean(X)
 
+    def _frame(self, X: object) -> Any:
+        """Rows with the training columns, unread."""
+        # Missing values become levels where the rows are encoded, or trees trained on them.
+        frame = Schema(self._schema.inputs, self._schema.categories).frame_of(X)
+        # The numbered rows of an array are not labels that those of an outcome could contradict.
+        return frame if isinstance(X, pd.DataFrame) else X
+
 
 class SurvivalEstimator(FrameEstimator):
     """Base class of the survival estimators.
@@ -113,15 +120,24 @@ class SurvivalEstimator(FrameEstimator):
     Attributes:
         event_times_: distinct training event times, original units, increasing; of intervals the upper
             bounds.
-        zero_time_: replacement of a time of zero in scored rows: half the smallest training time.
+        zero_time_: replacement of a time of zero in scored rows: half the smallest training time;
+            None for that of the scored rows.
         outcome_type_: type of the training outcome; later outcomes need the same ``entry`` and ``id``.
         horizon_: median of the observed training event times, at which :meth:`predict` computes incidences.
+        time_varying_: True if training subjects have several rows.
     """
 
     event_times_: FloatArray
-    zero_time_: float
+    zero_time_: float | None
     outcome_type_: OutcomeType
     horizon_: float
+    time_varying_: bool
+
+    def _set_outcome(self, data: SurvivalData) -> None:
+        """Take over what later outcomes, default times and risks need of the training rows."""
+        self.outcome_type_ = replace(data.outcome_type, weighted=data.uneven_weight is not None)
+        self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
+        self.time_varying_ = data.time_varying
 
     @property
     def causes_(self) -> tuple[str, ...]:
@@ -228,7 +244,7 @@ class SurvivalEstimator(FrameEstimator):
         X = to_rows(X)
         index, alive = X.index if isinstance(X, pd.DataFrame) else None, None
         if after is not None:
-            alive = check_after(after, len(self._schema.frame_of(X)), X)
+            alive = check_after(after, _num_samples(self._frame(X)), X)
         elif kind != "hazard":  # which asks what a row is at that time alone
             self._refuse_unknown_future(after)
         grid = self._grid(times, 0.0 if alive is None else float(alive.min(initial=np.inf)))
@@ -255,7 +271,7 @@ class SurvivalEstimator(FrameEstimator):
         """Conditional curves of rows, (n, n_times), each from its time ``after``."""
         at = np.concatenate([after[:, None], after[:, None] + times], axis=1)
         survival = self._log_survival(X, at)
-        check_alive(survival[:, 0] > -np.inf, after)
+        check_alive(np.exp(survival[:, 0]) > 0.0, after)
         if kind == "survival":
             return np.exp(survival[:, 1:] - survival[:, :1])
         curves = self._curves(kind, X, at)
@@ -279,6 +295,10 @@ class SurvivalEstimator(FrameEstimator):
         """Times of predictions, checked; those of events count from ``after``."""
         if times is not None and not (isinstance(times, str) and times == "events"):
             return check_times(times)
+        if not self.event_times_.size:
+            raise DataError(
+                "training event times are unknown: give times=, or use TorchSurvival.wrap(module, y)"
+            )
         events = self.event_times_[self.event_times_ > after] - after if after else self.event_times_
         if events.size == 0:
             raise DataError(
@@ -367,9 +387,9 @@ class SurvivalEstimator(FrameEstimator):
         n_causes = max(1, len(self.causes_))
         times = metrics.thinned(np.unique(data.time[data.event]), len(data) * n_causes)
         if not self.causes_:
-            curves = self.falling_curves(data.frame, times)
+            curves = self.falling_curves(X, times)
             return metrics.concordance_harrell(data.weighted_y, curves, times)
-        incidence = self._incidences(data.frame, times)
+        incidence = self._incidences(X, times)
         scores = [
             metrics.concordance_harrell(data.weighted_y.of_cause(k), 1 - incidence[:, k - 1], times)
             for k in range(1, n_causes + 1)
@@ -380,13 +400,9 @@ class SurvivalEstimator(FrameEstimator):
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows with an outcome of the type of the training outcome."""
         check_is_fitted(self)
-        outcome = outcome_of(self, y)
-        # Missing values become levels where the rows are encoded, or trees trained on them.
-        frame = Schema(self._schema.inputs, self._schema.categories).frame_of(X)
         return SurvivalData(
-            # The numbered rows of an array are not labels that those of y could contradict.
-            frame if isinstance(X, pd.DataFrame) else X,
-            outcome,
+            self._frame(X),
+            outcome_of(self, y),
             sample_weight=sample_weight,
             require_events=False,
             zero_time=self.zero_time_,

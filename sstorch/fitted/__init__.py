@@ -1,5 +1,6 @@
 """Trained trees: what predicting, reading, scoring and exporting need of them."""
 
-from sstorch.fitted.tree import EVENT, FittedTree, Prediction
+from sstorch.fitted.model import EVENT
+from sstorch.fitted.tree import FittedTree, Prediction
 
 __all__ = ["EVENT", "FittedTree", "Prediction"]

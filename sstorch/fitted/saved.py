@@ -11,7 +11,8 @@ from torch import Tensor
 from sstorch.data import Preprocessor
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.fitted.tree import EVENT, FittedTree
+from sstorch.fitted.model import EVENT
+from sstorch.fitted.tree import FittedTree
 from sstorch.nn import FAMILIES, HazardFamily, SoftTree, make_family
 
 

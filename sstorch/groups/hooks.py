@@ -46,7 +46,6 @@ class GroupedTree(SurvivalEstimator):
     # the last result of :func:`~sstorch.validation.validate_groups`; saved
     group_validation_: GroupValidation | CompetingGroupValidation
     stability_: Stability  # the last result of :func:`~sstorch.validation.stability`; not saved
-    time_varying_: bool
 
     @abstractmethod
     def _leaf_of(self, frame: pd.DataFrame) -> IntArray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
+from sstorch.exceptions import ConfigError
 from sstorch.monitoring.history import History
 from sstorch.nn import SoftTree
 
@@ -41,17 +42,30 @@ class Callback:
     def on_compile(self) -> None:
         """Before compilation of machine code, which takes half a minute, once per machine."""
 
-    def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
-        """Before the first step, with the starting values and the maximum number of macro iterations."""
+    def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
+        """Before the first step, with the starting values and the maximum number of macro iterations.
+
+        The module is the batch of trees, a :class:`~sstorch.nn.SoftTree`, or the network of a
+        :class:`~sstorch.TorchSurvival`.
+        """
 
     def on_step(self, context: StepContext) -> None:
         """After an inner step."""
 
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        """After a macro iteration; 0 is the initial solution."""
+        """After a macro iteration, or an epoch of a network; 0 is the initial solution of trees."""
 
     def on_train_end(self, history: History) -> None:
         """After the last macro iteration."""
+
+
+def check_callbacks(callbacks: object) -> None:
+    """Raise ConfigError for what is no list or tuple of callbacks."""
+    if not isinstance(callbacks, list | tuple) or not all(isinstance(each, Callback) for each in callbacks):
+        raise ConfigError(
+            f"`callbacks` must be a list of sstorch.monitoring.Callback, got {callbacks!r}: such as "
+            "callbacks=[TensorBoard('runs/a')]"
+        )
 
 
 class ProgressBar(Callback):
@@ -61,12 +75,12 @@ class ProgressBar(Callback):
         """Print the reason for waiting."""
         print("making machine code: about 40 seconds, once on this machine", file=sys.stderr, flush=True)
 
-    def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
+    def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
         """Open the bar."""
-        self._n_problems = tree.n_problems
+        self._title = f"{module.n_problems} trees" if isinstance(module, SoftTree) else type(module).__name__
         self._total = macro_iterations
         self._bar = (
-            tqdm(total=macro_iterations, desc=f"{tree.n_problems} trees", unit="pass", file=sys.stderr)
+            tqdm(total=macro_iterations, desc=self._title, unit="pass", file=sys.stderr)
             if sys.stderr.isatty()
             else None
         )
@@ -80,7 +94,7 @@ class ProgressBar(Callback):
             self._bar.update(int(macro_iteration > 0))
         else:
             print(
-                f"pass {macro_iteration}/{self._total} of {self._n_problems} trees: {text}",
+                f"pass {macro_iteration}/{self._total} of {self._title}: {text}",
                 file=sys.stderr,
                 flush=True,
             )

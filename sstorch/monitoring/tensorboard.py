@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from torch import nn
 from typing_extensions import override
 
 from sstorch._types import FloatArray
@@ -27,9 +28,9 @@ _CURVES: dict[str, Callable[[list[float]], Any]] = {"": np.median, "min": np.min
 
 
 class TensorBoard(Callback):
-    """Write a training run for TensorBoard (``tensorboard --logdir FOLDER``), one point per pass.
+    """Write a training run for TensorBoard (``tensorboard --logdir FOLDER``), one point per pass or epoch.
 
-    Scalars:
+    Scalars, of the networks of :class:`~sstorch.TorchSurvival` those of ``train``:
 
     * ``train/objective``, ``train/best_objective``: E; the best criterion so far.
     * ``train/gradient_norm``: max-norm of the gradient of E.
@@ -74,15 +75,15 @@ class TensorBoard(Callback):
             writer.close()
 
     @override
-    def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
-        if tree.n_problems % len(self.runs):
+    def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
+        self._n_problems = module.n_problems if isinstance(module, SoftTree) else 1
+        if self._n_problems % len(self.runs):
             raise ConfigError(
-                f"`runs` must name the splits of {tree.n_problems} trees, got {len(self.runs)} names: "
+                f"`runs` must name the splits of {self._n_problems} trees, got {len(self.runs)} names: "
                 "leave it out where an estimator is fitted"
             )
         self._n_trainings += 1
         self._training = f"training-{self._n_trainings}" if self._n_trainings > 1 else ""
-        self._topology, self._n_problems = tree.topology, tree.n_problems
         self._last: dict[str, dict[int, float]] = {}  # of each tag, the last value of each problem
 
     @override
@@ -90,7 +91,7 @@ class TensorBoard(Callback):
         newest, steps = history.last_macro_iteration(), history.last_steps(macro_iteration)
         steps = steps[(steps["macro_iteration"] == macro_iteration) & (steps["step"] != "SKIP")]
         n_starts = self._n_problems // len(self.runs)
-        for tag, problems, values in (*self._of_pass(newest), *_of_steps(steps)):
+        for tag, problems, values in (*_of_pass(newest), *_of_steps(steps)):
             last = self._last.setdefault(tag, {})
             last.update(zip(problems.tolist(), values.tolist(), strict=True))
             for number in np.unique(problems // n_starts):
@@ -107,25 +108,26 @@ class TensorBoard(Callback):
     def on_train_end(self, history: History) -> None:
         self.close()
 
-    def _of_pass(self, newest: pd.DataFrame) -> Iterator[tuple[str, FloatArray, FloatArray]]:
-        """Tags, problems and their values of the newest records of a pass."""
-        problems = newest["problem"].to_numpy()
-        tags = {name: tag for name, tag in _TAGS.items() if name in newest}
-        tags |= {f"gate_norm_{node}": f"gate/{node}/norm" for node in self._topology.branches}
-        tags |= {f"mass_{leaf}": f"leaf/{leaf}/share" for leaf in self._topology.leaves}
-        for name, tag in tags.items():
-            yield tag, problems, newest[name].to_numpy(float)
-        for node in self._topology.branches:
-            left, right = (
-                newest[[f"mass_{leaf}" for leaf in self._topology.leaves_under(child)]].to_numpy().sum(-1)
-                for child in (2 * node, 2 * node + 1)
-            )
-            visited = left + right > 0  # a gate without rows has no share
-            yield (
-                f"gate/{node}/left_share",
-                problems[visited],
-                left[visited] / (left + right)[visited],
-            )
+
+def _of_pass(newest: pd.DataFrame) -> Iterator[tuple[str, FloatArray, FloatArray]]:
+    """Tags, problems and their values of the newest records of a pass."""
+    problems = newest["problem"].to_numpy()
+    tags = {name: tag for name, tag in _TAGS.items() if name in newest}
+    leaves, gates = (
+        [int(name.removeprefix(start)) for name in map(str, newest) if name.startswith(start)]
+        for start in ("mass_", "gate_norm_")
+    )
+    tags |= {f"gate_norm_{node}": f"gate/{node}/norm" for node in gates}
+    tags |= {f"mass_{leaf}": f"leaf/{leaf}/share" for leaf in leaves}
+    for name, tag in tags.items():
+        yield tag, problems, newest[name].to_numpy(float)
+    for node in gates:
+        left, right = (  # in binary digits the number of a node begins with those of the nodes above it
+            newest[[f"mass_{leaf}" for leaf in leaves if f"{leaf:b}".startswith(f"{child:b}")]].sum(axis=1)
+            for child in (2 * node, 2 * node + 1)
+        )
+        visited = (left + right > 0).to_numpy()  # a gate without rows has no share
+        yield f"gate/{node}/left_share", problems[visited], (left / (left + right)).to_numpy()[visited]
 
 
 def _of_steps(steps: pd.DataFrame) -> Iterator[tuple[str, FloatArray, FloatArray]]:

@@ -128,6 +128,12 @@ class DistributionModule(nn.Module, ABC):
         self.log_time_scale.copy_(scale.log())
 
     @property
+    def initialized(self) -> bool:
+        """False as long as the unit of time, intercepts and shapes are those of the constructor, zero."""
+        leaves = [part for leaf in self._leaves() for part in (leaf.intercept, leaf.shape)]
+        return any(bool(part.any()) for part in [self.log_time_scale, *leaves])
+
+    @property
     def n_problems(self) -> int:
         """Number of problems in the batch."""
         return math.prod(self.batch_shape)

@@ -1,13 +1,13 @@
-"""Regressions, prognostic trees and soft survival trees, their search, and what goes with them."""
+"""Regressions, prognostic and soft survival trees, estimators of torch modules, and what goes with them."""
 
 from sstorch.soft.batch import train_batch
 from sstorch.soft.candidates import default_candidates
-from sstorch.soft.encoder import TorchEncoder
 from sstorch.soft.estimator import bootstrap_trees
 from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
 from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
 from sstorch.soft.settings import BatchSettings, Coefficients
+from sstorch.soft.torch_survival import TorchSurvival
 from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree import SoftSurvivalTree
 from sstorch.soft.tree_cv import PrognosticTreeCV
@@ -25,7 +25,7 @@ __all__ = [
     "PrognosticTreeCV",
     "SoftSurvivalTree",
     "SurvivalRegression",
-    "TorchEncoder",
+    "TorchSurvival",
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",

@@ -17,7 +17,6 @@ import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from sstorch.base import median_event_time
 from sstorch.checks import check_device
 from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
@@ -42,6 +41,7 @@ from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 from sstorch.inference import FitCovariance
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
+from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.optim import Checkpoint
 from sstorch.parameters import restored
 from sstorch.reading.nodes import times_of_nodes
@@ -163,11 +163,7 @@ class SoftEstimator(SoftModel):
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """``fit`` to rows of positive weight, whose schema is taken from them if None."""
-        if not isinstance(callbacks, list | tuple) or not all(isinstance(c, Callback) for c in callbacks):
-            raise ConfigError(
-                f"`callbacks` must be a list of sstorch.monitoring.Callback, got {callbacks!r}: such as "
-                "callbacks=[TensorBoard('runs/a')]"
-            )
+        check_callbacks(callbacks)
         data = data.followed()
         settings = self._training_settings(data)
         if data.causes is not None:
@@ -239,10 +235,7 @@ class SoftEstimator(SoftModel):
         histories = {name: history.of_problem(position) for name, history in batch.histories.items()}
         self.history_ = histories if data.causes is not None else histories[next(iter(histories))]
         self.event_times_ = data.event_times
-        self.zero_time_ = data.zero_time
-        self.outcome_type_ = replace(data.outcome_type, weighted=data.uneven_weight is not None)
-        self.horizon_ = median_event_time(data)
-        self.time_varying_ = data.time_varying
+        self._set_outcome(data)
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)

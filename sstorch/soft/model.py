@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal, overload
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, Times, check_times
-from sstorch.checks import check_after, wording
+from sstorch.checks import wording
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.coded import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
@@ -23,8 +20,8 @@ from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable
 from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula
-from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted import FittedTree, Prediction
+from sstorch.fitted.estimator import DistributionEstimator
 from sstorch.fitted.program import export_program
 from sstorch.groups.hooks import CardFacts, GroupedTree
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
@@ -32,7 +29,6 @@ from sstorch.groups.stability import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import no_covariance
-from sstorch.metrics.curves import check_alive
 from sstorch.nn import SoftTree
 from sstorch.parameters import NestedParameters
 from sstorch.reading import Explanation
@@ -55,7 +51,7 @@ from sstorch.soft.tree_sample import partition
 SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as given."
 
 
-class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
+class SoftModel(NestedParameters, DistributionEstimator, GroupedTree, Deployable, ReadableTree):
     """Predictions and texts of a fitted soft estimator; attributes are listed in :class:`SoftEstimator`."""
 
     _title: ClassVar[str]
@@ -86,6 +82,10 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return self.tree_
 
     @property
+    def _model(self) -> FittedTree:
+        return self._tree
+
+    @property
     def module_(self) -> SoftTree:
         """The trained :class:`~sstorch.nn.SoftTree`, without batch dimension; of the first cause."""
         return self._tree.module
@@ -112,138 +112,13 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _write_program(self, path: Path, after: float | None) -> None:
         export_program(self._tree, path, self.event_times_, after)
 
-    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
-        """Predict the risk of each row; higher means an earlier event.
-
-        Args:
-            X: rows with the training columns.
-            cause: with competing causes, by number, 1 .. K, or by name.
-
-        Returns:
-            Sum of H(t | x) over the distinct training event times, shape (n,), as forests of scikit-survival
-            (above 4096 times by a quadrature of 512 terms, to about seven digits). With competing causes, the
-            cumulative incidence of the cause at ``horizon_``.
-
-        Raises:
-            ConfigError: the cause is unknown, or the model has competing causes and time-varying covariates.
-        """
-        tree = self._tree
-        if tree.competing:
-            return self._risk_of(X, cause)
-        self._number(cause)
-        return tree.risk(self._encode_new(X), self.event_times_)
-
-    @overload
-    def predict_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> FloatArray: ...
-
-    @overload
-    def predict_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        *,
-        as_frame: Literal[True],
-        after: npt.ArrayLike | None = None,
-    ) -> pd.DataFrame: ...
-
-    def predict_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: bool = False,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
-        """Predict the hazard h(t | x) per time unit; arguments, shape: :meth:`predict_survival_function`."""
-        return self._predict_curves("hazard", X, times, as_frame, after=after)
-
     def predict_leaf_proba(self, X: object) -> FloatArray:
         """Predict the probability of each group, shape (n, L), ordered by group number; rows sum to one."""
-        return self._tree.leaf_probability(self._encode_new(X))
+        return self._tree.leaf_probability(self._encode(X, warn=True))
 
     def apply(self, X: object) -> IntArray:
         """Return the group of each row, 1 .. L by prognosis (1 = longest survival), shape (n,)."""
-        return self._tree.apply(self._encode_new(X))
-
-    def predict_quantile(
-        self,
-        X: object,
-        q: float = 0.5,
-        after: npt.ArrayLike | None = None,
-        *,
-        extrapolate: bool = False,
-    ) -> FloatArray:
-        """Predict the quantile ``q`` of the survival time; the median by default.
-
-        Args:
-            X: rows with the training columns.
-            q: in (0, 1).
-            after: time until which the rows are event-free, a number or (n,); the result is then the
-                remaining time.
-            extrapolate: True extrapolates beyond the last training event by the family of the leaves. By
-                default such quantiles are +inf, as for Kaplan-Meier.
-
-        Returns:
-            shape (n,), original units; +inf if the survival function stays above 1 - q.
-
-        Raises:
-            ConfigError: ``q`` is not in (0, 1).
-            DataError: predicted survival at ``after`` is 0: conditional survival is undefined.
-        """
-        self._refuse_unknown_future(after)
-        x = self._encode_new(X)
-        return self._tree.quantile(x, q, self._alive(x, after, X), extrapolate)
-
-    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
-        """Predict the restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
-
-        Args:
-            X: rows with the training columns.
-            tau: > 0, original units; ``math.inf`` for the mean, an extrapolation far beyond most follow-up.
-            after: as in :meth:`predict_quantile`: the mean of the remaining time, restricted to ``tau``.
-
-        Returns:
-            shape (n,), original units; +inf if ``tau`` is infinite and the mean does not exist.
-
-        Raises:
-            ConfigError: ``tau`` is not positive.
-            DataError: predicted survival at ``after`` is 0: conditional survival is undefined.
-        """
-        self._refuse_unknown_future(after)
-        x = self._encode_new(X)
-        return self._tree.restricted_mean(x, tau, self._alive(x, after, X))
-
-    def _alive(self, x: RowFeatures, after: npt.ArrayLike | None, X: object) -> FloatArray | None:
-        """Times at which rows are alive, (n,), checked; None if not given."""
-        if after is None:
-            return None
-        times = check_after(after, len(x), X)
-        check_alive(self._tree.curves(x, times[:, None], "survival")[:, 0] > 0.0, times)
-        return times
-
-    def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
-        """Compute the mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), original units.
-
-        For an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x); with competing
-        causes the sum over causes.
-
-        Args:
-            X: rows with the training columns.
-            y: outcome of the rows, as in ``fit``.
-            sample_weight: (n,), >= 0; the mean is weighted.
-
-        Raises:
-            DataError: the data are invalid, or the outcome lacks parts of the training outcome.
-        """
-        data = self._scored(X, y, sample_weight)
-        return self._tree.log_likelihood(self._encode(data.frame), data)
+        return self._tree.apply(self._encode(X, warn=True))
 
     # ------------------------------------------------------------------ trust
 
@@ -283,59 +158,17 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _partition(self, frame: pd.DataFrame) -> Partition:
         return partition(self._tree, frame)
 
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival curves as scores need them, (n, n_times), times increasing.
-
-        They equal :meth:`predict_survival_function`, except for increasing curves of unconstrained splines.
-        These are replaced by the smallest value up to each time, and a DataWarning states the number of rows.
-        """
-        curves = self._tree.curves(self._encode(X), check_times(times))
-        if not self._tree.can_rise:
-            return curves
-        falling = np.minimum.accumulate(curves, axis=1)
-        if n_rising := int((falling < curves).any(axis=1).sum()):
-            warnings.warn(
-                f"{n_rising} of {len(curves)} curves rise: scored as their running minimum; "
-                "monotone=True has no such curves",
-                DataWarning,
-                stacklevel=3,
-            )
-        return falling
-
     @property
     def _schema(self) -> Schema:
         return self._tree.preprocessor.schema
 
-    def _encode(self, X: object) -> RowFeatures:
-        return self._tree.encode(self._cleaned(X))
-
-    def _encode_new(self, X: object) -> RowFeatures:
-        """Encoded features of rows to be predicted; a DataWarning names values far outside their range."""
-        tree = self._tree
-        frame = self._cleaned(X)
+    @override
+    def _encode(self, X: object, warn: bool = False) -> RowFeatures:
+        tree, frame = self._tree, self._cleaned(X)
         with wording(rows=X):
-            tree.preprocessor.warn_of_far_values(frame)
+            if warn:
+                tree.preprocessor.warn_of_far_values(frame)
             return tree.encode(frame)
-
-    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
-        return self._tree.curves(self._encode_new(X), times, kind)
-
-    def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
-        tree = self._tree
-        if not tree.competing:
-            return super()._incidences(X, times, after)
-        return tree.incidence(self._encode_new(X), times, after)
-
-    def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
-        if self._tree.can_rise:
-            raise ConfigError("remaining time needs curves that cannot increase: use monotone=True")
-        x, later = self._encode_new(X), after[:, None] + times
-        gone = self._tree.curves(x, after[:, None], "cumulative_hazard")
-        check_alive(np.exp(-gone[:, 0]) > 0.0, after)
-        if kind == "hazard":
-            return self._tree.curves(x, later, kind)
-        left = self._tree.curves(x, later, "cumulative_hazard") - gone
-        return np.exp(-left) if kind == "survival" else left
 
     # ------------------------------------------------------------------ read
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -206,6 +207,15 @@ APPARENT = (
 )
 
 
+def _as_frame(X: npt.NDArray[Any]) -> pd.DataFrame:
+    """An array as a frame; one of more dimensions, such as images, as one column of its incomplete rows."""
+    if X.ndim <= 2:
+        return pd.DataFrame(X)
+    complete = ~pd.isna(X).reshape(len(X), -1).any(1)
+    name = f"array of shape {' x '.join(map(str, X.shape[1:]))}"
+    return pd.DataFrame({name: np.where(complete, 0.0, np.nan)})
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts of a validation."""
@@ -250,7 +260,7 @@ class Facts:
         """Ask the model and the rows."""
         X, rows = cohort.X, next(iter(parts.values()))
         # Arrays of text and numbers have cells of any kind; frames of other libraries are read as arrays.
-        frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
+        frame = X if isinstance(X, pd.DataFrame) else _as_frame(np.asarray(X))
         share = frame.isna().mean()
         summary = getattr(model, "summary", None)
         text = summary() if callable(summary) else None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sstorch import SurvivalData, SurvivalRegression
-from sstorch.fitted.tree import MOST_TERMS, sum_rule
+from sstorch.fitted.model import MOST_TERMS, sum_rule
 from sstorch.nn import FAMILIES
 from tests.conftest import nightly_but
 

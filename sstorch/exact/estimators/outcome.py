@@ -17,7 +17,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.base import check_times, median_event_time
+from sstorch.base import check_times
 from sstorch.checks import counted
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.fingerprint import fingerprint
@@ -88,9 +88,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         """Search for the tree of rows of positive weight."""
 
     def _set_outcome(self, data: SurvivalData) -> None:
-        self.outcome_type_ = replace(data.outcome_type, weighted=data.uneven_weight is not None)
-        self.time_varying_ = data.time_varying
-        self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
+        super()._set_outcome(data)
         self.training_rows_ = fingerprint(data)
         self._start_text = steps_from_entry(data)
         self._forget_results()

@@ -1,0 +1,351 @@
+"""Predictions of models that return distributions of event times, of one event or of competing causes."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.base import CurveKind
+from sstorch.checks import check_quantile, check_truncation
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.fitted.incidence import (
+    NODES,
+    PLACES,
+    WEIGHTS,
+    cumulative_incidence,
+    log_time_panels,
+    panels_before,
+    panels_from,
+)
+from sstorch.memory import check_room
+from sstorch.nn import SurvivalDistribution, competing_nll
+from sstorch.nn.hazards import HazardFamily
+from sstorch.nn.hazards.numeric import invert
+
+# The name of the only hazard where causes do not compete.
+EVENT = "event"
+# What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
+# which fewer rows at a time would repeat too often.
+_QUANTILE_ELEMENTS = 32
+# Sums over no more times than this are taken term by term.
+MOST_TERMS = 4096
+# Beyond, so many pieces with so many nodes each: 512 terms.
+_PIECES, _PIECE_NODES = 64, 8
+
+
+Outcome = dict[str, Tensor]
+
+
+def outcome_of_rows(data: SurvivalData, device: torch.device) -> Outcome:
+    """Arguments of ``nll`` or ``competing_nll`` for rows, (n,) each."""
+    begin = data.begin
+    parts: dict[str, npt.NDArray[Any]] = {"time": data.nominal_time, "event": data.event}
+    if data.intervals is not None:
+        begin, parts = data.entry, {"lower": data.intervals.lower, "upper": data.intervals.upper}
+    elif data.causes is not None:
+        parts = {"time": data.nominal_time, "cause": data.cause}
+    if begin.any():
+        parts["entry"] = begin
+    return {name: torch.as_tensor(part, device=device) for name, part in parts.items()}
+
+
+def in_chunks(function: Callable[..., Tensor], size: int, *rows: Any) -> npt.NDArray[Any]:
+    """Apply a function of tensors of the same rows to ``size`` rows at a time, without a graph."""
+    n_rows, out = len(rows[0]), np.empty(0)
+    with torch.no_grad():
+        for start in range(0, max(1, n_rows), size):
+            part = function(*(each[start : start + size] for each in rows)).cpu().numpy()
+            if np.isnan(part).any():
+                raise DataError("predictions are NaN: check the parameters of the model and X")
+            if start == 0:
+                check_room(n_rows, part[0].size if len(part) else 0)
+                # The result is filled in place: a list of parts would need its memory twice.
+                out = np.empty((n_rows, *part.shape[1:]), dtype=part.dtype)
+            out[start : start + size] = part
+    return out
+
+
+class FittedModel(ABC):
+    """Predictions of a trained model whose rows have one distribution of event times for each cause.
+
+    Rows are encoded, ``x`` (n, ...), as the model reads them; times are in original units. Results are NumPy
+    arrays of the model's floating point type.
+
+    With competing causes the likelihood is a product over causes, in each of which the events of the others
+    are censored: so each cause has a hazard of its own, and what a subject can expect is the cumulative
+    incidence of a cause. Survival is then free of any event.
+
+    References:
+        Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), "The analysis of failure times
+        in the presence of competing risks", Biometrics 34, 541-554.
+    """
+
+    @property
+    @abstractmethod
+    def causes(self) -> tuple[str, ...]:
+        """Names of the causes; ``("event",)`` where they do not compete."""
+
+    event_times: FloatArray
+
+    @property
+    @abstractmethod
+    def like(self) -> Tensor:
+        """A tensor on the device and of the type of the parameters."""
+
+    @abstractmethod
+    def distributions(self, x: Any) -> list[SurvivalDistribution]:
+        """Distribution of the time to each cause, as if the others did not exist."""
+
+    @abstractmethod
+    def _by_chunk(self, function: Callable[..., Tensor], row_elements: int, *rows: Any) -> npt.NDArray[Any]:
+        """Apply a function of tensors of the same rows :func:`in_chunks`."""
+
+    @property
+    @abstractmethod
+    def can_rise(self) -> bool:
+        """Whether a survival curve can rise."""
+
+    @property
+    def competing(self) -> bool:
+        """Whether causes compete."""
+        return self.causes != (EVENT,)
+
+    def curves(
+        self, x: Any, times: FloatArray, kind: CurveKind | Literal["log_hazard"] = "survival"
+    ) -> FloatArray:
+        """Curves of rows.
+
+        Args:
+            x: encoded rows, (n, ...).
+            times: shape (n_times,), or (n, n_times) if every row has its own.
+            kind: of the curves.
+
+        Returns:
+            shape (n, n_times).
+        """
+        function, at = self.function(kind), torch.as_tensor(times, device=self.like.device)
+        rows = (x, at) if at.ndim == 2 else (x,)
+        return self._by_chunk(lambda x, at=at: function(x, at), at.shape[-1], *rows)
+
+    def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[Any, Tensor], Tensor]:
+        """Curves of encoded rows at times, (T,) or (n, T); of competing causes those of any event."""
+        return lambda x, at: _of_any_event(self.distributions(x), at, kind)
+
+    def incidence(self, x: Any, times: FloatArray, after: float = 0.0) -> FloatArray:
+        """Cumulative incidence of each cause, F_k(t), the integral of h_k S from 0 to t.
+
+        S is the survival function of any event. Between two times the causes share what S loses, as their
+        integrals do, so that incidences and S sum to one whatever the quadrature, and its error, below 1e-8
+        with every family (tests/fitted/test_incidence.py), acts on the shares alone.
+
+        Args:
+            x: encoded rows, (n, ...).
+            times: shape (n_times,), >= 0, in any order, counted from `after`.
+            after: time until which the rows are event-free, >= 0.
+
+        Returns:
+            shape (n, K, n_times), in [0, 1], rising with t.
+        """
+        at = torch.as_tensor(after + times, device=self.like.device)
+        edges = panels_before(panels_from(self.panels_for(x), after), after + float(times.max(initial=0.0)))
+
+        def chunk(x: Any) -> Tensor:
+            incidence, _ = self.incidence_and_survival(x, at, torch.as_tensor(edges, device=at.device), after)
+            return incidence
+
+        return self._by_chunk(chunk, len(self.causes) * (len(edges) + len(times)) * NODES, x)
+
+    def incidence_and_survival(
+        self, x: Any, times: Tensor, edges: Tensor, after: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Incidences (n, K, n_times) and survival (n, n_times) as tensors; see :meth:`incidence`.
+
+        Args:
+            x: encoded rows, (n, ...).
+            times: shape (n_times,), >= `after`, from time zero.
+            edges: those of `panels`, from `after` on, before the largest time.
+            after: time until which the rows are event-free, >= 0.
+        """
+        causes = self.distributions(x)
+
+        def curves(at: Tensor) -> tuple[Tensor, Tensor]:
+            log_hazards = torch.stack([cause.log_hazard(at[None]) for cause in causes], 1)
+            return log_hazards, _of_any_event(causes, at, "cumulative_hazard")
+
+        return cumulative_incidence(curves, times, edges, after)
+
+    def losses(self, x: Any, outcome: Outcome) -> Tensor:
+        """Negative log-likelihood of encoded rows, (n,), in original units."""
+        parts = self.distributions(x)
+        if self.competing:
+            return competing_nll(dict(enumerate(parts, 1)), **outcome, reduction="none")
+        return parts[0].nll(**outcome, reduction="none")
+
+    def log_likelihood(self, x: Any, rows: SurvivalData) -> float:
+        """Weighted mean log-likelihood per row, in original units."""
+        outcome = outcome_of_rows(rows, self.like.device)
+
+        def losses(x: Any, *parts: Tensor) -> Tensor:
+            return self.losses(x, dict(zip(outcome, parts, strict=True)))
+
+        found, weight = self._by_chunk(losses, 1, x, *outcome.values()), rows.sample_weight
+        weight = weight / weight.max()  # sums of the largest ones are not finite
+        return -float(weight @ np.where(weight > 0, found, 0.0) / weight.sum())
+
+    @abstractmethod
+    def panels_for(self, x: Any) -> FloatArray:
+        """Log times between which the hazards of rows are smooth, the edges of a quadrature over time."""
+
+    def risk(self, x: Any, times: FloatArray) -> FloatArray:
+        """Sum of the cumulative hazard over some times, shape (n,); over very many by :func:`sum_rule`."""
+        nodes, weights = sum_rule(times)
+        at, weight = torch.as_tensor(nodes, device=self.like.device), torch.as_tensor(weights).to(self.like)
+        cumulative = self.function("cumulative_hazard")
+
+        def total(x: Any) -> Tensor:
+            hazard = cumulative(x, at)
+            return hazard.sum(-1) if nodes is times else hazard @ weight
+
+        return self._by_chunk(total, len(at), x)
+
+    def quantile(
+        self, x: Any, q: float, after: FloatArray | None = None, extrapolate: bool = False
+    ) -> FloatArray:
+        """Time by which a share ``q`` has had the event, shape (n,); +inf if that is never so.
+
+        With ``after`` (n,) it is counted from there, of those who are alive then. A time beyond the last
+        training event is +inf unless ``extrapolate``.
+        """
+        rows = (x,) if after is None else (x, torch.as_tensor(after).to(self.like))
+        time = self._by_chunk(lambda x, after=None: self.quantiles(x, q, after), _QUANTILE_ELEMENTS, *rows)
+        if extrapolate or not self.event_times.size:
+            return time
+        last = self.event_times[-1] * (1 + 8 * np.finfo(time.dtype).eps)  # an inverse rounds
+        return np.where(time + (0.0 if after is None else after) > last, np.inf, time)
+
+    def quantiles(self, x: Any, q: float, after: Tensor | None = None) -> Tensor:
+        """:meth:`quantile` as a tensor, with a graph."""
+        causes = self.distributions(x)
+        if len(causes) == 1:
+            return causes[0].quantile(q, after=after)
+        target = torch.full_like(causes[0].linear[0, :, None], -math.log1p(-check_quantile(q)))
+        scale = causes[0].log_time_scale
+
+        def curve(kind: Literal["cumulative_hazard", "log_hazard"], time: Tensor) -> Tensor:
+            return _of_any_event(causes, time, kind)
+
+        if after is not None:
+            target = target + curve("cumulative_hazard", after[:, None])
+        log_time = invert(
+            lambda y: curve("cumulative_hazard", (y + scale).exp()),
+            lambda y: curve("log_hazard", (y + scale).exp()) + scale,
+            target,
+        )
+        for cause in causes:
+            horizon = cause.family.horizon(log_time)
+            if horizon is not None:
+                log_time = torch.where(log_time > horizon, torch.inf, log_time)
+        time = torch.exp(log_time + scale).squeeze(-1)
+        return time if after is None else (time - after).clamp(min=0)
+
+    def restricted_mean(self, x: Any, tau: float, after: FloatArray | None = None) -> FloatArray:
+        """Area under the survival curve from 0 to ``tau``, shape (n,); +inf if the mean does not exist.
+
+        With ``after`` (n,) it is that of the time left to those who are alive then.
+        """
+        rows = (x,) if after is None else (x, torch.as_tensor(after).to(self.like))
+        elements = _QUANTILE_ELEMENTS
+        if len(self.causes) > 1:
+            last = check_truncation(tau) + (0.0 if after is None else float(after.max(initial=0.0)))
+            elements = len(panels_before(self.panels_for(x), last)) * NODES
+        return self._by_chunk(lambda x, after=None: self.restricted_means(x, tau, after), elements, *rows)
+
+    def restricted_means(self, x: Any, tau: float, after: Tensor | None = None) -> Tensor:
+        """:meth:`restricted_mean` as a tensor, with a graph."""
+        causes = self.distributions(x)
+        if len(causes) == 1:
+            return causes[0].restricted_mean(tau, after=after)
+        if math.isinf(check_truncation(tau)):
+            raise ConfigError("the mean of the time to any of several causes needs a finite tau")
+        last = tau + (0.0 if after is None else float(after.max()) if len(after) else 0.0)
+        inner = np.exp(panels_before(self.panels_for(x), last))
+        edges = torch.as_tensor(np.r_[0.0, inner, last]).to(self.like)
+        points, weights = (torch.as_tensor(part).to(self.like) for part in (PLACES, WEIGHTS))
+        start = edges.new_zeros(causes[0].n_rows, 1) if after is None else after[:, None]
+        own = edges.clamp(min=start, max=start + tau)  # panels outside a row's window have no width
+        half = own.diff(dim=1) / 2
+        at = torch.cat([start, (own[:, :-1, None] + half[..., None] * (1 + points)).flatten(1)], 1)
+        curves = _of_any_event(causes, at, "survival")
+        area: Tensor = (curves[:, 1:].unflatten(1, (-1, NODES)) @ weights * half).sum(1)
+        return area / curves[:, 0]
+
+
+def panels_of(parts: Iterable[tuple[HazardFamily, Tensor]], event_times: FloatArray) -> FloatArray:
+    """Edges of the panels, log times, between which hazards of families at log time scales are smooth."""
+    # Families without constants know no device.
+    bends = [family.corners().detach().cpu() + scale.detach().cpu() for family, scale in parts]
+    corners = np.concatenate([each.double().exp().numpy().ravel() for each in bends])
+    return log_time_panels(event_times, corners)
+
+
+def sum_rule(times: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights (n_nodes,) that sum a smooth function over increasing times > 0, (n_times,).
+
+    Up to 4096 times they are the times themselves, of weight one. Beyond, the times are cut into 64 pieces of
+    equal numbers, and on each the function is replaced by the polynomial of degree 7 in log t through eight
+    Chebyshev nodes; the weights are the sums of its Lagrange polynomials over the times of the piece, so that
+    these polynomials are summed exactly. Cumulative hazards of smooth families are summed to about seven
+    digits so, those of the families with steps to four (``tests/fitted/test_sum_rule.py``).
+
+    References:
+        Trefethen (2019), Approximation Theory and Approximation Practice, chapter 5.
+
+    >>> import numpy as np
+    >>> times = np.linspace(0.01, 3.0, 100_000)
+    >>> nodes, weights = sum_rule(times)
+    >>> nodes.size, bool(abs(np.sqrt(nodes) @ weights / np.sqrt(times).sum() - 1) < 1e-7)
+    (512, True)
+    """
+    if times.size <= MOST_TERMS:
+        return times, np.ones_like(times)
+    angles = (2 * np.arange(_PIECE_NODES) + 1) * np.pi / (2 * _PIECE_NODES)
+    # Inverse of the values of the Chebyshev polynomials at their nodes, by their discrete orthogonality.
+    inverse = np.cos(np.outer(angles, np.arange(_PIECE_NODES))) * (2 / _PIECE_NODES)
+    inverse[:, 0] /= 2
+    nodes, weights = [], []
+    for piece in np.array_split(np.log(times), _PIECES):
+        middle, half = (
+            0.5 * (piece[-1] + piece[0]),
+            0.5 * (piece[-1] - piece[0]) or 1.0,
+        )  # logarithms may be equal
+        place = np.arccos(np.clip((piece - middle) / half, -1.0, 1.0))
+        sums = np.cos(np.arange(_PIECE_NODES)[:, None] * place).sum(axis=1)
+        nodes.append(np.exp(middle + half * np.cos(angles)))
+        weights.append(inverse @ sums)
+    order = np.argsort(joined := np.concatenate(nodes))
+    return joined[order], np.concatenate(weights)[order]
+
+
+def _of_any_event(
+    causes: list[SurvivalDistribution], at: Tensor, kind: CurveKind | Literal["log_hazard"]
+) -> Tensor:
+    """Curves of any event, to which the hazards of causes add up, at times (T,) or (n, T)."""
+    # As (1, T) it is a grid whatever the number of rows.
+    at = at[None] if at.ndim == 1 else at
+    if len(causes) == 1:
+        curves: Tensor = getattr(causes[0], kind)(at)
+        return curves
+    part = "hazard" if "hazard" in kind and kind != "cumulative_hazard" else "cumulative_hazard"
+    summed = torch.stack([getattr(cause, part)(at) for cause in causes]).sum(0)
+    if kind == "survival":
+        return torch.exp(-summed)
+    return summed.log() if kind == "log_hazard" else summed

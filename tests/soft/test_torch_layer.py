@@ -1,0 +1,249 @@
+"""The torch layer as a researcher uses it: loops, estimators, experts, schedules, penalties, an app."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from sstorch import (
+    GatePenalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+    TorchSurvival,
+    load_dataset,
+    metrics,
+    validate,
+)
+from sstorch.data import Preprocessor, Schema, stratified_folds
+from sstorch.nn import (
+    GateParameters,
+    HazardFamily,
+    HazardHead,
+    LeafParameters,
+    SoftTree,
+    SurvivalDistribution,
+)
+from sstorch.objective import GatePenalty, RowPenalty, Sample
+from sstorch.optim import Trainer, torch_minimizer
+from sstorch.optim.run import TrainingRun
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[SurvivalData, SurvivalData]:
+    """Training and test rows."""
+    data = load_dataset("gbsg2")
+    fold = stratified_folds(data.event, 5, seed=0)
+    return data.subset(fold != 0), data.subset(fold == 0)
+
+
+@pytest.fixture(scope="module")
+def tensors(parts: tuple[SurvivalData, SurvivalData]) -> tuple[Tensor, Tensor, Tensor]:
+    """Encoded training rows, times and events."""
+    train, _ = parts
+    x = Preprocessor(Schema.of(train.frame)).fit(train.frame).transform(train.frame)
+    return torch.tensor(x).float(), torch.tensor(train.time), torch.tensor(train.event)
+
+
+def perceptron() -> nn.Module:
+    """Of 12 features."""
+    return nn.Sequential(nn.Linear(12, 16), nn.Tanh())
+
+
+def convolution() -> nn.Module:
+    """Of 12 features as images of 3 x 4 pixels."""
+    layers = nn.Conv2d(1, 8, 2), nn.Tanh(), nn.Flatten(), nn.Linear(48, 16)
+    return nn.Sequential(nn.Unflatten(1, (1, 3, 4)), *layers)
+
+
+@pytest.mark.parametrize("body", [perceptron, convolution])
+@pytest.mark.parametrize("head", ["tree", "mixture", "spline_ph"])
+def test_networks_train_in_a_loop_of_torch(
+    tensors: tuple[Tensor, Tensor, Tensor], body: object, head: str
+) -> None:
+    torch.manual_seed(0)
+    heads = {
+        "tree": lambda: SoftTree(16, depth=2, family="weibull"),
+        "mixture": lambda: HazardHead(16, "log_logistic", n_components=3),
+        "spline_ph": lambda: HazardHead(16, "spline_ph"),
+    }
+    net = nn.Sequential(body(), heads[head]())  # type: ignore[operator]
+    x, time, event = tensors
+    net[-1].initialize(time, event)
+    before = net(x).nll(time, event).item()
+    first = net[0][0 if body is perceptron else 1].weight.detach().clone()
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    for _ in range(5):
+        for batch, t, e in DataLoader(TensorDataset(x, time, event), batch_size=128, shuffle=True):
+            optimizer.zero_grad()
+            net(batch).nll(t, e).backward()
+            optimizer.step()
+    assert net(x).nll(time, event).item() < before - 0.03
+    assert (net[0][0 if body is perceptron else 1].weight - first).abs().max() > 0.01
+    with torch.no_grad():
+        distribution = net(x)
+        curves = distribution.survival(torch.tensor([365.0, 1825.0]))
+        assert curves.shape == (len(x), 2)
+        assert (curves[:, 1] < curves[:, 0]).all()
+        at_median = distribution.survival(distribution.quantile(0.5)[:, None].clamp(max=1e6))
+        assert (at_median - 0.5).abs().max() < 1e-3
+        lower, upper = time / 2, torch.where(event, time, torch.inf)
+        assert distribution.nll(lower=lower, upper=upper).isfinite()
+        assert distribution.nll(time, event, entry=time / 2, weight=torch.rand(len(x))).isfinite()
+
+
+def test_estimator_is_evaluated_validated_and_distilled(parts: tuple[SurvivalData, SurvivalData]) -> None:
+    train, test = parts
+    torch.manual_seed(0)
+    model = TorchSurvival(nn.Sequential(perceptron(), HazardHead(16, "spline_ph")), epochs=20)
+    model.fit(train.frame, train.y)
+    assert metrics.evaluate(model, train, test).loc["c_harrell", "value"] > 0.62
+    report = validate(model, test.frame, test.y, horizon=1825, n_resamples=0)
+    assert report.to_frame().loc["auc", "value"] > 0.6
+    groups = PrognosticTree(teacher=model).fit(train.frame, train.y)
+    assert groups.score(test.frame, test.y) > 0.62
+
+
+def test_experts_of_a_router_train(tensors: tuple[Tensor, Tensor, Tensor]) -> None:
+    torch.manual_seed(0)
+    router = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 5), nn.LogSoftmax(-1))
+    experts = SoftTree(12, family="weibull", router=router)
+    x, time, event = tensors
+    experts.initialize(time, event)
+    before = experts(x).nll(time, event).item()
+    optimizer = torch.optim.Adam(experts.parameters(), 0.02)
+    for _ in range(40):
+        optimizer.zero_grad()
+        experts(x).nll(time, event).backward()
+        optimizer.step()
+    assert experts(x).n_components == 5
+    assert router[0].weight.grad.norm() > 0
+    assert experts(x).nll(time, event).item() < before - 0.05
+
+
+class Pairs(Trainer):
+    """Pairs of nodes in a random order, by Adam."""
+
+    def advance(self, run: TrainingRun) -> None:
+        """See :class:`Trainer`."""
+        sets = [{1}, {2, 3}, {4, 5}, {6, 7}]
+        for number in np.random.default_rng(0).permutation(4):
+            run.train(sets[number], minimizer=torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 40))
+        run.end_pass(run.active)
+
+
+class Orthogonal(GatePenalty):
+    """Squared cosines between gates."""
+
+    def forward(self, gates: GateParameters) -> Tensor:
+        """See :class:`GatePenalty`."""
+        w = F.normalize(gates.weight, dim=-1, eps=1e-6)
+        return self.at(w) * (w @ w.mT).triu(1).square().sum((-2, -1))
+
+
+def cosines(tree: SoftSurvivalTree) -> float:
+    """Largest cosine between two gates."""
+    weight = torch.stack([gate.weight.detach() for gate in tree.module_.gates.values()])
+    w = F.normalize(weight, dim=-1)
+    return float((w @ w.mT).triu(1).abs().max())
+
+
+def test_schedule_of_pairs_is_recorded(parts: tuple[SurvivalData, SurvivalData]) -> None:
+    train, _ = parts
+    tree = SoftSurvivalTree(depth=2, trainer=Pairs()).fit(train.frame, train.y)
+    steps = tree.history_.steps
+    assert sorted(steps["step"]) == ["1", "2+3", "4+5", "6+7"]
+    assert (steps["objective_after"] < steps["objective_before"]).all()
+    np.testing.assert_allclose(steps["objective_after"].iloc[-1], tree.objective_, rtol=1e-6)
+
+
+def test_orthogonal_penalty_turns_gates(parts: tuple[SurvivalData, SurvivalData]) -> None:
+    train, _ = parts
+    free = SoftSurvivalTree(depth=2, trainer="joint").fit(train.frame, train.y)
+    own = GatePenalties(own=(Orthogonal(1.0),))
+    held = SoftSurvivalTree(depth=2, trainer="joint", penalties=own).fit(train.frame, train.y)
+    assert cosines(held) < 0.5 * cosines(free)
+
+
+class EqualMeans(RowPenalty):
+    """Squared difference between the restricted means of two groups, in units of the restriction."""
+
+    trains_gates = True
+    TAU = 2.0
+
+    def forward(
+        self,
+        gates: GateParameters,
+        leaves: LeafParameters,
+        family: HazardFamily,
+        sample: Sample,
+        relaxed: bool = False,
+    ) -> Tensor:
+        """See :class:`RowPenalty`."""
+        log_weight = gates.leaf_probability(sample.x).clamp(min=1e-30).log()
+        linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
+        rmst = SurvivalDistribution(family, log_weight, linear, shape).restricted_mean(self.TAU)
+        parts = [(sample.group == k) * sample.weight for k in (0, 1)]
+        means = [(part * rmst).sum(-1) / part.sum(-1) for part in parts]
+        return self.at(rmst) * (means[0] - means[1]).square()
+
+
+def test_penalty_on_restricted_means_of_groups(parts: tuple[SurvivalData, SurvivalData]) -> None:
+    train, _ = parts
+    group = np.where(train.frame["pnodes"] > 4, "many", "few")
+
+    def gap(*own: RowPenalty) -> float:
+        penalties = GatePenalties(own=own)
+        tree = SoftSurvivalTree(depth=1, trainer="joint", prediction="mixture", penalties=penalties)
+        tree.fit(train.frame, train.y, sensitive=group)
+        means = pd.Series(tree.predict_rmst(train.frame, 2000.0)).groupby(group).mean()
+        return float(means.max() - means.min())
+
+    assert gap(EqualMeans(100.0)) < 0.5 * gap()
+
+
+def blocks(language: str) -> list[str]:
+    """Blocks of the last section of the page, which has the app."""
+    page = (ROOT / "docs" / "torch.md").read_text()
+    return re.findall(
+        rf"```{language}\n(.*?)```", page[page.index("## A custom Hydra application") :], re.DOTALL
+    )
+
+
+@pytest.mark.nightly
+def test_app_of_hydra_runs_as_documented(tmp_path: Path) -> None:
+    names = "network.py", "app.py", "config.yaml", "sweep.yaml"
+    for name, text in zip(names, blocks("python") + blocks("yaml"), strict=True):
+        (tmp_path / name).write_text(text)
+
+    def run(*arguments: str) -> str:
+        environment = {"PATH": "", "PYTHONPATH": str(ROOT), "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, "app.py", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert 0.6 < float(run().split()[-1]) < 0.8
+    swept = run("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "model.lr=0.003,0.03")
+    assert "launching 2 jobs" in swept
+    assert (tmp_path / "multirun").exists()
+    if importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is not None:
+        assert "Best value" in run("-m", "-cn", "sweep")

@@ -1,0 +1,396 @@
+"""Torch modules as estimators: training, predictions, folds, files, scores, arrays of any shape."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.integrate import quad
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+from sstorch import PrognosticTree, Surv, TorchSurvival, load_dataset, metrics, validate
+from sstorch.exceptions import ConfigError, DataError, FormatError, TrainingError
+from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
+from sstorch.nn import HazardFamily, HazardHead, SoftTree
+from sstorch.validation import compare
+
+
+def network(in_features: int) -> nn.Module:
+    """A small network with a Weibull head."""
+    return nn.Sequential(nn.Linear(in_features, 8), nn.Tanh(), HazardHead(8))
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[pd.DataFrame, Surv]:
+    """Whose risk is a product of two columns, which no regression with straight lines sees."""
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.uniform(-1, 1, size=(400, 2)), columns=["a", "b"])
+    time = rng.exponential(np.exp(-3 * x["a"] * x["b"]))
+    return x, Surv(np.minimum(time, 3), time < 3)
+
+
+@pytest.fixture(scope="module")
+def images(rows: tuple[pd.DataFrame, Surv]) -> tuple[np.ndarray, Surv]:
+    """Images of 6 x 6 pixels, whose brightness in two corners are the columns."""
+    x, y = rows
+    pixels = np.random.default_rng(1).normal(0, 0.1, size=(len(x), 1, 6, 6))
+    pixels[:, 0, :3, :3] += x["a"].to_numpy()[:, None, None]
+    pixels[:, 0, 3:, 3:] += x["b"].to_numpy()[:, None, None]
+    return pixels.astype(np.float32), y
+
+
+def convolutional(n_channels: int) -> nn.Module:
+    """Of images of 6 x 6 pixels."""
+    body = nn.Conv2d(n_channels, 4, 3, stride=3), nn.Flatten(), nn.Linear(16, 8), nn.Tanh()
+    return nn.Sequential(*body, SoftTree(8, depth=1, family="weibull"))
+
+
+def test_network_finds_a_product_and_repeats(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
+    model = TorchSurvival(network, epochs=40, lr=0.03).fit(x[:300], y[:300])
+    assert model.score(x[300:], y[300:]) > 0.62
+    again = clone(model).fit(x[:300], y[:300])
+    assert again.loss_ == model.loss_
+    np.testing.assert_array_equal(again.predict(x), model.predict(x))
+    assert clone(model).set_params(random_state=1).fit(x[:300], y[:300]).loss_ != model.loss_
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_module_is_untouched_and_precision_kept(rows: tuple[pd.DataFrame, Surv], dtype: str) -> None:
+    x, y = rows
+    torch.manual_seed(0)
+    module = network(2)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    model = TorchSurvival(module, epochs=2, dtype=dtype).fit(x, y)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert module.training
+    assert model.module_[0].weight.dtype == getattr(torch, dtype)
+    assert model.predict_survival_function(x[:2], [0.5, 1.0]).dtype == np.dtype(dtype)
+    assert not torch.equal(model.module_[0].weight, before["0.weight"].to(model.module_[0].weight))
+
+
+def test_pretrained_weights_are_starting_values(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
+    trained = TorchSurvival(network, epochs=5, holdout=0).fit(x, y)
+    more = TorchSurvival(trained.module_, epochs=1, holdout=0, lr=1e-9, weight_decay=0).fit(x, y)
+    for name, value in more.module_.state_dict().items():
+        torch.testing.assert_close(value, trained.module_.state_dict()[name], rtol=0, atol=1e-6)
+    fresh = network(2)
+    started = TorchSurvival(fresh, epochs=1, holdout=0, lr=1e-9, weight_decay=0).fit(x, y)
+    assert abs(float(started.module_[-1].log_time_scale)) > 0.1  # the unit of time is that of the rows
+
+
+def test_parameters_of_a_family_are_not_shared_by_fits(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
+
+    class Frailty(HazardFamily):
+        name, shape_names = "frailty", ()
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.log_variance = nn.Parameter(torch.zeros(()))
+
+        def cumulative_hazard(
+            self, log_time: torch.Tensor, linear: torch.Tensor, shape: torch.Tensor
+        ) -> torch.Tensor:
+            variance = self.log_variance.exp()
+            return torch.log1p(variance * torch.exp(log_time + linear)) / variance
+
+    family = Frailty()
+    model = TorchSurvival(lambda p: HazardHead(p, family), epochs=3).fit(x, y)
+    assert family.log_variance.item() == 0
+    assert abs(model.module_.family.log_variance.item()) > 1e-3
+
+
+def test_predictions_are_those_of_the_distribution(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
+    model = TorchSurvival(network, epochs=3, dtype="float64", batch_size=50).fit(x, y)
+    encoded = torch.as_tensor(model.preprocessor_.transform(x))
+    with torch.no_grad():
+        distribution = model.module_(encoded)
+        grid = torch.tensor([[0.2, 1.0, 0.5]], dtype=torch.float64)
+        survival = distribution.survival(grid).numpy()
+        nll = distribution.nll(torch.tensor(y.time), torch.tensor(y.event))
+        median = distribution.quantile(0.5).numpy()
+    np.testing.assert_allclose(model.predict_survival_function(x, [0.2, 1.0, 0.5]), survival, rtol=1e-12)
+    np.testing.assert_allclose(model.predict_cumulative_incidence(x, [0.2, 1.0, 0.5])[:, 0], 1 - survival)
+    np.testing.assert_allclose(model.log_likelihood(x, y), -nll.item(), rtol=1e-12)
+    np.testing.assert_allclose(model.predict_quantile(x, extrapolate=True), median, rtol=1e-12)
+    hazard = model.predict_cumulative_hazard_function(x, "events")
+    np.testing.assert_allclose(model.predict(x), hazard.sum(1), rtol=1e-10)
+    area = quad(lambda t: model.predict_survival_function(x[:1], [t])[0, 0], 0, 2)[0]
+    np.testing.assert_allclose(model.predict_rmst(x[:1], 2.0), area, rtol=1e-6)
+    later = model.predict_survival_function(x, [0.5], after=0.5)[:, 0]
+    whole = model.predict_survival_function(x, [0.5, 1.0])
+    np.testing.assert_allclose(later, whole[:, 1] / whole[:, 0], rtol=1e-12)
+
+
+def test_grid_search_over_own_parameters(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, _ = rows
+    time = np.random.default_rng(0).exponential(np.exp(-2 * x["a"]))
+    grid = {"lr": [1e-6, 0.03], "optimizer": ["SGD", "Adam"]}
+    search = GridSearchCV(TorchSurvival(network, epochs=5), grid, cv=2).fit(x, Surv(time, time > 0))
+    assert search.best_params_["lr"] == 0.03
+    assert search.best_score_ > 0.65
+
+
+def test_optimizers_by_name_class_and_function(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
+    by_name = TorchSurvival(network, epochs=2, optimizer="Adam").fit(x, y)
+    assert TorchSurvival(network, epochs=2, optimizer=torch.optim.Adam).fit(x, y).loss_ == by_name.loss_
+
+    def momentum(parameters: list[nn.Parameter], **options: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, momentum=0.9, **options)
+
+    assert TorchSurvival(network, epochs=2, optimizer=momentum).fit(x, y).loss_ != by_name.loss_
+    newton = TorchSurvival(network, epochs=2, optimizer="LBFGS", lr=0.5, weight_decay=0, batch_size=400)
+    assert newton.fit(x, y).history_.macro_iterations["objective"].is_monotonic_decreasing
+    with pytest.raises(ConfigError, match="name of a class"):
+        TorchSurvival(network, optimizer="Newton").fit(x, y)
+
+
+def test_best_epoch_and_callbacks(
+    rows: tuple[pd.DataFrame, Surv], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = rows
+
+    class Recorded(Callback):
+        epochs: list[int]
+
+        def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
+            self.epochs = []
+
+        def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+            self.epochs.append(macro_iteration)
+
+    callback = Recorded()
+    callbacks = [callback, ProgressBar(), TensorBoard(tmp_path)]
+    model = TorchSurvival(network, epochs=30, lr=0.3, callbacks=callbacks).fit(x, y)
+    assert callback.epochs == list(range(1, 31))
+    assert "pass 30/30 of Sequential" in capsys.readouterr().err
+    table = model.history_.macro_iterations
+    board = EventAccumulator(str(tmp_path)).Reload()
+    for tag in ("objective", "held_out_loss"):
+        events = board.Scalars(f"train/{tag}")
+        assert [event.step for event in events] == callback.epochs
+        np.testing.assert_allclose([event.value for event in events], table[tag], rtol=1e-6)
+    with pytest.raises(ConfigError, match="`callbacks` must be a list"):
+        TorchSurvival(network, callbacks=callback).fit(x, y)
+    assert model.epoch_ == table["macro_iteration"][table["held_out_loss"].argmin()]
+    assert model.loss_ == table["held_out_loss"].min() < table["held_out_loss"].iloc[-1]
+    last = TorchSurvival(network, epochs=3, holdout=0).fit(x, y)
+    assert last.epoch_ == 3
+    assert "held_out_loss" not in last.history_.macro_iterations
+
+
+def test_competing_causes(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, _ = rows
+    rng = np.random.default_rng(0)
+    first, second = rng.exponential(np.exp(-2 * x["a"])), 2 * rng.exponential(np.exp(-2 * x["b"]))
+    time = np.minimum(np.minimum(first, second), 3)
+    cause = np.where(time == 3, 0, np.where(first < second, 1, 2))
+    y = Surv(time, cause, causes=("relapse", "death"))
+
+    class TwoHeads(nn.Module):
+        def __init__(self, in_features: int) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(in_features, 8), nn.Tanh())
+            self.heads = nn.ModuleDict({"relapse": HazardHead(8), "death": HazardHead(8, "log_logistic")})
+
+        def forward(self, x: torch.Tensor) -> dict[str, object]:
+            z = self.body(x)
+            return {name: head(z) for name, head in self.heads.items()}
+
+    model = TorchSurvival(TwoHeads, epochs=20, dtype="float64").fit(x, y)
+    times = np.array([0.3, 1.0, 2.0])
+    incidence = model.predict_cumulative_incidence(x, times)
+    assert incidence.shape == (400, 2, 3)
+    total = incidence.sum(1) + model.predict_survival_function(x, times)
+    np.testing.assert_allclose(total, 1.0, atol=1e-12)
+    with torch.no_grad():
+        parts = model.module_(torch.as_tensor(model.preprocessor_.transform(x[:1])))
+    relapse, death = parts["relapse"], parts["death"]
+
+    @torch.no_grad()
+    def density(t: float) -> float:
+        at = torch.tensor([[t]], dtype=torch.float64)
+        return float(relapse.hazard(at) * relapse.survival(at) * death.survival(at))
+
+    np.testing.assert_allclose(incidence[0, 0, 1], quad(density, 0, 1.0)[0], rtol=1e-5)
+    assert model.score(x, y) > 0.65
+    started = TorchSurvival(TwoHeads, epochs=1, lr=1e-9).fit(x, y)
+    assert model.log_likelihood(x, y) > started.log_likelihood(x, y)
+    assert (model.predict_quantile(x, 0.5, extrapolate=True) > 0).all()
+    table = metrics.evaluate(model, (x, y), (x, y), metrics=["c_wolbers", "brier"])
+    assert table.loc[("relapse", "c_wolbers"), "value"] > 0.65
+    report = validate(model, x, y, horizon=1.5, n_resamples=0)
+    assert report.to_frame().loc[("death", "auc"), "value"] > 0.6
+    with pytest.raises(ConfigError, match="for each cause, relapse, death"):
+        TorchSurvival(network, epochs=1).fit(x, y)
+    with pytest.raises(ConfigError, match="got \\['relapse', 'death'\\]"):
+        TorchSurvival(TwoHeads, epochs=1).fit(x, Surv(time, cause == 1))
+
+
+def test_entry_weights_subjects_and_intervals(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
+    assert y.time is not None
+    assert y.event is not None
+    options = {"epochs": 3, "holdout": 0, "batch_size": 800, "dtype": "float64"}
+    plain = TorchSurvival(network, **options).fit(x, y)
+    halves = pd.concat([x, x], ignore_index=True)
+    split = y.time / 2
+    number = np.arange(len(x))
+    start_stop = Surv(
+        np.r_[split, y.time],
+        np.r_[np.zeros(len(x), bool), y.event],
+        entry=np.r_[np.zeros(len(x)), split],
+        id=np.r_[number, number],
+    )
+    # Two rows of a subject say what one says; the mean is over rows.
+    split_model = TorchSurvival(plain.module_, **options).fit(halves, start_stop)
+    assert split_model.time_varying_
+    whole = Surv(y.time, y.event, entry=0 * split, id=number)
+    expected = split_model.log_likelihood(x, whole)
+    assert 2 * split_model.log_likelihood(halves, start_stop) == pytest.approx(expected, rel=1e-9)
+    with pytest.raises(ConfigError, match="time-varying"):
+        split_model.predict_survival_function(x, [1.0])
+    weight = np.random.default_rng(0).integers(0, 3, len(x))
+    weighted = TorchSurvival(network, **options).fit(x, y, sample_weight=weight)
+    repeated = np.repeat(number, weight)
+    copies = TorchSurvival(network, **options).fit(x.iloc[repeated], y[repeated])
+    np.testing.assert_allclose(weighted.predict(x), copies.predict(x), rtol=1e-2)
+    assert weighted.loss_ == pytest.approx(copies.loss_, rel=1e-6)
+    exact = Surv.interval(y.time, np.where(y.event, y.time, np.inf))
+    assert TorchSurvival(network, **options).fit(x, exact).loss_ == pytest.approx(plain.loss_, rel=1e-9)
+    wide = Surv.interval(0.5 * y.time, np.where(y.event, 1.5 * y.time, np.inf))
+    assert TorchSurvival(network, **options).fit(x, wide).log_likelihood(x, wide) > -2
+
+
+def test_images_in_evaluate_validate_and_compare(images: tuple[np.ndarray, Surv], tmp_path: Path) -> None:
+    x, y = images
+    train, test = (x[:300], y[:300]), (x[300:], y[300:])
+    model = TorchSurvival(convolutional, encode=False, epochs=15).fit(*train)
+    table = metrics.evaluate(model, train, test, metrics=["c_harrell", "ibs_graf", "negative_log_likelihood"])
+    assert table.loc["c_harrell", "value"] == pytest.approx(model.score(*test))
+    report = validate(model, *test, horizon=1.0, n_resamples=20)
+    assert report.facts.columns == ("array of shape 1 x 6 x 6",)
+    assert report.to_html(tmp_path / "page.html").exists()
+    models = {"one": model, "other": clone(model).set_params(epochs=1)}
+    assert compare(models, x, y, times=[1.0], by="folds", n_folds=2).scores["value"].notna().all()
+    tensor = torch.as_tensor(x)
+    np.testing.assert_array_equal(model.predict(tensor[:5]), model.predict(x[:5]))
+    assert model.predict_survival_function(x[:3], [1.0], after=[0.1, 0.2, 0.3]).shape == (3, 1)
+    broken = x.copy()
+    broken[2, 0, 0, 0] = np.nan
+    with pytest.raises(DataError, match="X must be finite"):
+        model.predict(broken)
+
+
+def test_teacher_of_a_prognostic_tree(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
+    model = TorchSurvival(network, epochs=30, lr=0.03).fit(x, y)
+    groups = PrognosticTree(teacher=model, depth=2).fit(x, y)
+    assert groups.fidelity_ is not None
+    assert groups.fidelity_.explained > 0.2
+    unfitted = PrognosticTree(teacher=clone(model), depth=2).fit(x, y)
+    np.testing.assert_array_equal(unfitted.apply(x), groups.apply(x))
+
+
+def test_wrapped_module_is_evaluated_without_fit(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
+    module = network(2)
+    time, event = torch.tensor(y.time), torch.tensor(y.event)
+    module[-1].initialize(time, event)
+    optimizer = torch.optim.Adam(module.parameters(), 0.03)
+    inputs = torch.as_tensor(x.to_numpy(), dtype=torch.float32)
+    for _ in range(100):
+        optimizer.zero_grad()
+        module(inputs).nll(time, event).backward()
+        optimizer.step()
+    model = TorchSurvival.wrap(module)
+    assert module.training
+    assert model.score(x, y) > 0.6
+    table = metrics.evaluate(model, (x, y), (x.to_numpy(), y))
+    assert table.loc[["c_harrell", "negative_log_likelihood"], "value"].notna().all()
+    assert "auc" in validate(model, inputs, y, horizon=1.0, n_resamples=0).to_frame().index
+    assert PrognosticTree(teacher=model, depth=1).fit(x, y).fidelity_ is not None
+    with pytest.raises(DataError, match=r"wrap\(module, y\)"):
+        model.predict(x)
+    np.testing.assert_allclose(
+        TorchSurvival.wrap(module, y).predict(x),
+        model.predict_cumulative_hazard_function(x, np.unique(y.time[y.event])).sum(1),
+        rtol=1e-5,
+    )
+
+
+def test_save_and_load(rows: tuple[pd.DataFrame, Surv], tmp_path: Path) -> None:
+    x, y = rows
+    frame = x.assign(kind=np.where(x["a"] > 0, "up", "down"))
+    spline = lambda p: nn.Sequential(nn.Linear(p, 4), nn.Tanh(), SoftTree(4, depth=1, family="spline_ph"))  # noqa: E731
+    model = TorchSurvival(spline, epochs=np.int64(2), dtype="float64", batch_size=64).fit(frame, y)
+    model.save(tmp_path / "model")
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
+    for module in (spline, spline(4)):
+        loaded = TorchSurvival.load(tmp_path / "model", module)
+        np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+        assert loaded.score(frame, y) == model.score(frame, y)
+        assert (loaded.loss_, loaded.epoch_, loaded.batch_size) == (model.loss_, model.epoch_, 64)
+    with pytest.raises(ConfigError, match="not the one that was saved"):
+        TorchSurvival.load(tmp_path / "model", network(4))
+    text = tmp_path / "model" / "model.json"
+    text.write_text(text.read_text().replace("0", "1", 1))
+    with pytest.raises(FormatError):
+        TorchSurvival.load(tmp_path / "model", spline)
+
+
+def test_errors_name_the_remedy(rows: tuple[pd.DataFrame, Surv], images: tuple[np.ndarray, Surv]) -> None:
+    x, y = rows
+    with pytest.raises(ConfigError, match="end it with HazardHead or SoftTree"):
+        TorchSurvival(nn.Linear(2, 1)).fit(x, y)
+    with pytest.raises(ConfigError, match="or a function that returns one"):
+        TorchSurvival(lambda p: p).fit(x, y)
+    with pytest.raises(ConfigError, match=r"holdout must be a share in \[0, .5\]"):
+        TorchSurvival(network, holdout=0.7).fit(x, y)
+    with pytest.raises(ConfigError, match="epochs"):
+        TorchSurvival(network, epochs=0).fit(x, y)
+    with pytest.raises(ConfigError, match="dtype"):
+        TorchSurvival(network, dtype="float16").fit(x, y)
+    with pytest.raises(TrainingError, match="smaller lr"):
+        TorchSurvival(network, lr=1e30, epochs=3).fit(x, y)
+    frozen = network(2).requires_grad_(False)
+    with pytest.raises(ConfigError, match="requires_grad"):
+        TorchSurvival(frozen).fit(x, y)
+    with pytest.raises(DataError, match="numbers only with encode=False"):
+        TorchSurvival(network, encode=False).fit(x.assign(c="text"), y)
+    with pytest.raises(DataError, match="array of rows"):
+        TorchSurvival(network, encode=False).fit(x["a"].to_numpy(), y)
+
+
+def test_layers_of_torch_and_uneven_batches(images: tuple[np.ndarray, Surv]) -> None:
+    x, y = images
+    body = nn.LazyConv2d(4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(8), nn.Dropout(0.2)
+    module = nn.Sequential(*body, HazardHead(8, "log_logistic", n_components=3))
+    model = TorchSurvival(module, encode=False, epochs=3, batch_size=133).fit(x, y)
+    assert not model.module_.training
+    np.testing.assert_allclose(model.predict(x[:150])[:3], model.predict(x[:3]), rtol=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_predicts_as_the_cpu(rows: tuple[pd.DataFrame, Surv], tmp_path: Path) -> None:
+    x, y = rows
+    model = TorchSurvival(network, epochs=5, device="cuda", dtype="float64").fit(x, y)
+    model.save(tmp_path / "model")
+    loaded = TorchSurvival.load(tmp_path / "model", network)
+    np.testing.assert_allclose(loaded.predict(x), model.predict(x), rtol=1e-9)
+
+
+def test_data_set_with_categories_and_missing_values() -> None:
+    data = load_dataset("gbsg2")
+    frame = data.frame.copy()
+    frame.loc[::7, "age"] = np.nan
+    model = TorchSurvival(network, epochs=20).fit(frame, data.y)
+    assert 0.66 < model.score(frame, data.y) < 0.75
