@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,17 @@ _NEWTON_STEPS = 50
 
 # So many times the last end is later than anything that the intervals can show.
 _HORIZON = 1000.0
+
+
+class _Rows(NamedTuple):
+    """What the likelihood of logits needs of rows, (K, 1, M)."""
+
+    place: Tensor  # number of the row's own interval, n beyond the last end
+    log_length: Tensor  # of that interval
+    observed: Tensor  # 1 for an event within an interval
+    partly: Tensor  # 1 if censored in the middle of one
+    late: Tensor  # 1 for an event beyond the last end
+    last: Tensor  # log time of the last end
 
 
 class LogisticHazard(HazardFamily):
@@ -127,101 +138,69 @@ class LogisticHazard(HazardFamily):
         columns = (log_time, number, begun, log_left, log_length, excess, last.expand_as(log_time))
         return torch.stack(columns, dim=-2)
 
+    @override
     def loss_and_gradient(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """See :meth:`HazardFamily.loss_and_gradient`.
 
-        With o the logit of the row's own interval and r what is left of it, the loss is the sum of softplus
-        over the intervals that have begun, less (1 - c) softplus(o + log r) + c o, but for constants.
+        With l the logit of the row's own interval and r what is left of it, the loss is the sum of softplus
+        over the intervals that have begun, less (1 - c) softplus(l + log r) + c (l - log length).
         """
-        number, log_left, log_length, excess, observed, partly = self._rows(log_time, event, basis)
-        linear, shape = linear.detach(), shape.detach()
-        beyond, last = self._beyond(linear + shape[..., -1], event - observed, excess)
-        slopes, begun = self._begun(number, linear, shape)
-        loss = beyond.add_(begun).add_(observed * log_length)
-        logit_own = _interval_logit_of_rows(number, linear, shape)
-        loss.addcmul_(observed, logit_own, value=-1)
-        share = observed
-        if bool(partly.any()):  # some rows were censored within an interval
-            slope, rest = sigmoid_and_softplus(logit_own.add_(log_left).clamp_(min=-1e4))
-            loss.addcmul_(partly, rest, value=-1)
-            share = slope.mul_(partly).add_(observed)
-        total = last.clone()
-        for k, slope in enumerate(slopes):
-            total.add_(slope.addcmul_((number == k).to(event.dtype), share, value=-1))
-        return loss, total, (*slopes, last)
+        rows, count, logits, own, left = self._at_rows(log_time, event, linear, shape, basis)
+        odds, risen = sigmoid_and_softplus(logits)
+        loss = torch.matmul(risen.unsqueeze(-2), count.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+        slope, rest = sigmoid_and_softplus(left)
+        loss.add_(rows.observed * (rows.log_length - own)).addcmul_(rows.partly, rest, value=-1)
+        loss.addcmul_(rows.late, _log_softplus(logits[..., -1]) - rows.last, value=-1)
+        of_tail = _slope_of_log(logits[..., -1], odds[..., -1], risen[..., -1])
+        first = odds.mul_(count)
+        first.scatter_add_(
+            -1, rows.place.expand_as(loss)[..., None], -(rows.observed + rows.partly * slope)[..., None]
+        )
+        first[..., -1] -= rows.late * of_tail
+        return loss, first.sum(-1), first.unbind(-1)
 
+    @override
     def second_derivatives(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> dict[tuple[int, int], Tensor]:
         """See :meth:`HazardFamily.second_derivatives`: no logit but g acts on two intervals."""
-        number, log_left, _, excess, observed, partly = self._rows(log_time, event, basis)
-        linear, shape = linear.detach(), shape.detach()
-        bends = [slope.mul_(1 - slope) for slope in self._begun(number, linear, shape)[0]]
-        if bool(partly.any()):
-            rest = torch.sigmoid(_interval_logit_of_rows(number, linear, shape).add_(log_left))
-            less = (partly * rest).mul_(1 - rest)
-            for k, bend in enumerate(bends):
-                bend.addcmul_((number == k).to(event.dtype), less, value=-1)
-        slope, risen = sigmoid_and_softplus(linear + shape[..., -1])
-        bend, share = slope * (1 - slope), slope / risen.clamp(min=torch.finfo(risen.dtype).tiny)
-        # Of log softplus, which is a straight line far below zero.
-        of_log = torch.where(linear + shape[..., -1] < -_LIMIT, 0.0, share * (1 - slope - share))
-        bends.append(bend.mul_(excess).sub_((event - observed) * of_log))
-        mixed = {(0, k): bend for k, bend in enumerate(bends, start=1)}
-        pure = {(k, k): bend for k, bend in enumerate(bends, start=1)}
-        return {(0, 0): torch.stack(bends).sum(0)} | mixed | pure
+        rows, count, logits, own, left = self._at_rows(log_time, event, linear, shape, basis)
+        odds, risen = sigmoid_and_softplus(logits)
+        of_tail = _slope_of_log(logits[..., -1], odds[..., -1], risen[..., -1])
+        # log softplus is a straight line far below zero.
+        bent = torch.where(logits[..., -1] < -_LIMIT, 0.0, of_tail * (1 - odds[..., -1] - of_tail))
+        slope = torch.sigmoid(left)
+        second = (1 - odds).mul_(odds).mul_(count)
+        second.scatter_add_(
+            -1, rows.place.expand_as(own)[..., None], -(rows.partly * slope * (1 - slope))[..., None]
+        )
+        second[..., -1] -= rows.late * bent
+        mixed = {(0, k): bend for k, bend in enumerate(second.unbind(-1), start=1)}
+        return {(0, 0): second.sum(-1)} | mixed | {(k, k): bend for (_, k), bend in mixed.items()}
 
-    def _rows(self, log_time: Tensor, event: Tensor, basis: Tensor | None) -> tuple[Tensor, ...]:
-        """Parts of the basis; 1 for an event within the intervals; 1 if censored in the middle of one."""
+    def _at_rows(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None
+    ) -> tuple[_Rows, Tensor, Tensor, Tensor, Tensor]:
+        """Rows; how often each logit counts (K, 1, M, n + 1); logits (K, L, M, n + 1); the row's own; l + log r.
+
+        A logit counts once where its interval has begun, that beyond the last end as long as time ran there.
+        """
         basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
-        assert basis is not None  # this family has one
         number, log_left, log_length, excess = (part[:, None] for part in basis.unbind(-2))
-        observed = event * (number < self.ends.shape[-1])
-        return number, log_left, log_length, excess, observed, (1 - observed) * (log_left > -torch.inf)
-
-    def _beyond(self, tail: Tensor, late: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of time beyond the last end, and its derivative in the logit there; ``late`` marks events."""
-        if not bool(excess.any()):  # no row was observed there, and so none had the event
-            return torch.zeros_like(tail), torch.zeros_like(tail)
-        slope, risen = sigmoid_and_softplus(tail)
-        loss, last = risen.mul(excess), slope.mul(excess)
-        if bool(late.any()):  # there are none where the ends come from these rows
-            log_last = self._aligned(self.ends[..., -1], tail)
-            loss.addcmul_(late, _log_softplus(tail) - log_last, value=-1)
-            # d log softplus / d tail -> 1 if the softplus vanishes.
-            least = torch.finfo(risen.dtype).tiny
-            last.addcmul_(late, torch.where(tail < -_LIMIT, 1.0, slope / risen.clamp(min=least)), value=-1)
-        return loss, last
-
-    def _begun(self, number: Tensor, linear: Tensor, shape: Tensor) -> tuple[list[Tensor], Tensor]:
-        """h_k of the intervals that have begun, 0 in others, and the sum of -log(1 - h_k) over them."""
-        exists = self.ends.diff(dim=-1, prepend=torch.full_like(self.ends[..., :1], -torch.inf)) > 0
         n = self.ends.shape[-1]
-        begun = [(number >= k) & self._aligned(exists[..., k], linear) for k in range(n)]
-        slopes, total = [], torch.zeros_like(linear)
-        # One logarithm serves as many factors 1 - h_k as cannot underflow together.
-        most = float((linear.amax() + shape.amax()).clamp(min=0)) + 1
-        together = int(-math.log(torch.finfo(linear.dtype).tiny) / most) if math.isfinite(most) else 0
-        if together == 0:
-            for k in range(n):
-                slope, risen = sigmoid_and_softplus(linear + shape[..., k])
-                here = begun[k].to(linear.dtype)
-                slopes.append(slope.mul_(here))
-                total.addcmul_(here, risen)
-            return slopes, total
-        minus, product = linear.neg(), torch.ones_like(linear)
-        for k in range(n):
-            # An infinity more keeps an interval that has not begun whole.
-            wait = torch.zeros_like(number).masked_fill_(~begun[k], torch.inf)
-            rest = (minus - shape[..., k]).add_(wait).sigmoid_()
-            product.mul_(rest)
-            slopes.append(1 - rest)
-            if (k + 1) % together == 0 or k + 1 == n:
-                total.sub_(product.log_())
-                product = torch.ones_like(linear)
-        return slopes, total
+        exists = self.ends.diff(dim=-1, prepend=torch.full_like(self.ends[..., :1], -torch.inf)) > 0
+        exists = exists.reshape(*self.batch_shape, *(1,) * (number.ndim - len(self.batch_shape)), n)
+        begun = (number[..., None] >= torch.arange(n, device=number.device)) & exists
+        count = torch.cat([begun.to(event.dtype), excess[..., None]], -1)
+        observed = event * (number < n)
+        partly = (1 - observed) * (log_left > -torch.inf)
+        last = self._aligned(self.ends[..., -1], number)
+        rows = _Rows(number.long(), log_length, observed, partly, event - observed, last)
+        logits = linear.detach()[..., None] + shape.detach()
+        own = logits.gather(-1, rows.place.expand_as(linear)[..., None]).squeeze(-1)
+        return rows, count, logits, own, (own + log_left).clamp(min=-1e4)
 
     def neutral(self, log_time: Tensor) -> Tensor:
         """See :meth:`HazardFamily.neutral`: even odds at alpha_k = 0."""
@@ -354,10 +333,9 @@ def _tolerance(dtype: torch.dtype) -> float:
     return math.sqrt(torch.finfo(dtype).eps)
 
 
-def _interval_logit_of_rows(number: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-    """Logit of the row's own interval, or of the time beyond the last end, (K, L, M)."""
-    index = number.long().expand(linear.shape)
-    return shape.expand(*linear.shape, -1).gather(-1, index[..., None]).squeeze(-1).add_(linear)
+def _slope_of_log(tail: Tensor, odds: Tensor, risen: Tensor) -> Tensor:
+    """Derivative of log softplus, which tends to one where the softplus vanishes."""
+    return torch.where(tail < -_LIMIT, 1.0, odds / risen.clamp(min=torch.finfo(risen.dtype).tiny))
 
 
 def _log_softplus(z: Tensor) -> Tensor:

@@ -8,17 +8,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sstorch.nn.functional import (
-    HALF_LOG_TWO_PI,
-    log_expm1,
-    log_expm1_ratio,
-    log_sigmoid_pair,
-    normal_cumulative_hazard,
-    saturating_exp,
-    sigmoid_and_softplus,
-    softplus,
-)
+from sstorch.nn.functional import log_expm1_ratio, saturating_exp, softplus
 from sstorch.nn.hazards.base import HazardFamily
+from sstorch.nn.hazards.links import ExponentialLink, Index, Link, LinkFamily, LogisticLink, NormalLink
 
 # Of a H / b in a Gompertz quantile: beyond, log(1 + x) is taken from log x, which does not overflow.
 _FAR = 1e8
@@ -52,7 +44,7 @@ def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor 
     return torch.where(events > 0, events, half_row).log() - at_risk
 
 
-class Exponential(RateFamily):
+class Exponential(LinkFamily, RateFamily):
     """H(t) = mu t with log mu = g: a constant hazard, no shape parameter.
 
     flexsurv's "exp"; lifelines' ``ExponentialFitter`` has lambda_ = 1 / mu.
@@ -63,28 +55,32 @@ class Exponential(RateFamily):
     shape_names = ()
     closed_form = True
 
-    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`: exp(g + y)."""
-        return saturating_exp(linear + log_time)
+    @override
+    def link(self, shape: Tensor) -> Link:
+        return ExponentialLink()
 
+    @override
+    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        return linear + log_time, torch.zeros_like(linear)
+
+    @override
+    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
+        return Index(linear + log_time, torch.zeros_like(linear), torch.ones_like(linear), [], [])
+
+    @override
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`: g."""
         return linear + torch.zeros_like(log_time)
 
-    def loss_and_gradient(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """See :meth:`HazardFamily.loss_and_gradient`: exp(g + y) - c g."""
-        linear = linear.detach()
-        hazard = torch.exp(linear + log_time)
-        return hazard.addcmul(event, linear, value=-1), hazard.sub_(event), ()
+    @override
+    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        return saturating_exp(linear + log_time), self.log_hazard(log_time, linear, shape)
 
+    @override
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_quantile`: log H - g."""
         return cumulative_hazard.log() - linear
 
+    @override
     def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.restricted_mean`: (1 - exp(-mu tau)) / mu."""
         return exponential_integral(linear, torch.exp(log_tau))
 
 
@@ -103,7 +99,33 @@ def exponential_integral(log_rate: Tensor, length: Tensor) -> Tensor:
     return torch.where(finite, torch.where(long, above, below), rate_inverse)
 
 
-class Weibull(HazardFamily):
+class LocationScale(LinkFamily):
+    """log T = g + W / a: eta = a (y - g), with a shape parameter log a, or minus log a."""
+
+    ratio = "time ratio"
+    closed_form = True
+    scaled = True
+
+    @override
+    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        log_a = self.shape_sign * shape[..., 0]
+        return torch.exp(log_a) * (log_time - linear), log_a
+
+    @override
+    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
+        log_a = self.shape_sign * shape[..., 0]
+        a = torch.exp(log_a)
+        eta = (log_time - linear).mul_(a)
+        sign = torch.full_like(a, self.shape_sign)
+        return Index(eta, log_a, -a, [eta if self.shape_sign > 0 else -eta], [sign])
+
+    @override
+    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        scale = torch.exp(-self.shape_sign * shape[..., 0])
+        return linear + self.link(shape).index(cumulative_hazard) * scale
+
+
+class Weibull(LocationScale):
     """H(t) = (t / mu)^a with log mu = g and shape parameter log a.
 
     The parametrisation is that of lifelines' ``WeibullAFTFitter`` (mu = lambda_, a = rho_).
@@ -112,34 +134,10 @@ class Weibull(HazardFamily):
     name = "weibull"
     kernel = "weibull"
     shape_names = ("log_a",)
-    ratio = "time ratio"
-    closed_form = True
 
     @override
-    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return saturating_exp(torch.exp(shape[..., 0]) * (log_time - linear))
-
-    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.terms`: exp(z), and log a - y + z with z = a (y - g)."""
-        log_a = shape[..., 0]
-        z = torch.exp(log_a) * (log_time - linear)
-        return saturating_exp(z), log_a - log_time + z
-
-    def loss_and_gradient(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """See :meth:`HazardFamily.loss_and_gradient`: with z = a (y - g), exp(z) - c (z + log a - y)."""
-        log_a = shape.detach()[..., 0]
-        a = torch.exp(log_a)
-        z = (log_time - linear.detach()).mul_(a)
-        slope = torch.exp(z)
-        loss = slope.addcmul(event, z, value=-1).addcmul_(event, log_a, value=-1).add_(event * log_time)
-        slope = slope.sub_(event)
-        return loss, slope * -a, (z.mul_(slope).sub_(event),)
-
-    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_quantile`: g + log(H) / a."""
-        return linear + cumulative_hazard.log() * torch.exp(-shape[..., 0])
+    def link(self, shape: Tensor) -> Link:
+        return ExponentialLink()
 
     def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.restricted_mean`; the mean is mu Gamma(1 + 1/a)."""
@@ -148,7 +146,7 @@ class Weibull(HazardFamily):
         return super().restricted_mean(log_tau, linear, shape)
 
 
-class LogLogistic(HazardFamily):
+class LogLogistic(LocationScale):
     """S(t) = 1 / (1 + (t / mu)^a) with log mu = g and shape parameter log a.
 
     The parametrisation is that of lifelines' ``LogLogisticAFTFitter`` (mu = alpha_, a = beta_).
@@ -157,49 +155,11 @@ class LogLogistic(HazardFamily):
     name = "log_logistic"
     kernel = "log_logistic"
     shape_names = ("log_a",)
-    ratio = "time ratio"
-    closed_form = True
     overflows = False
 
-    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`: softplus(a (y - g))."""
-        return softplus(torch.exp(shape[..., 0]) * (log_time - linear))
-
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`: log a - y - softplus(-a (y - g))."""
-        log_a = shape[..., 0]
-        return log_a - log_time - softplus(-torch.exp(log_a) * (log_time - linear))
-
-    def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.survival`: sigmoid(a (g - y))."""
-        return torch.sigmoid(torch.exp(shape[..., 0]) * (linear - log_time))
-
-    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.terms`: both softplus values come from one exponential."""
-        log_a = shape[..., 0]
-        log_event, log_survival = log_sigmoid_pair(torch.exp(log_a) * (log_time - linear))
-        return -log_survival, log_a - log_time + log_event
-
-    def loss_and_gradient(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """See :meth:`HazardFamily.loss_and_gradient`.
-
-        With z = a (y - g) the loss is (1 + c) softplus(z) - c (z + log a - y).
-        """
-        log_a = shape.detach()[..., 0]
-        a = torch.exp(log_a)
-        z = (log_time - linear.detach()).mul_(a)
-        slope, loss = sigmoid_and_softplus(z)
-        loss.mul_(1 + event).addcmul_(event, z, value=-1).addcmul_(event, log_a, value=-1).add_(
-            event * log_time
-        )
-        slope.mul_(1 + event).sub_(event)
-        return loss, slope * -a, (z.mul_(slope).sub_(event),)
-
-    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_quantile`: g + log(exp(H) - 1) / a."""
-        return linear + log_expm1(cumulative_hazard) * torch.exp(-shape[..., 0])
+    @override
+    def link(self, shape: Tensor) -> Link:
+        return LogisticLink()
 
     def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.restricted_mean`; the mean is mu (pi/a) / sin(pi/a), +inf for a <= 1."""
@@ -211,7 +171,7 @@ class LogLogistic(HazardFamily):
         return super().restricted_mean(log_tau, linear, shape)
 
 
-class LogNormal(HazardFamily):
+class LogNormal(LocationScale):
     """log T is normal with mean g and standard deviation sigma; shape parameter log sigma.
 
     The parametrisation is that of lifelines' ``LogNormalAFTFitter`` (g = mu_, sigma = sigma_).
@@ -220,25 +180,11 @@ class LogNormal(HazardFamily):
     name = "log_normal"
     kernel = "log_normal"
     shape_names = ("log_sigma",)
-    ratio = "time ratio"
+    shape_sign = -1
 
-    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`: -log Phi(-z), z = (y - g) / sigma."""
-        return normal_cumulative_hazard((log_time - linear) * torch.exp(-shape[..., 0]))
-
-    def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.survival`: Phi(-z), z = (y - g) / sigma."""
-        return normal_survival((log_time - linear) * torch.exp(-shape[..., 0]))
-
-    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.terms`: both need log Phi(-z)."""
-        log_sigma = shape[..., 0]
-        hazard, log_rate = normal_terms((log_time - linear) * torch.exp(-log_sigma))
-        return hazard, log_rate - log_sigma - log_time
-
-    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_quantile`: g + sigma z."""
-        return linear + torch.exp(shape[..., 0]) * normal_quantile(cumulative_hazard)
+    @override
+    def link(self, shape: Tensor) -> Link:
+        return NormalLink()
 
     def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.restricted_mean`: exp(g + sigma^2/2) Phi(z - sigma) + tau S(tau)."""
@@ -254,28 +200,6 @@ class LogNormal(HazardFamily):
         before = torch.exp(torch.where(late, log_whole, log_tail))
         beyond = torch.exp(log_end + torch.special.log_ndtr(-z))
         return torch.where(finite, before + beyond, torch.exp(log_mean))
-
-
-def normal_survival(z: Tensor) -> Tensor:
-    """Phi(-z), any shape, with all digits of the tail, which torch's own function cuts off."""
-    return torch.erfc(z * math.sqrt(0.5)) / 2
-
-
-def normal_terms(z: Tensor) -> tuple[Tensor, Tensor]:
-    """-log Phi(-z) and the log hazard of the standard normal at z, any shape."""
-    hazard = normal_cumulative_hazard(z)
-    # Far out in the tail the hazard is z, and the difference of two squares would have no digits left.
-    far = z > 1e4
-    near = torch.where(far, torch.zeros_like(z), z)
-    near_hazard = torch.where(far, torch.zeros_like(hazard), hazard)
-    log_rate = near_hazard - near * near / 2 - HALF_LOG_TWO_PI
-    return hazard, torch.where(far, torch.where(far, z, torch.ones_like(z)).log(), log_rate)
-
-
-def normal_quantile(cumulative_hazard: Tensor) -> Tensor:
-    """Z with -log Phi(-z) = H, any shape, precise where S or 1 - S is tiny."""
-    survival, failure = torch.exp(-cumulative_hazard), -torch.expm1(-cumulative_hazard)
-    return torch.where(survival < 0.5, -torch.special.ndtri(survival), torch.special.ndtri(failure))
 
 
 class Gompertz(RateFamily):

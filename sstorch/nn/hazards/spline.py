@@ -16,8 +16,17 @@ from typing_extensions import override
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, is_number_of
 from sstorch.exceptions import ConfigError, DataWarning
-from sstorch.nn.functional import log_expm1, log_sigmoid_pair, saturating_exp, sigmoid_and_softplus, softplus
+from sstorch.nn.functional import saturating_exp
 from sstorch.nn.hazards.base import Ancillary
+from sstorch.nn.hazards.links import (
+    ArandaOrdazLink,
+    ExponentialLink,
+    Index,
+    Link,
+    LinkFamily,
+    LogisticLink,
+    NormalLink,
+)
 from sstorch.nn.hazards.numeric import (
     check_placement,
     evaluate_basis,
@@ -25,28 +34,13 @@ from sstorch.nn.hazards.numeric import (
     piecewise_polynomials,
     placement_times,
 )
-from sstorch.nn.hazards.parametric import RateFamily, normal_quantile, normal_survival, normal_terms
-
-
-def aranda_ordaz_link(eta: Tensor, log_theta: Tensor) -> tuple[Tensor, Tensor]:
-    """H = log(1 + theta exp(eta)) / theta: odds at theta = 1, hazards as theta -> 0.
-
-    References:
-        Aranda-Ordaz (1981), Biometrika 68, 357-363.
-    """
-    z = eta + log_theta
-    # Where theta exp(eta) is below rounding error the logarithm is its argument.
-    small = z < -40
-    hazard = torch.where(small, saturating_exp(eta), softplus(z) * torch.exp(-log_theta))
-    # eta - softplus(z), also where eta is infinite.
-    return hazard, log_sigmoid_pair(z)[0] - log_theta
-
+from sstorch.nn.hazards.parametric import RateFamily
 
 Scale = Literal["hazard", "odds", "normal", "theta"]
 _NAMES = {"hazard": "spline_ph", "odds": "spline_po", "normal": "spline_probit", "theta": "spline"}
 
 
-class Spline(RateFamily):
+class Spline(LinkFamily, RateFamily):
     """Natural cubic spline in log time on the scale of hazards, odds or normal scores, or in between.
 
     H = link(eta) with eta = g + s(y). The derivative of s is sum_j w_j N_j(y) with the functions N_j >= 0 of
@@ -97,8 +91,8 @@ class Spline(RateFamily):
         self.scale, self.monotone, self.theta = scale, monotone, theta
         self.name, self.can_rise = _NAMES[scale], not monotone
         self.ratio = {"hazard": "hazard ratio", "odds": "odds ratio"}.get(scale)
-        self.closed_form, self.overflows = monotone and scale in ("hazard", "odds"), scale != "odds"
-        if self.closed_form and type(self) is Spline:
+        self.closed_form, self.overflows = monotone and scale != "theta", scale != "odds"
+        if monotone and scale in ("hazard", "odds") and type(self) is Spline:
             self.kernel = self.name
         self.knots = check_placement("knots", knots, 0, 2)
         self.n_internal = self.knots if isinstance(self.knots, int) else len(self.knots) - 2
@@ -114,28 +108,41 @@ class Spline(RateFamily):
     # ------------------------------------------------------------------ the distribution
 
     @override
-    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return self._link(linear + self._curve(log_time, shape), shape)[0]
+    def link(self, shape: Tensor) -> Link:
+        if self.scale == "theta" and self.theta != 0:
+            log_theta = shape[..., -1] if self.theta is None else shape.new_tensor(math.log(self.theta))
+            return ArandaOrdazLink(log_theta)
+        return {"odds": LogisticLink, "normal": NormalLink}.get(self.scale, ExponentialLink)()
 
-    def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.survival`: of odds sigmoid(-eta), of normal scores Phi(-eta)."""
-        if self.scale not in ("odds", "normal"):
-            return super().survival(log_time, linear, shape)
-        eta = linear + self._curve(log_time, shape)
-        return torch.sigmoid(-eta) if self.scale == "odds" else normal_survival(eta)
-
-    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.terms`: log h = log s'(y) - y + log dH/deta.
-
-        It is -inf if an unconstrained curve does not fall.
-        """
+    @override
+    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        """Eta and log s'(y), which is -inf where an unconstrained curve does not fall."""
         curve, slope = self._spline(log_time, shape)
-        hazard, log_derivative = self._link(linear + curve, shape)
         if self.monotone:
-            return hazard, slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time + log_derivative
+            return linear + curve, slope.clamp(min=torch.finfo(slope.dtype).tiny).log()
         falls = slope > 0
-        log_slope = torch.where(falls, slope, 1.0).log()
-        return hazard, torch.where(falls, log_slope - log_time + log_derivative, -torch.inf)
+        return linear + curve, torch.where(falls, torch.where(falls, slope, 1.0).log(), -torch.inf)
+
+    @override
+    def eta(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        curves, _ = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
+        return linear + _weighted(self._weights(shape), curves)
+
+    @override
+    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
+        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
+        assert basis is not None  # a family with closed forms has one
+        curves, slopes = basis.chunk(2, dim=-2)
+        weights = torch.exp(shape)
+        slope = _combined(weights, slopes).clamp_(min=torch.finfo(linear.dtype).tiny)
+        each = range(self.n_internal + 1)
+        return Index(
+            _combined(weights, curves).add_(linear),
+            slope.log(),
+            torch.ones_like(linear[..., :1]),
+            [curves[:, None, j] * weights[..., j] for j in each],
+            [slopes[:, None, j] * weights[..., j] / slope for j in each],
+        )
 
     def loss(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, log_entry: Tensor | None = None
@@ -149,10 +156,10 @@ class Spline(RateFamily):
             return super().loss(log_time, event, linear, shape, log_entry)
         if log_entry is not None:
             raise ConfigError("entry times need curves that cannot increase: use monotone=True")
-        curve, slope = self._spline(log_time, shape)
-        hazard, log_derivative = self._link(linear + curve, shape)
-        falls = slope > 0
-        log_hazard = torch.where(falls, slope, 1.0).log() - log_time + log_derivative
+        eta, log_slope = self.index(log_time, linear, shape)
+        hazard, log_rate = self.link(shape).terms(eta)
+        falls = log_slope > -torch.inf
+        log_hazard = log_slope.masked_fill(~falls, 0.0) - log_time + log_rate
         return torch.where(falls | (event == 0), hazard - event * log_hazard, 0.0)
 
     def interval_loss(self, log_lower: Tensor, log_upper: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -176,72 +183,6 @@ class Spline(RateFamily):
     def kernel_columns(self, log_time: Tensor) -> Tensor:
         curves, slopes = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
         return torch.stack([log_time, *curves, *slopes], dim=-2)
-
-    def loss_and_gradient(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """See :meth:`HazardFamily.loss_and_gradient`.
-
-        The loss is H(eta) - c (log dH/deta + log s' - y), where the first two are exp(eta) - c eta on the
-        scale of hazards and (1 + c) softplus(eta) - c eta on that of odds.
-        """
-        if not self.closed_form:
-            return super().loss_and_gradient(log_time, event, linear, shape, basis)
-        curves, slopes, weights, eta, slope = self._at_rows(log_time, linear, shape, basis)
-        if self.scale == "hazard":
-            rise = torch.exp(eta)
-            loss = rise.clone()
-        else:
-            rise, loss = sigmoid_and_softplus(eta)
-            rise.mul_(1 + event)
-            loss.mul_(1 + event)
-        loss.addcmul_(event, slope.log().add_(eta).sub_(log_time), value=-1)
-        rise.sub_(event)
-        share = event / slope
-        parts = tuple(
-            (rise * curves[:, None, j]).addcmul_(share, slopes[:, None, j], value=-1).mul_(weights[..., j])
-            for j in range(self.n_internal + 1)
-        )
-        return loss, rise, parts
-
-    @property
-    @override
-    def has_second_derivatives(self) -> bool:
-        return self.closed_form
-
-    @override
-    def second_derivatives(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> dict[tuple[int, int], Tensor]:
-        if not self.closed_form:
-            return super().second_derivatives(log_time, event, linear, shape, basis)
-        curves, slopes, weights, eta, slope = self._at_rows(log_time, linear, shape, basis)
-        rise = torch.exp(eta) if self.scale == "hazard" else torch.sigmoid(eta)
-        bend = rise if self.scale == "hazard" else (1 - rise) * rise * (1 + event)
-        rise = (rise if self.scale == "hazard" else rise * (1 + event)) - event
-        # Derivatives of eta, and of log s', in each shape.
-        of_eta = [weights[..., j] * curves[:, None, j] for j in range(weights.shape[-1])]
-        of_log = [weights[..., j] * slopes[:, None, j] / slope for j in range(weights.shape[-1])]
-        found = {(0, 0): bend}
-        for j, (own, log_own) in enumerate(zip(of_eta, of_log, strict=True)):
-            found[0, j + 1] = bend * own
-            log_event = event * log_own
-            for k in range(j, len(of_eta)):
-                found[j + 1, k + 1] = (found[0, j + 1] * of_eta[k]).addcmul_(log_event, of_log[k])
-            found[j + 1, j + 1].addcmul_(rise, own).sub_(log_event)
-        return found
-
-    def _at_rows(
-        self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """I_j and N_j (K, m + 1, M), their weights, eta and s', without a graph."""
-        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
-        assert basis is not None  # a family with closed forms has one
-        curves, slopes = basis.chunk(2, dim=-2)
-        weights = torch.exp(shape.detach())
-        eta = _combined(weights, curves).add_(linear.detach())
-        slope = _combined(weights, slopes).clamp_(min=torch.finfo(eta.dtype).tiny)
-        return curves, slopes, weights, eta, slope
 
     @override
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
@@ -270,12 +211,7 @@ class Spline(RateFamily):
 
     def to_scale(self, cumulative_hazard: Tensor) -> Tensor:
         """The eta at which H is reached, any shape; an estimated theta has its starting value, 1."""
-        if self.scale == "hazard" or self.theta == 0:
-            return cumulative_hazard.log()
-        if self.scale == "normal":
-            return normal_quantile(cumulative_hazard)
-        log_theta = math.log(self.theta or 1.0)
-        return log_expm1(cumulative_hazard * math.exp(log_theta)) - log_theta
+        return self.link(cumulative_hazard.new_zeros(1)).index(cumulative_hazard)
 
     def guess(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
@@ -312,26 +248,9 @@ class Spline(RateFamily):
         weights = self._weights(shape)
         return _weighted(weights, curves), _weighted(weights, slopes)
 
-    def _curve(self, log_time: Tensor, shape: Tensor) -> Tensor:
-        """The spline s alone."""
-        curves, _ = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
-        return _weighted(self._weights(shape), curves)
-
     def _weights(self, shape: Tensor) -> Tensor:
         weights = shape[..., : self.n_internal + 1]
         return saturating_exp(weights) if self.monotone else weights
-
-    def _link(self, eta: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """H and the log of its derivative in eta."""
-        if self.scale == "hazard" or self.theta == 0:
-            return saturating_exp(eta), eta
-        if self.scale == "odds":
-            log_event, log_survival = log_sigmoid_pair(eta)
-            return -log_survival, log_event
-        if self.scale == "normal":
-            return normal_terms(eta)
-        log_theta = shape[..., -1] if self.theta is None else eta.new_tensor(math.log(self.theta))
-        return aranda_ordaz_link(eta, log_theta)
 
     def _corners(self, like: Tensor) -> Tensor:
         return self._spread((self.table[..., 0, 0], *self.ends.unbind(-1)), like)
