@@ -93,8 +93,14 @@ def test_gradient_and_hessian_are_those_of_differences(leaf: str, groups: bool, 
     assert torch.equal(hessian.kept, hessian.kept.mT)
 
 
-def test_second_derivatives_of_the_family_and_of_autograd_agree() -> None:
-    hazards = problems(LogisticHazard([0.2, 1.0, 4.0]), groups=False)
+CLOSED = ["exponential", "log_logistic", "log_normal", "spline_ph", "spline_po", "spline_probit", "weibull"]
+
+
+@pytest.mark.parametrize("leaf", [*CLOSED, "logistic_hazard"])
+def test_second_derivatives_of_the_family_and_of_autograd_agree(leaf: str) -> None:
+    family = LogisticHazard([0.2, 1.0, 4.0]) if leaf == "logistic_hazard" else make_family(leaf)
+    assert family.has_second_derivatives
+    hazards = problems(family, groups=False)
     late = replace(hazards.sample, log_entry=torch.full_like(hazards.sample.log_time, -torch.inf))
     by_autograd = replace(hazards, sample=late)
     theta = somewhere(hazards)

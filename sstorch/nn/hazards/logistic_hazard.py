@@ -183,7 +183,7 @@ class LogisticHazard(HazardFamily):
     def _at_rows(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None
     ) -> tuple[_Rows, Tensor, Tensor, Tensor, Tensor]:
-        """Rows; how often each logit counts (K, 1, M, n + 1); logits (K, L, M, n + 1); the row's own; l + log r.
+        """Rows, counts of logits (K, 1, M, n + 1), logits (K, L, M, n + 1), the row's own, and l + log r.
 
         A logit counts once where its interval has begun, that beyond the last end as long as time ran there.
         """
