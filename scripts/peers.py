@@ -139,7 +139,7 @@ class NumpyStep:
             assert isinstance(step, LeafStep)
             weights = step.probability[0]
         sample, split = step.sample, int(np.argmax(step.sample.x.counts))
-        values = [sample.x.matrices[split], weights.T, sample.log_time[0], sample.event[0]]
+        values = [sample.x.to_dense()[split], weights.T, sample.log_time[0], sample.event[0]]
         if sample.x.rows is not None:
             values[0] = values[0][sample.x.rows[0]]
         used = (weights != 0).any(0).cpu().numpy()

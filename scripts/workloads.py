@@ -33,7 +33,8 @@ def make_batch(
     settings = tree._batch_settings()
     preprocessors = [Preprocessor(schema).fit(part.frame) for part in splits]
     encoded = [own.transform(part.frame) for own, part in zip(preprocessors, splits, strict=True)]
-    batch, sample = stack_splits(splits, encoded, preprocessors[0], settings)
+    x = DesignMatrix.stack(encoded)
+    batch, sample = stack_splits(splits, x, preprocessors[0], settings)
     seeds = [problem_seed(0, fold, start) for fold in range(N_FOLDS) for start in range(n_starts)]
     initialize_random(batch, sample, seeds)
     return batch, sample

@@ -91,7 +91,7 @@ def within_intervals(sample: Sample, seed: int = 0) -> Sample:
 
 def to_device(sample: Sample, device: str) -> Sample:
     return Sample(
-        DesignMatrix(sample.x.matrices.to(device), sample.x.counts),
+        DesignMatrix(sample.x.to_dense().to(device), sample.x.counts),
         sample.log_time.to(device),
         sample.event.to(device),
         sample.weight.to(device),

@@ -30,7 +30,7 @@ from sstorch.bench.scores import (
     scores_of,
 )
 from sstorch.data import Fold, Schema, SurvivalData, folds_of
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.folds import scoring_of, split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -217,7 +217,7 @@ def cross_validate(
             held.within("scores").identify(folds=torch.as_tensor(folds), groups=groups)
         *parts, whole = (rows.followed() for rows in (*splits, data))
         batch, encoded = train_encoded([*parts, whole], settings, schema, callbacks, held)
-        trained.append((batch, encoded[len(splits)][: len(whole)]))
+        trained.append((batch, encoded.of_split(len(splits))[: len(whole)]))
         for fold, rows in enumerate(parts):
             best = batch.best_start(fold)
             for start in range(batch.n_starts):

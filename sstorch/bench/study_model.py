@@ -18,7 +18,7 @@ from sstorch.bench.baselines import Baseline, Curves, make_baseline
 from sstorch.bench.baselines.base import model_for
 from sstorch.bench.flat import SOFT_TREE, check_names, soft_tree, unused
 from sstorch.data import Schema, SurvivalData
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted.tree import FittedTree
 from sstorch.metrics.incidence_evaluation import PredictsIncidence

@@ -13,12 +13,12 @@ from sklearn.exceptions import NotFittedError
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, names_text, rows_text
 from sstorch.data.basis import Basis, Feature
-from sstorch.data.coded import CODED_LEVELS, CodedMatrix, RowFeatures
 from sstorch.data.columns import (
     check_size,
     label_codes,
     numeric_values,
 )
+from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix, RowFeatures
 from sstorch.data.encodings import Encodings
 from sstorch.data.schema import MISSING_LEVEL, Schema
 from sstorch.exceptions import DataError, DataWarning
@@ -221,16 +221,12 @@ class Preprocessor:
         basis = None if self.basis_ is None else self.basis_.of_columns(held)
         numbers = z if basis is None else basis.transform(z)
         columns = [feature.columns[0] for feature in self.features]
-        blocks, places = [], np.array([name not in coded for name in columns], dtype=bool)
-        for name in self.schema.columns:
-            if name in coded:
-                blocks.append((columns.index(name), len(self.schema.categories[name])))
-        return CodedMatrix(
-            torch.as_tensor(numbers),
-            torch.as_tensor(codes),
-            torch.as_tensor(np.flatnonzero(places)),
-            tuple(blocks),
+        blocks = tuple(
+            (columns.index(name), len(self.schema.categories[name]))
+            for name in self.schema.columns
+            if name in coded
         )
+        return DesignMatrix(torch.as_tensor(numbers), codes=torch.as_tensor(codes), blocks=blocks)
 
     @property
     def coded_levels(self) -> list[int]:

@@ -17,7 +17,7 @@ from typing_extensions import override
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import blocks
 from sstorch.data import Preprocessor
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.fitted.model import EVENT, FittedModel, in_chunks, panels_of
 from sstorch.memory import at_once, check_room
 from sstorch.nn import SoftTree, SurvivalDistribution

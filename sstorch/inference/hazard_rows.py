@@ -16,14 +16,12 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_same_order, rows_text
 from sstorch.data import SurvivalData
-from sstorch.data.coded import dense
 from sstorch.data.columns import row_labels
+from sstorch.data.design_matrix import dense, last_features
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import CovarianceKind, HazardCovariance, Inferable, covariance_of
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
-from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample, counted_weight
-from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import LinearHazards
 
 InferableT = TypeVar("InferableT", bound=Inferable)
@@ -71,11 +69,9 @@ class LeafDerivatives:
     def __init__(
         self, family: HazardFamily, leaves: LeafParameters, leaf: Tensor, sample: Sample, weight: Tensor
     ) -> None:
-        x = sample.x.matrices[0]
+        x = sample.x.to_dense()[0]
         linear, shape = leaves.at_rows(x, leaf)
-        problem = LinearHazards(
-            family, sample, weight, LinearDesign.of(torch.ones_like(linear)[None, :, None])
-        )
+        problem = LinearHazards(family, sample, weight, sample.x)
         with torch.no_grad():
             _, first, second = problem.derivatives_at(linear[None], shape[None])
         self._first = (weight[..., None] * first)[0]
@@ -184,7 +180,7 @@ class HazardRows:
         """H(time) - H(entry) of each row, (n,): Cox-Snell residuals."""
         sample = self.sample
         with torch.no_grad():
-            linear, shape = self.module.leaf_parameters().at_rows(sample.x.matrices[0], self.leaf)
+            linear, shape = self.module.leaf_parameters().at_rows(sample.x.to_dense()[0], self.leaf)
             family = self.module.family
             hazard = family.cumulative_hazard(sample.log_time[0], linear, shape)
             if sample.log_entry is not None:

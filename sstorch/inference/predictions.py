@@ -19,7 +19,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.base import check_times
 from sstorch.checks import check_choice, check_quantile, check_same_order, check_share, check_truncation
-from sstorch.data.coded import dense
+from sstorch.data.design_matrix import dense
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted import FittedTree
 from sstorch.fitted.incidence import panels_before

@@ -1,6 +1,6 @@
 """Torch modules that return distributions of event times: heads of networks, soft trees, hazard families."""
 
-from sstorch.nn.design_matrix import DesignMatrix
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn.distribution import SurvivalDistribution, competing_nll
 from sstorch.nn.hazards import (
     FAMILIES,

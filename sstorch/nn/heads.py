@@ -13,15 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.checks import check_integer
-from sstorch.data.coded import CodedMatrix, RowFeatures
+from sstorch.data.design_matrix import DesignMatrix, RowFeatures
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.nn.design_matrix import Features
 from sstorch.nn.distribution import SurvivalDistribution
 from sstorch.nn.functional import check_values
 from sstorch.nn.hazards import HazardFamily, make_family
 from sstorch.nn.leaves import Leaf, LeafParameters
 
-RowFeaturesT = TypeVar("RowFeaturesT", Tensor, CodedMatrix, RowFeatures)
+RowFeaturesT = TypeVar("RowFeaturesT", Tensor, DesignMatrix, RowFeatures)
 
 
 class DistributionModule(nn.Module, ABC):
@@ -155,7 +154,7 @@ class DistributionModule(nn.Module, ABC):
     def _features(self, x: RowFeaturesT, least: int, most: int | None = None) -> RowFeaturesT:
         """Features of rows in the precision of the module, checked: `least` to `most` of them."""
         most = most or least
-        if not isinstance(x, Tensor | CodedMatrix) or len(x.shape) < 2 or not least <= x.shape[-1] <= most:
+        if not isinstance(x, Tensor | DesignMatrix) or len(x.shape) < 2 or not least <= x.shape[-1] <= most:
             width = least if least == most else f"{least} to {most}"
             shape = tuple(getattr(x, "shape", ()))
             raise ConfigError(
@@ -175,7 +174,7 @@ class DistributionModule(nn.Module, ABC):
         self,
         log_weight: Tensor,
         leaves: LeafParameters,
-        x: Features,
+        x: RowFeatures,
         component: Callable[[], Tensor] | None = None,
     ) -> SurvivalDistribution:
         family, scale = self.prepared_family, self.log_time_scale

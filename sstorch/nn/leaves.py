@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.batched import Batched
-from sstorch.nn.design_matrix import Features, FeaturesT, last_features, project
+from sstorch.data.design_matrix import FeaturesT, RowFeatures, last_features, project
 from sstorch.nn.hazards import HazardFamily
 from sstorch.nn.routing import score_at
 
@@ -124,11 +124,11 @@ class LeafParameters(Batched):
         """Features of the leaves, the last p."""
         return last_features(x, self.slope.shape[-1])
 
-    def linear_predictor(self, x: Features) -> Tensor:
+    def linear_predictor(self, x: RowFeatures) -> Tensor:
         """Linear predictors of rows, shape (*batch_shape, L, N), from the last p of their features."""
         return project(self.features(x), self.slope, self.intercept)
 
-    def shape_parameters(self, x: Features) -> Tensor:
+    def shape_parameters(self, x: RowFeatures) -> Tensor:
         """Shape parameters of rows, (*batch_shape, L, N, m), with 1 for N if they are constant."""
         if self.shape_slope.shape[-2] == 0:
             return self.shape[..., None, :]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from sstorch.batched import Batched
 from sstorch.checks import is_number_of
+from sstorch.data.design_matrix import FeaturesT, RowFeatures, first_features, project
 from sstorch.exceptions import ConfigError
-from sstorch.nn.design_matrix import Features, FeaturesT, first_features, project
 from sstorch.nn.functional import log_sigmoid_pair
 
 MAX_DEPTH = 6
@@ -129,11 +129,11 @@ class GateParameters(Batched):
         """Features of the gates, the first p."""
         return first_features(x, self.weight.shape[-1])
 
-    def logits(self, x: Features) -> Tensor:
+    def logits(self, x: RowFeatures) -> Tensor:
         """Logits of rows, shape (*batch_shape, B, N), from the first p of their features."""
         return project(self.features(x), self.weight, self.bias)
 
-    def leaf_probability(self, x: Features) -> Tensor:
+    def leaf_probability(self, x: RowFeatures) -> Tensor:
         """Probability of each leaf of the tree of all these gates, shape (*batch_shape, B + 1, N)."""
         logits = self.logits(x)
         return log_path_probability(Topology(logits.shape[-2].bit_length()), logits).exp()

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.checks import check_choice
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import DesignMatrix, RowFeatures
 from sstorch.exceptions import ConfigError
-from sstorch.nn.design_matrix import DesignMatrix, Features
 from sstorch.nn.distribution import SurvivalDistribution
 from sstorch.nn.hazards import HazardFamily
 from sstorch.nn.heads import DistributionModule, without_autocast
@@ -166,7 +165,7 @@ class SoftTree(DistributionModule):
             self.prepared_family, torch.zeros_like(linear), linear, shape, self.log_time_scale, component=leaf
         ).most_probable()
 
-    def _routed(self, x: Features) -> Tensor:
+    def _routed(self, x: RowFeatures) -> Tensor:
         """Log weights of the leaves by the router, (*batch_shape, L, N)."""
         assert self.router is not None
         if not isinstance(x, Tensor) or x.ndim != 2:
@@ -229,19 +228,19 @@ class SoftTree(DistributionModule):
 
     # ------------------------------------------------------------------ scores
 
-    def gate_logits(self, x: Features, nodes: Iterable[int] | None = None) -> Tensor:
+    def gate_logits(self, x: RowFeatures, nodes: Iterable[int] | None = None) -> Tensor:
         """Logits of gates, all by default, shape (*batch_shape, len(nodes), N)."""
         return self.gate_parameters(nodes).logits(x)
 
-    def linear_predictor(self, x: Features, nodes: Iterable[int] | None = None) -> Tensor:
+    def linear_predictor(self, x: RowFeatures, nodes: Iterable[int] | None = None) -> Tensor:
         """Linear predictors g of leaves, all by default, shape (*batch_shape, len(nodes), N)."""
         return self.leaf_parameters(nodes).linear_predictor(x)
 
-    def shape_parameters(self, x: Features, nodes: Iterable[int] | None = None) -> Tensor:
+    def shape_parameters(self, x: RowFeatures, nodes: Iterable[int] | None = None) -> Tensor:
         """Shape parameters of rows, (*batch_shape, len(nodes), N, m), with 1 for N if they are constant."""
         return self.leaf_parameters(nodes).shape_parameters(x)
 
-    def log_leaf_probability(self, x: Features, node: int = 1) -> Tensor:
+    def log_leaf_probability(self, x: RowFeatures, node: int = 1) -> Tensor:
         """Log probability of each leaf under ``node`` given the row is there, (*batch_shape, L', N)."""
         if self.router is not None and node == 1:
             return self._routed(x)
@@ -250,7 +249,7 @@ class SoftTree(DistributionModule):
         logits = self.gate_logits(x, self.topology.branches_under(node))
         return log_path_probability(self.topology, logits, node)
 
-    def apply_leaf(self, x: Features) -> Tensor:
+    def apply_leaf(self, x: RowFeatures) -> Tensor:
         """Leaf on the path of highest branch probability of each row: 0 .. L - 1, (*batch_shape, N)."""
         if self.router is not None:
             return self._routed(x).argmax(-2)
@@ -261,7 +260,7 @@ class SoftTree(DistributionModule):
             return leaf_of_rows(self.topology, self.gate_parameters(), x)
         return most_probable_leaf(self.topology, self.gate_logits(x))
 
-    def visits(self, x: Features, node: int) -> Tensor:
+    def visits(self, x: RowFeatures, node: int) -> Tensor:
         """True if the path of highest branch probability of a row includes ``node``, (*batch_shape, N)."""
         return visits(self.topology, self.apply_leaf(x), node)
 
@@ -334,5 +333,5 @@ class SoftTree(DistributionModule):
         return weight.shape[1]
 
 
-def _n_rows(x: Features) -> int:
+def _n_rows(x: RowFeatures) -> int:
     return x.n_rows if isinstance(x, DesignMatrix) else x.shape[-2]

@@ -131,7 +131,7 @@ class Sample(Batched):
         """
         if x is None and self.x.rows is not None:
             raise ValueError("columns of a sample whose problems have rows of their own")
-        x = DesignMatrix(self.x.matrices[:, rows], self.x.counts) if x is None else x
+        x = DesignMatrix(self.x.to_dense()[:, rows], self.x.counts) if x is None else x
         return self._of_rows(x, lambda values: values[:, rows])
 
     def take(self, rows: Tensor) -> Sample:

@@ -30,9 +30,9 @@ class Hessian(Batched):
     kept: Tensor  # between the coefficients that stay, (K, D - E, D - E)
     cross: Tensor  # of these and those that are eliminated, (K, D - E, E)
     diagonal: Tensor  # of those that are eliminated, (K, E)
-    form: Tensor | None  # the intercept of the model as a linear form, (K, D); None where it is u
-    # position of the first coefficient that is eliminated; the others follow it
-    first: int = field(metadata=SHARED)
+    form: Tensor | None = None  # the intercept of the model as a linear form, (K, D); None where it is u
+    # positions of the coefficients that stay, then of those that are eliminated, (D,); None for all in order
+    order: Tensor | None = field(default=None, metadata=SHARED)
 
     def times(self, theta: Tensor) -> Tensor:
         """Products with vectors (K, D)."""
@@ -48,16 +48,13 @@ class Hessian(Batched):
 
     def parts(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """What stays and what is eliminated of values of the coefficients, (K, D, ...)."""
-        end = self.first + self.diagonal.shape[-1]
-        if self.first == end:
-            return values, values[:, :0]
-        return torch.cat([values[:, : self.first], values[:, end:]], 1), values[:, self.first : end]
+        values = values if self.order is None else values[:, self.order]
+        return values[:, : self.kept.shape[-1]], values[:, self.kept.shape[-1] :]
 
     def joined(self, kept: Tensor, gone: Tensor) -> Tensor:
         """Inverse of :meth:`parts`."""
-        if not gone.shape[1]:
-            return kept
-        return torch.cat([kept[:, : self.first], gone, kept[:, self.first :]], 1)
+        values = torch.cat([kept, gone], 1)
+        return values if self.order is None else torch.empty_like(values).index_copy_(1, self.order, values)
 
     def factored(self, precision: Tensor) -> System:
         """The system with a precision (K, D) added, raised until it is positive definite."""

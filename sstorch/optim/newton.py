@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
+from sstorch.data.design_matrix import DesignMatrix, row_blocks
 from sstorch.nn import HazardFamily
 from sstorch.nn.losses import plain_losses
 from sstorch.objective import Sample
 from sstorch.optim.hessian import Hessian, System
-from sstorch.optim.linear_design import LinearDesign, Moments, row_blocks
 
 # Gain of a step, in nats, below which a minimum is reached, and above which a fit has not converged.
 TOLERANCE, UNCONVERGED = 1e-9, 1e-4
 _MAX_STEPS, _MAX_HALVINGS = 100, 40
 # Largest change of a shape parameter in a step: most are logarithms.
 _LONGEST = 3.0
-# Elements of the intermediates of a row: derivatives by the parameters of its hazard.
-_ELEMENTS_A_ROW = 64
+# Elements of the intermediates of a row: derivatives by the parameters of its hazard; and of the rows that
+# are worked on at once.
+_ELEMENTS_A_ROW, _ELEMENTS = 64, 2**22
 # Armijo's condition.
 _ARMIJO = 1e-4
 
@@ -35,25 +36,34 @@ class LinearHazards(Batched):
     groups, a level and slopes of its own in each; a shape parameter is a constant, and in each group a
     deviation from it. Coefficients of a problem are, in one vector (D,): those of the features (p,), levels
     (L,), own slopes (L, q), then of each of the m shape parameters the constant and the deviations (1 + L,);
-    without groups L = 0.
+    without groups L = 0. Features are z = (x - centre) / scale, made block by block.
     """
 
     family: HazardFamily  # prepared for the problems
     sample: Sample  # their rows
     weight: Tensor  # what the loss of each row counts, in rows, (K, n); 0 marks padding
-    design: LinearDesign  # features, a one for the intercept first, (K, n, p)
+    x: DesignMatrix  # features of the rows, p - 1 beside the one for the intercept
+    centre: Tensor | None = None  # what is taken off them, (K, p - 1); None for features as they are
+    # by what they are divided, (K, p - 1); +inf for those that are zero, 1 or +inf for indicators that are
+    # stored as codes
+    scale: Tensor | None = None
     group: Tensor | None = None  # group of each row, 0 ... L - 1, (K, n); None for none.
-    # positions of the features with slopes of their own in the groups, none of them of codes, (q,)
+    # positions of the coefficients of features with slopes of their own in the groups, none of codes, (q,)
     own: Tensor | None = field(default=None, metadata=SHARED)
     n_groups: int = field(default=0, metadata=SHARED)  # L; 0 without groups
     # what is added to the linear predictor of each row, (K, n); None for nothing
     offset: Tensor | None = None
 
     @property
+    def width(self) -> int:
+        """Coefficients that all rows share, p: the intercept and the slopes."""
+        return 1 + self.x.shape[-1]
+
+    @property
     def n_linear(self) -> int:
         """Coefficients of the linear predictor."""
         q = 0 if self.own is None else len(self.own)
-        return self.design.width + self.n_groups * (1 + q)
+        return self.width + self.n_groups * (1 + q)
 
     @property
     def n_coefficients(self) -> int:
@@ -62,22 +72,32 @@ class LinearHazards(Batched):
 
     def parameters(self, theta: Tensor, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Linear predictors (K, n) and shape parameters (K, n or 1, m) of rows, for coefficients (K, D)."""
-        p, n_linear, n_groups = self.design.width, self.n_linear, self.n_groups
+        p, n_linear, n_groups = self.width, self.n_linear, self.n_groups
         shapes = theta[:, n_linear:].unflatten(1, (len(self.family.shape_names), 1 + n_groups))
         if self.group is None or self.own is None:
-            return self._shifted(self.design.linear(theta[:, None, :p], rows), rows), shapes[..., 0][:, None]
+            return self._linear(theta[:, None, :p], rows).squeeze(1), shapes[..., 0][:, None]
         each = theta[:, None, :p].repeat(1, n_groups, 1)
         each[..., 0] += theta[:, p : p + n_groups]
         each[..., self.own] += theta[:, p + n_groups : n_linear].unflatten(1, (n_groups, len(self.own)))
         group = self.group[:, rows]
-        linear = self._shifted(self.design.linear(each, rows).gather(1, group[:, None]), rows)
+        linear = self._linear(each, rows).gather(1, group[:, None]).squeeze(1)
         values = (shapes[..., :1] + shapes[..., 1:]).mT  # (K, L, m)
         return linear, values.gather(1, group[..., None].expand(-1, -1, values.shape[-1]))
 
-    def _shifted(self, linear: Tensor, rows: slice) -> Tensor:
-        """Linear predictors (K, 1, n) with the offset, (K, n)."""
-        linear = linear.squeeze(1)
-        return linear if self.offset is None else linear + self.offset[:, rows]
+    def _linear(self, theta: Tensor, rows: slice) -> Tensor:
+        """Linear predictors (K, L, rows) for L vectors of shared coefficients, (K, L, p)."""
+        centre, scale = self._units
+        slope = theta[..., 1:] / scale[:, None]
+        linear = self.x[rows].project(slope, theta[..., 0] - (slope * centre[:, None]).sum(-1))
+        return linear if self.offset is None else linear + self.offset[:, None, rows]
+
+    @property
+    def _units(self) -> tuple[Tensor, Tensor]:
+        """Centre and scale, (K, p - 1)."""
+        if self.centre is not None and self.scale is not None:
+            return self.centre, self.scale
+        like = self.weight.new_zeros(len(self.weight), self.x.shape[-1])
+        return like, torch.ones_like(like)
 
     @torch.no_grad()
     def value(self, theta: Tensor) -> Tensor:
@@ -122,7 +142,7 @@ class LinearHazards(Batched):
 
     @cached_property
     def _row_blocks(self) -> list[slice]:
-        return row_blocks(self.weight.shape[1], len(self.weight) * _ELEMENTS_A_ROW)
+        return row_blocks(self.weight.shape[1], len(self.weight) * _ELEMENTS_A_ROW, _ELEMENTS)
 
     def _part(self, rows: slice) -> Sample:
         """Times of some rows, with the weights of the problems; features are those of all rows."""
@@ -166,7 +186,7 @@ class LinearHazards(Batched):
             self,
             sample=self._part(rows),
             weight=self.weight[:, rows],
-            design=replace(self.design, matrix=self.design.matrix.thinned(stride)),
+            x=self.x[rows],
             group=None if self.group is None else self.group[:, rows],
             offset=None if self.offset is None else self.offset[:, rows],
         )
@@ -177,120 +197,96 @@ class LinearHazards(Batched):
         total = self._sum(loss, slice(None))
         first *= self.weight[..., None]
         second *= self.weight[..., None, None]
-        moments = self.design.moments(first, second, self._members)
-        places = _Places(self.design, self.n_linear, len(self.family.shape_names), self.n_groups, self.own)
-        return (total, *places.derivatives(moments))
+        return (total, *self._sums(first, second))
+
+    def _sums(self, first: Tensor, second: Tensor) -> tuple[Tensor, Hessian]:
+        """Gradients (K, D) and Hessians, from derivatives of rows (K, n, 1 + m) and (K, n, 1 + m, 1 + m)."""
+        x, (centre, scale) = self.x, self._units
+        width, n_levels, n_pairs = 1 + len(x.places), len(x.levels), len(x.levels) - x.largest
+        n_plain = self.n_coefficients - n_levels
+        # Coefficients without those of codes, then those of codes, the largest block last.
+        gradient = first.new_zeros(len(first), self.n_coefficients)
+        plain = first.new_zeros(len(first), n_plain, n_plain)
+        across = first.new_zeros(len(first), n_plain, n_levels)
+        diagonal, pairs = (
+            across.new_zeros(len(first), n_levels),
+            across.new_zeros(len(first), n_pairs, n_levels),
+        )
+        free = scale[:, x.levels].isfinite().to(first)  # the others are the same in all rows
+        for k, (split, groups) in enumerate(zip(x.split.tolist(), self._members, strict=True)):
+            rows_of_split, units = x.of_split(split), (centre[k, x.places], scale[k, x.places])
+            for rows, (columns, places) in zip(groups, self._targets, strict=True):
+                u, v = first[k, rows], second[k, rows]
+                right = torch.cat([v[:, 0, 1:], u[:, :1]], 1)
+                gram, levels, both = rows_of_split.moments(rows, v[:, 0, 0].contiguous(), right, *units)
+                shapes = torch.cat([gram[:, width:-1].mT, v[:, 1:, 1:].sum(0)], 1)
+                own = torch.cat([gram[:, :-1], shapes])[columns[:, None], columns]
+                plain[k, places[:, None], places] += own
+                gradient[k, places] += torch.cat([gram[:, -1], u[:, 1:].sum(0)])[columns]
+                gradient[k, n_plain:] += levels[:, -1]
+                across[k, places] += levels[:, columns].mT
+                diagonal[k] += levels[:, 0]
+                pairs[k] += both
+        if not n_levels:
+            # Products of matrices round on both sides of the diagonal.
+            return gradient, Hessian(plain.triu() + plain.triu(1).mT, across, diagonal)
+        gradient[:, n_plain:] *= free
+        across, diagonal = across * free[:, None], diagonal * free
+        pairs = pairs * free[:, :n_pairs, None] * free[:, None]
+        of_levels = pairs[..., :n_pairs] + torch.diag_embed(diagonal[:, :n_pairs])
+        upper = torch.cat([plain, across[..., :n_pairs]], 2)
+        kept = torch.cat([upper, torch.cat([across[..., :n_pairs].mT, of_levels], 2)], 1)
+        cross = torch.cat([across[..., n_pairs:], pairs[..., n_pairs:]], 1)
+        # The intercept is counted from the centre of the indicators.
+        form = torch.zeros_like(gradient)
+        form[:, 0], form[:, 1 + x.levels] = 1.0, centre[:, x.levels] * free
+        is_plain = torch.ones(self.n_coefficients, dtype=torch.bool, device=first.device)
+        is_plain[1 + x.levels] = False
+        order = torch.cat([is_plain.nonzero().squeeze(-1), 1 + x.levels])
+        hessian = Hessian(kept.triu() + kept.triu(1).mT, cross, diagonal[:, n_pairs:], form, order)
+        gradient = torch.empty_like(gradient).index_copy_(1, order, gradient)
+        return gradient - gradient[:, :1] * torch.nn.functional.pad(form[:, 1:], (1, 0)), hessian
 
     @cached_property
     def _members(self) -> list[list[slice | Tensor]]:
         """Rows of each group, of each problem."""
         if self.group is None:
-            return [[slice(0, len(self.design.matrix[int(split)]))] for split in self.design.split]
+            return [[slice(None)]] * len(self.weight)
         counts = self.weight > 0
         return [
             [(own & (group == k)).nonzero().squeeze(-1) for k in range(self.n_groups)]
             for group, own in zip(self.group, counts, strict=True)
         ]
 
+    @cached_property
+    def _targets(self) -> list[tuple[Tensor, Tensor]]:
+        """Of each group, columns of its sums (the one, numbers, shapes), and the coefficients they are of.
+
+        Coefficients are counted without those of codes; a column can be of one that all groups share and of
+        one of the group.
+        """
+        m, n_groups = len(self.family.shape_names), self.n_groups
+        count = partial(torch.arange, device=self.weight.device)
+        width = 1 + len(self.x.places)
+        of_shapes = self.n_linear - len(self.x.levels) + count(m) * (1 + n_groups)
+        columns, places = count(width + m), torch.cat([count(width), of_shapes])
+        if self.own is None:
+            return [(columns, places)]
+        q = len(self.own)
+        own = torch.cat([count(1), 1 + torch.searchsorted(self.x.places, self.own - 1), width + count(m)])
+        return [
+            (
+                torch.cat([columns, own]),
+                torch.cat(
+                    [places, width + k + count(1), width + n_groups + k * q + count(q), of_shapes + 1 + k]
+                ),
+            )
+            for k in range(n_groups)
+        ]
+
     def _sum(self, loss: Tensor, rows: slice) -> Tensor:
         weight = self.weight[:, rows]
         return (weight * torch.where(weight > 0, loss, 0.0)).sum(-1)
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Puts sums over the rows of groups where they belong in gradients and Hessians."""
-
-    design: LinearDesign  # of the problems
-    n_linear: int  # coefficients of the linear predictor
-    n_shapes: int  # shape parameters, m
-    n_groups: int  # L
-    own: Tensor | None  # positions of features with slopes of their own, (q,)
-
-    def derivatives(self, moments: Moments) -> tuple[Tensor, Hessian]:
-        """Gradients (K, D) and Hessians."""
-        design, m = self.design, self.n_shapes
-        device = moments.gram.device
-        n_all = self.n_linear + m * (1 + self.n_groups)
-        n_problems, start, size = len(moments.gram), *design.eliminated
-        gradient = moments.gram.new_zeros(n_problems, n_all)
-        whole = moments.gram.new_zeros(n_problems, n_all - size, n_all - size)
-        cross = moments.gram.new_zeros(n_problems, n_all - size, size)
-        diagonal = moments.gram.new_zeros(n_problems, size)
-        # Positions among the coefficients that stay.
-        at = torch.arange(n_all, device=device)
-        at = torch.where(at >= start + size, at - size, at)
-
-        def put(rows: Tensor, columns: Tensor, block: Tensor) -> None:
-            whole[:, at[rows][:, None], at[columns]] += block
-            if rows is not columns:
-                whole[:, at[columns][:, None], at[rows]] += block.mT
-
-        numbers = design.number_places
-        base = self.n_linear + torch.arange(m, device=device) * (1 + self.n_groups)
-        gram, side, slope = moments.gram.sum(1), moments.side.sum(1), moments.slope.sum(1)
-        inner, shape = moments.inner.sum(1), moments.shape.sum(1)
-        gradient[:, numbers], gradient[:, base] = slope, shape
-        put(numbers, numbers, gram)
-        put(numbers, base, side)
-        put(base, base, inner)
-        own = self._own_columns(numbers)
-        groups = [(self._linear_of(k, device), base + 1 + k) for k in range(self.n_groups)]
-        for k, (linear, shapes) in enumerate(groups):
-            of_linear, of_shape = moments.gram[:, k][..., own], moments.side[:, k]
-            gradient[:, linear], gradient[:, shapes] = moments.slope[:, k][:, own], moments.shape[:, k]
-            put(numbers, linear, of_linear)
-            put(numbers, shapes, of_shape)
-            put(linear, linear, of_linear[:, own])
-            put(linear, base, of_shape[:, own])
-            put(linear, shapes, of_shape[:, own])
-            put(base, shapes, moments.inner[:, k])
-            put(shapes, shapes, moments.inner[:, k])
-        for levels, table in zip(design.level_places, moments.levels, strict=True):
-            gone = bool(size) and int(levels[0]) == start
-            total = table.sum(1)
-            gradient[:, levels] = total[..., -1]
-            parts = [(numbers, total[..., : len(numbers)]), (base, total[..., len(numbers) : -1])]
-            for k, (linear, shapes) in enumerate(groups):
-                parts.append((linear, table[:, k][..., own]))
-                parts.append((shapes, table[:, k][..., len(numbers) : -1]))
-            for columns, block in parts:
-                if gone:
-                    cross[:, at[columns]] += block.mT
-                else:
-                    put(levels, columns, block)
-            if gone:
-                diagonal += total[..., 0]
-            else:
-                whole[:, at[levels], at[levels]] += total[..., 0]
-        for (one, other), block in moments.pairs.items():
-            rows, columns = design.level_places[one], design.level_places[other]
-            if size and int(columns[0]) == start:
-                cross[:, at[rows]] += block
-            elif size and int(rows[0]) == start:
-                cross[:, at[columns]] += block.mT
-            else:
-                put(rows, columns, block)
-        form = design.form(n_all)
-        if form is not None:
-            gradient = gradient - gradient[:, :1] * torch.nn.functional.pad(form[:, 1:], (1, 0))
-        # Products of matrices round on both sides of the diagonal.
-        whole = whole.triu() + whole.triu(1).mT
-        return gradient, Hessian(whole, cross, diagonal, form, start)
-
-    def _own_columns(self, numbers: Tensor) -> Tensor:
-        """The one and the features with slopes of their own, among the columns of the moments."""
-        if self.own is None:
-            return numbers[:0]
-        own = torch.searchsorted(numbers, self.own.to(numbers))
-        return torch.cat([numbers[:1], own])
-
-    def _linear_of(self, group: int, device: torch.device) -> Tensor:
-        """Positions of the level and the own slopes of a group."""
-        q = 0 if self.own is None else len(self.own)
-        first = self.design.width + self.n_groups + group * q
-        level = torch.tensor([self.design.width + group], device=device)
-        return torch.cat([level, torch.arange(first, first + q, device=device)])
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from scipy.stats import norm
 from sstorch._types import FloatArray
 from sstorch.checks import check_columns_exist, check_integer, check_share, names_text
 from sstorch.data import Preprocessor
-from sstorch.data.coded import dense
 from sstorch.data.columns import labels, numeric_values
+from sstorch.data.design_matrix import dense
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import median_text
 from sstorch.exceptions import ConfigError, DataError

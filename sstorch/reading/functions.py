@@ -15,7 +15,7 @@ import pandas as pd
 from sstorch._types import FloatArray
 from sstorch.checks import check_tree
 from sstorch.data import SurvivalData
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.fingerprint import fingerprint
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference import Inferable

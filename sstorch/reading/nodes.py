@@ -12,7 +12,7 @@ from sstorch import metrics
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks
 from sstorch.data import SurvivalData
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.fitted.tree import PROGNOSIS_DIGITS, FittedTree
 from sstorch.groups.table import incidence_limits

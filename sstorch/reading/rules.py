@@ -15,7 +15,7 @@ import torch
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer
 from sstorch.data import Preprocessor
-from sstorch.data.coded import CodedMatrix, RowFeatures
+from sstorch.data.design_matrix import DesignMatrix, RowFeatures
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.scores import Score, terms_of, to_numbers
 from sstorch.reading.wording import (
@@ -195,7 +195,7 @@ def switches(tree: FittedTree, x: RowFeatures) -> dict[str, float]:
         plain = term.category is None and not term.is_curve and len(term.columns) == 1
         if not plain or preprocessor.scale_[base] != 1 or preprocessor.offset_[base] != 0:
             continue
-        values = CodedMatrix.of(x).columns([term.places[0]], torch.arange(len(x), device=x.device))
+        values = DesignMatrix.of(x).columns([term.places[0]], torch.arange(len(x), device=x.device))
         if np.isin(to_numbers(values), (0.0, 1.0, preprocessor.fill_[name])).all():
             found[name] = preprocessor.fill_[name]
     return found
@@ -329,7 +329,7 @@ def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
     leaf = tree.leaf(x) + 2**tree.module.topology.depth
     rules, known = {}, switches(tree, x)
     for node, score, here, left in rows_of_gates(tree, leaf):
-        rows = _rows_for_rule(score, CodedMatrix.of(x), np.flatnonzero(here))
+        rows = _rows_for_rule(score, DesignMatrix.of(x), np.flatnonzero(here))
         score, inside = values_of_gate(score, x, rows)
         score, inside = _in_original_unit(tree.preprocessor, score, inside)
         score = with_references(tree.preprocessor, inside, score)
@@ -337,7 +337,7 @@ def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
     return rules
 
 
-def _rows_for_rule(score: Score, x: CodedMatrix, rows: IntArray) -> IntArray:
+def _rows_for_rule(score: Score, x: DesignMatrix, rows: IntArray) -> IntArray:
     """Rows at a gate that its rule is made of: of very many with categories one of each and a part.
 
     A rule needs to know of each category, of missing ones, and roughly where numbers lie.
@@ -346,7 +346,10 @@ def _rows_for_rule(score: Score, x: CodedMatrix, rows: IntArray) -> IntArray:
     stride = len(rows) * categories // _MOST_ELEMENTS + 1
     if stride == 1:
         return rows
-    firsts = [np.unique(codes[rows].cpu().numpy(), return_index=True)[1] for codes in x.codes.mT]
+    firsts = [
+        np.unique(codes[rows].cpu().numpy(), return_index=True)[1]
+        for codes in (() if x.codes is None else x.codes.mT)
+    ]
     return np.unique(np.concatenate([rows[::stride], *(rows[first] for first in firsts)]))
 
 
@@ -354,7 +357,7 @@ def values_of_gate(score: Score, x: RowFeatures, rows: IntArray) -> tuple[Score,
     """The score of a gate by the columns that it looks at, and values of its terms in some rows, (n, T)."""
     used = score.of_used_columns()
     places = sorted({place for term in used.terms for place in term.places})
-    features = CodedMatrix.of(x).columns(places, torch.as_tensor(rows, device=x.device))
+    features = DesignMatrix.of(x).columns(places, torch.as_tensor(rows, device=x.device))
     at = {place: k for k, place in enumerate(places)}
     terms = [replace(term, places=tuple(at[place] for place in term.places)) for term in used.terms]
     used = replace(used, terms=terms)

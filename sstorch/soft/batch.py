@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.data.coded import CodedMatrix, SplitFeatures
 from sstorch.data.columns import is_wide
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.data.encodings import Linear
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT
@@ -94,7 +94,7 @@ def train_encoded(
     callbacks: Sequence[Callback],
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
-) -> tuple[TrainedBatch, SplitFeatures]:
+) -> tuple[TrainedBatch, DesignMatrix]:
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
 
     A checkpoint is written after every pass; training goes on from one that is there already.
@@ -128,7 +128,7 @@ def _train(
     callbacks: Sequence[Callback],
     checkpoint: Checkpoint | None,
     coefficients: tuple[Coefficients, ...],
-) -> tuple[TrainedBatch, SplitFeatures]:
+) -> tuple[TrainedBatch, DesignMatrix]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
     check_causes(splits[0], settings)
     if settings.fairness is not None:
@@ -145,9 +145,11 @@ def _train(
     features = []
     for number, (each, data) in enumerate(zip(preprocessors, splits, strict=True)):
         report("encoding", number + 1, len(splits) + 1)
-        features.append(CodedMatrix.of(each.encode(data.frame)) if plain else each.transform(data.frame))
+        features.append(each.encode(data.frame) if plain else each.transform(data.frame))
+    x = DesignMatrix.stack(features)
+    del features
     causes = {
-        name: Problems.of(own, features, preprocessors, of_cause, coefficients)
+        name: Problems.of(own, x, preprocessors, of_cause, coefficients)
         for name, (own, of_cause) in of_causes.items()
     }
     if checkpoint is not None:
@@ -155,7 +157,7 @@ def _train(
             where = environment(problems.sample.weight.device)
             checkpoint.within(f"rows/{name}").identify(sample=problems.sample, environment=where)
     batch = _Batch(causes, splits, preprocessors, settings, coefficients, checkpoint)
-    return batch.estimated() if plain else batch.trained(callbacks), batch.sample.x.stored
+    return batch.estimated() if plain else batch.trained(callbacks), batch.sample.x
 
 
 def _of_cause(

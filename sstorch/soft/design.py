@@ -11,12 +11,10 @@ from torch import Tensor
 
 from sstorch.data import Preprocessor
 from sstorch.data.basis import Feature
-from sstorch.data.coded import SplitMatrices
+from sstorch.data.design_matrix import DesignMatrix, last_features, row_blocks
 from sstorch.nn import HazardFamily, LeafParameters
-from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
 from sstorch.optim.evidence import HELD, MANY_ROWS, Estimates, Kinds
-from sstorch.optim.linear_design import LinearDesign, row_blocks
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 from sstorch.soft.fixed_columns import FIXED, OFFSET, STRATUM, FixedColumns
 from sstorch.soft.rotation import Rotation
@@ -27,6 +25,8 @@ KINDS = ("line", "curve", "category", "interaction", "level", "own slope", "own 
 _VAGUE, _ZERO = 1e-4, 1e8
 # Standard deviation below which a feature is the same in all rows.
 _CONSTANT = 1e-9
+# Elements of the rows whose moments are taken at once.
+_ELEMENTS = 2**22
 # Events of a part of the rows by which a hazard without covariates is started.
 _ENOUGH_EVENTS = 1_000
 # A category with more levels has no slopes of its own in the groups.
@@ -54,9 +54,9 @@ class Design:
     variances with sum one; categories are centred indicators. Means and deviations are weighted.
     """
 
-    # what the linear predictors of S splits are sums of: of the p features those that are not rotated, in
-    # order, then the components of the rotation
-    columns: LinearDesign
+    # what the linear predictors of S splits are sums of: the p features, in units of their own; or those that
+    # are not rotated, in order, then the components of the rotation, as they are
+    x: DesignMatrix
     centre: Tensor  # what was taken off the features, (S, p)
     scale: Tensor  # by what was divided, +inf for features that are the same in all rows, (S, p)
     kinds: tuple[str, ...]  # of the features
@@ -69,7 +69,7 @@ class Design:
     @classmethod
     def of(cls, sample: Sample, n_features: int, preprocessor: Preprocessor) -> Self:
         """Of the rows of S problems, one per split."""
-        x = SplitMatrices.of(last_features(sample.x, n_features).stored)
+        x = last_features(sample.x, n_features).to(dtype=torch.float64)
         centre, variance = _moments(x, sample.normalised_weight.double())
         features = preprocessor.leaf_features
         kinds = tuple(kind_of(feature, preprocessor) for feature in features)
@@ -89,35 +89,31 @@ class Design:
             kind == "line" or (kind == "category" and len(levels[feature.columns[0]]) <= _MANY_LEVELS)
             for kind, feature in zip(kinds, features, strict=True)
         ]
-        split = torch.arange(len(centre), device=centre.device)
-        columns = LinearDesign(x, split, centre, scale)
         fixed = FixedColumns.of(x, preprocessor) if set(kinds) & set(FIXED) else None
-        return cls(columns, centre, scale, kinds, torch.tensor(own, device=centre.device), fixed=fixed)
+        return cls(x, centre, scale, kinds, torch.tensor(own, device=centre.device), fixed=fixed)
 
     def lines(self, split: int, rows: slice | Tensor) -> Tensor:
         """Features that groups have slopes of their own of, of some rows of a split, (m, q)."""
-        columns = self.columns
-        own = self.own[columns.matrix.places]
-        numbers = columns.matrix[split].numbers[rows][:, own].double()
-        places = columns.matrix.places[own]
-        return (numbers - columns.centre[split, places]) / columns.scale[split, places]
+        own = self.own[self.x.places]
+        numbers, places = self.x.of_split(split)[rows].numbers[:, own], self.x.places[own]
+        return (numbers - self.centre[split, places]) / self.scale[split, places]
 
     @property
     def z(self) -> Tensor:
         """The columns of all rows, (S, n, d), for few rows."""
-        return self.columns.dense()[..., 1:]
+        x = self.x.to_dense()
+        return x if self.rotation is not None else (x - self.centre[:, None]) / self.scale[:, None]
 
     def of_many_lines(self) -> Self:
         """The same with held shapes, without slopes of groups, and more lines than rows as components."""
         lines = torch.tensor([kind == "line" for kind in self.kinds], device=self.centre.device)
-        if int(lines.sum()) <= self.columns.matrix.n_rows:
+        if int(lines.sum()) <= len(self.x):
             return replace(self, own=torch.zeros_like(self.own), has_many=True)
         z = self.z
         rotation = Rotation.of(lines.nonzero().squeeze(-1), z[..., lines])
-        one = torch.ones_like(z[..., :1])
-        columns = LinearDesign.of(torch.cat([one, z[..., ~lines], rotation.scores], -1))
-        own = torch.zeros(columns.width - 1, dtype=torch.bool, device=z.device)
-        return replace(self, columns=columns, own=own, rotation=rotation, has_many=True)
+        x = DesignMatrix(torch.cat([z[..., ~lines], rotation.scores], -1), self.x.counts)
+        own = torch.zeros(x.shape[-1], dtype=torch.bool, device=z.device)
+        return replace(self, x=x, own=own, rotation=rotation, has_many=True)
 
     @property
     def _straight(self) -> Tensor:
@@ -143,7 +139,7 @@ class Design:
         out = estimates.theta.new_zeros(len(self.kinds))
         out[straight] = estimates.freedom[split, 1:end]
         if self.rotation is not None:
-            unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, end : self.columns.width]
+            unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, end : 1 + self.x.shape[-1]]
             covariance = estimates.quadratic(unit)[split]
             penalty = estimates.penalty[split, estimates.kinds.names.index("line")]
             out[self.rotation.places] = self.rotation.freedom(split, covariance, penalty)
@@ -181,12 +177,13 @@ class Design:
         n_groups: int = 1,
     ) -> LinearHazards:
         """The problems: all rows in one group, or parameters of their own in groups (S, n)."""
+        units = (self.centre, self.scale) if self.rotation is None else (None, None)
+        hazards = LinearHazards(family, sample, weight, self.x, *units)
         if self.fixed is not None:
-            return self._with_fixed(LinearHazards(family, sample, weight, self.columns), self.fixed)
+            return self._with_fixed(hazards, self.fixed)
         if group is None or n_groups == 1:
-            return LinearHazards(family, sample, weight, self.columns)
-        own = 1 + self.own.nonzero().squeeze(-1)
-        return LinearHazards(family, sample, weight, self.columns, group, own, n_groups)
+            return hazards
+        return replace(hazards, group=group, own=1 + self.own.nonzero().squeeze(-1), n_groups=n_groups)
 
     @property
     def _n_strata(self) -> int:
@@ -194,14 +191,13 @@ class Design:
 
     def _with_fixed(self, hazards: LinearHazards, fixed: FixedColumns) -> LinearHazards:
         """Hazards with an offset, minus its mean, and strata as groups without slopes of their own."""
-        problem = self.columns.split
         if fixed.offset is not None and fixed.values is not None:
             values = fixed.values - self.centre[:, fixed.offset, None]
-            hazards = replace(hazards, offset=torch.where(hazards.weight > 0, values[problem], 0.0))
+            hazards = replace(hazards, offset=torch.where(hazards.weight > 0, values, 0.0))
         if fixed.stratum is None:
             return hazards
         none = torch.zeros(0, dtype=torch.long, device=self.centre.device)
-        return replace(hazards, group=fixed.stratum[problem], own=none, n_groups=fixed.n_strata)
+        return replace(hazards, group=fixed.stratum, own=none, n_groups=fixed.n_strata)
 
     def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
         """Prior of the coefficients of :meth:`hazards` by `curvature` of slopes, (S, p), in rows.
@@ -270,19 +266,21 @@ class Design:
         return one.leaves(units, n_groups, n_shapes).flatten().flatten(1).mT
 
 
-def _moments(x: SplitMatrices, share: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(x: DesignMatrix, share: Tensor) -> tuple[Tensor, Tensor]:
     """Weighted means and variances of features, (S, p), by shares of the rows, (S, n)."""
     mean = share.new_zeros(len(share), x.shape[-1])
     variance = torch.zeros_like(mean)
-    for split, part in enumerate(x.parts):
-        blocks = row_blocks(len(part), max(1, len(x.places)))
+    for split in range(len(share)):
+        part = x.of_split(split)
+        blocks = row_blocks(len(part), max(1, len(x.places)), _ELEMENTS)
         for rows in blocks:
-            mean[split, x.places] += (share[split, rows, None] * part.numbers[rows].double()).sum(0)
+            mean[split, x.places] += (share[split, rows, None] * part.numbers[rows]).sum(0)
         for rows in blocks:
-            away = part.numbers[rows].double() - mean[split, x.places]
+            away = part.numbers[rows] - mean[split, x.places]
             variance[split, x.places] += (share[split, rows, None] * away.square_()).sum(0)
         for k, (first, size) in enumerate(x.blocks):
-            level = torch.bincount(part.codes[:, k], share[split, : len(part)], size + 1)[:size]
+            assert part.codes is not None
+            level = torch.bincount(part.codes[:, k], share[split], size + 1)[:size]
             mean[split, first : first + size] = level
             variance[split, first : first + size] = level * (1 - level)
     return mean, variance
@@ -301,7 +299,8 @@ def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamil
 
 def null_start(hazards: LinearHazards) -> Tensor:
     """Coefficients (S, D) without covariates by maximum likelihood, of very many rows of a part."""
-    null = replace(hazards, design=hazards.design.without_features, group=None, own=None, n_groups=0)
+    x = hazards.x.features(slice(0, 0))
+    null = replace(hazards, x=x, centre=None, scale=None, group=None, own=None, n_groups=0)
     n_events = int(((hazards.weight > 0) * hazards.sample.event).sum(-1).min())
     if (stride := min(hazards.weight.shape[1] // MANY_ROWS, n_events // _ENOUGH_EVENTS)) > 1:
         null = null.thinned(stride)

@@ -14,19 +14,18 @@ from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Preprocessor, SurvivalData
-from sstorch.data.coded import SplitMatrices
 from sstorch.data.columns import is_wide
+from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.inference import HazardCovariance
 from sstorch.inference.covariance import marginal_covariance
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
-from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
 from sstorch.optim.newton import LinearHazards
 from sstorch.optim.starts.distilled import gates_of_splits, gates_of_targets, single_leaf
-from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
+from sstorch.optim.starts.gate_rows import GateColumns, Split
 from sstorch.optim.starts.regression_tree import regression_tree
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
@@ -299,20 +298,20 @@ class Estimator:
         )
 
     @cached_property
-    def _gate_features(self) -> SplitMatrices:
+    def _gate_features(self) -> DesignMatrix:
         """Features of gates, (S, n, q)."""
-        return SplitMatrices.of(first_features(self._sample.x, self._tree.n_gate_features).stored)
+        return first_features(self._sample.x, self._tree.n_gate_features)
 
     def _gates_of_splits(self, trees: Sequence[dict[int, Split]]) -> GateParameters:
         like = self._design.centre
         return gates_of_splits(trees, self._tree.topology, self._gate_features.shape[-1], like)
 
-    def _placing_rows(self, split: int, settings: BatchSettings) -> tuple[IntArray, GateRows, FloatArray]:
+    def _placing_rows(self, split: int, settings: BatchSettings) -> tuple[IntArray, DesignMatrix, FloatArray]:
         """Rows of a split by which gates are placed, their features and weights with sum one."""
         drawn = gate_rows(self.splits, settings.seed)
         rows = np.arange(len(self.splits[split])) if drawn is None else drawn[split].numpy()
         rows = rows[rows >= 0]
-        x = GateRows.of_matrix(self._gate_features[split][torch.as_tensor(rows)])
+        x = self._gate_features.of_split(split)[torch.as_tensor(rows)].to("cpu", torch.float64)
         weight = self._sample.weight[split].double().cpu().numpy()[rows]
         return rows, x, weight / weight.sum()
 
@@ -347,7 +346,7 @@ class Estimator:
             precision = np.stack([each[split, rows] for each in curvatures])
             columns, seen = self._gate_columns[split], x
             if len(columns.places) < self._n_gate_columns:
-                seen = GateRows.of(x.dense().numpy()[:, np.sort(np.concatenate(columns.places))])
+                seen = DesignMatrix(x.to_dense()[:, np.sort(np.concatenate(columns.places))])
             bags: list[FloatArray] = [
                 residual_bag(seen, each[split, rows], own, subject, settings.seed)
                 for each, own in zip(residuals, precision, strict=True)
@@ -364,7 +363,7 @@ class Estimator:
         """The estimates of every cause under gates; of ``depth + 1`` candidates at most this is a number."""
         report("leaves", number, self._tree.topology.depth + 1)
         x = self._gate_features
-        logits = x.project(gates.weight.to(x[0].dtype), gates.bias.to(x[0].dtype))
+        logits = x.project(gates.weight.to(x.dtype), gates.bias.to(x.dtype))
         leaf = most_probable_leaf(self._tree.topology, logits)
         reached = torch.unique(leaf[self._sample.weight > 0])
         position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=leaf.device)
@@ -390,7 +389,7 @@ class Estimator:
     def _started(self, cause: str, hazards: LinearHazards) -> Tensor:
         """Coefficients of groups that are all the regression, (S, D)."""
         theta = self.regressions[cause].theta
-        p = hazards.design.width
+        p = hazards.width
         start = theta.new_zeros(len(theta), hazards.n_coefficients)
         start[:, :p] = theta[:, :p]
         start[:, hazards.n_linear :: 1 + hazards.n_groups] = theta[:, p:]

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 
 from sstorch.checks import check_device
 from sstorch.data import OutcomeType, Schema, SurvivalData
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.oddities import Oddity, few_events, report
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -170,8 +170,8 @@ class SoftEstimator(SoftModel):
             _warn_of_rare_causes(data)
         callbacks = [*callbacks, *([ProgressBar()] if self.verbose else [])]
         batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
-        self._adopt_best(batch, data, 0, x[0])
-        self._fitted_with(settings, data, x[0])
+        self._adopt_best(batch, data, 0, x.of_split(0))
+        self._fitted_with(settings, data, x.of_split(0))
         return self
 
     @one_blas_thread()

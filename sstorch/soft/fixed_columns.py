@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.data.coded import CODED_LEVELS, SplitMatrices
+from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import HazardFamily
 
@@ -30,7 +29,7 @@ class FixedColumns:
     stratum: Tensor | None  # number of the stratum of each row, (S, n); None without strata
 
     @classmethod
-    def of(cls, x: SplitMatrices, preprocessor: Preprocessor) -> Self:
+    def of(cls, x: DesignMatrix, preprocessor: Preprocessor) -> Self:
         """Of the features of leaves."""
         columns = [feature.columns for feature in preprocessor.leaf_features]
         places = tuple(j for j, names in enumerate(columns) if names == (preprocessor.strata,))
@@ -38,11 +37,8 @@ class FixedColumns:
         known = x.places.tolist()
 
         def numbers(chosen: tuple[int, ...] | list[int]) -> Tensor:
-            """Of all rows, zero at padding, (S, n, k)."""
-            out = x.parts[0].numbers.new_zeros(len(x), x.n_rows, len(chosen), dtype=torch.float64)
-            for split, part in enumerate(x.parts):
-                out[split, : len(part)] = part.numbers[:, [known.index(j) for j in chosen]].double()
-            return out
+            """Of all rows, (S, n, k)."""
+            return x.numbers[..., [known.index(j) for j in chosen]]
 
         values = numbers(own)[..., 0] if own else None
         stratum = numbers(places).argmax(-1) if places else None

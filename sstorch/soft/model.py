@@ -14,7 +14,7 @@ from typing_extensions import override
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import wording
 from sstorch.data import Preprocessor, Schema
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable

@@ -11,14 +11,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray
 from sstorch.batched import SHARED, Batched
 from sstorch.data import Preprocessor, SurvivalData
-from sstorch.data.coded import CodedMatrix
+from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import LeafParameters, SoftTree
-from sstorch.nn.design_matrix import first_features
 from sstorch.objective import (
     GroupParity,
     L2Parity,
@@ -78,14 +77,14 @@ class Problems(Batched):
     def of(
         cls,
         splits: Sequence[SurvivalData],
-        features: Sequence[FloatArray | CodedMatrix],
+        x: DesignMatrix,
         preprocessors: Sequence[Preprocessor],
         settings: BatchSettings,
         coefficients: tuple[Coefficients, ...],
     ) -> Self:
-        """Problems of splits with one event, whose encoded rows are available."""
+        """Problems of splits with one event, whose encoded rows x (S, n, p) are available."""
         n_starts = settings.n_starts
-        tree, sample = stack_splits(splits, features, preprocessors[0], settings, len(coefficients))
+        tree, sample = stack_splits(splits, x, preprocessors[0], settings, len(coefficients))
         held_out = None
         if settings.trainer.holdout > 0:
             kept = _held_in(splits, settings, len(coefficients))
@@ -202,7 +201,7 @@ def _objective(
 
 def _gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
     """Weighted standard deviations (R, p) of features of gates; one, the range, if the same in all rows."""
-    x, counts = first_features(sample.x, tree.n_gate_features).matrices.double(), sample.x.counts
+    x, counts = first_features(sample.x, tree.n_gate_features).to_dense().double(), sample.x.counts
     first = np.cumsum(counts) - counts
     share = sample.normalised_weight[first].double()[..., None]
     centred = x - (share * x).sum(-2, keepdim=True)
@@ -275,7 +274,7 @@ def _merged(sample: Sample) -> Sample:
     counts = np.array(sample.x.counts)
     first = torch.as_tensor(counts.cumsum() - counts, device=sample.weight.device)
     group, weight = sample.group[first].cpu().numpy(), sample.weight[first].double().cpu().numpy()
-    matrices = sample.x.matrices.double().cpu().numpy()
+    matrices = sample.x.to_dense().double().cpu().numpy()
     merged = np.stack([merge_equal_rows(x, g, w) for x, g, w in zip(matrices, group, weight, strict=True)])
     if (merged > 0).sum() > _FEW_EQUAL * (weight > 0).sum():
         return sample

@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from sstorch.data import SurvivalData
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Leaves
 from sstorch.soft.estimation import PREDICTOR, RESIDUALS

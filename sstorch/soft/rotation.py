@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from sstorch.data import SurvivalData
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.data.folds import stratified_folds
 from sstorch.optim.evidence import Kinds, estimate
-from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 
 # Singular values of features that count as zero, as a share of the largest.
@@ -84,8 +84,8 @@ def held_out_start(
         first = dict(zip(kinds.names, found.penalty.unbind(-1), strict=True))
         own = hazards.parameters(found.theta)[0] - found.theta[:, :1]
         predictor = torch.where(fold == number, own, predictor)
-    one, slope = torch.ones_like(predictor), torch.zeros_like(start[:, :1])
-    null = replace(hazards, design=LinearDesign.of(torch.stack([one, predictor], -1)))
+    slope, x = torch.zeros_like(start[:, :1]), DesignMatrix(predictor[..., None], hazards.x.counts)
+    null = replace(hazards, x=x, centre=None, scale=None)
     at = torch.cat([start[:, :1], slope, start[:, hazards.n_linear :]], -1)
     shapes = newton(null, Gaussian(torch.full_like(at, _VAGUE), at), at).theta[:, 2:]
     return torch.cat([start[:, : hazards.n_linear], torch.where(enough[:, None], shapes, at[:, 2:])], -1)

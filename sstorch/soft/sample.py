@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, SurvivalData
-from sstorch.data.coded import CodedMatrix, SplitMatrices
 from sstorch.exceptions import ConfigError
 from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, check_family
 from sstorch.objective import Sample
@@ -25,12 +25,12 @@ _CHECKED: set[type[HazardFamily]] = set()
 
 def stack_splits(
     splits: Sequence[SurvivalData],
-    encoded: Sequence[FloatArray | CodedMatrix],
+    x: DesignMatrix,
     preprocessor: Preprocessor,
     settings: BatchSettings,
     n_settings: int = 1,
 ) -> tuple[SoftTree, Sample]:
-    """Untrained trees, and their rows of one event, `encoded` (n, p) a split; shorter splits are padded."""
+    """Untrained trees, and their rows of one event, with features x (S, n, p); shorter splits are padded."""
     device, dtype = torch.device(settings.device), DTYPES[settings.dtype]
     width = max(len(data) for data in splits)
     # The geometric mean time is the unit of model time: log times are then centred on zero.
@@ -83,25 +83,14 @@ def stack_splits(
     if groups:
         codes = stacked((each.codes for each in groups), torch.long)
         others |= {"group": codes[split].to(device), "n_groups": len(groups[0].labels)}
-    coded = [own if isinstance(own, CodedMatrix) else CodedMatrix.of(torch.as_tensor(own)) for own in encoded]
-    coded = [own.to(device, dtype) for own in coded]
     sample = Sample(
-        DesignMatrix(
-            SplitMatrices.of(coded) if settings.plainly_estimated else _as_tensor(coded, width),
-            (n_problems,) * len(splits),
-        ),
+        replace(x.to(device, dtype), counts=(n_problems,) * len(splits)),
         log_time[split].to(device, dtype),
         event[split].to(device, dtype),
         weight[split].to(device, dtype),
         **others,
     )
     return tree, sample
-
-
-def _as_tensor(splits: Sequence[CodedMatrix], width: int) -> Tensor:
-    """Features of all splits as numbers, (n_splits, M, p), in which padding repeats a row."""
-    dense = (each.to_dense() for each in splits)
-    return torch.stack([torch.cat([each, each[:1].expand(width - len(each), -1)]) for each in dense])
 
 
 def _check_own(family: HazardFamily) -> None:

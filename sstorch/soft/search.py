@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Fold, Schema, Surv, SurvivalData
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.folds import defined, scoring_of, split, train_outside_score_inside
 from sstorch.exceptions import DataError, DataWarning, TrainingError
 from sstorch.groups.validation import concordance_of_rows
@@ -65,7 +65,7 @@ def score_on_folds(
             except TrainingError:
                 yield fold, None
             else:
-                yield fold, clone(estimator)._adopt(batch, rows, fold, start, x=x[fold][: len(rows)])
+                yield fold, clone(estimator)._adopt(batch, rows, fold, start, x=x.of_split(fold)[: len(rows)])
 
     def score(fold: Fold, model: SoftEstimator | None) -> tuple[float, float, float, IntArray]:
         if model is None:

@@ -10,7 +10,7 @@ import torch
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import names_text
 from sstorch.data import Preprocessor, SurvivalData
-from sstorch.data.coded import CodedMatrix, RowFeatures
+from sstorch.data.design_matrix import DesignMatrix, RowFeatures
 from sstorch.data.oddities import Oddity
 
 # Deviations of features on [0, 1] and shares of eigenvalues that are rounding.
@@ -43,7 +43,7 @@ def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData, c
         for k, feature in enumerate(features)
         if feature.columns != (preprocessor.offset,) and (curved or not feature.curved)
     ]
-    matrix, first = CodedMatrix.of(x), x.shape[1] - len(features)
+    matrix, first = DesignMatrix.of(x), x.shape[1] - len(features)
 
     def numbers(places: Sequence[int], rows: IntArray) -> FloatArray:
         chosen = [first + free[k] for k in places]

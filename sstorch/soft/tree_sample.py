@@ -12,7 +12,7 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
-from sstorch.data.coded import RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree, Prediction
 from sstorch.groups.stability import Partition

@@ -163,14 +163,14 @@ def test_design_matrix_and_its_adjoint() -> None:
     generator = torch.Generator().manual_seed(1)
     x = DesignMatrix(torch.rand(2, 30, 4, generator=generator, dtype=torch.float64), (2, 1))
     kept = torch.stack([torch.randperm(30, generator=generator)[:12] for _ in range(3)])
-    for design in (x, x.restrict(kept), DesignMatrix(x.matrices, x.counts, kept)):
+    for design in (x, x.restrict(kept), DesignMatrix(x.to_dense(), x.counts, kept)):
         rows = design.n_rows
         theta = torch.rand(3, 2, 5, generator=generator, dtype=torch.float64)
         weight = torch.rand(3, 2, rows, generator=generator, dtype=torch.float64)
         scores = design.project(theta[..., :4], theta[..., 4])
         torch.testing.assert_close((scores * weight).sum(), (theta * design.pull_back(weight)).sum())
         split = torch.tensor([0, 0, 1])
-        own = x.matrices[split] if design.rows is None else x.matrices[split[:, None], kept]
+        own = x.to_dense()[split] if design.rows is None else x.to_dense()[split[:, None], kept]
         extended = torch.nn.functional.pad(own, (0, 1), value=1.0)
         expected = torch.einsum("rkm,rmi,rmj->rkij", weight, extended, extended)
         torch.testing.assert_close(design.gram(weight), expected)

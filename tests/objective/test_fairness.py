@@ -37,7 +37,7 @@ def _penalty(settings: L2Parity = DEFAULT, n_problems: int = 4, n_splits: int = 
 def _curves(tree: SoftTree, sample: Sample, penalty: GroupParity, problem: int, relaxed: bool) -> Tensor:
     """S_i at the nodes (M, Q) by the prediction of the tree."""
     split = torch.repeat_interleave(torch.tensor(sample.x.counts))[problem]
-    x = sample.x.matrices[split]
+    x = sample.x.to_dense()[split]
     if sample.x.rows is not None:
         x = x[sample.x.rows[problem]]
     times = penalty.log_time[problem].exp()

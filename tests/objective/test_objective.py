@@ -36,7 +36,7 @@ def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float
     for r in range(tree.n_problems):
         total = weights = 0.0
         for i in range(sample.x.n_rows):
-            x, t = sample.x.matrices[split[r], i].numpy(), float(sample.log_time[r, i].exp())
+            x, t = sample.x.to_dense()[split[r], i].numpy(), float(sample.log_time[r, i].exp())
             c, w = float(sample.event[r, i]), float(sample.weight[r, i])
             for n in tree.topology.leaves:
                 p = 1.0
@@ -144,7 +144,7 @@ def test_gradcheck(depth: int, leaf: str | HazardFamily) -> None:
 def test_padding_and_zero_weights_change_nothing() -> None:
     tree, sample = random_tree(2, 2), random_sample(2, n_rows=20)
     kept = Sample(
-        DesignMatrix(sample.x.matrices[:, :15], (2,)),
+        DesignMatrix(sample.x.to_dense()[:, :15], (2,)),
         sample.log_time[:, :15],
         sample.event[:, :15],
         sample.weight[:, :15],
@@ -294,14 +294,14 @@ def test_gradients_reach_the_features_and_all_else_upstream(leaf: str, intervals
     objective, layer = TrainingObjective(0.1), nn.Linear(3, 3, dtype=torch.float64)
 
     def total(moved: Tensor | None = None) -> Tensor:
-        matrices = layer(sample.x.matrices).sigmoid()
+        matrices = layer(sample.x.to_dense()).sigmoid()
         matrices = matrices if moved is None else matrices.detach() + moved
         return objective(tree, replace(sample, x=DesignMatrix(matrices, sample.x.counts))).sum()
 
     total().backward()
     assert layer.weight.grad is not None
     assert layer.weight.grad.abs().max() > 1e-4
-    moved = torch.zeros_like(sample.x.matrices, requires_grad=True)
+    moved = torch.zeros_like(sample.x.to_dense(), requires_grad=True)
     assert torch.autograd.gradcheck(total, moved, rtol=1e-4)
     weight = sample.weight.clone().requires_grad_()
     (slope,) = torch.autograd.grad(objective(tree, replace(sample, weight=weight)).sum(), weight)

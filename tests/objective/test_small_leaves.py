@@ -27,7 +27,7 @@ def _mass(tree: SoftTree, sample: Sample) -> np.ndarray:
     mass = np.zeros((tree.n_problems, len(tree.topology.leaves)))
     for r in range(tree.n_problems):
         for i in range(sample.x.n_rows):
-            x, w = sample.x.matrices[split[r], i].numpy(), float(sample.weight[r, i])
+            x, w = sample.x.to_dense()[split[r], i].numpy(), float(sample.weight[r, i])
             for k, n in enumerate(tree.topology.leaves):
                 p = 1.0
                 for gate, left in tree.topology.ancestors(n):

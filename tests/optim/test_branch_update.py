@@ -22,7 +22,7 @@ def _reassign(tree: SoftTree, sample: Sample, update: BranchUpdate, fraction: fl
 def _at_shares(shares: list[float], n_rows: int = 200) -> tuple[SoftTree, Sample]:
     """Depth 1 trees whose gate sends the given share of the rows left."""
     tree, sample = random_tree(len(shares), 1), random_sample(len(shares), n_rows=n_rows)
-    x = sample.x.matrices[0, :, 0]
+    x = sample.x.to_dense()[0, :, 0]
     with torch.no_grad():
         tree.gate(1).weight.copy_(torch.tensor([[4.0, 0.0, 0.0]] * len(shares)))
         for r, share in enumerate(shares):

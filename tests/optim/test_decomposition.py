@@ -6,6 +6,7 @@ import torch
 
 from sstorch import SoftSurvivalTree
 from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
@@ -39,7 +40,8 @@ def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150
 def _gbsg2(data: SurvivalData, n: int) -> tuple[SoftTree, Sample]:
     settings = SoftSurvivalTree(2, "log_logistic", init="random", n_starts=n)._batch_settings()
     preprocessor = Preprocessor(Schema.of(data.frame)).fit(data.frame)
-    tree, sample = stack_splits([data], [preprocessor.transform(data.frame)], preprocessor, settings)
+    x = DesignMatrix.stack([preprocessor.transform(data.frame)])
+    tree, sample = stack_splits([data], x, preprocessor, settings)
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     return tree, sample
 
@@ -254,7 +256,7 @@ def test_any_finite_point_is_better_than_a_start_that_is_none(engine: Engine) ->
 def test_one_row_is_skipped() -> None:
     tree, sample = _start(1)
     with torch.no_grad():
-        top = sample.x.matrices[0, :, 0].sort(descending=True).values
+        top = sample.x.to_dense()[0, :, 0].sort(descending=True).values
         tree.gate(1).weight.copy_(torch.tensor([[1e3, 0.0, 0.0]]))
         tree.gate(1).bias.fill_(-1e3 * float(top[:2].mean()))
     run = TrainingRun(tree, OBJECTIVE, sample, ())

@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeRegressor
 from sstorch import Columns, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
 from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, SurvivalData
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
 from sstorch.objective import TrainingObjective
@@ -43,7 +44,8 @@ def test_the_regression_tree_is_that_of_scikit_learn(depth: int) -> None:
     rng = np.random.default_rng(depth)
     x = rng.normal(size=(300, 4)).round(1)
     target = x[:, 0] + np.sin(3 * x[:, 1]) + 0.1 * rng.normal(size=300)
-    ours = regression_tree(x, target[None], np.full(300, 1 / 300), numbers(4), Topology(depth), 0.08)
+    rows = DesignMatrix.of(x), target[None], np.full(300, 1 / 300)
+    ours = regression_tree(*rows, numbers(4), Topology(depth), 0.08)
     theirs = (
         DecisionTreeRegressor(max_depth=depth, min_samples_leaf=0.08, random_state=0).fit(x, target).tree_
     )
@@ -71,9 +73,8 @@ def test_categories_are_cut_into_the_best_two_sets() -> None:
     target = np.array([0.3, -1.0, 2.0, 0.1, -0.9, 1.8, 0.2])[which] + rng.normal(size=400)
     weight = rng.uniform(0.5, 1.5, 400)
     weight /= weight.sum()
-    (split,) = regression_tree(
-        x, target[None], weight, GateColumns((np.arange(6),), (True,)), Topology(1), 0.0
-    ).values()
+    rows, columns = (DesignMatrix.of(x), target[None], weight), GateColumns((np.arange(6),), (True,))
+    (split,) = regression_tree(*rows, columns, Topology(1), 0.0).values()
     left = x @ split.slope + split.constant >= 0
 
     def within(side: np.ndarray) -> float:

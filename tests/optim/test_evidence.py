@@ -12,7 +12,6 @@ from torch import Tensor
 from sstorch.nn import DesignMatrix, make_family
 from sstorch.objective import Sample
 from sstorch.optim.evidence import Estimates, Kinds, estimate
-from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import LinearHazards
 from sstorch.soft.design import null_start
 
@@ -28,7 +27,7 @@ def hazards(leaf: str, x: np.ndarray, time: np.ndarray, event: np.ndarray) -> Li
     ones = torch.ones_like(log_time)
     sample = Sample(DesignMatrix(design, (1,)), log_time, events, ones)
     family = make_family(leaf).prepare(log_time, events, ones, torch.zeros(1, dtype=torch.float64))
-    return LinearHazards(family, sample, ones, LinearDesign.of(design))
+    return LinearHazards(family, sample, ones, DesignMatrix(design[..., 1:], (1,)))
 
 
 def simulated(n: int, slopes: tuple[float, ...], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -61,7 +60,7 @@ def integrated(problem: LinearHazards, mean: Tensor, slopes: int, reach: float) 
     grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
     theta = centre + grid @ root.T
     sample, width = problem.sample, 1 + slopes
-    linear = theta[:, :width] @ problem.design.dense()[0].T
+    linear = theta[:, :1] + theta[:, 1:width] @ problem.x.to_dense()[0].T
     loss = problem.family.loss(sample.log_time, sample.event, linear, theta[:, None, width:])
     log_likelihood = -loss.sum(-1)
     cell = d * torch.log(nodes[1] - nodes[0]) + root.diagonal().log().sum()
@@ -173,14 +172,14 @@ def test_batch_of_problems_is_each_alone() -> None:
     joined = LinearHazards(
         parts[0].family,
         Sample(
-            DesignMatrix(torch.cat([each.sample.x.matrices for each in parts]), (1, 1)),
+            DesignMatrix(torch.cat([each.sample.x.to_dense() for each in parts]), (1, 1)),
             *(
                 torch.cat([getattr(each.sample, name) for each in parts])
                 for name in ("log_time", "event", "weight")
             ),
         ),
         torch.cat([each.weight for each in parts]),
-        LinearDesign.of(torch.cat([each.sample.x.matrices for each in parts])),
+        DesignMatrix(torch.cat([each.x.to_dense() for each in parts]), (1, 1)),
     )
     both = estimated(joined)
     for k, each in enumerate(parts):
@@ -193,7 +192,7 @@ def test_batch_of_problems_is_each_alone() -> None:
 def test_rows_counted_twice_are_rows_given_twice() -> None:
     x, time, event = simulated(60, (0.7, 0.3))
     once = hazards("weibull", x, time, event)
-    weighted = LinearHazards(once.family, once.sample, 2 * once.weight, once.design)
+    weighted = LinearHazards(once.family, once.sample, 2 * once.weight, once.x)
     twice = hazards("weibull", np.tile(x, (2, 1)), np.tile(time, 2), np.tile(event, 2))
     kinds = kinds_of(once, "line", "line")
     one, other = (estimate(each, kinds, null_start(each)) for each in (weighted, twice))

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch.data.coded import CodedMatrix, SplitMatrices
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import make_family
 from sstorch.optim.evidence import Kinds, estimate
 from sstorch.optim.hessian import Hessian
-from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import LinearHazards
 from sstorch.soft.design import null_start
 from tests.batches import random_sample, with_entry
@@ -18,15 +17,14 @@ from tests.batches import random_sample, with_entry
 SIZES = (5, 3)
 
 
-def coded(n: int = 90, n_problems: int = 2) -> SplitMatrices:
+def coded(n: int = 90, n_problems: int = 2) -> DesignMatrix:
     """Splits of two numbers, a category of five levels, a number and one of three; some have no level."""
     generator = torch.Generator().manual_seed(3)
     numbers = torch.rand(n_problems, n, 3, generator=generator, dtype=torch.float64)
     codes = torch.stack(
         [torch.randint(size + 1, (n_problems, n), generator=generator) for size in SIZES], -1
     ).int()
-    places, blocks = torch.tensor([0, 1, 7]), ((2, 5), (8, 3))
-    return SplitMatrices.of([CodedMatrix(*own, places, blocks) for own in zip(numbers, codes, strict=True)])
+    return DesignMatrix(numbers, (1,) * n_problems, codes=codes, blocks=((2, 5), (8, 3)))
 
 
 def pair(leaf: str, groups: bool, late: bool = False) -> tuple[LinearHazards, LinearHazards]:
@@ -42,12 +40,11 @@ def pair(leaf: str, groups: bool, late: bool = False) -> tuple[LinearHazards, Li
     centre, scale = dense.mean(1), dense.std(1)
     scale[:, 2:7], scale[:, 8:] = 1.0, 1.0
     scale[:, 4] = torch.inf  # a level that counts as constant
-    split = torch.arange(n_problems)
-    designs = [LinearDesign(each, split, centre, scale) for each in (x, SplitMatrices.of(dense))]
     group = torch.randint(3, (n_problems, n), generator=torch.Generator().manual_seed(1)) if groups else None
     own = torch.tensor([1, 8]) if groups else None
     one, other = (
-        LinearHazards(family, sample, sample.weight, design, group, own, 3 * groups) for design in designs
+        LinearHazards(family, sample, sample.weight, each, centre, scale, group, own, 3 * groups)
+        for each in (x, DesignMatrix(dense, x.counts))
     )
     return one, other
 
@@ -62,13 +59,18 @@ def test_matrix_of_codes_is_that_of_indicators() -> None:
     x = coded()
     dense = x.to_dense()
     assert dense.shape == x.shape
-    torch.testing.assert_close(x[1].to_dense(), dense[1], rtol=0, atol=0)
+    torch.testing.assert_close(x.of_split(1).to_dense(), dense[1], rtol=0, atol=0)
+    torch.testing.assert_close(x[torch.tensor([3, 1])].to_dense(), dense[:, [3, 1]], rtol=0, atol=0)
     torch.testing.assert_close(x.features(slice(0, 7)).to_dense(), dense[..., :7], rtol=0, atol=0)
     torch.testing.assert_close(x.features(slice(7, 11)).to_dense(), dense[..., 7:], rtol=0, atol=0)
-    torch.testing.assert_close(x[0].columns([1, 3, 10]), dense[0][:, [1, 3, 10]], rtol=0, atol=0)
+    for rows in (slice(2, None, 3), torch.tensor([5, 2])):
+        found = x.of_split(0).columns([10, 1, 3], rows)
+        torch.testing.assert_close(found, dense[0][rows][:, [10, 1, 3]], rtol=0, atol=0)
     generator = torch.Generator().manual_seed(0)
     weight, bias = (torch.rand(*size, generator=generator, dtype=torch.float64) for size in ((4, 11), (4,)))
-    torch.testing.assert_close(x[0].project(weight, bias), weight @ dense[0].T + bias[:, None])
+    expected = torch.matmul(weight, dense.mT) + bias[:, None]
+    torch.testing.assert_close(x.of_split(0).project(weight, bias), expected[0])
+    torch.testing.assert_close(x.project(weight.expand(2, -1, -1), bias.expand(2, -1)), expected)
 
 
 @pytest.mark.parametrize(("leaf", "groups", "late"), [("weibull", True, True), ("spline_po", False, False)])
@@ -120,8 +122,7 @@ def test_lifted_system_is_positive_definite() -> None:
         torch.tensor([[[1.0, 2.0], [2.0, 1.0]]]).double(),
         torch.tensor([[[1.0], [0.0]]]).double(),
         torch.tensor([[-3.0]]).double(),
-        None,
-        1,
+        order=torch.tensor([0, 2, 1]),
     )
     system = hessian.factored(torch.zeros(1, 3).double())
     assert float(system.variances().min()) > 0
@@ -131,8 +132,8 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = pair("spline_po", groups=True)
     theta = somewhere(one)
     whole = one.derivatives(theta)
-    monkeypatch.setattr("sstorch.optim.linear_design._ELEMENTS", 40)
-    monkeypatch.setattr("sstorch.optim.linear_design._SCORES", 1)
+    monkeypatch.setattr("sstorch.data.design_matrix._ELEMENTS", 40)
+    monkeypatch.setattr("sstorch.optim.newton._ELEMENTS", 1)
     parts = replace(one).derivatives(theta)
     torch.testing.assert_close(parts[0], whole[0], rtol=1e-12, atol=0)
     torch.testing.assert_close(parts[1], whole[1], rtol=1e-10, atol=1e-10)

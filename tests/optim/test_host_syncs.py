@@ -22,7 +22,7 @@ from tests.host_syncs import host_syncs
 from tests.optim.test_lbfgs import Rosenbrock, starts
 
 LOOK = "optim/batched_lbfgs: _Problems.running"
-COMPACTION = "nn/design_matrix: DesignMatrix.select"
+COMPACTION = "data/design_matrix: DesignMatrix.select"
 
 PLAIN = TrainingObjective(1e-3, 1e-4)
 PENALISED = TrainingObjective(1e-3, 1e-4, fused=1.0, gate_sparsity=1e-3, offset=0.1, fused_shape=0.01)

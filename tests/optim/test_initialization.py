@@ -70,7 +70,7 @@ def test_kmeans_partition_is_the_best_of_the_own_rows() -> None:
     ours = _best_partitions(topology, sample, seeds, 10)
     for r, seed in enumerate(seeds):
         kept = sample.weight[r].numpy() > 0
-        x = sample.x.matrices[r // 2].numpy()[kept]
+        x = sample.x.to_dense()[r // 2].numpy()[kept]
         states = np.random.RandomState(seed.generate_state(1)[0])
         tried = [_partition(topology, x, states) for _ in range(10)]
         best = tried[int(np.argmin([davies_bouldin_score(x, p) for p in tried]))]
@@ -87,7 +87,7 @@ def test_kmeans_gates_are_regressions_on_the_rows_of_their_node() -> None:
     for node in (1, 2, 3):
         inside, left = visits(tree.topology, cluster, node), visits(tree.topology, cluster, 2 * node)
         peer = LogisticRegression(tol=1e-10, max_iter=5000)
-        peer.fit(sample.x.matrices[0][inside].numpy(), left[inside].numpy())
+        peer.fit(sample.x.to_dense()[0][inside].numpy(), left[inside].numpy())
         np.testing.assert_allclose(tree.gate(node).weight[0].detach(), peer.coef_[0], atol=1e-3)
 
 

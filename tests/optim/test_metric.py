@@ -87,7 +87,7 @@ def test_gate_blocks_are_the_hessian_where_rows_curve_upwards() -> None:
 def test_fewer_evaluations_for_the_same_minimum(kind: str) -> None:
     tree, sample = random_tree(6, 2), random_sample(6, n_splits=2, n_rows=200)
     # Columns far from zero and of different sizes.
-    sample.x.matrices.mul_(torch.tensor([1.0, 10.0, 0.1])).add_(2.0)
+    sample.x.to_dense().mul_(torch.tensor([1.0, 10.0, 0.1])).add_(2.0)
     left = sample.log_time > 0
     step: Step = LeafStep.make(tree, OBJECTIVE, sample, 1)
     if kind == "logistic":

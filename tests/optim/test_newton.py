@@ -13,11 +13,11 @@ from torch import Tensor
 
 from sstorch import Columns, Penalties, SurvivalRegression
 from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import TrainingError
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, make_family
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.hessian import Hessian
-from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 from sstorch.soft.design import null_start
 from sstorch.soft.sample import stack_splits
@@ -45,12 +45,11 @@ def problems(leaf: str | HazardFamily, groups: bool, kind: str = "exact", n: int
     sample = replace(sample, weight=weight)
     scale = torch.zeros(2, dtype=torch.float64)
     family = make_family(leaf).prepare(sample.log_time, sample.event, weight, scale)
-    x = sample.x.matrices - 0.5
-    design = torch.cat([torch.ones_like(x[..., :1]), x], -1)
+    hazards = LinearHazards(family, sample, weight, DesignMatrix(sample.x.to_dense() - 0.5, (1, 1)))
     if not groups:
-        return LinearHazards(family, sample, weight, LinearDesign.of(design))
+        return hazards
     group = torch.randint(3, (2, n), generator=generator)
-    return LinearHazards(family, sample, weight, LinearDesign.of(design), group, torch.tensor([1, 2]), 3)
+    return replace(hazards, group=group, own=torch.tensor([1, 2]), n_groups=3)
 
 
 def somewhere(hazards: LinearHazards) -> Tensor:
@@ -142,10 +141,9 @@ def test_optimum_is_that_of_lbfgs(leaf: str, gbsg2: SurvivalData) -> None:
     )
     settings = BatchSettings.check(depth=0, leaf=leaf, numeric="smooth", ridge=ridge, roughness=roughness)
     preprocessor = Preprocessor(Schema.of(gbsg2.frame), encodings=settings.encodings).fit(gbsg2.frame)
-    tree, sample = stack_splits([gbsg2], [preprocessor.transform(gbsg2.frame)], preprocessor, settings)
-    x = sample.x.matrices
-    design = torch.cat([torch.ones_like(x[..., :1]), x], -1)
-    hazards = LinearHazards(tree.family, sample, counted_weight(sample), LinearDesign.of(design))
+    features = DesignMatrix.stack([preprocessor.transform(gbsg2.frame)])
+    tree, sample = stack_splits([gbsg2], features, preprocessor, settings)
+    hazards = LinearHazards(tree.family, sample, counted_weight(sample), sample.x)
     curved = torch.tensor([feature.curved for feature in preprocessor.leaf_features])
     precision = torch.zeros(1, hazards.n_coefficients, dtype=torch.float64)
     precision[0, 1 : 1 + len(curved)] = len(gbsg2) * torch.where(curved, roughness, ridge)
@@ -185,8 +183,8 @@ def test_one_covariate_of_exponential_times_has_the_closed_form() -> None:
     sample = random_sample(1, 1, 50, 1)
     log_time, events = (torch.tensor(each, dtype=torch.float64)[None] for each in (np.log(time), event))
     sample = replace(sample, log_time=log_time, event=events)
-    design = torch.tensor(np.column_stack([np.ones(50), group]), dtype=torch.float64)[None]
-    hazards = LinearHazards(make_family("exponential"), sample, sample.weight, LinearDesign.of(design))
+    x = DesignMatrix(torch.tensor(group, dtype=torch.float64)[None, :, None], (1,))
+    hazards = LinearHazards(make_family("exponential"), sample, sample.weight, x)
     none = torch.zeros(1, 2, dtype=torch.float64)
     theta = newton(hazards, Gaussian(none, none), none).theta[0]
     rates = [np.log(event[group == k].sum() / time[group == k].sum()) for k in (0, 1)]
@@ -195,7 +193,7 @@ def test_one_covariate_of_exponential_times_has_the_closed_form() -> None:
 
 def dense(matrices: Tensor) -> Hessian:
     none = matrices[:, 0, :0]
-    return Hessian(matrices, matrices[:, :, :0], none, None, 0)
+    return Hessian(matrices, matrices[:, :, :0], none)
 
 
 def test_diagonal_of_what_is_not_positive_definite_is_raised() -> None:

@@ -9,15 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch.nn.functional import pad
 
 from sstorch.data import Preprocessor, Schema
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.data.encodings import ColumnEncodings, Encodings
 from sstorch.nn import make_family
-from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.evidence import Kinds, estimate
-from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 from sstorch.soft.design import Design, null_start
 
@@ -98,11 +96,12 @@ def test_terms_of_mgcv_have_its_lambda_and_freedom(
     names = dict(
         zip(("x", "z1", "z2"), (j for j, kind in enumerate(design.kinds, 1) if kind == "line"), strict=True)
     )
-    free = [0, *(names[name] for name in flat)]
+    free = [names[name] for name in flat]
     held = [j for j, kind in enumerate(design.kinds, 1) if kind in penalised and j not in free]
-    hazards = replace(whole, design=LinearDesign.of(pad(design.z, (1, 0), value=1.0)[..., free + held]))
+    x = DesignMatrix(design.z[..., [j - 1 for j in free + held]], (1,))
+    hazards = replace(whole, x=x, centre=None, scale=None)
     own = Kinds(
-        penalised, torch.tensor([-1] * len(free) + [penalised.index(design.kinds[j - 1]) for j in held])
+        penalised, torch.tensor([-1] * (1 + len(free)) + [penalised.index(design.kinds[j - 1]) for j in held])
     )
     found = estimate(hazards, own, null_start(hazards))
     # From the unit of the block to that of the roughness.
@@ -120,4 +119,4 @@ def test_terms_of_mgcv_have_its_lambda_and_freedom(
     log_hazard = hazards.parameters(found.theta)[0][0, :12]
     assert log_hazard.tolist() == pytest.approx(expected["log_hazard"], abs=0.005)
     if case == "random_effect":
-        assert found.theta[0, len(free) :].tolist() == pytest.approx(expected["category"], abs=0.005)
+        assert found.theta[0, 1 + len(free) :].tolist() == pytest.approx(expected["category"], abs=0.005)

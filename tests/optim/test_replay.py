@@ -87,7 +87,7 @@ def test_every_step_is_the_printed_one(eps: tuple[float, float, float], engine: 
         left = (before.gate_logits(own.x, [s]).squeeze(1) >= 0).detach()
         for k in range(len(problems)):
             rows = visit[k].nonzero().squeeze(1)
-            x, y = own.x.matrices[0 if problems[k] < 4 else 1][rows].numpy(), left[k][rows].numpy()
+            x, y = own.x.to_dense()[0 if problems[k] < 4 else 1][rows].numpy(), left[k][rows].numpy()
             share = y.mean()
             balanced = e1 < share < 1 - e1 or e1 * int(n_rows[k]) < 1
             assert balanced == (kind == "BN")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.optim.starts import residuals
 from sstorch.optim.starts.gate_rows import GateColumns, Split
 from sstorch.optim.starts.residuals import model_tree, residual_bag
@@ -18,7 +19,7 @@ def step(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_bag_finds_the_step_without_the_noise() -> None:
     x, target = step()
     n = len(x)
-    found = residual_bag(x, target, np.ones(n), np.arange(n), 0)
+    found = residual_bag(DesignMatrix.of(x), target, np.ones(n), np.arange(n), 0)
     truth = np.where(x[:, 0] > 0.5, 1.0, -1.0)
     assert np.corrcoef(found, truth)[0, 1] > 0.9
     # Trees that have seen a row would know of its noise.
@@ -28,13 +29,13 @@ def test_bag_finds_the_step_without_the_noise() -> None:
 def test_bag_on_noise_predicts_next_to_nothing() -> None:
     rng = np.random.default_rng(1)
     x, target = rng.uniform(size=(600, 3)), rng.normal(size=600)
-    found = residual_bag(x, target, np.ones(600), np.arange(600), 0)
+    found = residual_bag(DesignMatrix.of(x), target, np.ones(600), np.arange(600), 0)
     assert np.corrcoef(found, target)[0, 1] < 0.1
 
 
 def test_bag_depends_on_the_seed_alone() -> None:
     x, target = step(200)
-    arguments = x, target, np.ones(200), np.arange(200)
+    arguments = DesignMatrix.of(x), target, np.ones(200), np.arange(200)
     np.testing.assert_array_equal(residual_bag(*arguments, 3), residual_bag(*arguments, 3))
     assert (residual_bag(*arguments, 3) != residual_bag(*arguments, 4)).any()
 
@@ -44,8 +45,8 @@ def test_rows_of_a_subject_are_seen_together() -> None:
     rng = np.random.default_rng(2)
     subject = np.repeat(np.arange(24), 50)
     x, target = subject[:, None].astype(float), rng.normal(size=24)[subject]
-    apart = residual_bag(x, target, np.ones(1200), subject, 0)
-    mixed = residual_bag(x, target, np.ones(1200), np.arange(1200), 0)
+    apart = residual_bag(DesignMatrix.of(x), target, np.ones(1200), subject, 0)
+    mixed = residual_bag(DesignMatrix.of(x), target, np.ones(1200), np.arange(1200), 0)
     assert np.corrcoef(mixed, target)[0, 1] > 0.9
     assert np.corrcoef(apart, target)[0, 1] < 0.3
 
@@ -55,22 +56,20 @@ def test_rows_of_weight_zero_teach_nothing() -> None:
     weight = np.r_[np.ones(200), np.zeros(100)]
     strange = np.r_[target[:200], np.full(100, 1e6)]
     arguments = weight, np.arange(300), 0
-    np.testing.assert_array_equal(residual_bag(x, target, *arguments), residual_bag(x, strange, *arguments))
+    found, expected = (residual_bag(DesignMatrix.of(x), each, *arguments) for each in (strange, target))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_single_row_has_no_residual() -> None:
-    np.testing.assert_array_equal(
-        residual_bag(np.ones((1, 1)), np.ones(1), np.ones(1), np.zeros(1, int), 0), [0]
-    )
+    one = np.ones(1)
+    assert residual_bag(DesignMatrix.of(one[None]), one, one, np.zeros(1, int), 0) == [0]
 
 
 def grown(x: np.ndarray, target: np.ndarray, n_leaves: int = 2, min_leaf: float = 0.1) -> dict[int, Split]:
     columns = GateColumns(tuple(np.array([j]) for j in range(x.shape[1])), (False,) * x.shape[1])
     n = len(x)
-    lines = (x - x.mean(0)) / x.std(0)
-    return model_tree(
-        x, lines, target[None], np.ones((1, n)), np.full(n, 1 / n), columns, 2, n_leaves, min_leaf
-    )
+    given = (x - x.mean(0)) / x.std(0), target[None], np.ones((1, n)), np.full(n, 1 / n), columns
+    return model_tree(DesignMatrix.of(x), *given, 2, n_leaves, min_leaf)
 
 
 def test_slope_that_differs_between_sides_is_found() -> None:

@@ -245,7 +245,7 @@ OTHERS: dict[str, tuple[Callable[[], _Run], str]] = {
     ),
     "times": (lambda: _run(sample=_with(random_sample(4, seed=1), "log_time")), "sample.log_time differs"),
     "weights": (lambda: _run(sample=_with(random_sample(4, seed=1), "weight")), "sample.weight differs"),
-    "features": (lambda: _run(sample=random_sample(4, seed=2)), "sample.x.stored differs"),
+    "features": (lambda: _run(sample=random_sample(4, seed=2)), "sample.x.numbers differs"),
     "rows": (lambda: _run(sample=random_sample(4, n_rows=50, seed=1)), "sample.event differs"),
     "start": (lambda: _run(tree=random_tree(4, 1, seed=2)), "start.parameters differs"),
     "leaf": (

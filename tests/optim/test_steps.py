@@ -99,14 +99,14 @@ def test_a_selected_step_leaves_the_other_problems_alone() -> None:
 @devices
 def test_logistic_step_equals_scikit_learn(device: str) -> None:
     tree, sample = random_tree(2, 1).to(device), to_device(random_sample(2, n_rows=80), device)
-    left = sample.x.matrices[0, :, 0] + 0.3 * sample.log_time > 0.5
+    left = sample.x.to_dense()[0, :, 0] + 0.3 * sample.log_time > 0.5
     weight = torch.where(left, 0.7, 1.9).to(sample.weight)
     step = LogisticStep.make(tree, sample, 1, left, weight)
     step.write(torch.zeros_like(step.read()))
     result = minimize(step, step.read(), LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
     for r in range(2):
         peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000)
-        peer.fit(sample.x.matrices[0].cpu(), left[r].cpu(), sample_weight=weight[r].cpu().numpy())
+        peer.fit(sample.x.to_dense()[0].cpu(), left[r].cpu(), sample_weight=weight[r].cpu().numpy())
         np.testing.assert_allclose(result.x[r, :3].cpu(), peer.coef_[0], atol=1e-6)
         np.testing.assert_allclose(result.x[r, 3].cpu(), peer.intercept_[0], atol=1e-6)
 
@@ -159,12 +159,12 @@ def test_gates_and_leaves_may_see_different_features(depth: int, leaf: str | Haz
     with torch.no_grad():
         for parameter in tree.parameters():
             parameter.copy_(0.4 * torch.randn(parameter.shape, dtype=torch.float64))
-    gates = [sample.x.matrices[..., :3].repeat_interleave(2, 0), tree.gate_parameters()]
+    gates = [sample.x.to_dense()[..., :3].repeat_interleave(2, 0), tree.gate_parameters()]
     if depth:
         torch.testing.assert_close(
             tree.gate_logits(sample.x), torch.matmul(gates[1].weight, gates[0].mT) + gates[1].bias[..., None]
         )
-    slope, seen = tree.leaf_parameters().slope, sample.x.matrices[..., 2:].repeat_interleave(2, 0)
+    slope, seen = tree.leaf_parameters().slope, sample.x.to_dense()[..., 2:].repeat_interleave(2, 0)
     linear = torch.matmul(slope, seen.mT) + tree.leaf_parameters().intercept[..., None]
     torch.testing.assert_close(tree.linear_predictor(sample.x), linear)
     joint = JointStep.make(tree, CURVED, sample)

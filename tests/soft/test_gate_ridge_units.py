@@ -9,6 +9,7 @@ import pytest
 from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Nodec
 from sstorch.reading import gate_coefficients
@@ -45,7 +46,8 @@ def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData
     settings = SoftSurvivalTree(leaf="log_logistic", init="random", n_starts=2)._batch_settings()
     preprocessors = fit_preprocessors(splits, settings, Schema.of(frame))
     features = [each.transform(part.frame) for each, part in zip(preprocessors, splits, strict=True)]
-    found = _gate_deviations(*stack_splits(splits, features, preprocessors[0], settings)).numpy()
+    x = DesignMatrix.stack(features)
+    found = _gate_deviations(*stack_splits(splits, x, preprocessors[0], settings)).numpy()
     for k, (part, preprocessor) in enumerate(zip(splits, preprocessors, strict=True)):
         x, w = preprocessor.transform(part.frame), part.sample_weight
         mean = np.average(x, axis=0, weights=w)

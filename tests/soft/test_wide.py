@@ -10,11 +10,10 @@ import torch
 from sstorch import PrognosticTree, Surv, SurvivalRegression
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.columns import is_wide
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import make_family
-from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.evidence import estimate
-from sstorch.optim.linear_design import LinearDesign
 from sstorch.soft.design import Design, null_start
 
 pytestmark = pytest.mark.filterwarnings(
@@ -43,8 +42,8 @@ def test_rotated_design_has_same_optimum_and_evidence() -> None:
     rotated = Design.of(sample, 40, preprocessor).of_many_lines()
     rotation = rotated.rotation
     assert rotation is not None
-    columns = LinearDesign.of(torch.nn.functional.pad(rotation.z, (1, 0), value=1.0))
-    plain = replace(rotated, columns=columns, rotation=None, own=torch.zeros(40, dtype=torch.bool))
+    none = torch.zeros(40, dtype=torch.bool)
+    plain = replace(Design.of(sample, 40, preprocessor), own=none, has_many=True)
     found = {}
     for design in (rotated, plain):
         hazards = design.hazards(make_family("exponential"), sample, counted_weight(sample))

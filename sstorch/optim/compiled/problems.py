@@ -35,7 +35,7 @@ class CompiledProblems:
         assert kernel is not None  # made where there is one
         self._model = make_model(
             KERNELS.index(kernel),
-            sample.x.stored.shape[-1],
+            sample.x.shape[-1],
             tree.n_gate_features,
             tree.in_features,
             len(tree.family.shape_names),
@@ -44,7 +44,7 @@ class CompiledProblems:
         )
         counts = sample.x.counts
         self._split = np.repeat(np.arange(len(counts)), counts)
-        self._features = np.ascontiguousarray(sample.x.matrices.mT.numpy())
+        self._features = np.ascontiguousarray(sample.x.to_dense().mT.numpy())
         self._weight = _array(sample.weight)
         per_subject = sample.rows_per_subject
         self._rows_per_subject = (

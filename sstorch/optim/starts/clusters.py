@@ -12,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.data.design_matrix import first_features
 from sstorch.nn import SoftTree, Topology
-from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions
@@ -47,7 +47,7 @@ def initialize_random(
             can depend on other splits of the batch. None draws for all.
     """
     start_leaves(tree, sample)
-    straight = np.ones(sample.x.stored.shape[-1], dtype=bool) if curved is None else ~curved
+    straight = np.ones(sample.x.shape[-1], dtype=bool) if curved is None else ~curved
     of_gates = torch.as_tensor(np.flatnonzero(straight[: tree.n_gate_features]))
     of_leaves = torch.as_tensor(np.flatnonzero(straight[len(straight) - tree.in_features :]))
     n_gate, n_leaf = len(of_gates), len(of_leaves)
@@ -152,7 +152,7 @@ def _best_partitions(
 
     weight = sample.weight.cpu().numpy()
     clusters = np.zeros(weight.shape, dtype=np.int64)
-    matrices = sample.x.matrices.cpu().numpy()
+    matrices = sample.x.to_dense().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     known: dict[tuple[int, str, bytes], IntArray] = {}
     for problem, seed in enumerate(seeds):

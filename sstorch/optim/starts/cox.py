@@ -12,9 +12,9 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.batched import SHARED, Batched
+from sstorch.data.design_matrix import last_features
 from sstorch.memory import at_once
 from sstorch.nn import SoftTree, Spline
-from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
 from sstorch.optim.batched_lbfgs import LBFGSOptions, minimize
 from sstorch.optim.starts.clusters import initialize_random
@@ -144,7 +144,7 @@ def initialize_cox(
     entry = np.zeros_like(log_time)
     if sample.log_entry is not None:
         entry = sample.log_entry.double().exp().cpu().numpy()
-    matrices = last_features(sample.x, tree.in_features).matrices.double().cpu().numpy()
+    matrices = last_features(sample.x, tree.in_features).to_dense().double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     # The leaves of a few problems at a time: their drawn rows are copied.
     size = at_once(int(np.count_nonzero(event, axis=1).max()) * matrices.shape[-1], _ELEMENTS)

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.data.coded import SplitMatrices
+from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.memory import at_once
 from sstorch.nn import GateParameters, SoftTree, Topology
-from sstorch.nn.design_matrix import first_features
 from sstorch.nn.functional import softplus
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective
@@ -27,7 +26,7 @@ from sstorch.objective.row_penalties import TOO_SMALL
 from sstorch.optim.batched_lbfgs import AutogradFunction, LBFGSOptions, minimize
 from sstorch.optim.joint import Joint
 from sstorch.optim.starts.clusters import start_leaves
-from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
+from sstorch.optim.starts.gate_rows import GateColumns, Split, scores
 from sstorch.optim.starts.regression_tree import CONSTANT, regression_tree
 
 # On the weights of gates, columns in units of their standard deviations.
@@ -90,12 +89,11 @@ def gates_of_targets(
         Olshen and Stone (1984), Classification and Regression Trees, for the regression tree.
     """
     target, weight = targets.double(), sample.weight.double()
-    stored = SplitMatrices.of(first_features(sample.x, n_gate_features).stored)
-    x = [
-        GateRows.of_matrix(stored[split][slice(None) if rows is None else rows[split].clamp(min=0)])
-        for split in range(len(stored))
-    ]
-    split = torch.repeat_interleave(torch.tensor(sample.x.counts))
+    stored = first_features(sample.x, n_gate_features).to("cpu", torch.float64)
+    x = [stored.of_split(split) for split in range(len(stored.counts))]
+    if rows is not None:
+        x = [own[drawn.clamp(min=0)] for own, drawn in zip(x, rows.cpu(), strict=True)]
+    split = stored.split
     if rows is not None:
         own = rows[split].to(weight.device)
         target = target.gather(-1, own.clamp(min=0)[:, None].expand(-1, target.shape[1], -1))
@@ -177,7 +175,7 @@ def gates_of_splits(
 
 
 def distil_gates(
-    x: Sequence[GateRows],
+    x: Sequence[DesignMatrix],
     split: Tensor,
     target: Tensor,
     weight: Tensor,
@@ -194,21 +192,19 @@ def distil_gates(
     weight = weight / weight.sum(-1, keepdim=True)
     trees = []
     for problem, number in enumerate(split.tolist()):
-        n = len(x[number])
-        rows = target[problem, :, :n].cpu().numpy(), weight[problem, :n].cpu().numpy()
+        rows = target[problem].cpu().numpy(), weight[problem].cpu().numpy()
         trees.append(regression_tree(x[number], *rows, columns, topology, distillation.min_leaf))
-    start = gates_of_splits(trees, topology, x[0].n_features, target)
+    start = gates_of_splits(trees, topology, x[0].shape[-1], target)
     if distillation.gate_features != 1:
         # Few problems at a time: each has a copy of its rows.
         width = target.shape[-1]
-        size = at_once(width * x[0].n_features, _ELEMENTS)
+        size = at_once(width * x[0].shape[-1], _ELEMENTS)
         parts = []
         for begin in range(0, len(split), size):
             some = slice(begin, begin + size)
-            parts_of_rows = [x[number].dense() for number in split[some].tolist()]
-            features = torch.stack(
-                [torch.nn.functional.pad(rows, (0, 0, 0, width - len(rows))) for rows in parts_of_rows]
-            ).to(target.device)
+            features = torch.stack([x[number].to_dense() for number in split[some].tolist()]).to(
+                target.device
+            )
             copied = features, target[some], weight[some]
             polish = _Polish(*copied, columns, topology, trees[some], distillation)
             parts.append(polish.run(start.select(some)))
@@ -217,9 +213,9 @@ def distil_gates(
         )
     bias = start.bias.cpu().numpy().copy()
     for problem, number in enumerate(split.tolist()):
-        scores = np.stack([x[number].score(own) for own in start.weight[problem].cpu().numpy()], axis=1)
+        of_gates = np.stack([scores(x[number], own) for own in start.weight[problem].cpu().numpy()], axis=1)
         bias[problem] = _balanced(
-            scores, bias[problem], weight[problem].cpu().numpy(), trees[problem], distillation.min_leaf
+            of_gates, bias[problem], weight[problem].cpu().numpy(), trees[problem], distillation.min_leaf
         )
     return GateParameters(start.weight, torch.as_tensor(bias).to(target))
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import Topology
-from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
+from sstorch.optim.starts.gate_rows import GateColumns, Split, deviations, levels, scores
 
 # A gate goes from .12 to .88 within one standard deviation of its score's only column.
 SHARPNESS = 4.0
@@ -23,7 +24,7 @@ CONSTANT = 1e-9
 
 
 def regression_tree(
-    x: FloatArray | GateRows,
+    x: DesignMatrix,
     target: FloatArray,
     weight: FloatArray,
     columns: GateColumns,
@@ -42,8 +43,7 @@ def regression_tree(
         Breiman, Friedman, Olshen and Stone (1984), Classification and Regression Trees, 8.4 and 9.4.
     """
     splits: dict[int, Split] = {}
-    x, rows_of = GateRows.of(x), {1: np.flatnonzero(weight > 0)}
-    deviation = x.deviations(weight)
+    rows_of, deviation = {1: np.flatnonzero(weight > 0)}, deviations(x, weight)
     for node in topology.branches:
         rows = rows_of.pop(node, None)
         if rows is None or len(rows) == 0:
@@ -58,18 +58,23 @@ def regression_tree(
                 best, found = gain, split_at(number, places, level, value, cut, w, deviation)
         if found is not None:
             splits[node] = found
-            left = x.score(found.slope, rows) + found.constant >= 0
+            left = scores(x, found.slope, rows) + found.constant >= 0
             rows_of[2 * node], rows_of[2 * node + 1] = rows[left], rows[~left]
     return splits
 
 
 def column_values(
-    x: GateRows, rows: IntArray, places: IntArray, categorical: bool, target: FloatArray, weight: FloatArray
+    x: DesignMatrix,
+    rows: IntArray,
+    places: IntArray,
+    categorical: bool,
+    target: FloatArray,
+    weight: FloatArray,
 ) -> tuple[FloatArray, IntArray | None]:
     """What a column is cut by, (n,): a number, or means of targets (J, n) by its level, None of a number."""
     if not categorical:
-        return x.number(int(places[0]), rows), None
-    level = x.levels(places, rows)
+        return x.columns(places[:1].tolist(), rows)[:, 0].numpy(), None
+    level = levels(x, places, rows)
     return _category_means(level, len(places), target, weight), level
 
 

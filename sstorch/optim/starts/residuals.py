@@ -12,15 +12,15 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Self
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
+from sstorch.data.design_matrix import DesignMatrix
+from sstorch.optim.starts.gate_rows import GateColumns, Split, deviations, in_order
 from sstorch.optim.starts.regression_tree import column_values, split_at
 
 # Trees of a bag, their depth, the share of the subjects each sees and at most how many, rows in a leaf, share
@@ -35,13 +35,13 @@ _SAME = 1e-12
 
 
 def residual_bag(
-    x: FloatArray | GateRows, residual: FloatArray, weight: FloatArray, subject: IntArray, seed: int
+    x: DesignMatrix, residual: FloatArray, weight: FloatArray, subject: IntArray, seed: int
 ) -> FloatArray:
     """What trees that have not seen a row's `subject` predict for its residual, (n,); 0 if all have."""
     rng = np.random.default_rng(seed)
     n_subjects = int(subject.max()) + 1
     n_seen = min(int(_SHARE * n_subjects), _MOST)
-    binned = _Binned.of(GateRows.of(x))
+    binned = _binned(x)
     total, count = np.zeros(len(x)), np.zeros(len(x))
     size = max(1, _ELEMENTS // len(x))
     for begin in range(0, _TREES, size):
@@ -55,37 +55,13 @@ def residual_bag(
     return total / np.maximum(count, 1)
 
 
-@dataclass(frozen=True)
-class _Binned:
-    """Rows as trees of a bag see them: the interval of each number, and the level of each category."""
-
-    bins: npt.NDArray[np.int8]  # numbers of the intervals, (n, d)
-    rows: GateRows  # the rows, whose codes are the levels
-    column: IntArray  # of each feature, (q,): that of its interval, or of its block of codes
-    level: IntArray  # of features that are indicators, -1 of numbers, (q,)
-
-    @classmethod
-    def of(cls, rows: GateRows) -> Self:
-        """Of rows."""
-        bins = np.empty(rows.numbers.shape, dtype=np.int8)
-        for j, values in enumerate(rows.numbers.T):
-            bins[:, j] = np.searchsorted(_edges(values), values, side="left")
-        column, level = np.empty(rows.n_features, dtype=np.int64), np.full(rows.n_features, -1)
-        column[rows.places] = np.arange(len(rows.places))
-        for k, (first, size) in enumerate(rows.blocks):
-            column[first : first + size], level[first : first + size] = k, np.arange(size)
-        return cls(bins, rows, column, level)
-
-    def goes_right(self, rows: IntArray, feature: IntArray, cut: IntArray) -> BoolArray:
-        """Whether rows go right at nodes with a feature, -1 for none, and a cut."""
-        column, level = self.column[feature], self.level[feature]
-        if not self.rows.blocks:
-            return np.asarray((feature >= 0) & (self.bins[rows, column] > cut))
-        number, right = level < 0, np.zeros(np.broadcast_shapes(rows.shape, feature.shape), dtype=bool)
-        rows, column = np.broadcast_to(rows, right.shape), np.broadcast_to(column, right.shape)
-        right[number] = self.bins[rows[number], column[number]] > cut[number]
-        right[~number] = self.rows.codes[rows[~number], column[~number]] == level[~number]
-        return np.asarray((feature >= 0) & right)
+def _binned(x: DesignMatrix) -> DesignMatrix:
+    """The rows as trees of a bag see them, with the interval of each number in its place."""
+    numbers = x.numbers.numpy()
+    bins = np.empty(numbers.shape, dtype=np.int8)
+    for j, values in enumerate(numbers.T):
+        bins[:, j] = np.searchsorted(_edges(values), values, side="left")
+    return replace(x, numbers=torch.as_tensor(bins))
 
 
 def _edges(column: FloatArray) -> FloatArray:
@@ -97,11 +73,30 @@ def _edges(column: FloatArray) -> FloatArray:
 
 
 def _grow(
-    binned: _Binned, target: FloatArray, weight: FloatArray, inside: BoolArray, rng: np.random.Generator
+    binned: DesignMatrix, target: FloatArray, weight: FloatArray, inside: BoolArray, rng: np.random.Generator
 ) -> FloatArray:
     """Predictions (T, n) of T least-squares trees of the rows `inside` (T, n), all trees level by level."""
-    n_trees, n, q = len(inside), len(binned.rows), binned.rows.n_features
-    n_bins, tried = max(2, int(binned.bins.max(initial=0)) + 1), max(1, int(np.ceil(_COLUMNS * q)))
+    n_trees, n, q = len(inside), len(binned), binned.shape[-1]
+    bins = binned.numbers.numpy()
+    codes = None if binned.codes is None else binned.codes.numpy()
+    # Of each feature the column of its interval, or of its block of codes, and its level, -1 of numbers.
+    column, level_of = np.empty(q, dtype=np.int64), np.full(q, -1)
+    column[binned.places.numpy()] = np.arange(bins.shape[1])
+    for k, (first, size) in enumerate(binned.blocks):
+        column[first : first + size], level_of[first : first + size] = k, np.arange(size)
+
+    def goes_right(rows: IntArray, feature: IntArray, cut: IntArray) -> BoolArray:
+        """Whether rows go right at nodes with a feature, -1 for none, and a cut."""
+        at, own = column[feature], level_of[feature]
+        if codes is None:
+            return np.asarray((feature >= 0) & (bins[rows, at] > cut))
+        number, right = own < 0, np.zeros(np.broadcast_shapes(rows.shape, feature.shape), dtype=bool)
+        rows, at = np.broadcast_to(rows, right.shape), np.broadcast_to(at, right.shape)
+        right[number] = bins[rows[number], at[number]] > cut[number]
+        right[~number] = codes[rows[~number], at[~number]] == own[~number]
+        return np.asarray((feature >= 0) & right)
+
+    n_bins, tried = max(2, int(bins.max(initial=0)) + 1), max(1, int(np.ceil(_COLUMNS * q)))
     tree, row = np.nonzero(inside & (weight > 0))
     w, wt = weight[row], (weight * target)[row]
     node, at = np.zeros(len(row), dtype=np.int64), np.zeros((n_trees, n), dtype=np.int64)
@@ -112,13 +107,14 @@ def _grow(
         allowed = np.zeros((size, q), dtype=bool)
         np.put_along_axis(allowed, order[:, :tried], True, axis=1)
         best, feature, cut = np.full(size, _LEAST_GAIN), np.full(size, -1), np.zeros(size, dtype=np.int64)
-        for j, n_levels in binned.rows.in_order():
+        for j, n_levels in in_order(binned):
             if n_levels is None:
-                key, width = place * n_bins + binned.bins[row, binned.column[j]], n_bins
+                key, width = place * n_bins + bins[row, column[j]], n_bins
                 tried_here = allowed[:, j : j + 1]
             else:
+                assert codes is not None
                 width, tried_here = n_levels + 1, allowed[:, j : j + n_levels]
-                key = place * width + binned.rows.codes[row, binned.column[j]]
+                key = place * width + codes[row, column[j]]
             rows, mass, sums = (
                 np.bincount(key, values, size * width).reshape(size, width) for values in (None, w, wt)
             )
@@ -145,9 +141,9 @@ def _grow(
             )
         if (feature < 0).all():
             break
-        node = 2 * node + binned.goes_right(row, feature[place], cut[place])
+        node = 2 * node + goes_right(row, feature[place], cut[place])
         place = np.arange(n_trees)[:, None] * 2**level + at
-        at = 2 * at + binned.goes_right(np.arange(n), feature[place], cut[place])
+        at = 2 * at + goes_right(np.arange(n), feature[place], cut[place])
     n_leaves = int(max(node.max(initial=0), at.max(initial=0))) + 1
     key = tree * n_leaves + node
     mass, sums = (np.bincount(key, values, n_trees * n_leaves) for values in (w, wt))
@@ -167,7 +163,7 @@ class _Node:
 
 
 def model_tree(
-    x: FloatArray | GateRows,
+    x: DesignMatrix,
     lines: FloatArray,
     target: FloatArray,
     precision: FloatArray,
@@ -182,8 +178,7 @@ def model_tree(
     Lines of each side are of standardised `lines` (n, p), gates of features (n, q). Errors of the targets (J,
     n) are weighted by their precision (J, n) and summed; rows weigh (n,), with sum one.
     """
-    design, rows_of_gates = np.column_stack([np.ones(len(x)), lines]), GateRows.of(x)
-    deviation = rows_of_gates.deviations(weight)
+    design, deviation = np.column_stack([np.ones(len(x)), lines]), deviations(x, weight)
 
     def with_split(number: int, rows: IntArray) -> _Node:
         """A node with its best split."""
@@ -192,7 +187,7 @@ def model_tree(
         if w.sum() < 2 * min_leaf:
             return best
         for column, (places, categorical) in enumerate(zip(columns.places, columns.categorical, strict=True)):
-            value, level = column_values(rows_of_gates, rows, places, categorical, t, w)
+            value, level = column_values(x, rows, places, categorical, t, w)
             cuts = _cuts(value)
             if len(cuts) == 0:
                 continue

@@ -33,7 +33,7 @@ LOSS_CEILING = 1e10
 
 def stride_of(x: DesignMatrix) -> int:
     """Number n such that every n-th row is enough for a curvature."""
-    return -(-x.stored.shape[1] // MAX_ROWS)
+    return -(-len(x) // MAX_ROWS)
 
 
 def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def leaf_curvature(
 
 def curvature_blocks(x: DesignMatrix, weight: Tensor) -> Tensor:
     """Moments of features and a one by weights (K, n, M): blocks (K, n, p + 1, p + 1), or their diagonals."""
-    if x.stored.shape[-1] + 1 <= MAX_BLOCK:
+    if x.shape[-1] + 1 <= MAX_BLOCK:
         return x.gram(weight)
     return _diagonal(_squares(x, weight))
 
@@ -231,7 +231,7 @@ def _leaf_blocks(
     x: DesignMatrix, pairs: dict[tuple[int, int], Tensor], n_shape: int, n_slopes: int
 ) -> Tensor:
     """Blocks of leaves from second derivatives of rows, (K, L, M) for each pair of g and m shapes."""
-    n_features, zero = x.stored.shape[-1], torch.zeros_like(pairs[0, 0])
+    n_features, zero = x.shape[-1], torch.zeros_like(pairs[0, 0])
     size = (n_features + 1) + n_shape + n_slopes * n_features
     if size > MAX_BLOCK:
         first = [_squares(x, pairs[0, 0])]
@@ -260,7 +260,7 @@ def _leaf_blocks(
 
 def _squares(x: DesignMatrix, weight: Tensor) -> Tensor:
     """Weighted sums of squared features and of ones, (K, n, p + 1)."""
-    return DesignMatrix(x.matrices.square(), x.counts, x.rows).pull_back(weight)
+    return DesignMatrix(x.to_dense().square(), x.counts, x.rows).pull_back(weight)
 
 
 def _diagonal(values: Tensor) -> Tensor:
