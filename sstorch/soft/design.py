@@ -16,7 +16,7 @@ from sstorch.nn import HazardFamily, LeafParameters
 from sstorch.objective import Sample
 from sstorch.optim.evidence import HELD, MANY_ROWS, Estimates, Kinds
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
-from sstorch.soft.fixed_columns import FIXED, OFFSET, STRATUM, FixedColumns
+from sstorch.soft.fixed_columns import FIXED, OFFSET, STRATUM
 from sstorch.soft.rotation import Rotation
 
 # Kinds of coefficients, each with a variance of its own.
@@ -51,7 +51,8 @@ class Design:
     """Features of leaves in units in which coefficients of one kind are comparable.
 
     Lines and products are standardised; the curve of a column is scaled as a whole, so that its features have
-    variances with sum one; categories are centred indicators. Means and deviations are weighted.
+    variances with sum one; categories are centred indicators. Means and deviations are weighted. Offset and
+    strata have no slopes: strata are groups of the problems, and a single group of leaves.
     """
 
     # what the linear predictors of S splits are sums of: the p features, in units of their own; or those that
@@ -63,8 +64,6 @@ class Design:
     own: Tensor  # columns of z that groups have slopes of their own of, boolean (d,)
     rotation: Rotation | None = None  # of more lines than rows
     has_many: bool = False  # lines, see :meth:`of_many_lines`
-    # offset and strata of the rows. Strata are groups of the problems, and a single group of leaves.
-    fixed: FixedColumns | None = None
 
     @classmethod
     def of(cls, sample: Sample, n_features: int, preprocessor: Preprocessor) -> Self:
@@ -89,8 +88,7 @@ class Design:
             kind == "line" or (kind == "category" and len(levels[feature.columns[0]]) <= _MANY_LEVELS)
             for kind, feature in zip(kinds, features, strict=True)
         ]
-        fixed = FixedColumns.of(x, preprocessor) if set(kinds) & set(FIXED) else None
-        return cls(x, centre, scale, kinds, torch.tensor(own, device=centre.device), fixed=fixed)
+        return cls(x, centre, scale, kinds, torch.tensor(own, device=centre.device))
 
     def lines(self, split: int, rows: slice | Tensor) -> Tensor:
         """Features that groups have slopes of their own of, of some rows of a split, (m, q)."""
@@ -152,7 +150,7 @@ class Design:
 
     def kinds_of(self, n_groups: int, n_shapes: int) -> Kinds:
         """Kinds of the coefficients of :meth:`hazards`."""
-        n_strata = self._n_strata
+        n_strata = len(self._places_of(STRATUM))
         names: list[str | None] = [None, *(self.kinds[place] for place in self._straight.tolist())]
         if self.rotation is not None:
             names += ["line"] * self.rotation.scores.shape[-1]
@@ -178,26 +176,26 @@ class Design:
     ) -> LinearHazards:
         """The problems: all rows in one group, or parameters of their own in groups (S, n)."""
         units = (self.centre, self.scale) if self.rotation is None else (None, None)
-        hazards = LinearHazards(family, sample, weight, self.x, *units)
-        if self.fixed is not None:
-            return self._with_fixed(hazards, self.fixed)
+        hazards = self._with_fixed(LinearHazards(family, sample, weight, self.x, *units))
         if group is None or n_groups == 1:
             return hazards
         return replace(hazards, group=group, own=1 + self.own.nonzero().squeeze(-1), n_groups=n_groups)
 
-    @property
-    def _n_strata(self) -> int:
-        return 0 if self.fixed is None else self.fixed.n_strata
+    def _places_of(self, kind: str) -> list[int]:
+        """Positions of the features of a kind."""
+        return [place for place, own in enumerate(self.kinds) if own == kind]
 
-    def _with_fixed(self, hazards: LinearHazards, fixed: FixedColumns) -> LinearHazards:
+    def _with_fixed(self, hazards: LinearHazards) -> LinearHazards:
         """Hazards with an offset, minus its mean, and strata as groups without slopes of their own."""
-        if fixed.offset is not None and fixed.values is not None:
-            values = fixed.values - self.centre[:, fixed.offset, None]
+        known, (offset, strata) = self.x.places.tolist(), map(self._places_of, (OFFSET, STRATUM))
+        if offset:
+            values = self.x.numbers[..., known.index(offset[0])] - self.centre[:, offset]
             hazards = replace(hazards, offset=torch.where(hazards.weight > 0, values, 0.0))
-        if fixed.stratum is None:
+        if not strata:
             return hazards
+        stratum = self.x.numbers[..., [known.index(place) for place in strata]].argmax(-1)
         none = torch.zeros(0, dtype=torch.long, device=self.centre.device)
-        return replace(hazards, group=fixed.stratum, own=none, n_groups=fixed.n_strata)
+        return replace(hazards, group=stratum, own=none, n_groups=len(strata))
 
     def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
         """Prior of the coefficients of :meth:`hazards` by `curvature` of slopes, (S, p), in rows.
@@ -207,8 +205,8 @@ class Design:
         none = curvature.new_zeros(len(curvature), 1)
         slopes = torch.where(self.scale.isinf(), _ZERO, curvature / self.scale.square())
         parts, of_shape = [none, slopes], none
-        if self.fixed is not None and self._n_strata:
-            share = self.centre[:, list(self.fixed.places)]
+        if strata := self._places_of(STRATUM):
+            share = self.centre[:, strata]
             held = torch.where((share > 0) & ((share > 0).cumsum(-1) > 1), 0.0, _ZERO)
             parts.append(held)
             of_shape = torch.cat([none, held], 1)
@@ -226,8 +224,8 @@ class Design:
             end += n_groups
             slope[..., self.own] += theta[:, end : end + n_groups * q].unflatten(1, (n_groups, q))
             end += n_groups * q
-        if self.fixed is not None:
-            return self._leaves_with_fixed(theta, slope, intercept, n_shapes, self.fixed)
+        if set(self.kinds) & set(FIXED):
+            return self._leaves_with_fixed(theta, slope, intercept, n_shapes)
         shapes = theta[:, end:].unflatten(1, (n_shapes, 1 + n_groups if n_groups > 1 else 1))
         shape = shapes[..., :1].expand(-1, -1, n_groups)
         if n_groups > 1:
@@ -238,32 +236,30 @@ class Design:
         return LeafParameters(slope, intercept, shape.mT.contiguous(), none)
 
     def _leaves_with_fixed(
-        self, theta: Tensor, slope: Tensor, intercept: Tensor, n_shapes: int, fixed: FixedColumns
+        self, theta: Tensor, slope: Tensor, intercept: Tensor, n_shapes: int
     ) -> LeafParameters:
         """Parameters of the one group, from slopes of z (S, 1, p) and intercepts (S, 1)."""
-        p, count = len(self.kinds), fixed.n_strata
+        strata = self._places_of(STRATUM)
+        p, count = len(self.kinds), len(strata)
         slope = self.of_features(slope)
-        if fixed.values is not None:
-            slope[..., fixed.offset] = 1.0
+        slope[..., self._places_of(OFFSET)] = 1.0
         intercept = intercept - (slope * self.centre[:, None]).sum(-1)
         shapes = theta[:, 1 + p + count :].unflatten(1, (n_shapes, 1 + count))
         of_shapes = theta.new_zeros(len(theta), 1, n_shapes if count else 0, p)
         if count:
-            places = list(fixed.places)
-            slope[..., places] = theta[:, None, 1 + p : 1 + p + count]
-            of_shapes[..., places] = shapes[:, None, :, 1:]
+            slope[..., strata] = theta[:, None, 1 + p : 1 + p + count]
+            of_shapes[..., strata] = shapes[:, None, :, 1:]
         return LeafParameters(slope, intercept, shapes[:, None, :, 0], of_shapes)
 
     def map_of(self, split: int, n_groups: int, n_shapes: int) -> Tensor:
         """:meth:`leaves` of a split as a matrix, (n_groups * d, D), as :meth:`LeafParameters.unflatten`."""
         count = len(self.kinds_of(n_groups, n_shapes).of)
-        units = torch.eye(count, dtype=self.centre.dtype, device=self.centre.device)
-        centre, scale = (part[split].expand(count, -1) for part in (self.centre, self.scale))
-        fixed = (
-            None if self.fixed is None else replace(self.fixed, values=None)
-        )  # a constant is no part of a map
-        one = replace(self, centre=centre, scale=scale, fixed=fixed)
-        return one.leaves(units, n_groups, n_shapes).flatten().flatten(1).mT
+        units = torch.eye(1 + count, count, dtype=self.centre.dtype, device=self.centre.device)
+        centre, scale = (part[split].expand(1 + count, -1) for part in (self.centre, self.scale))
+        found = (
+            replace(self, centre=centre, scale=scale).leaves(units, n_groups, n_shapes).flatten().flatten(1)
+        )
+        return (found[:-1] - found[-1]).mT  # the slope of an offset, a constant, is no part of a map
 
 
 def _moments(x: DesignMatrix, share: Tensor) -> tuple[Tensor, Tensor]:

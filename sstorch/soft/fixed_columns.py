@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from typing import Self
 
 import pandas as pd
-from torch import Tensor
 
-from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.design_matrix import CODED_LEVELS
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import HazardFamily
 
 # Kinds of the features of these columns, whose coefficients are no part of the problem.
 OFFSET, STRATUM = "offset", "stratum"
 FIXED = (OFFSET, STRATUM)
-
-
-@dataclass(frozen=True)
-class FixedColumns:
-    """What the rows of S splits have in the offset and the strata."""
-
-    offset: int | None  # position of the offset among the features of leaves; None without one
-    places: tuple[int, ...]  # positions of the indicators of the strata, (K,)
-    values: Tensor | None  # the offset of each row, (S, n); None without one
-    stratum: Tensor | None  # number of the stratum of each row, (S, n); None without strata
-
-    @classmethod
-    def of(cls, x: DesignMatrix, preprocessor: Preprocessor) -> Self:
-        """Of the features of leaves."""
-        columns = [feature.columns for feature in preprocessor.leaf_features]
-        places = tuple(j for j, names in enumerate(columns) if names == (preprocessor.strata,))
-        own = [j for j, names in enumerate(columns) if names == (preprocessor.offset,)]
-        known = x.places.tolist()
-
-        def numbers(chosen: tuple[int, ...] | list[int]) -> Tensor:
-            """Of all rows, (S, n, k)."""
-            return x.numbers[..., [known.index(j) for j in chosen]]
-
-        values = numbers(own)[..., 0] if own else None
-        stratum = numbers(places).argmax(-1) if places else None
-        return cls(own[0] if own else None, places, values, stratum)
-
-    @property
-    def n_strata(self) -> int:
-        """Strata, K; 0 if all rows have one baseline."""
-        return len(self.places)
 
 
 def with_strata(family: HazardFamily) -> HazardFamily:
