@@ -131,6 +131,42 @@ def losses_and_gradients(
     return [loss, *changes]
 
 
+def derivatives_by_autograd(
+    family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor, weight: Tensor
+) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
+    """Losses of rows and their first and second derivatives in g, number 0, and the shapes, without a graph.
+
+    Args:
+        family: any.
+        times: outcome of the rows, shapes (K, 1, M).
+        linear: linear predictors, shape (K, L, M).
+        shape: shape parameters, shape (K, L, 1 or M, m).
+        weight: weights of rows, shape (K, 1, M); what has none is zero.
+
+    Returns:
+        Tensors of shape (K, L, M); second derivatives by pairs j <= k.
+    """
+    with torch.enable_grad():
+        parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
+        parts = [part.detach().clone().requires_grad_() for part in parts]
+        stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
+        loss = torch.where(weight > 0, plain_losses(family, times, parts[0], stacked), 0.0)
+        first = torch.autograd.grad(
+            loss.sum(), parts, create_graph=True, allow_unused=True, materialize_grads=True
+        )
+        rows = [
+            torch.autograd.grad(
+                each.sum(), parts, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            if each.requires_grad
+            else [torch.zeros_like(part) for part in parts]
+            for each in first
+        ]
+    n = len(parts)
+    second = {(j, k): (rows[j][k] + rows[k][j]) / 2 for j in range(n) for k in range(j, n)}
+    return loss.detach(), [each.detach() for each in first], second
+
+
 def _flat(parts: tuple[Tensor, Tensor, tuple[Tensor, ...]]) -> list[Tensor]:
     loss, first, others = parts
     return [loss, first, *others]

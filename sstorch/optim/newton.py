@@ -12,7 +12,7 @@ from torch import Tensor
 from sstorch.batched import SHARED, Batched
 from sstorch.data.design_matrix import DesignMatrix, row_blocks
 from sstorch.nn import HazardFamily
-from sstorch.nn.losses import plain_losses
+from sstorch.nn.losses import derivatives_by_autograd, plain_losses
 from sstorch.objective import Sample
 from sstorch.optim.hessian import Hessian, System
 
@@ -130,11 +130,21 @@ class LinearHazards(Batched):
         self, linear: Tensor, shape: Tensor, rows: slice = slice(None)
     ) -> tuple[Tensor, Tensor, Tensor]:
         """:meth:`row_derivatives` of rows at linear predictors (K, n) and shape parameters (K, n or 1, m)."""
-        sample = self._part(rows)
-        if self.family.has_second_derivatives and sample.log_entry is None and sample.log_lower is None:
-            loss, first, second = self._by_family(sample, linear, shape)
+        sample, linear, shape = self._part(rows), linear[:, None], shape[:, None]
+        times, family = sample.log_times, self.family
+        if family.has_second_derivatives and times.log_entry is None and times.log_lower is None:
+            basis = family.basis(sample.log_time)
+            loss, of_linear, of_shape = family.loss_and_gradient(*times[:2], linear, shape, basis)
+            slopes = [of_linear, *of_shape]
+            pairs = family.second_derivatives(*times[:2], linear, shape, basis)
         else:
-            loss, first, second = self._by_autograd(sample, linear, shape)
+            loss, slopes, pairs = derivatives_by_autograd(
+                family, times, linear, shape, sample.weight[:, None]
+            )
+        loss, first = loss.squeeze(1), torch.stack(slopes, -1).squeeze(1)
+        second = first.new_zeros(*first.shape, first.shape[-1])
+        for (j, k), part in pairs.items():
+            second[..., j, k] = second[..., k, j] = part.squeeze(1)
         # Far out in a tail derivatives that vanish are products of zero and infinity.
         counts = sample.weight > 0
         second = torch.where(second.isfinite() & counts[..., None, None], second, 0.0)
@@ -147,37 +157,6 @@ class LinearHazards(Batched):
     def _part(self, rows: slice) -> Sample:
         """Times of some rows, with the weights of the problems; features are those of all rows."""
         return replace(self.sample.columns(rows, self.sample.x), weight=self.weight[:, rows])
-
-    def _by_family(self, sample: Sample, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rows = sample.log_time[:, None], sample.event[:, None], linear[:, None], shape[:, None]
-        basis = self.family.basis(sample.log_time)
-        loss, of_linear, of_shape = self.family.loss_and_gradient(*rows, basis)
-        first = torch.stack([of_linear, *of_shape], -1).squeeze(1)
-        second = first.new_zeros(*first.shape, first.shape[-1])
-        for (j, k), part in self.family.second_derivatives(*rows, basis).items():
-            second[..., j, k] = second[..., k, j] = part.squeeze(1)
-        return loss.squeeze(1), first, second
-
-    def _by_autograd(self, sample: Sample, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.enable_grad():
-            parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
-            parts = [part.detach().clone().requires_grad_() for part in parts]
-            stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
-            loss = plain_losses(self.family, sample.log_times, parts[0][:, None], stacked[:, None]).squeeze(1)
-            loss = torch.where(sample.weight > 0, loss, 0.0)
-            first = torch.autograd.grad(
-                loss.sum(), parts, create_graph=True, allow_unused=True, materialize_grads=True
-            )
-            second = [
-                torch.autograd.grad(
-                    each.sum(), parts, retain_graph=True, allow_unused=True, materialize_grads=True
-                )
-                if each.requires_grad
-                else [torch.zeros_like(part) for part in parts]
-                for each in first
-            ]
-        rows = torch.stack([torch.stack(list(each), -1) for each in second], -2)
-        return loss.detach(), torch.stack(first, -1).detach(), (rows + rows.mT) / 2
 
     def thinned(self, stride: int) -> LinearHazards:
         """The same problems with every stride-th of the rows."""

@@ -199,22 +199,13 @@ class HazardFamily(nn.Module, ABC):
 
         Returns:
             the loss; its derivative with respect to g; its derivatives with respect to each of the m shape
-            parameters; all of shape (K, L, M). Here by autograd.
+            parameters; all of shape (K, L, M). Asked for where ``closed_form`` is True.
         """
-        with torch.inference_mode(False), torch.enable_grad():
-            parts = [linear, *shape.unbind(-1)]
-            # Every element needs parameters of its own, since each has derivatives of its own.
-            linear, *shapes = [part.detach().expand(linear.shape).clone().requires_grad_() for part in parts]
-            stacked = torch.stack(shapes, -1) if shapes else linear.new_zeros(*linear.shape, 0)
-            loss = self.loss(log_time, event, linear, stacked)
-            linear_part, *shape_parts = torch.autograd.grad(
-                loss.sum(), [linear, *shapes], allow_unused=True, materialize_grads=True
-            )
-        return loss.detach(), linear_part, tuple(shape_parts)
+        raise NotImplementedError
 
     @property
     def has_second_derivatives(self) -> bool:
-        """True if :meth:`second_derivatives` is a closed form, not differences of first derivatives."""
+        """True if the family has :meth:`second_derivatives`; else they come from autograd."""
         return type(self).second_derivatives is not HazardFamily.second_derivatives
 
     def second_derivatives(
@@ -225,23 +216,9 @@ class HazardFamily(nn.Module, ABC):
         Arguments as :meth:`loss_and_gradient`.
 
         Returns:
-            One tensor of shape (K, L, M) for each pair j <= k; a missing pair is zero. By default computed
-            by differences of first derivatives.
+            One tensor of shape (K, L, M) for each pair j <= k; a missing pair is zero.
         """
-        theta = torch.cat([linear[..., None], shape.expand(*linear.shape, -1)], dim=-1)
-
-        def slopes(theta: Tensor) -> list[Tensor]:
-            _, first, others = self.loss_and_gradient(log_time, event, theta[..., 0], theta[..., 1:], basis)
-            return [first, *others]
-
-        step = torch.finfo(theta.dtype).eps ** (1 / 3)
-        moves = step * torch.eye(theta.shape[-1], dtype=theta.dtype, device=theta.device)
-        changes = []
-        for move in moves:
-            ahead, behind = slopes(theta + move), slopes(theta - move)
-            changes.append([(high - low) / (2 * step) for high, low in zip(ahead, behind, strict=True)])
-        count = theta.shape[-1]
-        return {(j, k): (changes[j][k] + changes[k][j]) / 2 for j in range(count) for k in range(j, count)}
+        raise NotImplementedError
 
     def neutral(self, log_time: Tensor) -> Tensor:
         """A linear predictor with a moderate H at a log time, for rows with weight zero.

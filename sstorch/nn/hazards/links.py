@@ -243,8 +243,6 @@ class LinkFamily(HazardFamily):
     def loss_and_gradient(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        if not self.closed_form:
-            return super().loss_and_gradient(log_time, event, linear, shape, basis)
         at = self.index_at(log_time, linear.detach(), shape.detach(), basis)
         loss, rise = self.link(shape).loss(at.eta, event)
         loss.addcmul_(event, at.log_slope, value=-1).add_(event * log_time)
@@ -259,8 +257,6 @@ class LinkFamily(HazardFamily):
     def second_derivatives(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> dict[tuple[int, int], Tensor]:
-        if not self.closed_form:
-            return super().second_derivatives(log_time, event, linear, shape, basis)
         at = self.index_at(log_time, linear.detach(), shape.detach(), basis)
         link = self.link(shape)
         rise, bend = link.loss(at.eta, event)[1], link.curvature(at.eta, event)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from sstorch.batched import SHARED, Batched
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.functional import with_gradients
+from sstorch.nn.losses import LogTimes, derivatives_by_autograd
 from sstorch.objective import Sample
 from sstorch.objective.closed_form import routing_slopes
 from sstorch.objective.rows import problem_blocks
@@ -51,9 +52,11 @@ def leaf_curvature(
         hazard, parameters = family.select(some), leaves.select(some)
         rows, reach = sample.select(some), probability[some]
         linear, shape = parameters.linear_predictor(rows.x), parameters.shape_parameters(rows.x)
-        pairs = hazard.second_derivatives(
-            rows.log_time[:, None], rows.event[:, None], linear, shape, hazard.basis(rows.log_time)
-        )
+        times = LogTimes(rows.log_time[:, None], rows.event[:, None])
+        if hazard.has_second_derivatives:
+            pairs = hazard.second_derivatives(*times[:2], linear, shape, hazard.basis(rows.log_time))
+        else:
+            pairs = derivatives_by_autograd(hazard, times, linear, shape, reach)[2]
         weighted = {
             pair: torch.nan_to_num(torch.where(reach > 0, reach * second, 0.0), 0.0, 0.0, 0.0)
             for pair, second in pairs.items()
