@@ -202,27 +202,28 @@ class _KnownGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, (grad,) = ctx.saved_tensors, grads
-        needed = [place for place, needs in enumerate(ctx.needs_input_grad[2:]) if needs]
-        found: list[Tensor | None] = [None] * len(inputs)
+        inputs, (grad,), needed = ctx.saved_tensors, grads, ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again
-            parts = [inputs[place] for place in needed]
-            again = torch.autograd.grad(
-                ctx.function(*inputs),
-                parts,
-                grad,
-                create_graph=True,
-                allow_unused=True,
-                materialize_grads=True,
+            again = iter(
+                torch.autograd.grad(
+                    ctx.function(*inputs),
+                    [part for part, needs in zip(inputs, needed, strict=True) if needs],
+                    grad,
+                    create_graph=True,
+                    materialize_grads=True,
+                )
             )
-            for place, gradient in zip(needed, again, strict=True):
-                found[place] = gradient
-            return None, None, *found
-        for place in needed:
-            gradient = ctx.gradients[place]
-            spread = grad.reshape(*grad.shape, *(1,) * (gradient.ndim - grad.ndim))
-            found[place] = (spread * gradient).sum_to_size(inputs[place].shape)
-        return None, None, *found
+            return None, None, *(next(again) if needs else None for needs in needed)
+        spread = (grad.reshape(*grad.shape, *(1,) * (part.ndim - grad.ndim)) for part in ctx.gradients)
+        parts = zip(inputs, ctx.gradients, spread, needed, strict=True)
+        return (
+            None,
+            None,
+            *(
+                (each * gradient).sum_to_size(part.shape) if needs else None
+                for part, gradient, each, needs in parts
+            ),
+        )
 
 
 def with_gradients(
@@ -262,11 +263,13 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def with_own_tensors(module: ModuleT) -> ModuleT:
-    """A copy of a module, with its tensors but in dictionaries of its own."""
+    """A copy of a module, with its tensors but in dictionaries of its own; itself if it has none."""
+    parameters, buffers, children = module._parameters, module._buffers, module._modules
+    if not (parameters or buffers or children):
+        return module
     chosen = copy.copy(module)
-    chosen._parameters, chosen._buffers = module._parameters.copy(), module._buffers.copy()
-    children = module._modules.items()
-    chosen._modules = {name: part and with_own_tensors(part) for name, part in children}
+    chosen._parameters, chosen._buffers = parameters.copy(), buffers.copy()
+    chosen._modules = {name: part and with_own_tensors(part) for name, part in children.items()}
     return chosen
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal, cast, get_args
@@ -316,15 +317,9 @@ class SoftTree(DistributionModule):
 
     def _n_weights(self, router: nn.Module) -> int:
         """Number of weights that a router gives two rows of zeros, as in prediction."""
-        states = [(module, module.training) for module in router.modules()]
         like = next(router.parameters(), self.log_time_scale)
-        router.eval()
-        try:
-            with torch.no_grad():
-                weight = router(like.new_zeros(2, self.in_features))
-        finally:
-            for module, training in states:
-                module.training = training
+        with torch.no_grad():  # of a copy, since an untrained router must not learn these rows
+            weight = copy.deepcopy(router).eval()(like.new_zeros(2, self.in_features))
         if not isinstance(weight, Tensor) or weight.ndim != 2 or len(weight) != 2:
             raise ConfigError(
                 f"`router` must map features (N, {self.in_features}) to log weights (N, L), got "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
 from typing import TypeVar, cast
 
 import torch
@@ -150,17 +149,10 @@ class TrainingObjective(nn.Module):
         """Sum of the penalties on predictions, or of their relaxations, shape (R,)."""
         return self.parameter_row_penalty(*_flat(tree), sample, relaxed).reshape(tree.batch_shape)
 
-    def parameter_row_penalty(
-        self,
-        gates: GateParameters,
-        leaves: LeafParameters,
-        family: HazardFamily,
-        sample: Sample,
-        relaxed: bool = False,
-    ) -> Tensor:
+    def parameter_row_penalty(self, gates: GateParameters, leaves: LeafParameters, *others: object) -> Tensor:
         """:meth:`row_penalty` of parameters; arguments of :meth:`RowPenalty.forward`."""
         zero = leaves.intercept.new_zeros(leaves.intercept.shape[:-1])
-        return _total(self.row_penalties, zero, gates, leaves, family, sample, relaxed)
+        return _total(self.row_penalties, zero, gates, leaves, *others)
 
     def leaf_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[LeafTerm, ...]:
         """Terms of row penalties in an LN step, by :meth:`RowPenalty.leaf_term`."""
@@ -179,30 +171,34 @@ class TrainingObjective(nn.Module):
         values = []
         for some in problem_blocks(tree.n_problems, n_elements, weight.device):
             own = gates.select(some), leaves.select(some)
-            hazard, rows, share = family.select(some), sample.select(some), weight[some]
-            upstream = (*tensors_of(rows), share, *family.parameters())
-            if not self.has_closed_form(hazard, rows) or plain_operations(*upstream):
-                values.append(self.plain_data_term(*own, hazard, rows, share))
-                continue
-            with torch.no_grad():  # the gradient is in closed form and needs no graph
-                basis = hazard.basis(rows.log_time)
-                value, *gradients = tree_value_and_gradients(*own, hazard, rows, share, basis)
-            plain = partial(self._flat_data_term, tree.in_features, hazard, rows, share)
-            values.append(with_gradients(plain, [part.flatten() for part in own], value, gradients))
+            values.append(self._data_term(*own, family.select(some), sample.select(some), weight[some]))
         return torch.cat(values).reshape(tree.batch_shape)
 
-    def _flat_data_term(
+    def _data_term(
         self,
-        in_features: int,
+        gates: GateParameters,
+        leaves: LeafParameters,
         family: HazardFamily,
         sample: Sample,
         weight: Tensor,
-        gates: Tensor,
-        leaves: Tensor,
     ) -> Tensor:
-        """:meth:`plain_data_term` of gates (K, B, p + 1) and leaves (K, L, d) in flat form."""
-        theta = LeafParameters.unflatten(leaves, in_features, len(family.shape_names))
-        return self.plain_data_term(GateParameters.unflatten(gates), theta, family, sample, weight)
+        """:meth:`plain_data_term` as one node of the graph where the gradient has a closed form."""
+
+        def plain(*parts: Tensor) -> Tensor:
+            own = GateParameters(*parts[:2]), LeafParameters(*parts[2:])
+            return self.plain_data_term(*own, family, sample, weight)
+
+        inputs = (*vars(gates).values(), *vars(leaves).values())
+        if not self.has_closed_form(family, sample) or plain_operations(
+            *tensors_of(sample), weight, *family.parameters()
+        ):
+            return plain(*inputs)
+        with torch.no_grad():  # the gradient is in closed form and needs no graph
+            basis = family.basis(sample.log_time)
+            value, *flat = tree_value_and_gradients(gates, leaves, family, sample, weight, basis)
+        of_leaves = LeafParameters.unflatten(flat[1], leaves.slope.shape[-1], leaves.shape.shape[-1])
+        known = (*vars(GateParameters.unflatten(flat[0])).values(), *vars(of_leaves).values())
+        return with_gradients(plain, inputs, value, known)
 
     def plain_data_term(
         self,

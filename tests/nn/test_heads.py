@@ -148,27 +148,26 @@ def test_rows_that_determine_nothing_raise(given: dict[str, Tensor], message: st
         HazardHead(3).initialize(**given)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gates_leave_their_random_starting_values(gbsg2: SurvivalData, dtype: torch.dtype) -> None:
+def test_gates_leave_their_random_starting_values(gbsg2: SurvivalData) -> None:
     features = Preprocessor(Schema.of(gbsg2.frame)).fit(gbsg2.frame).transform(gbsg2.frame)
-    x, time, event = (torch.as_tensor(part, dtype=dtype) for part in (features, gbsg2.time, gbsg2.event))
-    train, test = slice(0, 500), slice(500, None)
-    held_out = []
+    x, time, event = (torch.as_tensor(part).float() for part in (features, gbsg2.time, gbsg2.event))
+    test, losses = torch.arange(len(x)) % 5 == 0, {}
     for start in ("random", "zeros"):
         torch.manual_seed(0)
-        tree = SoftTree(x.shape[1], 2, dtype=dtype, start=start).initialize(time[train], event[train])
+        tree = SoftTree(x.shape[1], start=start).initialize(time[~test], event[~test])
+        tree.gates.requires_grad_(start == "random")  # rounding may move those at the saddle
         optimizer = torch.optim.Adam(tree.parameters(), 0.02)
         for _ in range(60):
             optimizer.zero_grad()
-            loss = tree(x[train]).nll(time[train], event[train])
-            loss.backward()
-            if start == "random":
-                assert tree.gate(1).weight.grad.abs().max() > 1e-6
+            tree(x[~test]).nll(time[~test], event[~test]).backward()
             optimizer.step()
-        held_out.append(float(tree(x[test]).nll(time[test], event[test]).detach()))
-        norms = tree.gate_parameters().weight.detach().norm(dim=-1)
-        assert bool((norms > 0.3).all()) or start == "zeros"
-    assert held_out[0] < 9.0
+        parts = [(x[some], time[some], event[some]) for some in (~test, test)]
+        losses[start] = [float(tree(rows).nll(t, e).detach()) for rows, t, e in parts]
+        assert tree.gate_parameters().weight.norm(dim=-1).min() > 1.0 or start == "zeros"
+    # Of held-out rows a single split says little.
+    (fitted, held_out), (flat, held_out_flat) = losses.values()
+    assert fitted < flat - 0.01
+    assert held_out < held_out_flat + 0.02
     torch.manual_seed(3)
     one = SoftTree(3, 2)
     torch.manual_seed(3)
