@@ -40,7 +40,7 @@ class Callback:
     """
 
     def on_compile(self) -> None:
-        """Before compilation of machine code, which takes half a minute, once per machine."""
+        """Before compilation of machine code, which takes about ten seconds, once per machine."""
 
     def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
         """Before the first step, with the starting values and the maximum number of macro iterations.
@@ -73,7 +73,7 @@ class ProgressBar(Callback):
 
     def on_compile(self) -> None:
         """Print the reason for waiting."""
-        print("making machine code: about 40 seconds, once on this machine", file=sys.stderr, flush=True)
+        print("making machine code: about 10 seconds, once on this machine", file=sys.stderr, flush=True)
 
     def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
         """Open the bar."""

@@ -2,77 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback
 from sstorch.nn import SoftTree
-from sstorch.objective import Penalty, Sample, TrainingObjective
+from sstorch.nn.hazards import Exponential, HazardFamily, LogLogistic, LogNormal, Spline, Weibull
+from sstorch.objective import GateRidge, Ridge, Roughness, Sample, TrainingObjective
 
 if TYPE_CHECKING:
-    from sstorch.optim.compiled.problems import CompiledProblems
+    from sstorch.optim.compiled.trees import CompiledTrees
 
 # "torch": batches of tensors, on any device, for every family and penalty: the reference. "compiled": machine
-# code for one tree at a time, on the CPU. "auto": compiled where it can be and there is much to do; that is
-# up to the problems alone, never to what a machine has compiled before.
+# code for the decomposition, one tree at a time, on the CPU. "auto": compiled where it can be and there is
+# much to do; that is up to the problems alone, never to what a machine has compiled before.
 Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
+# Links of the indices of families, affine in log time or a spline.
+_OF_AFFINE: dict[type[HazardFamily], str] = {
+    Exponential: "exp",
+    Weibull: "exp",
+    LogLogistic: "logistic",
+    LogNormal: "probit",
+}
+_OF_SPLINES = {"hazard": "exp", "odds": "logistic", "normal": "probit"}
 
 
-def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Sample) -> str | None:
-    """Why the compiled engine cannot train some problems; None if it can."""
-    family, device = tree.family, rows.weight.device
+def link_of(family: HazardFamily) -> str | None:
+    """Link of a family that the compiled engine has; None if it has not."""
+    # What is derived from a family may have another loss.
+    if type(family) is Spline:
+        return _OF_SPLINES.get(family.scale) if family.monotone else None
+    return _OF_AFFINE.get(type(family))
+
+
+def obstacle(
+    tree: SoftTree, objective: TrainingObjective, rows: Sample, callbacks: Sequence[Callback] = ()
+) -> str | None:
+    """Why the compiled engine cannot train some problems by decomposition; None if it can."""
+    family, link, device = tree.family, link_of(tree.family), rows.weight.device
     if device.type != "cpu":
         return f"it runs on the CPU alone, not on {device.type}: use device='cpu'"
     if tree.log_time_scale.dtype != torch.float64:
         return "it computes in double precision alone: use dtype='float64'"
-    if family.kernel is None:
+    if link is None:
         return f"leaf {family.name!r} has no compiled loss: use another leaf"
+    if family.ancillary != "constant" and family.shape_names:
+        return f"ancillary={family.ancillary!r} is not supported: use ancillary='constant'"
     if len(objective.row_penalties):
         return (
             "penalties on rows (fairness, small leaves) are not supported: use fairness=None, min_leaf=0 "
             "and, since distilled gates have a least leaf, init='random'"
         )
     for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
-        if type(penalty).__module__ != Penalty.__module__:  # also what is derived from those of the package
-            return f"{type(penalty).__name__}, a custom penalty, is not supported: remove it"
+        if type(penalty) not in (GateRidge, Ridge, Roughness):
+            return f"{type(penalty).__name__} is not supported, ridges on gates and slopes are: remove it"
+    if bool(objective.shares_slopes.any()):
+        return "slopes that all leaves share are not supported: use a finite penalty"
     if rows.log_upper is not None:
         return "times within intervals are not supported: use exact times"
+    if rows.x.rows is not None:
+        return "trees with rows of their own are not supported: give those of other trees weight zero"
+    for callback in callbacks:
+        if type(callback).on_step is not Callback.on_step:
+            return f"{type(callback).__name__} looks at trees between steps: use on_macro_iteration alone"
     return None
 
 
-def compiled_problems(
+def compiled_trees(
     engine: Engine,
     reason: str | None,
+    many: float,
     tree: SoftTree,
     objective: TrainingObjective,
     rows: Sample,
-    many: float,
-    on_compile: Callable[[], None],
-) -> CompiledProblems | None:
-    """The problems for the compiled engine, if it is to train them; None if torch is.
+    held_out: Sample | None,
+    callbacks: Sequence[Callback],
+) -> CompiledTrees | None:
+    """The trees for the compiled engine, if it is to train them; None if torch is.
 
-    ``"auto"`` is compiled from `many` rows on, added up over the problems, unless the trainer has a `reason`
-    against it. `on_compile` is called before machine code is made, if none is kept.
+    ``"auto"`` is compiled from `many` rows on, added up over the trees, unless the trainer has a `reason`
+    against it. Callbacks hear of it before machine code is made, if none is kept.
 
     Raises ConfigError: ``"compiled"`` was requested where it is impossible; the message says why.
     """
     check_choice(engine, "engine", ENGINES)
-    n_rows = rows.weight.numel()
-    if engine == "torch" or (engine == "auto" and n_rows < many):
+    if engine == "torch" or (engine == "auto" and rows.weight.numel() < many):
         return None
-    reason = reason or obstacle(tree, objective, rows)
+    reason = reason or obstacle(tree, objective, rows, callbacks)
     if reason is not None:
         if engine == "compiled":
             raise ConfigError(f"engine='compiled' cannot train this: {reason}, or engine='torch'")
         return None
     # numba takes a while to load, which only training by it need wait for.
     from sstorch.optim.compiled.jit import cache_folder
-    from sstorch.optim.compiled.problems import CompiledProblems
 
     if not cache_folder().exists():
-        on_compile()
-    return CompiledProblems(tree, objective, rows)
+        for callback in callbacks:
+            callback.on_compile()
+    from sstorch.optim.compiled.trees import CompiledTrees
+
+    return CompiledTrees(tree, objective, rows, held_out, str(link_of(tree.family)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from typing_extensions import override
@@ -32,8 +31,6 @@ class Joint(Trainer):
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
     lap: int = 50
 
-    compiled_from: ClassVar[int | None] = 1_000_000
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_integer("lap", self.lap, least=1)
@@ -54,17 +51,11 @@ class Joint(Trainer):
         options = self.lbfgs
         if stops:
             options = replace(options, max_iterations=min(self.lap, options.max_iterations))
-        active = problems = run.active
-        if run.compiled is not None:
-            # Leaves that overflow are torch's.
-            before, records = run.watched(active), run.compiled.train_jointly(active, options)
-            problems = run.record_compiled(active, 1, records, before)
-        if len(problems):
-            tree, rows = run.tree.select(problems), run.rows.select(problems)
-            objective = run.objective.select(problems)
-            step = JointStep.make(tree, objective, rows, relaxed=True)
-            share = torch.full_like(run.best[problems], torch.nan)
-            run.minimize(options, "JOINT", 1, step, problems, rows.n_rows, share)
+        active = run.active
+        tree, rows = run.tree.select(active), run.rows.select(active)
+        step = JointStep.make(tree, run.objective.select(active), rows, relaxed=True)
+        share = torch.full_like(run.best[active], torch.nan)
+        run.minimize(options, "JOINT", 1, step, active, rows.n_rows, share)
         run.look(active)
         improved = run.keep_best()
         run.end_pass(active)
@@ -87,8 +78,6 @@ class NodecJoint(Trainer):
 
     nodec: Nodec = field(default_factory=Nodec)
     joint: Joint = field(default_factory=Joint)
-
-    compiled_from: ClassVar[int | None] = 1_000_000
 
     @property
     @override

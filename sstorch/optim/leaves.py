@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,8 +29,6 @@ class Leaves(Trainer):
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
 
-    compiled_from: ClassVar[int | None] = 5_000_000
-
     @property
     @override
     def n_passes(self) -> int:
@@ -41,10 +38,6 @@ class Leaves(Trainer):
     def advance(self, run: TrainingRun) -> None:
         """See :meth:`Trainer.advance`; a pass is recorded as one step, LN, of the root."""
         active = run.active
-        if run.compiled is not None:
-            # Leaves that overflow are torch's.
-            before, records = run.watched(active), run.compiled.train_leaves(active, self.lbfgs)
-            active = run.record_compiled(active, 1, records, before)
         shares = run.objective.shares_slopes.to(active.device).expand(run.tree.n_problems)[active]
         for kind, problems in ((SharedSlopesStep, active[shares]), (LeafStep, active[~shares])):
             if len(problems):

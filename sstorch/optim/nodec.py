@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -21,9 +20,6 @@ from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep
 from sstorch.optim.trainer import Trainer
-
-if TYPE_CHECKING:
-    from sstorch.optim.compiled.problems import CompiledProblems
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,7 @@ class Nodec(Trainer):
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
 
-    compiled_from: ClassVar[int | None] = 1_000_000
+    compiled_from: ClassVar[int | None] = 200_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -210,18 +206,25 @@ class _Scheduler:
 
     def run(self) -> None:
         settings, state = self.settings, self.state
-        # A single leaf has no branch node to visit: its one step is the leaf's.
-        nodes = state.tree.topology.branches or state.tree.topology.leaves
         while state.n_passes < settings.macro_iterations and len(state.active):
-            trained = state.active
-            for node in nodes:
-                self._visit(node)
-                if node == nodes[-1]:
-                    state.look(trained)
-                self._keep_best()
-                if len(state.active) == 0:
-                    break
-            gradient_norm = state.end_pass(trained)
+            trained, standing = state.active, None
+            if state.compiled is None:
+                self._pass(trained)
+            else:
+                records, standing = state.compiled.train_pass(
+                    state.tree,
+                    state.best_tree,
+                    state.best,
+                    trained,
+                    astuple(self.thresholds),
+                    settings.lbfgs,
+                    settings.patience,
+                    self.unimproved,
+                )
+                for record in records:
+                    state.record(**record)
+                self._retire()
+            gradient_norm = state.end_pass(trained, standing)
             # A gradient that is not finite is none that is small.
             stationary = torch.zeros_like(state.best, dtype=torch.bool)
             stationary[trained] = gradient_norm <= settings.gradient_tolerance
@@ -230,47 +233,25 @@ class _Scheduler:
             thresholds = torch.tensor(astuple(self.thresholds), dtype=torch.float64)
             state.save(thresholds=thresholds, unimproved=self.unimproved)
 
-    def _visit(self, node: int) -> None:
-        """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
-        if self.state.compiled is None:
-            self._visit_by_torch(node)
-        else:
-            self._visit_compiled(self.state.compiled, node)
-
-    def _visit_compiled(self, compiled: CompiledProblems, node: int) -> None:
-        """The same by the compiled engine; leaves that overflow are torch's."""
-        from sstorch.optim.compiled.records import N_RECORDS, SHARE
-
-        state, active = self.state, self.state.active
-        records = np.empty((len(active), 2, N_RECORDS))
-        # A callback that looks at the trees between two steps finds them there.
-        turns = ((True, False), (False, True)) if state.watches_steps else ((True, True),)
-        for gates, leaves in turns:
-            before = state.watched(active)
-            compiled.visit(
-                active,
-                node,
-                astuple(self.thresholds),
-                self.n_rows[active],
-                self.settings.lbfgs,
-                records,
-                gates,
-                leaves,
-            )
-            if gates:
-                state.record_compiled(active, node, records[:, 0], before)
-            if leaves:
-                failed = state.record_compiled(active, node, records[:, 1], before)
-                if len(failed):
-                    share = torch.from_numpy(records[torch.isin(active, failed).numpy(), 0, SHARE])
-                    self._train_leaves(node, failed, *self._visiting(failed, node)[1:], share)
+    def _pass(self, trained: Tensor) -> None:
+        """Visit every node once, while a problem trains."""
+        # A single leaf has no branch node to visit: its one step is the leaf's.
+        nodes = self.state.tree.topology.branches or self.state.tree.topology.leaves
+        for node in nodes:
+            self._visit(node)
+            if node == nodes[-1]:
+                self.state.look(trained)
+            self._keep_best()
+            if len(self.state.active) == 0:
+                break
 
     def _visiting(self, problems: Tensor, node: int) -> tuple[SoftTree, Sample, Sample]:
         """Some problems, their rows, and those of these that visit ``node``."""
         tree, everything = self.state.present(problems)
         return tree, everything, everything.restrict(tree.visits(everything.x, node))
 
-    def _visit_by_torch(self, node: int) -> None:
+    def _visit(self, node: int) -> None:
+        """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
         state, active, lbfgs = self.state, self.state.active, self.settings.lbfgs
         topology = state.tree.topology
         tree, everything, rows = self._visiting(active, node)
@@ -329,5 +310,10 @@ class _Scheduler:
         state = self.state
         better = state.keep_best()
         self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
+        self._retire()
+
+    def _retire(self) -> None:
+        """Problems whose patience is spent no longer train."""
         if self.settings.patience is not None:
-            state.active = state.active[self.unimproved[state.active] < self.settings.patience]
+            active = self.state.active
+            self.state.active = active[self.unimproved[active] < self.settings.patience]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sstorch._types import FloatArray
+from sstorch._types import IntArray
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
@@ -27,7 +27,7 @@ from sstorch.optim.steps import JointStep, LeafStep, Minimizer, Step, freeze_exc
 from sstorch.progress import TRAINING, report
 
 if TYPE_CHECKING:
-    from sstorch.optim.compiled.problems import CompiledProblems
+    from sstorch.optim.compiled.trees import CompiledTrees
 
 _STATUSES = np.array([status.name for status in Status])
 _NO_STEP = {
@@ -48,7 +48,7 @@ class TrainingRun:
         n_passes: passes recorded so far.
         notes: of the trainer at the last :meth:`save`; empty if there are none.
         finished: whether the run was finished when its checkpoint was written.
-        compiled: the problems of ``tree`` for the compiled engine; None if torch trains them.
+        compiled: the trees for the compiled engine, if a decomposition is to use it.
     """
 
     def __init__(
@@ -59,14 +59,11 @@ class TrainingRun:
         callbacks: Sequence[Callback] = (),
         held_out: Sample | None = None,
         checkpoint: Checkpoint | None = None,
-        compiled: CompiledProblems | None = None,
+        compiled: CompiledTrees | None = None,
     ) -> None:
         self.tree = tree
         self.held_out = held_out
         self.compiled = compiled
-        self._judge: CompiledProblems | None = None
-        if compiled is not None and held_out is not None:
-            self._judge = compiled.with_rows(held_out)
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
         self.objective = objective.to(rows.weight.device)
         self.rows = rows
@@ -178,8 +175,6 @@ class TrainingRun:
     @torch.no_grad()
     def criterion(self, problems: Tensor) -> Tensor:
         """Criterion of the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
-        if self.compiled is not None:
-            return (self._judge or self.compiled).objective(problems)
         tree, rows = self.present(problems)
         if self.held_out is not None:
             return TrainingObjective().data_term(tree, self.held_out.select(problems))
@@ -189,13 +184,10 @@ class TrainingRun:
 
     def look(self, problems: Tensor) -> None:
         """Work out E and its gradient where some problems stand, for :meth:`keep_best` and the record."""
-        if self.compiled is not None:
-            value, gradient = self.compiled.value_and_gradient(problems)
-        else:
-            tree, rows = self.tree.select(problems), self.rows.select(problems)
-            objective = self.objective.select(problems)
-            step = JointStep.make(tree, objective, rows)
-            value, gradient = step.value_and_gradient(step.read())
+        tree, rows = self.tree.select(problems), self.rows.select(problems)
+        objective = self.objective.select(problems)
+        step = JointStep.make(tree, objective, rows)
+        value, gradient = step.value_and_gradient(step.read())
         self._known[problems], self._gradient = value, gradient
 
     def keep_best(self) -> Tensor:
@@ -298,11 +290,11 @@ class TrainingRun:
         for callback in self.callbacks:
             callback.on_step(StepContext(self.n_passes + 1, node, name, step.tree, problems))
         self.tree.assign(problems, step.tree)
-        self._record(
+        self.record(
             problems,
             node,
             name,
-            _STATUSES[result.status.cpu().numpy()],
+            result.status.cpu().numpy(),
             objective_before=before,
             objective_after=result.value,
             gradient_norm=result.gradient_norm,
@@ -312,108 +304,40 @@ class TrainingRun:
             restarted=restarted,
         )
 
-    def _record(self, problems: Tensor, node: int, step: str, status: object, **columns: Any) -> None:
-        """Add a step of some problems (K,) to the history; columns that are not given are of no step."""
+    def record(self, problems: Tensor, node: int, step: str, status: IntArray | str, **columns: Any) -> None:
+        """Add a step of some problems (K,) to the history; columns that are not given are of no step.
+
+        ``status`` holds a :class:`Status` for each problem.
+        """
+        status = status if isinstance(status, str) else _STATUSES[status]
         given = {key: value.cpu() if isinstance(value, Tensor) else value for key, value in columns.items()}
         place = {"problem": problems.cpu(), "macro_iteration": self.n_passes + 1, "node": node}
         self.history.add_steps(**place, step=step, status=status, **_NO_STEP | given)
 
-    def watched(self, problems: Tensor) -> SoftTree | None:
-        """Some problems as they stand, where a callback looks at trees between steps; else None."""
-        return self.tree.select(problems) if self.watches_steps else None
-
-    def record_compiled(
-        self,
-        problems: Tensor,
-        node: int,
-        records: FloatArray,
-        before: SoftTree | None,
-    ) -> Tensor:
-        """Record steps of the compiled engine at a node, (K, n), and call the callbacks.
-
-        ``before`` are the problems before these steps, see :meth:`watched`.
-
-        Returns the positions of the problems whose leaves overflow: their step is torch's to take.
-        """
-        from sstorch.optim.compiled import records as known
-
-        assert self.compiled is not None
-        names = {known.BN: "BN", known.WLR: "WLR", known.LN: "LN", known.JOINT_STEP: "JOINT"}
-        status = records[:, known.STATUS]
-        overflow = (status == Status.NON_FINITE) & np.isin(
-            records[:, known.STEP], (known.LN, known.JOINT_STEP)
-        )
-        for code, name in names.items():
-            at = np.flatnonzero((records[:, known.STEP] == code) & ~overflow)
-            if len(at) == 0:
-                continue
-            if before is not None:
-                place = torch.from_numpy(at)
-                chosen = problems[place]
-                trees = self.tree.select(chosen)
-                freeze_except(trees, _working_set(trees, node, name))
-                context = StepContext(self.n_passes + 1, node, name, trees, chosen)
-                self.tree.assign(chosen, before, place)  # a callback finds the batch without the step
-                for callback in self.callbacks:
-                    callback.on_step(context)
-                self.tree.assign(chosen, trees)
-            own = records[at]
-            self._record(
-                problems[torch.from_numpy(at)],
-                node,
-                name,
-                _STATUSES[status[at].astype(np.int64)],
-                objective_before=own[:, known.BEFORE],
-                objective_after=own[:, known.AFTER],
-                gradient_norm=own[:, known.NORM],
-                evaluations=own[:, known.EVALUATIONS].astype(np.int64),
-                rows=own[:, known.ROWS].astype(np.int64),
-                left_share=own[:, known.SHARE],
-            )
-        is_whole = records[:, known.IS_WHOLE] == 1
-        if is_whole.any():
-            whole, after = problems[torch.from_numpy(is_whole)], records[is_whole, known.AFTER]
-            penalty = self.objective.leaf_penalty(self.tree.leaf_parameters())
-            self._known[whole] = torch.from_numpy(after) + penalty[whole]
-        idle = np.flatnonzero(records[:, known.STEP] == known.SKIP)
-        rows, share = (torch.from_numpy(records[idle, column]) for column in (known.ROWS, known.SHARE))
-        self.skip(problems[torch.from_numpy(idle)], node, rows.long(), share)
-        return problems[torch.from_numpy(np.flatnonzero(overflow))]
-
-    @property
-    def watches_steps(self) -> bool:
-        """Whether a callback looks at trees between steps."""
-        return any(type(callback).on_step is not Callback.on_step for callback in self.callbacks)
-
     def skip(self, problems: Tensor, node: int, count: Tensor, share: Tensor) -> None:
         """Record problems with nothing to train at ``node``: too few rows, or no event for its leaves."""
         if len(problems):
-            self._record(problems, node, "SKIP", "SKIPPED", rows=count, left_share=share)
+            self.record(problems, node, "SKIP", "SKIPPED", rows=count, left_share=share)
 
-    def end_pass(self, problems: Tensor) -> Tensor:
+    def end_pass(self, problems: Tensor, standing: tuple[Tensor, ...] | None = None) -> Tensor:
         """Count a pass, and return :meth:`record_pass`."""
         self.n_passes += 1
         report(TRAINING, self.n_passes, max(self.n_passes, self._most_passes))
-        return self.record_pass(problems)
+        return self.record_pass(problems, standing)
 
-    def record_pass(self, problems: Tensor) -> Tensor:
-        """Record where some problems stand; max-norms of their gradients of E, shape (K,)."""
-        if self._gradient is None:
-            self.look(problems)
-        assert self._gradient is not None
-        value, norm = self._known[problems], self._gradient.abs().amax(-1)
-        self._gradient = None
-        self._known.fill_(torch.nan)
-        if self.compiled is not None:
-            masses = self.compiled.leaf_masses(problems)
-        else:
-            masses = _leaf_masses(*self.present(problems))
+    def record_pass(self, problems: Tensor, standing: tuple[Tensor, ...] | None = None) -> Tensor:
+        """Record where some problems stand; max-norms of their gradients of E, shape (K,).
+
+        ``standing``, which is worked out by default, is E, these norms, the share of the weight of rows whose
+        path ends in each leaf, (K, L), and with rows held out their mean loss.
+        """
+        value, norm, masses, *held_out_loss = standing or self._standing(problems)
         topology, gates = self.tree.topology, self.tree.gate_parameters().weight[problems].detach()
         columns = {f"mass_{n}": mass for n, mass in zip(topology.leaves, masses.unbind(-1), strict=True)}
         norms = zip(topology.branches, gates.norm(dim=-1).unbind(-1), strict=True)
         columns |= {f"gate_norm_{n}": own for n, own in norms}
-        if self.held_out is not None:
-            columns["held_out_loss"] = self.criterion(problems)
+        if held_out_loss:
+            (columns["held_out_loss"],) = held_out_loss
         columns |= {"objective": value, "best_objective": self.best[problems], "gradient_norm": norm}
         self.history.add_macro_iteration(
             problem=problems.cpu(),
@@ -424,15 +348,15 @@ class TrainingRun:
             callback.on_macro_iteration(self.n_passes, self.history)
         return norm
 
-
-def _working_set(tree: SoftTree, node: int, step: str) -> list[torch.nn.Parameter]:
-    """The parameters that a step at a node trains."""
-    if step == "JOINT":
-        return tree.node_parameters()
-    if step == "LN":
-        return [part for leaf in tree.topology.leaves_under(node) for part in tree.leaf(leaf).trained()]
-    nodes = [node] if step == "WLR" or node == 1 else tree.topology.branches_under(node)
-    return [part for gate in nodes for part in tree.gate(gate).parameters()]
+    def _standing(self, problems: Tensor) -> tuple[Tensor, ...]:
+        if self._gradient is None:
+            self.look(problems)
+        assert self._gradient is not None
+        value, norm = self._known[problems], self._gradient.abs().amax(-1)
+        self._gradient = None
+        self._known.fill_(torch.nan)
+        held_out_loss = () if self.held_out is None else (self.criterion(problems),)
+        return value, norm, _leaf_masses(*self.present(problems)), *held_out_loss
 
 
 def _retry_from_start(

@@ -20,7 +20,7 @@ from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.checkpoint import Checkpoint
-from sstorch.optim.engine import ENGINES, Engine, compiled_problems
+from sstorch.optim.engine import ENGINES, Engine, compiled_trees
 from sstorch.optim.run import TrainingRun
 from sstorch.threads import torch_threads
 
@@ -41,11 +41,11 @@ class Trainer(ABC):
     Attributes:
         holdout: share of held-out training rows, stratified by event. The iterate of each tree, and the
             start, are chosen by the lowest held-out loss. 0 for no held-out rows.
-        engine: ``"torch"``, ``"compiled"`` (CPU, double precision, most leaf families; 5 to 13 times as fast
-            with many starts, after about 40 seconds of compilation at the first use on a machine), or
-            ``"auto"``: compiled, if supported, for many rows and problems (`compiled_from`).
+        engine: ``"torch"``, ``"compiled"`` (:class:`Nodec` on the CPU, in double precision, seven leaf
+            families, ridges; 7 to 20 times as fast, after about 10 seconds of compilation at the first use on
+            a machine), or ``"auto"``: compiled, if supported, for many rows and problems (`compiled_from`).
         compiled_from: number of rows, summed over problems, from which ``engine="auto"`` is compiled: torch
-            would then take about as long as the compilation; None if compiled steps are not supported.
+            would then take about as long as the compilation; None if torch alone trains.
     """
 
     holdout: float = field(default=0.0, kw_only=True)
@@ -101,17 +101,11 @@ class Trainer(ABC):
             if self.compiled_from is None
             else None
         )
-
-        def say() -> None:
-            for callback in callbacks:
-                callback.on_compile()
-
         many = self.compiled_from or math.inf
-        compiled = compiled_problems(self.engine, reason, tree, objective, sample, many, say)
+        compiled = compiled_trees(self.engine, reason, many, tree, objective, sample, held_out, callbacks)
         with ExitStack() as stack:
             if compiled is not None:
-                # Threads of torch would compete with those of the compiled engine for the cores; and
-                # what is left to torch, leaves that overflow, is the same on any number of threads.
+                # Threads of torch would compete with those of the compiled engine for the cores.
                 stack.enter_context(torch_threads(1))
             if checkpoint is not None:
                 checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())

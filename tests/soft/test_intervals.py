@@ -11,10 +11,10 @@ import pytest
 
 from sstorch import (
     Columns,
-    GroupPenalties,
     Penalties,
     PrognosticTree,
     PrognosticTreeCV,
+    SoftSurvivalTree,
     Surv,
     SurvivalRegression,
     load_dataset,
@@ -25,7 +25,7 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import evaluate
 from sstorch.nn import Spline
-from sstorch.optim import Leaves
+from sstorch.optim import Nodec
 from sstorch.plots import plot_groups
 from sstorch.reading import leaf_coefficients, leaf_table
 from sstorch.validation import (
@@ -172,9 +172,9 @@ def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
         partial(validate, tree, horizon=1000.0),
         lambda X, y: evaluate(tree, (X, y), (X, y)),
         lambda X, y: recalibrate(tree, X, y),
-        lambda X, y: PrognosticTree(
-            trainer=Leaves(engine="compiled"), penalties=GroupPenalties(ridge=1e-3)
-        ).fit(X, y),
+        lambda X, y: SoftSurvivalTree(1, init="random", n_starts=1, trainer=Nodec(engine="compiled")).fit(
+            X, y
+        ),
         lambda X, y: PrognosticTree(leaf=Spline("hazard", monotone=False)).fit(X, y),
     ):
         with pytest.raises((DataError, ConfigError), match="interval") as caught:

@@ -54,12 +54,7 @@ def test_own_penalty_acts_in_every_fold_and_start(small_data: SurvivalData) -> N
     assert torch.all(objectives[1] < 0.5 * objectives[0])
 
 
-@pytest.mark.parametrize("compiled_from", [None, 1])  # with an own penalty large problems are torch's, too
-def test_own_penalty_acts_on_groups(
-    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch, compiled_from: int | None
-) -> None:
-    if compiled_from is not None:
-        monkeypatch.setattr(Leaves, "compiled_from", compiled_from)
+def test_own_penalty_acts_on_groups(small_data: SurvivalData) -> None:
     X, y = small_data.frame, small_data.y
     free, held = (
         PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own)).fit(X, y)
@@ -86,7 +81,7 @@ class Rows(RowPenalty):
         (Watched(1.0), Leaves(), "must be a list of penalties"),
         ([Rows(1.0)], Leaves(), r"Rows must give one value for each problem, shape \(1,\), got \(\)"),
         ([Summed(1.0)], Leaves(), r"one value for each problem, shape \(1,\), got \(\)"),
-        ([Watched(1.0)], Leaves(engine="compiled"), "Watched, a custom penalty, is not supported"),
+        ([Watched(1.0)], Leaves(engine="compiled"), "Leaves trains by torch alone"),
     ],
 )
 def test_own_penalties_that_cannot_act_raise(

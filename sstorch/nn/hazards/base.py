@@ -28,9 +28,8 @@ class HazardFamily(nn.Module, ABC):
     ``can_rise`` is True if survival functions can increase for some parameters; ``closed_form`` if the family
     defines :meth:`loss_and_gradient`; ``overflows`` if the loss can be infinite at finite parameters.
     ``ratio`` names the exponential of a slope of g, if it is constant over time: ``"hazard ratio"``, ``"time
-    ratio"`` or ``"odds ratio"`` (of the event). ``kernel`` names the compiled loss
-    (``sstorch.optim.compiled.families``), if any; it is not inherited. ``sized_by_rows`` names the buffers
-    whose last dimension depends on the training rows. ``exportable`` is True if
+    ratio"`` or ``"odds ratio"`` (of the event). ``sized_by_rows`` names the buffers whose last
+    dimension depends on the training rows. ``exportable`` is True if
     :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which then must not branch on values.
 
     A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard is computed by
@@ -56,14 +55,7 @@ class HazardFamily(nn.Module, ABC):
     overflows = True
     ratio: str | None = None
     exportable = True
-    kernel: str | None = None
     sized_by_rows: tuple[str, ...] = ()
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # A family that changes another has another loss.
-        if "kernel" not in vars(cls):
-            cls.kernel = None
 
     def __init__(self, ancillary: Ancillary = "constant") -> None:
         super().__init__()
@@ -173,17 +165,6 @@ class HazardFamily(nn.Module, ABC):
             shape (K, q, M).
         """
         return None
-
-    def kernel_columns(self, log_time: Tensor) -> Tensor:
-        """Functions of time for the compiled loss, log time first.
-
-        Args:
-            log_time: y, shape (K, M).
-
-        Returns:
-            shape (K, q, M). Here y alone.
-        """
-        return log_time[:, None]
 
     def loss_and_gradient(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None

@@ -72,7 +72,6 @@ class LogisticHazard(HazardFamily):
     """
 
     name = "logistic_hazard"
-    kernel = "logistic_hazard"
     ratio = "odds ratio"
     closed_form = True
     overflows = False
@@ -128,15 +127,6 @@ class LogisticHazard(HazardFamily):
             here = number == k
             log_left, log_length = torch.where(here, left, log_left), torch.where(here, length, log_length)
         return torch.stack([number, log_left, log_length, self._excess(log_time, ends[-1])], dim=-2)
-
-    @override
-    def kernel_columns(self, log_time: Tensor) -> Tensor:
-        number, log_left, log_length, excess = self.basis(log_time).unbind(-2)
-        # Intervals of no length are the last ones.
-        exist = self._aligned(1 + (self.ends.diff(dim=-1) > 0).sum(-1), log_time)
-        begun, last = torch.minimum(number + 1, exist), self._aligned(self.ends[..., -1], log_time)
-        columns = (log_time, number, begun, log_left, log_length, excess, last.expand_as(log_time))
-        return torch.stack(columns, dim=-2)
 
     @override
     def loss_and_gradient(

@@ -51,7 +51,6 @@ class Exponential(LinkFamily, RateFamily):
     """
 
     name = "exponential"
-    kernel = "exponential"
     shape_names = ()
     closed_form = True
 
@@ -132,7 +131,6 @@ class Weibull(LocationScale):
     """
 
     name = "weibull"
-    kernel = "weibull"
     shape_names = ("log_a",)
 
     @override
@@ -153,7 +151,6 @@ class LogLogistic(LocationScale):
     """
 
     name = "log_logistic"
-    kernel = "log_logistic"
     shape_names = ("log_a",)
     overflows = False
 
@@ -178,7 +175,6 @@ class LogNormal(LocationScale):
     """
 
     name = "log_normal"
-    kernel = "log_normal"
     shape_names = ("log_sigma",)
     shape_sign = -1
 
@@ -210,12 +206,7 @@ class Gompertz(RateFamily):
     """
 
     name = "gompertz"
-    kernel = "gompertz"
     shape_names = ("a",)
-
-    @override
-    def kernel_columns(self, log_time: Tensor) -> Tensor:
-        return torch.stack([log_time, saturating_exp(log_time)], dim=-2)
 
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.cumulative_hazard`: b (exp(a t) - 1) / a, smooth through a = 0."""

@@ -92,8 +92,6 @@ class Spline(LinkFamily, RateFamily):
         self.name, self.can_rise = _NAMES[scale], not monotone
         self.ratio = {"hazard": "hazard ratio", "odds": "odds ratio"}.get(scale)
         self.closed_form, self.overflows = monotone and scale != "theta", scale != "odds"
-        if monotone and scale in ("hazard", "odds") and type(self) is Spline:
-            self.kernel = self.name
         self.knots = check_placement("knots", knots, 0, 2)
         self.n_internal = self.knots if isinstance(self.knots, int) else len(self.knots) - 2
         prefix = "log_slope" if monotone else "slope"
@@ -178,11 +176,6 @@ class Spline(LinkFamily, RateFamily):
             return None
         curves, slopes = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
         return torch.stack([*curves, *slopes], dim=-2)
-
-    @override
-    def kernel_columns(self, log_time: Tensor) -> Tensor:
-        curves, slopes = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
-        return torch.stack([log_time, *curves, *slopes], dim=-2)
 
     @override
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:

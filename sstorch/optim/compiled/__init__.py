@@ -1,4 +1,4 @@
-"""The compiled engine: training on the CPU, one problem at a time, all of a visit of a node in one call.
+"""The compiled engine: the decomposition on the CPU, one tree at a time, a pass over its nodes in one call.
 
-numba is loaded by :mod:`sstorch.optim.compiled.problems` when a run needs it first.
+numba is loaded by :mod:`sstorch.optim.compiled.trees` when a run needs it first.
 """

@@ -8,16 +8,18 @@ kernels therefore have a folder whose name changes with any of their files.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
+from llvmlite import binding
 from numba import types
-from numba.core.errors import TypingError
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,14 +51,16 @@ def cache_folder() -> Path:
     return (Path(given) if given else _user_cache() / "sstorch") / digest.hexdigest()[:16]
 
 
-def _njit(**options: Any) -> Callable[[F], F]:
+def _njit(*signature: Any, **options: Any) -> Callable[[F], F]:
+    """Compile at the first call, or for a signature at once: what has one is compiled for no other types."""
+
     def decorate(function: F) -> F:
         # The place is chosen when a function is declared; other users of numba keep theirs.
         given = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(cache_folder())
         try:
             made: F = numba.njit(
-                error_model="numpy", nogil=True, cache=True, no_cfunc_wrapper=True, **options
+                *signature, error_model="numpy", nogil=True, cache=True, no_cfunc_wrapper=True, **options
             )(function)
         finally:
             numba.config.CACHE_DIR = given
@@ -75,47 +79,10 @@ compiled = _njit(**_INNER)
 # atomic instruction, which took a fifth of the time of training. Such a kernel does not compile if it makes
 # an array, and must not return one.
 _BORROWING = {"_nrt": False, **_INNER}
-borrowing = _njit(**_BORROWING)
 elementwise = _njit(fastmath=_ELEMENTWISE, **_BORROWING)
-summing = _njit(fastmath=_SUMS, **_BORROWING)
 compare = _njit(fastmath=_LEAST, **_BORROWING)
 # Functions of numbers that become a part of the loops that call them.
 inlined = _njit(fastmath=_ELEMENTWISE, forceinline=True, **_BORROWING)
-
-
-def address(function: Any, signature: Any) -> int:
-    """Where the machine code of a compiled function is, made or loaded for a signature."""
-    function.compile(signature)
-    made = function.overloads[signature.args]
-    found: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
-    return found
-
-
-def call_by_address(*signatures: Any) -> Any:
-    """A function ``call(address, arguments)`` for kernels of some signatures, arguments in a tuple.
-
-    What is called from many places is so compiled once. Arguments of other types do not compile.
-    """
-    returns = signatures[0].return_type
-
-    @intrinsic
-    def call(typingctx: Any, address: Any, arguments: Any) -> Any:
-        if tuple(arguments.types) not in {signature.args for signature in signatures}:
-            raise TypingError(f"a kernel called by address takes {signatures}, not {arguments.types}")
-
-        def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            kinds = tuple(signature.args[1].types)
-            pointer = context.call_conv.get_function_type(returns, kinds).as_pointer()
-            function = builder.inttoptr(values[0], pointer)
-            parts = [builder.extract_value(values[1], k) for k in range(len(kinds))]
-            status, result = context.call_conv.call_function(builder, function, returns, kinds, parts)
-            with builder.if_then(status.is_error, likely=False):
-                context.call_conv.return_status_propagate(builder, status)
-            return result
-
-        return returns(types.int64, arguments), codegen
-
-    return call
 
 
 @intrinsic
@@ -186,3 +153,41 @@ def select(typingctx: Any, condition: Any, first: Any, second: Any) -> Any:
         return builder.select(*arguments)
 
     return types.float64(types.boolean, types.float64, types.float64), codegen
+
+
+def kernel(signature: Any, makes_arrays: bool = False) -> Callable[[F], F]:
+    """A kernel of the training engine, for its one signature; other kernels call it by a symbol.
+
+    numba would compile it once more in each of its callers, theirs and so on: four fifths of the time.
+    """
+
+    def decorate(function: F) -> F:
+        made: Any = _njit(signature, fastmath=_SUMS, **(_INNER if makes_arrays else _BORROWING))(function)
+        overload, symbol = made.overloads[signature.args], f"{function.__module__}.{function.__name__}"
+        binding.add_symbol(symbol, overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
+
+        def codegen(context: Any, builder: Any, given: Any, values: Any) -> Any:
+            convention, returned = context.call_conv, signature.return_type
+            kind = convention.get_function_type(returned, signature.args)
+            callee = cgutils.get_or_insert_function(builder.module, kind, symbol)
+            status, result = convention.call_function(builder, callee, returned, signature.args, values)
+            with builder.if_then(status.is_error, likely=False):
+                convention.return_status_propagate(builder, status)
+            return result
+
+        def call(typingctx: Any, *arguments: Any) -> Any:
+            return signature, codegen
+
+        own = inspect.signature(function)
+        typed = inspect.Parameter("typingctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        call.__signature__ = own.replace(parameters=[typed, *own.parameters.values()])  # type: ignore[attr-defined]
+        caller: Any = intrinsic(call)
+        caller.py_func = function
+        return cast(F, caller)
+
+    return decorate
+
+
+def entry_kernel(signature: Any) -> Callable[[F], F]:
+    """A kernel that Python calls."""
+    return _njit(signature, fastmath=_SUMS)
