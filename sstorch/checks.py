@@ -32,6 +32,9 @@ from sstorch.memory import at_once
 DATA_ROW = "data row"
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
+# Signs of Hydra's grammar in texts, and keys that it takes for themselves.
+_SIGNS = set("~,'\"[]{}$\\")
+_KEY = re.compile(r"(?!(null|true|false|nan|inf)$)[a-z_][\w ./-]*|0|[1-9]\d*", re.ASCII | re.IGNORECASE)
 # What the kinds of NumPy types that are not numbers are called in messages.
 _NOT_NUMBERS = {
     "U": "text",
@@ -114,21 +117,30 @@ def option_text(name: str, value: object, otherwise: str) -> str:
         return otherwise
     if not options:
         return f"{name}={value!r}"
-    return shell_word(f"{options}{name}={_setting_value(value)}")
+    return setting_word(f"{options}{name}", value)
 
 
-def shell_word(text: str) -> str:
-    """A setting as one word of a shell, quoted where it has to be; brackets alone do without quotes."""
-    return text if re.fullmatch(r"[\w@%+=:,./\[\]-]+", text) else shlex.quote(text)
+def setting_word(name: str, value: object) -> str:
+    """A setting of the ``sstorch`` command as one word of a shell, which sets this very value."""
+    return shlex.quote(f"{name}={_setting_value(value)}")
 
 
 def _setting_value(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, Mapping):
-        items = ((name, json.dumps(item, ensure_ascii=False)) for name, item in value.items())
-        return "{" + ",".join(f"{name}:{item}" for name, item in items) + "}"
-    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+        text = json.dumps(value, ensure_ascii=False)
+        if "\\" in text or not all(_KEY.fullmatch(name) for name in value):
+            return hydra_quoted(text)
+        return "{" + ",".join(f"{name}:{json.dumps(value[name], ensure_ascii=False)}" for name in value) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_setting_value, value))}]"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    plain = text == text.strip() and text.casefold() not in ("", "null") and not _SIGNS & set(text)
+    return text if plain else hydra_quoted(text)
+
+
+def hydra_quoted(text: str) -> str:
+    """Text in quotes of Hydra's grammar."""
+    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + (r"\"" if m[2] else ""), text) + '"'
 
 
 def rows_text(bad: BoolArray) -> str:

@@ -5,6 +5,7 @@ Every message names what was found, where (column, row numbers) and the remedy.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -116,8 +117,10 @@ def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[
     """End a command with the exit code that represents the error in its body.
 
     `refusals` are printed in one line behind the name of the command; any other error is a defect and keeps
-    its traceback.
+    its traceback. Characters that the output cannot encode are printed as escapes.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # that of errors does so already
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     except JobError as error:

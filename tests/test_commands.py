@@ -1,12 +1,15 @@
 """What is typed: texts that stay as they are, refusals in plain words, help, versions, Ctrl-C at once."""
 
+import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -18,8 +21,10 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import sstorch as package
+from sstorch.bench import reporting
 from sstorch.bench.arguments import all_settings_text, as_hydra_takes
 from sstorch.bench.config import Config, settings
+from sstorch.checks import setting_word
 from sstorch.exceptions import ConfigError
 from sstorch.usage import help_text
 from tests.app import sstorch
@@ -231,6 +236,122 @@ def test_a_file_of_excel_with_umlauts_runs(
     assert sstorch(monkeypatch, *own) == 0, capsys.readouterr().err
     assert "90 rows, 1 feature (1 numeric, 0 categorical)" in capsys.readouterr().out
     assert (place / "Lauf 1" / "scores.csv").is_file()
+
+
+VALUES = (
+    *(
+        "null",
+        "NULL",
+        "true",
+        "1",
+        "1.50",
+        "",
+        "a b",
+        "a,b",
+        "a=b",
+        "it's",
+        'say "x"',
+        "C:\\d\\",
+        "[x]",
+        "{x}",
+    ),
+    *("$HOME", "a;b", "größe (cm)", "~x", 'a\\"b', " lead", "nan", "#1", "a:b", "*", "<3"),
+)
+
+
+def plain(value: object) -> object:
+    """A value of Hydra's grammar without its quotes."""
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    return list(map(plain, value)) if isinstance(value, list) else getattr(value, "text", value)
+
+
+@pytest.mark.parametrize("options", [[], ["-m"]])
+@pytest.mark.parametrize("value", VALUES)
+def test_a_printed_setting_sets_the_value(value: str, options: list[str]) -> None:
+    def typed(name: str, value: object) -> object:
+        (word,) = shlex.split(setting_word(name, value))
+        return plain(OverridesParser.create().parse_override(as_hydra_takes([*options, word])[-1]).value())
+
+    for name in ("dataset.event", "hydra.run.dir"):
+        assert typed(name, value) == value  # null was no value, "a,b" two
+    assert typed("dataset.drop", [value, "age"]) == [value, "age"]
+    causes = typed("dataset.causes", {value: value, "x": "y"})
+    read = yaml.safe_load(causes) if isinstance(causes, str) else causes
+    assert read == {value: value, "x": "y"}  # umlauts and quotes were no keys
+
+
+def test_printed_commands_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draws = np.random.default_rng(2)
+    table = pd.DataFrame({"null": np.arange(90), "age": draws.normal(60, 9, 90)})
+    table["days"], table["end"] = (
+        draws.exponential(9, 90),
+        draws.choice(["zensiert", "tödlich", "Rückfall"], 90),
+    )
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    place = tmp_path / "first run"
+    own = [
+        f"hydra.run.dir={place}",
+        "dataset=csv",
+        f"dataset.path={tmp_path / 'rows.csv'}",
+        "dataset.time=days",
+    ]
+    own += ["dataset.cause=end", "tree=depth0", "tree.numeric=linear", "cv.n_folds=2", "cv.peers=false"]
+    assert sstorch(monkeypatch, *own) == 2
+    line = capsys.readouterr().err
+    (causes,) = re.findall(r"such as ('[^']*')", line)
+    own += shlex.split(
+        causes.replace(r"\"zensiert\": \"zensiert\"", "").replace(", }", "}").replace("{, ", "{")
+    )
+    assert sstorch(monkeypatch, *own) == 2
+    (drop,) = re.findall(r"drop it with ('[^']*')", capsys.readouterr().err)
+    own += shlex.split(drop)
+    assert sstorch(monkeypatch, *own) == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "90 rows, 1 feature" in out
+    (words,) = re.findall(r"^report: (.*)$", out, re.MULTILINE)
+    assert shlex.split(words) == ["sstorch-report", str(place)]
+    (words,) = re.findall(r"tensorboard --logdir .*$", out, re.MULTILINE)
+    assert shlex.split(words)[-1] == str(place / "tensorboard")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii"])
+def test_output_is_redirected_in_any_encoding(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = np.random.default_rng(2)
+    table = pd.DataFrame({"größe ≥ ω": draws.normal(60, 9, 90), "time": draws.exponential(9, 90), "event": 1})
+    table.to_csv(tmp_path / "rows ω.csv", index=False)
+    place = tmp_path / "Läufe ω"
+    own = [f"hydra.run.dir={place}", "dataset=csv", f"dataset.path={tmp_path / 'rows ω.csv'}", "logger=none"]
+    for command in (
+        lambda: sstorch(monkeypatch, *own, "experiment=quick", "tree.depth=1", "cv.n_folds=2"),
+        lambda: reporting.main([str(place)]),
+        lambda: sstorch(monkeypatch, *own, "--cfg", "job"),
+    ):
+        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", file)
+            assert not command()  # UnicodeEncodeError, after training
+            file.flush()
+        assert r"\u03c9" in file.buffer.getvalue().decode(encoding)
+    assert "größe ≥ ω" in (place / "tree.txt").read_text("utf-8")
+
+
+def test_files_of_a_run_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    table = pd.DataFrame({"ω": np.arange(90) % 7, "time": 1.0 + np.arange(90) % 11, "event": 1})
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    words = ["experiment=quick", "tree.depth=1", "cv.n_folds=2", "logger=none", "dataset=csv"]
+    words += [f"dataset.path={tmp_path / 'rows.csv'}", f"hydra.run.dir={tmp_path / 'run'}"]
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "sstorch.commands", *words]
+    for told in ("trees trained and scored", "already completed"):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+        assert done.returncode == 0, done.stderr  # UnicodeEncodeError in tree.txt
+        assert told in done.stdout
+    assert "ω" in (tmp_path / "run" / "tree.txt").read_text("utf-8")
 
 
 def test_options_are_refused_before_hydra_sees_them() -> None:

@@ -10,7 +10,7 @@ from dataclasses import fields
 from hydra.errors import HydraException
 
 from sstorch.bench.config import REGISTERED, DatasetConfig, override_text, settings
-from sstorch.checks import nearest_text
+from sstorch.checks import hydra_quoted, nearest_text
 from sstorch.exceptions import ConfigError
 from sstorch.usage import settings_text
 
@@ -81,7 +81,7 @@ def _quoted(text: str) -> str:
     """Text in quotes of Hydra's grammar, unless it has some."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text
-    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + (r"\"" if m[2] else ""), text) + '"'
+    return hydra_quoted(text)
 
 
 # ---------------------------------------------------------------------- refusals

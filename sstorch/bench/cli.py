@@ -36,7 +36,7 @@ from sstorch.bench.run_folder import RunFolder, versions
 from sstorch.bench.scores import GROUP_SCORES
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, devices_of, plan, run_tasks
 from sstorch.bench.study_model import StudyModel, baseline_models, soft_search_models, soft_tree_models
-from sstorch.checks import nearest_text
+from sstorch.checks import nearest_text, setting_word
 from sstorch.exceptions import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -247,7 +247,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
     print(f"\nThe tree trained on all rows\n{result.model.summary(details=True)}\n")
     if board is not None and (result.choices or not competing):
         shown = "evidence and penalties" if result.choices else "training curves"
-        print(f"{shown}: tensorboard --logdir {folder.tensorboard}")
+        print(f"{shown}: tensorboard --logdir {shlex.quote(str(folder.tensorboard))}")
     print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
     return result
@@ -344,11 +344,10 @@ def _interruption_text(folder: RunFolder, is_study: bool) -> str:
         return "interrupted; the same command continues with the remaining tasks"
     if not folder.end_early("interrupted"):
         return "interrupted before training began; nothing was written"
-    sweep_folder = f"hydra.sweep.dir={HydraConfig.get().sweep.dir}"
-    place = sweep_folder if _is_swept() else f"hydra.run.dir={folder.path}"
+    name, place = ("sweep", HydraConfig.get().sweep.dir) if _is_swept() else ("run", str(folder.path))
     return (
-        f"interrupted; what was done so far is in {folder.path}; the same command with {place} "
-        "continues from there"
+        f"interrupted; what was done so far is in {folder.path}; the same command with "
+        f"{setting_word(f'hydra.{name}.dir', place)} continues from there"
     )
 
 

@@ -78,6 +78,9 @@ class DatasetConfig:
                 "dataset.cause=COLUMN"
             )
         options = {k: v for k, v in vars(self).items() if k not in ("name", "path", "cause")}
+        for name in ("read", "causes"):
+            if isinstance(text := options[name], str) and text.startswith("{"):  # keys that Hydra cannot read
+                options[name] = OmegaConf.to_container(OmegaConf.create(text))
         if self.cause is not None:
             options["event"] = self.cause
         else:

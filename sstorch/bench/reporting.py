@@ -110,7 +110,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
     config = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"))
     if not isinstance(config, dict):
         raise ConfigError(f"{path / 'config.yaml'} is not a configuration")
-    status = json.loads((path / "status.json").read_text())
+    status = json.loads((path / "status.json").read_bytes())
     data, name = _data(config)
     if data_checksum(data) != status["data"]:
         raise ConfigError(f"the data of {path} have changed since it ran: run it again for a report")
@@ -147,7 +147,7 @@ def runs_of_sweep(folder: Path) -> list[Path]:
 def sweep_report(folder: Path) -> Document:
     """Settings that differ between the runs, their scores with standard errors over folds, and the best."""
     runs = runs_of_sweep(folder)
-    done = [run for run in runs if json.loads((run / "status.json").read_text())["status"] == "completed"]
+    done = [run for run in runs if json.loads((run / "status.json").read_bytes())["status"] == "completed"]
     if not done:
         raise ConfigError(f"{folder} holds a sweep of {len(runs)} runs, none of them completed")
     configs = [_flat(OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))) for run in done]

@@ -92,7 +92,7 @@ class RunFolder:
             return False
         there, here = (
             fingerprint(_without_logger(text), "config")
-            for text in ((self.path / "config.yaml").read_text(), config_text)
+            for text in ((self.path / "config.yaml").read_text("utf-8"), config_text)
         )
         if changes := differences(there, here):
             raise ConfigError(
@@ -174,7 +174,7 @@ class RunFolder:
         return facts | {"last_sign_of_life": datetime.now(UTC).isoformat(timespec="seconds")}
 
     def _read_status(self) -> dict[str, Any]:
-        status: dict[str, Any] = json.loads((self.path / "status.json").read_text())
+        status: dict[str, Any] = json.loads((self.path / "status.json").read_bytes())
         return status
 
     def write_status(self, status: str, **facts: object) -> None:
@@ -225,7 +225,7 @@ class RunFolder:
             result.penalties().to_csv(self.path / "penalties.csv", float_format="%.6g")
         if data.groups is not None:
             self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
-        (self.path / "tree.txt").write_text(result.model.summary(details=True) + "\n")
+        (self.path / "tree.txt").write_text(result.model.summary(details=True) + "\n", "utf-8")
         result.model.save(self.path / "model")
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)

@@ -190,7 +190,7 @@ def test_run_with_estimated_penalties_keeps_and_shows_its_evidence(
         (["tree.ridge=1e-3"], {"penalties__ridge": 1e-3, "penalties__roughness": "estimated"}),
         (["tree.ridge=0.001", "tree.roughness=1"], {"penalties__ridge": 1e-3, "penalties__roughness": 1}),
         (["tree.ridge=estimated", "tree=depth0"], {"penalties__ridge": "estimated"}),
-        (["trainer=joint"], {"penalties__ridge": 1e-3, "penalties__roughness": 1e-2}),
+        (["trainer=joint"], {"penalties__ridge": 1e-3, "penalties__roughness": "estimated"}),
         (["tree.gate_charge=5", "tree.only_if_needed=true", "tree.gate_features=null"],
          {"penalties__gate_charge": 5, "only_if_needed": True, "gate_features": None}),
     ],
@@ -584,7 +584,7 @@ def test_options_of_pandas_read_the_file(tmp_path: Path) -> None:
     file = tmp_path / "cohort.csv"
     file.write_text("crp;time;event\n0,5;5;1\n12,25;3;0\n1.970,5;7;1\n")
     own = ["dataset=csv", f"dataset.path={file}"]
-    with pytest.raises(DataError, match=r"give 'dataset\.read={decimal:\",\"}'"):
+    with pytest.raises(DataError, match=r"give 'dataset\.read={thousands:\"\.\",decimal:\",\"}'"):
         compose(*own).dataset.load()
     read = 'dataset.read={sep: ";", decimal: ",", thousands: "."}'
     assert compose(*own, read).dataset.load().frame["crp"].tolist() == [0.5, 12.25, 1970.5]
