@@ -36,7 +36,8 @@ class Penalties(Parameters):
         roughness: ``"estimated"``, or, if ``ridge`` is a number, the coefficient >= 0 of (1/2) sum of squared
             changes of slope (``"piecewise"``) or of the integral of the squared second derivative (splines)
             of each curve, with columns in units of their standard deviations. At infinity all effects are
-            linear. If ``ridge`` is a number, ``"estimated"`` means 1e-2.
+            linear. If ``ridge`` is a number, ``"estimated"`` means the larger of it and 1e-2, so that
+            effects of all forms vanish for large ``ridge``.
         fairness: penalty on differences between the survival curves of sensitive groups: None, ``"l2"``
             (leaves only), ``"l2_relaxed"`` (leaves and gates), or settings such as
             ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups (``sensitive=``).
@@ -128,7 +129,6 @@ class GatePenalties(Penalties):
     """
 
     ridge: float = 1e-3
-    roughness: float = 1e-2
     gate_ridge: float = 1e-3
     gate_ridge_units: GateRidgeUnits = "range"
     gate_sparsity: float = 0.0

@@ -59,7 +59,7 @@ AUTO: Final = "auto"
 ESTIMATED: Final = "estimated"
 # As users give the coefficient of a penalty.
 Coefficient = float | Literal["estimated"]
-# With a ridge that is a number.
+# With a ridge that is a smaller number.
 _ROUGHNESS = 1e-2
 LeafName = Literal[
     "auto",
@@ -412,7 +412,7 @@ class BatchSettings:
         if self.estimated:  # others take their place
             values |= {"ridge": 0.0, "roughness": 0.0}
         elif self.roughness == ESTIMATED:
-            values["roughness"] = _ROUGHNESS
+            values["roughness"] = max(_ROUGHNESS, values["ridge"])
         return Coefficients(**values | ({"roughness": 0.0} if self.encodings.are_linear else {}))
 
 

@@ -12,7 +12,7 @@ from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 from sklearn.base import clone
 
-from sstorch import Columns, GatePenalties, SoftSurvivalTree, load_dataset
+from sstorch import Columns, GatePenalties, Penalties, SoftSurvivalTree, SurvivalRegression, load_dataset
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import NaturalSpline, Piecewise, parse_interactions
@@ -94,6 +94,27 @@ def test_a_large_roughness_leaves_the_straight_line(encoding: object) -> None:
     assert soft.log_likelihood(rows().frame, (rows().time, rows().event)) > straight.log_likelihood(
         rows().frame, (rows().time, rows().event)
     )
+
+
+@pytest.mark.parametrize("numeric", ["auto", "spline", "piecewise", "linear"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_one_number_for_ridge_shrinks_the_whole_effect(numeric: str, depth: int) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.normal(size=300)})
+    y = rng.exponential(np.exp(-np.sin(2 * X["x"].to_numpy()))), rng.random(300) < 0.7
+
+    def span(ridge: float) -> float:
+        columns = Columns(numeric=numeric)
+        if depth:
+            penalties = GatePenalties(ridge=ridge, offset=1e6, fused_shape=1e6)
+            model = SoftSurvivalTree(1, "weibull", penalties=penalties, columns=columns, random_state=0)
+        else:
+            model = SurvivalRegression("weibull", Penalties(ridge=ridge), columns)
+        return float(np.ptp(model.fit(X, y).predict_survival_function(X, [0.5])))
+
+    spans = [span(ridge) for ridge in (0.01, 1.0, 1e6)]
+    assert spans == sorted(spans, reverse=True)  # .393, .535, .538 with curves
+    assert spans[-1] < 1e-4
 
 
 def test_a_split_does_not_depend_on_the_others_of_its_batch() -> None:
