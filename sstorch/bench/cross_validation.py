@@ -215,7 +215,7 @@ def cross_validate(
         if held is not None:
             groups = None if data.groups is None else torch.as_tensor(data.groups.codes)
             held.within("scores").identify(folds=torch.as_tensor(folds), groups=groups)
-        *parts, whole = (rows.followed() for rows in (*splits, data))
+        *parts, whole = (rows.joined() for rows in (*splits, data))
         batch, encoded = train_encoded([*parts, whole], settings, schema, callbacks, held)
         trained.append((batch, encoded.of_split(len(splits))[: len(whole)]))
         for fold, rows in enumerate(parts):
@@ -250,7 +250,7 @@ def cross_validate(
     trees = [tree for _, tree in chosen]
     groups = [leaves for leaves, _ in chosen if leaves is not None]
     ((batch, x),) = trained
-    model = clone(estimator)._adopt_best(batch, data.followed(), n_folds, x)
+    model = clone(estimator)._adopt_best(batch, data.joined(), n_folds, x)
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if tests[name].notna().all()]
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}

@@ -14,7 +14,7 @@ from sstorch.data.survival_data import SurvivalData
 
 def fingerprint(data: SurvivalData) -> str:
     """Checksum of features and outcomes of rows with follow-up, whatever the order; weights are not in it."""
-    data = data.followed()
+    data = data.joined()
     frame = data.frame[sorted(data.frame.columns)].reset_index(drop=True)
     code = data.event if data.causes is None else data.cause
     frame = frame.assign(**{"": data.nominal_time, " ": code.astype(np.float64), "  ": data.entry})

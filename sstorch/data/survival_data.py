@@ -467,9 +467,36 @@ class SurvivalData:
         return self if self.sample_weight.all() else self.subset(self.sample_weight > 0.0)
 
     def followed(self) -> Self:
-        """Return the rows of positive weight with follow-up: those to which models are fitted."""
+        """Return the rows of positive weight with follow-up."""
         part = self.counted()
         return part.subset(~part._unobserved) if part._unobserved.any() else part
+
+    def joined(self) -> Self:
+        """Return the rows of :meth:`followed`, to which models are fitted, where one goes on with the next.
+
+        Consecutive rows of a subject with equal covariates, weight and group are one, unless there is an
+        event between them: results do not depend on how follow-up is split.
+        """
+        part = self.followed()
+        if part.subject is None:
+            return part
+        same = [part.subject, part.sample_weight, *([] if part.groups is None else [part.groups.codes])]
+        for name in part.frame.columns:
+            column = part.frame[name]
+            coded = isinstance(column.dtype, pd.CategoricalDtype)
+            same.append((column.cat.codes if coded else column.fillna(np.inf)).to_numpy())
+        order = np.lexsort((part.entry, part.subject))
+        one, other = order[:-1], order[1:]
+        goes_on = (part.entry[other] == part.nominal_time[one]) & ~part.event[one]
+        for values in same:
+            goes_on &= values[one] == values[other]
+        if not goes_on.any():
+            return part
+        first, last = order[np.append(True, ~goes_on)], order[np.append(~goes_on, True)]
+        place = np.argsort(last)
+        joined = part.subset(last[place])
+        joined.entry = part.entry[first[place]]
+        return joined
 
     @property
     def cause(self) -> IntArray:

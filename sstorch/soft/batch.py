@@ -83,8 +83,8 @@ def train_batch(
             competing causes.
         DataError: the rows of a split are all of one group.
     """
-    followed = [data.followed() for data in splits]
-    return train_encoded(followed, settings, schema, (), None, coefficients)[0]
+    joined = [data.joined() for data in splits]
+    return train_encoded(joined, settings, schema, (), None, coefficients)[0]
 
 
 def train_encoded(

@@ -164,7 +164,7 @@ class SoftEstimator(SoftModel):
     ) -> Self:
         """``fit`` to rows of positive weight, whose schema is taken from them if None."""
         check_callbacks(callbacks)
-        data = data.followed()
+        data = data.joined()
         settings = self._training_settings(data)
         if data.causes is not None:
             _warn_of_rare_causes(data)

@@ -77,6 +77,7 @@ class SurvivalSettings(SearchSettings):
                 large enough.
             ConfigError: too many questions for the depth.
         """
+        data = data.joined()
         rows, settings = observed(data), replace(self, time_unit=self.time_unit or data.time_unit)
         self.check_entry(rows)
         if data.causes is not None and (self.objective, self.leaf_curve) != CURVES_OF_CAUSES:
