@@ -262,25 +262,36 @@ class FittedModel(ABC):
 
         With ``after`` (n,) it is that of the time left to those who are alive then.
         """
-        rows = (x,) if after is None else (x, torch.as_tensor(after).to(self.like))
-        elements = _QUANTILE_ELEMENTS
-        if len(self.causes) > 1:
-            last = check_truncation(tau) + (0.0 if after is None else float(after.max(initial=0.0)))
-            elements = len(panels_before(self.panels_for(x), last)) * NODES
-        return self._by_chunk(lambda x, after=None: self.restricted_means(x, tau, after), elements, *rows)
+        end = check_truncation(tau) + (0.0 if after is None else float(after.max(initial=0.0)))
+        rows: tuple[Any, ...] = (x,)
+        same = given = None if after is None else torch.as_tensor(after).to(self.like)
+        if given is not None and len(given):
+            rows, same = ((x,), given[:1]) if bool((given == given[0]).all()) else ((x, given), None)
+        summed = math.isfinite(end) and (len(rows) == 1 or self.competing)
+        elements = len(panels_before(self.panels_for(x), end)) * NODES if summed else _QUANTILE_ELEMENTS
+        return self._by_chunk(lambda x, after=same: self.restricted_means(x, tau, after), elements, *rows)
 
     def restricted_means(self, x: Any, tau: float, after: Tensor | None = None) -> Tensor:
-        """:meth:`restricted_mean` as a tensor, with a graph."""
+        """:meth:`restricted_mean` as a tensor, with a graph; ``after`` (1,) is that of all rows.
+
+        Up to a finite ``tau`` after the same time it is a sum over times that all rows share: curves at other
+        times for each row take long. Its error is below 1e-9 (tests/fitted/test_restricted_mean.py), and
+        1e-7 where next to no subject is alive at ``after``.
+        """
         causes = self.distributions(x)
-        if len(causes) == 1:
-            return causes[0].restricted_mean(tau, after=after)
-        if math.isinf(check_truncation(tau)):
+        shared = (
+            math.isfinite(check_truncation(tau)) and (after is None or len(after) == 1) and not self.can_rise
+        )
+        if len(causes) == 1 and not shared:
+            return causes[0].restricted_mean(tau, after=None if after is None else after.expand(len(x)))
+        if math.isinf(tau):
             raise ConfigError("the mean of the time to any of several causes needs a finite tau")
         last = tau + (0.0 if after is None else float(after.max()) if len(after) else 0.0)
-        inner = np.exp(panels_before(self.panels_for(x), last))
-        edges = torch.as_tensor(np.r_[0.0, inner, last]).to(self.like)
+        first = float(after) if after is not None and len(after) == 1 else 0.0
+        inner = np.exp(panels_before(panels_from(self.panels_for(x), first), last))
+        edges = torch.as_tensor(np.r_[first, inner, last]).to(self.like)
         points, weights = (torch.as_tensor(part).to(self.like) for part in (PLACES, WEIGHTS))
-        start = edges.new_zeros(causes[0].n_rows, 1) if after is None else after[:, None]
+        start = edges.new_zeros(1, 1) if after is None else after[:, None]
         own = edges.clamp(min=start, max=start + tau)  # panels outside a row's window have no width
         half = own.diff(dim=1) / 2
         at = torch.cat([start, (own[:, :-1, None] + half[..., None] * (1 + points)).flatten(1)], 1)
