@@ -21,6 +21,7 @@ from sstorch.checks import as_numbers, check_after
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
+from sstorch.data.target import steps_up_to
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.curves import check_alive
 
@@ -445,7 +446,7 @@ class StepFunction:
         at = np.asarray(time, dtype=np.float64)
         if not (at >= 0).all():
             raise DataError("times must be numbers >= 0")
-        jump = np.searchsorted(self.x, at, side="right") - 1
+        jump = steps_up_to(self.x, at) - 1
         return np.where(jump >= 0, self.y[np.maximum(jump, 0)], self.start)
 
 

@@ -43,7 +43,7 @@ _MAX_GROUPS = 20
 # More event codes than this are hardly those of competing causes.
 _MAX_CODES = 10
 # Times that differ by less, relative to their size, differ by rounding.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def snapped(*parts: FloatArray | None) -> tuple[Any, ...]:
     values = values[: np.searchsorted(values, np.inf)]
     median = values[(np.searchsorted(values, 0.0, side="right") + len(values) - 1) // 2]
     gaps = np.diff(values)
-    apart = gaps > _ROUNDING * np.maximum(values[1:], 1e-3 * median)
+    apart = gaps > ROUNDING * np.maximum(values[1:], 1e-3 * median)
     near = np.flatnonzero(~apart & (gaps > 0.0)) + 1
     if not near.size:
         return parts
@@ -139,8 +139,21 @@ def snapped(*parts: FloatArray | None) -> tuple[Any, ...]:
 
 def time_of_rows(value: float, *times: FloatArray) -> float:
     """The time of rows that a given one differs from by rounding, such as a landmark; else itself."""
-    near = [part[np.abs(part - value) <= _ROUNDING * value] for part in times]
-    return float(next((part[0] for part in near if part.size), value))
+    return float(times_of_rows(np.asarray(value), *times))
+
+
+def times_of_rows(values: FloatArray, *times: FloatArray) -> FloatArray:
+    """As :func:`time_of_rows`, of several given times, (m,)."""
+    known = np.unique(np.concatenate(times))
+    place = np.searchsorted(known, values)
+    for near in (known[np.minimum(place, known.size - 1)], known[np.maximum(place - 1, 0)]):
+        values = np.where(np.abs(near - values) <= ROUNDING * near, near, values)
+    return values
+
+
+def steps_up_to(times: FloatArray, at: npt.ArrayLike) -> IntArray:
+    """Number of sorted times up to given ones, of their shape, which may differ from a time by rounding."""
+    return np.searchsorted(times, np.asarray(at) * (1.0 + ROUNDING), side="right")
 
 
 def parse_target(

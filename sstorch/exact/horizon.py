@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import parse_target
+from sstorch.data.target import time_of_rows
 from sstorch.exceptions import DataError
 from sstorch.metrics import censoring_distribution
 
@@ -54,6 +55,7 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
     times, events = parse_target((time, event))
     if not (np.isfinite(horizon) and horizon > 0.0):
         raise DataError(f"horizon must be a time > 0, got {horizon}")
+    horizon = time_of_rows(horizon, times)
     early = events & (times <= horizon)
     alive = (times > horizon) | ((times == horizon) & ~events)
     if not alive.any():

@@ -15,6 +15,7 @@ from sklearn.isotonic import isotonic_regression
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_quantile, check_truncation
+from sstorch.data.target import steps_up_to
 from sstorch.exact.observed import least_hazard, smallest
 from sstorch.exceptions import DataError
 from sstorch.metrics import censoring_distribution
@@ -279,7 +280,7 @@ class LeafCurves:
     def _read(
         self, steps: FloatArray, before: float, grid: FloatArray, leaf: IntArray | None = None
     ) -> FloatArray:
-        position = np.searchsorted(self.times, grid, side="right")
+        position = steps_up_to(self.times, grid)
         table = np.column_stack([np.full(len(steps), before), steps])
         read: FloatArray = table[:, position] if leaf is None else table[leaf[:, None], position]
         return read

@@ -12,6 +12,7 @@ from sstorch import metrics
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.data.oddities import Oddity
+from sstorch.data.target import steps_up_to
 from sstorch.data.time_unit import duration, median_text, round_horizons
 from sstorch.exceptions import DataError
 from sstorch.groups.hooks import GroupedTree
@@ -106,7 +107,7 @@ def survival_table(
                 line["median", part] = float(median)
         for k, t in enumerate(horizons):
             for kind, band in bands.items():
-                survival = _steps(band[:, number])[:, np.searchsorted(times, t, side="right")]
+                survival = _steps(band[:, number])[:, steps_up_to(times, t)]
                 for part, value in zip(_parts(kind), survival, strict=True):
                     line[f"S({t:g})", part] = float(value) if known[k] else np.nan
             weight = data.sample_weight[inside]
@@ -164,7 +165,7 @@ def incidence_table(
         inner = np.where((free > 0) & (free < 1), free, np.nan)
         half = np.nan_to_num(factor * half / (inner * -np.log(inner)))
         corrected = _corrected(free, half, place, data, resampled, weighting, curves)
-        at = np.searchsorted(times, horizons, side="right")
+        at = steps_up_to(times, horizons)
         corrected = 1.0 - _steps(corrected)[..., at].swapaxes(1, 2)
         bands["corrected "] = corrected[[0, 2, 1]]
     lines = []

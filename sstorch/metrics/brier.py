@@ -68,7 +68,7 @@ def brier_score(
     """
     check_convention(convention)
     rows = read_rows(y, "the Brier score", weight=True, sample_weight=sample_weight, survival=survival)
-    grid = check_times(times)
+    grid = check_times(times, rows.time)
     curves = check_survival(survival, rows.time.size, grid.size)
     known = training(train, rows.time)
     check_grid_unit(rows.time, rows.event, grid)

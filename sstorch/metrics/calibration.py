@@ -10,6 +10,7 @@ from scipy.stats import chi2
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import blocks, check_choice, check_horizon, check_integer
+from sstorch.data.target import time_of_rows
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to, risk_sets
 from sstorch.metrics.checks import (
@@ -329,7 +330,7 @@ def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
         [0.0, 1.0, 1.0]
     """
     row_time, row_event, *_ = read_rows(y, "a pseudo-observation")
-    horizon, n = check_horizon(t, "t"), row_time.size
+    horizon, n = time_of_rows(check_horizon(t, "t"), row_time), row_time.size
     if n < 2:
         raise DataError("time: one row cannot be left out; pseudo-observations need at least two.")
     distinct, position, events, _, at_risk = risk_sets(Observed(row_time, row_event))
@@ -356,7 +357,7 @@ def rows_at_one_time(
 ) -> tuple[FloatArray, BoolArray, FloatArray, float]:
     """Times, events and predictions of the rows, each (n,), and a time within the observed ones, checked."""
     row_time, row_event, *_ = read_rows(y, "a score at one time", survival=survival)
-    horizon = check_horizon(t, "t")
+    horizon = time_of_rows(check_horizon(t, "t"), row_time)
     predicted = check_probability(survival, "survival", row_time.size)
     check_observed_horizon(horizon, row_time, "t")
     return row_time, row_event, predicted, horizon

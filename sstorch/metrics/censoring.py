@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_choice
+from sstorch.data.target import ROUNDING
 from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 from sstorch.metrics.weights import exposed_weight
@@ -54,7 +55,7 @@ def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArr
     if time.size == 0:
         return np.zeros(np.shape(t), dtype=bool)
     last = time.max()
-    return np.asarray(np.asarray(t) <= last) | bool(event[time == last].all())
+    return np.asarray(np.asarray(t) <= last * (1.0 + ROUNDING)) | bool(event[time == last].all())
 
 
 # Where G is read at an event: just before it, P(C >= t), or at it, P(C > t).
@@ -135,7 +136,8 @@ class KaplanMeier:
         at = as_numbers(t, "t")
         if np.isnan(at).any():
             raise DataError("t must not be NaN.")
-        position = np.searchsorted(self.times, at, side=side)
+        near = 1.0 + ROUNDING if side == "right" else 1.0 - ROUNDING  # times as in `steps_up_to`
+        position = np.searchsorted(self.times, at * near, side=side)
         steps: FloatArray = np.concatenate(([1.0], self.values))
         return steps[position]
 

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, rows_text
-from sstorch.data.target import snapped
+from sstorch.data.target import snapped, times_of_rows
 from sstorch.exceptions import DataError
 
 # Samples smaller than this have no tails that show a unit.
@@ -73,8 +73,11 @@ def check_cause(
     return array.astype(np.int64)
 
 
-def check_times(times: npt.ArrayLike) -> FloatArray:
-    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing."""
+def check_times(times: npt.ArrayLike, rows: FloatArray | None = None) -> FloatArray:
+    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing.
+
+    A time that differs from one of `rows` (n,) by rounding becomes that one, for values at single times.
+    """
     grid = check_vector(times, "times")
     wrong = ~np.isfinite(grid) | (grid < 0.0)
     if wrong.any():
@@ -88,7 +91,7 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
             f"times must be strictly increasing times, got {grid[k]:g} then {grid[k + 1]:g} at positions "
             f"{k} and {k + 1}. numpy.unique sorts and removes repeats (order the columns of survival alike)."
         )
-    return grid
+    return times_of_rows(grid, rows) if rows is not None and rows.size else grid
 
 
 def check_observed_horizon(horizon: float, time: FloatArray, name: str) -> None:

@@ -256,7 +256,7 @@ def cumulative_dynamic_auc(
         [1.0, 1.0]
     """
     rows = read_rows(y, _AUC, weight=True, sample_weight=sample_weight, survival=survival)
-    grid = check_times(times)
+    grid = check_times(times, rows.time)
     curves = check_survival(survival, rows.time.size, grid.size)
     return _auc(rows, curves, grid, train, ipcw)
 
@@ -281,7 +281,7 @@ def cumulative_dynamic_auc_risk(
         [1.0, 0.5]
     """
     rows = read_rows(y, _AUC, weight=True, sample_weight=sample_weight, risk=risk)
-    grid = check_times(times)
+    grid = check_times(times, rows.time)
     safety = -check_vector(risk, "risk", rows.time.size)
     curves = np.broadcast_to(safety[:, None], (rows.time.size, grid.size))
     return _auc(rows, curves, grid, train, ipcw)

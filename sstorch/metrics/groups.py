@@ -12,6 +12,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_share
 from sstorch.data.columns import row_labels
+from sstorch.data.target import steps_up_to
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import half_width
@@ -159,7 +160,7 @@ class KaplanMeierBand:
         Raises:
             DataError: no numbers.
         """
-        position = np.searchsorted(self.times, as_numbers(t, "t"), side="right")
+        position = steps_up_to(self.times, as_numbers(t, "t"))
         return Estimate(*self._steps()[:, position])
 
     def quantile(self, q: float = 0.5) -> Estimate[FloatArray]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_horizon, check_share, check_vector
+from sstorch.data.target import steps_up_to, time_of_rows
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.calibration import groups_of_equal_size
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to
@@ -72,7 +73,7 @@ def aalen_johansen(
     asked = check_vector(times, "times")
     counts = _counts(rows)
     _, incidence = _estimate(counts)
-    return np.asarray(incidence[:, np.searchsorted(counts.steps, asked, "right")])
+    return np.asarray(incidence[:, steps_up_to(counts.steps, asked)])
 
 
 def aalen_johansen_error(
@@ -117,7 +118,7 @@ def aalen_johansen_error(
     errors = np.zeros((rows.n_causes, asked.size))
     counts = _counts(rows)
     estimates = _estimate(counts)
-    for place, m in enumerate(np.searchsorted(counts.steps, asked, "right")):
+    for place, m in enumerate(steps_up_to(counts.steps, asked)):
         parts = by_subject(factor[:, None] * _influence(rows, counts, *estimates, int(m)).T, rows.id)
         errors[:, place] = np.sqrt((parts**2).sum(axis=0))
     return errors
@@ -130,7 +131,7 @@ def incidence_and_influence(rows: ObservedCauses, t: float) -> tuple[FloatArray,
     """
     counts = _counts(rows)
     before, incidence = _estimate(counts)
-    m = int(np.searchsorted(counts.steps, t, "right"))
+    m = int(steps_up_to(counts.steps, t))
     return incidence[:, m], _influence(rows, counts, before, incidence, m)
 
 
@@ -300,7 +301,7 @@ def grouped_calibration_incidence(
     rows_given = read_causes(y, "this calibration", incidence=incidence)
     row_time, codes, which = rows_given.time, rows_given.cause, cause_number(y, cause)
     predicted = check_probability(incidence, "incidence", row_time.size)
-    horizon = check_horizon(t, "t")
+    horizon = time_of_rows(check_horizon(t, "t"), row_time)
     check_observed_horizon(horizon, row_time, "t")
     count, rows = max(which, rows_given.n_causes), []
     for inside in groups_of_equal_size(predicted, n_bins):

@@ -182,7 +182,7 @@ def brier_score_incidence(
     """
     rows = read_causes(y, "the Brier score", weight=True, sample_weight=sample_weight, incidence=incidence)
     row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
-    grid = check_times(times)
+    grid = check_times(times, row_time)
     curves = check_incidence(incidence, row_time.size, grid.size)
     check_grid_unit(row_time, codes > 0, grid)
     share = np.ones(row_time.size) if rows.weight is None else rows.weight
@@ -254,7 +254,7 @@ def cumulative_dynamic_auc_incidence(
     """
     rows = read_causes(y, "the AUC", weight=True, sample_weight=sample_weight, incidence=incidence)
     row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
-    grid = check_times(times)
+    grid = check_times(times, row_time)
     curves = check_incidence(incidence, row_time.size, grid.size, rising=False)
     at_event, at_risk = _weights(rows, train, grid)
     areas = np.full(grid.size, np.nan)

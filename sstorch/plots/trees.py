@@ -17,6 +17,7 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_tree, counted
 from sstorch.data.columns import numeric_values
 from sstorch.data.subjects import CONSTANT_COVARIATES
+from sstorch.data.target import steps_up_to
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
@@ -86,7 +87,7 @@ class _Groups:
             return [at, f"{value:.0f} %", *([] if math.isnan(lower) else [f"({lower:.0f} to {upper:.0f})"])]
         if curve is None:
             return []
-        place = np.searchsorted(self.times, self.horizon, side="right") - 1
+        place = int(steps_up_to(self.times, self.horizon)) - 1
         value = curve[place] if self.steps else np.interp(self.horizon, self.times, curve)
         return ["predicted", at, f"{100 * value:.0f} %"]
 

@@ -16,9 +16,13 @@ from sstorch import (
     Surv,
     SurvivalData,
     SurvivalRegression,
+    metrics,
 )
+from sstorch.base import StepFunction
 from sstorch.data.target import snapped
+from sstorch.exact.horizon import horizon_labels
 from sstorch.exceptions import DataError
+from sstorch.groups.functions import group_table
 from sstorch.inference import with_covariance
 from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell_risk, gray_test, logrank_test
 from sstorch.validation import residuals, validate
@@ -193,3 +197,33 @@ def test_only_left_censored_rows_raise() -> None:
         DataError, match=r"lower is negative in 1 row .* a bound that is not known is 0 below"
     ):
         Surv.interval([-np.inf, 1.0], [2.0, 3.0])
+
+
+@pytest.mark.filterwarnings("ignore:5 events in 8 rows")
+@pytest.mark.parametrize(("own", "given"), [(0.3, ABOVE), (ABOVE, 0.3)])
+def test_given_times_are_those_of_rows_up_to_rounding(own: float, given: float) -> None:
+    """The event, or the censoring, at .3 was before a horizon of .1 + .2, or after one of .3."""
+    time = np.array([0.1, 0.2, own, own, 0.5, 0.6, 0.7, 0.8])
+    event, cause = np.array([1, 0, 1, 0, 1, 1, 0, 1]), np.array([1, 0, 2, 0, 1, 2, 0, 1])
+    curves = np.linspace(0.1, 0.9, 8)[:, None] * np.array([1.0, 0.9])
+    y, competing = (time, event), Surv(time, cause, causes=("a", "b"))
+    X = pd.DataFrame({"x": np.arange(8.0) // 4})
+    tree = OptimalSurvivalTree(1, min_leaf=1).fit(X, y)
+    results = {
+        "at": lambda t: metrics.KaplanMeier.fit(y).at(t),
+        "before": lambda t: metrics.KaplanMeier.fit(y).before(t),
+        "band": lambda t: KaplanMeierBand.fit(y).at(t).value,
+        "Brier": lambda t: metrics.brier_score(y, curves, [t, 0.6], train=y),
+        "AUC": lambda t: metrics.cumulative_dynamic_auc(y, curves, [t, 0.6], train=y),
+        "labels": lambda t: np.concatenate(horizon_labels(*y, t)),
+        "pseudo-values": lambda t: metrics.pseudo_observations(y, t=t),
+        "Aalen-Johansen": lambda t: metrics.aalen_johansen(competing, [t]),
+        "Brier of a cause": lambda t: metrics.brier_score_incidence(
+            competing, 1 - curves, [t, 0.6], 1, train=competing
+        ),
+        "tree": lambda t: tree.predict_survival_function(X, [t]),
+        "step function": lambda t: StepFunction(np.array([own]), np.array([0.5]), 1.0)(t),
+        "table": lambda t: group_table(tree, X, y, horizons=[t]).to_numpy(dtype=float),
+    }
+    for name, result in results.items():
+        np.testing.assert_array_equal(result(given), result(own), err_msg=name)

@@ -22,6 +22,7 @@ from sstorch.checks import counted
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
+from sstorch.data.target import steps_up_to
 from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import weighted_rows
 from sstorch.exact.survival_tasks import CompetingLogLikelihood
@@ -261,7 +262,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         """Steps of the leaves; beyond the last training event they keep their value."""
         leaf = self._leaf(X)
         check_room(len(leaf) * len(self.causes_), len(times))
-        at = np.searchsorted(self.event_times_, times, side="right")
+        at = steps_up_to(self.event_times_, times)
         zero = np.zeros((*self.incidence_.shape[:2], 1))
         return np.asarray(np.concatenate([zero, self.incidence_], axis=2)[..., at][leaf])
 
