@@ -176,8 +176,8 @@ def _check_memory(splits: Sequence[SurvivalData], preprocessor: Preprocessor, pl
     """Raise ConfigError, before rows are encoded, if they and their derivatives exceed the free memory."""
     n, n_features = sum(len(data) for data in splits), len(preprocessor.features)
     width = n_features - (sum(preprocessor.coded_levels) if plain else 0)
-    # Other trainers read one tensor, which is made of parts.
-    n_bytes = 8 * n * ((1 if plain else 3) * width + _ELEMENTS_A_ROW)
+    copies = 1 if len(splits) == 1 else 2  # several splits are one tensor, which is made of parts
+    n_bytes = 8 * n * ((copies if plain else 3) * width + _ELEMENTS_A_ROW)
     n_bytes += 8 * _HESSIANS * len(splits) * len(preprocessor.leaf_features) ** 2 * plain
     what = f"{n:,} rows with {width} numbers each" + (f" in {len(splits)} splits" if len(splits) > 1 else "")
     check_fits(

@@ -17,7 +17,7 @@ from sstorch.objective import Sample
 from sstorch.optim.evidence import HELD, MANY_ROWS, Estimates, Kinds
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 from sstorch.soft.fixed_columns import FIXED, OFFSET, STRATUM
-from sstorch.soft.rotation import Rotation
+from sstorch.soft.rotation import freedom_of_features, principal_components
 
 # Kinds of coefficients, each with a variance of its own.
 KINDS = ("line", "curve", "category", "interaction", "level", "own slope", "own shape")
@@ -55,14 +55,14 @@ class Design:
     strata have no slopes: strata are groups of the problems, and a single group of leaves.
     """
 
-    # what the linear predictors of S splits are sums of: the p features, in units of their own; or those that
-    # are not rotated, in order, then the components of the rotation, as they are
-    x: DesignMatrix
+    x: DesignMatrix  # the p features of the rows of S splits, in units of their own
     centre: Tensor  # what was taken off the features, (S, p)
     scale: Tensor  # by what was divided, +inf for features that are the same in all rows, (S, p)
     kinds: tuple[str, ...]  # of the features
-    own: Tensor  # columns of z that groups have slopes of their own of, boolean (d,)
-    rotation: Rotation | None = None  # of more lines than rows
+    own: Tensor  # those that groups have slopes of their own of, boolean (p,)
+    # of more lines than rows: what linear predictors are sums of in their place, behind the other features,
+    # and what turns coefficients back, (S, n, r) each; see :func:`principal_components`
+    components: tuple[Tensor, Tensor] | None = None
     has_many: bool = False  # lines, see :meth:`of_many_lines`
 
     @classmethod
@@ -98,36 +98,34 @@ class Design:
 
     @property
     def z(self) -> Tensor:
-        """The columns of all rows, (S, n, d), for few rows."""
-        x = self.x.to_dense()
-        return x if self.rotation is not None else (x - self.centre[:, None]) / self.scale[:, None]
+        """The features of all rows in the units of the design, (S, n, p), for few rows."""
+        return (self.x.to_dense() - self.centre[:, None]) / self.scale[:, None]
 
     def of_many_lines(self) -> Self:
         """The same with held shapes, without slopes of groups, and more lines than rows as components."""
-        lines = torch.tensor([kind == "line" for kind in self.kinds], device=self.centre.device)
-        if int(lines.sum()) <= len(self.x):
-            return replace(self, own=torch.zeros_like(self.own), has_many=True)
-        z = self.z
-        rotation = Rotation.of(lines.nonzero().squeeze(-1), z[..., lines])
-        x = DesignMatrix(torch.cat([z[..., ~lines], rotation.scores], -1), self.x.counts)
-        own = torch.zeros(x.shape[-1], dtype=torch.bool, device=z.device)
-        return replace(self, x=x, own=own, rotation=rotation, has_many=True)
+        lines, own = self._places_of("line"), torch.zeros_like(self.own)
+        components = principal_components(self.z[..., lines]) if len(lines) > len(self.x) else None
+        return replace(self, own=own, components=components, has_many=True)
 
     @property
-    def _straight(self) -> Tensor:
-        """Places of the features that are not rotated."""
-        straight = torch.ones(len(self.kinds), dtype=torch.bool, device=self.centre.device)
-        if self.rotation is not None:
-            straight[self.rotation.places] = False
-        return straight.nonzero().squeeze(-1)
+    def _straight(self) -> list[int]:
+        """Places of the features that are not turned into components."""
+        return [k for k, kind in enumerate(self.kinds) if self.components is None or kind != "line"]
+
+    @property
+    def _width(self) -> int:
+        """Slopes that all rows share, d."""
+        return len(self._straight) + (0 if self.components is None else self.components[0].shape[-1])
 
     def of_features(self, slope: Tensor) -> Tensor:
         """Slopes of the features as they are, (S, L, p), from those of z, (S, L, d)."""
         out = slope.new_zeros(*slope.shape[:-1], len(self.kinds))
         straight = self._straight
         out[..., straight] = slope[..., : len(straight)]
-        if self.rotation is not None:
-            out[..., self.rotation.places] = self.rotation.coefficients(slope[..., len(straight) :])
+        if self.components is not None:
+            lines = self._places_of("line")
+            turned = torch.matmul(slope[..., len(straight) :], self.components[1].mT)
+            out[..., lines] = torch.matmul(turned, self.z[..., lines])
         return out / self.scale[:, None]
 
     def freedom(self, estimates: Estimates, split: int) -> Tensor:
@@ -136,11 +134,12 @@ class Design:
         end = 1 + len(straight)  # behind the intercept
         out = estimates.theta.new_zeros(len(self.kinds))
         out[straight] = estimates.freedom[split, 1:end]
-        if self.rotation is not None:
-            unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, end : 1 + self.x.shape[-1]]
+        if self.components is not None:
+            unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, end : 1 + self._width]
             covariance = estimates.quadratic(unit)[split]
             penalty = estimates.penalty[split, estimates.kinds.names.index("line")]
-            out[self.rotation.places] = self.rotation.freedom(split, covariance, penalty)
+            lines, dual = self._places_of("line"), self.components[1][split]
+            out[lines] = freedom_of_features(self.z[split][:, lines], dual, covariance, penalty)
         return out
 
     def precision(self, estimates: Estimates) -> Tensor:
@@ -151,9 +150,8 @@ class Design:
     def kinds_of(self, n_groups: int, n_shapes: int) -> Kinds:
         """Kinds of the coefficients of :meth:`hazards`."""
         n_strata = len(self._places_of(STRATUM))
-        names: list[str | None] = [None, *(self.kinds[place] for place in self._straight.tolist())]
-        if self.rotation is not None:
-            names += ["line"] * self.rotation.scores.shape[-1]
+        names: list[str | None] = [None, *(self.kinds[place] for place in self._straight)]
+        names += ["line"] * (self._width - len(self._straight))
         if n_groups > 1:
             names += ["level"] * n_groups + ["own slope"] * (n_groups * int(self.own.sum()))
         names += [None] * n_strata  # levels of strata have no prior
@@ -175,8 +173,12 @@ class Design:
         n_groups: int = 1,
     ) -> LinearHazards:
         """The problems: all rows in one group, or parameters of their own in groups (S, n)."""
-        units = (self.centre, self.scale) if self.rotation is None else (None, None)
-        hazards = self._with_fixed(LinearHazards(family, sample, weight, self.x, *units))
+        if self.components is None:
+            hazards = LinearHazards(family, sample, weight, self.x, self.centre, self.scale)
+        else:
+            columns = torch.cat([self.z[..., self._straight], self.components[0]], -1)
+            hazards = LinearHazards(family, sample, weight, DesignMatrix(columns, self.x.counts))
+        hazards = self._with_fixed(hazards)
         if group is None or n_groups == 1:
             return hazards
         return replace(hazards, group=group, own=1 + self.own.nonzero().squeeze(-1), n_groups=n_groups)
@@ -215,14 +217,15 @@ class Design:
 
     def leaves(self, theta: Tensor, n_groups: int, n_shapes: int) -> LeafParameters:
         """Parameters of the groups, in the units of the features, from coefficients (S, D)."""
-        p, q = len(self.own), int(self.own.sum())
+        p, own = self._width, self.own.nonzero().squeeze(-1)
+        q = len(own)
         slope = theta[:, None, 1 : 1 + p].expand(-1, n_groups, -1).clone()
         intercept = theta[:, :1].expand(-1, n_groups).clone()
         end = 1 + p
         if n_groups > 1:
             intercept = intercept + theta[:, end : end + n_groups]
             end += n_groups
-            slope[..., self.own] += theta[:, end : end + n_groups * q].unflatten(1, (n_groups, q))
+            slope[..., own] += theta[:, end : end + n_groups * q].unflatten(1, (n_groups, q))
             end += n_groups * q
         if set(self.kinds) & set(FIXED):
             return self._leaves_with_fixed(theta, slope, intercept, n_shapes)
@@ -255,10 +258,11 @@ class Design:
         """:meth:`leaves` of a split as a matrix, (n_groups * d, D), as :meth:`LeafParameters.unflatten`."""
         count = len(self.kinds_of(n_groups, n_shapes).of)
         units = torch.eye(1 + count, count, dtype=self.centre.dtype, device=self.centre.device)
-        centre, scale = (part[split].expand(1 + count, -1) for part in (self.centre, self.scale))
-        found = (
-            replace(self, centre=centre, scale=scale).leaves(units, n_groups, n_shapes).flatten().flatten(1)
-        )
+        own = slice(split, split + 1)
+        components = None if self.components is None else (self.components[0][own], self.components[1][own])
+        x = DesignMatrix.stack([self.x.of_split(split)])
+        one = replace(self, x=x, centre=self.centre[own], scale=self.scale[own], components=components)
+        found = one.leaves(units, n_groups, n_shapes).flatten().flatten(1)
         return (found[:-1] - found[-1]).mT  # the slope of an offset, a constant, is no part of a map
 
 

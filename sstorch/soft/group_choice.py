@@ -53,8 +53,8 @@ class Estimation:
         """Of one problem; ``terms`` are those of the features of leaves, which are the design's."""
         kinds, freedom = estimates.kinds, estimates.freedom[problem : problem + 1]
         counts = dict(zip(kinds.names, kinds.sums(torch.ones_like(freedom))[0].tolist(), strict=True))
-        if design.rotation is not None:
-            counts["line"] = len(design.rotation.places)
+        if design.components is not None:
+            counts["line"] = design.kinds.count("line")
         of_terms = dict.fromkeys(terms, 0.0)
         for term, value in zip(terms, design.freedom(estimates, problem).tolist(), strict=True):
             of_terms[term] += value

@@ -40,17 +40,17 @@ def test_rotated_design_has_same_optimum_and_evidence() -> None:
     features = torch.tensor(preprocessor.transform(x))[None]
     sample = Sample(DesignMatrix(features, (1,)), times, events, torch.ones_like(times))
     rotated = Design.of(sample, 40, preprocessor).of_many_lines()
-    rotation = rotated.rotation
-    assert rotation is not None
+    assert rotated.components is not None
+    n_components = rotated.components[0].shape[-1]
     none = torch.zeros(40, dtype=torch.bool)
     plain = replace(Design.of(sample, 40, preprocessor), own=none, has_many=True)
     found = {}
     for design in (rotated, plain):
         hazards = design.hazards(make_family("exponential"), sample, counted_weight(sample))
         estimates = estimate(hazards, design.kinds_of(1, 0), null_start(hazards))
-        found[design.z.shape[-1]] = estimates, design.leaves(estimates.theta, 1, 0), design
-    (one, leaves, design), (other, plain_leaves, plain_design) = found[rotation.scores.shape[-1]], found[40]
-    assert rotation.scores.shape[-1] < 25
+        found[hazards.width - 1] = estimates, design.leaves(estimates.theta, 1, 0), design
+    (one, leaves, design), (other, plain_leaves, plain_design) = found[n_components], found[40]
+    assert n_components < 25
     # Penalties stop within a hundredth of their fixed point.
     tolerance = 3e-3
     assert float(one.evidence) == pytest.approx(float(other.evidence), abs=tolerance)
