@@ -287,12 +287,12 @@ class DesignMatrix(Batched):
     def moments(
         self, rows: slice | Tensor, weight: Tensor, right: Tensor, centre: Tensor, scale: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted sums over m rows (n, p): x'Wx and x'r of a one, standardised numbers and indicators.
+        """Weighted sums over some rows (n, p): x'Wx and x'r of a one, standardised numbers and indicators.
 
         Args:
-            rows: which.
-            weight: W, of any sign, shape (m,).
-            right: r, shape (m, k).
+            rows: which, all or positions.
+            weight: W of all rows, of any sign, shape (n,).
+            right: r of all rows, shape (n, k).
             centre: what is taken off the numbers, shape (d,).
             scale: by what they are divided, shape (d,); +inf for those that are zero.
 
@@ -307,11 +307,12 @@ class DesignMatrix(Batched):
         # A row without a level counts in one more.
         levels = weight.new_zeros(len(self.levels) + 1, gram.shape[1])
         pairs = weight.new_zeros(len(self.levels) - self.largest + 1, len(levels))
-        for block in row_blocks(len(weight), width):
-            x = self[block if isinstance(rows, slice) else rows[block]]
+        for block in row_blocks(len(weight) if isinstance(rows, slice) else len(rows), width):
+            at = block if isinstance(rows, slice) else rows[block]
+            x = self[at]
             z = weight.new_ones(len(x), width)
             torch.addcmul(-centre * inverse, x.numbers.to(inverse), inverse, out=z[:, 1:])
-            own = torch.cat([z * weight[block, None], right[block]], 1)
+            own = torch.cat([z * weight[at, None], right[at]], 1)
             gram[:half] += torch.matmul(z[:, :half].mT, own)
             gram[half:, half:] += torch.matmul(z[:, half:].mT, own[:, half:])
             codes = list(x._level_numbers())
@@ -319,7 +320,7 @@ class DesignMatrix(Batched):
                 levels.index_add_(0, code, own)
                 for other in codes[k + 1 :]:
                     place = code.clamp(max=len(pairs) - 1) * len(levels) + other
-                    pairs.view(-1).index_add_(0, place, weight[block])
+                    pairs.view(-1).index_add_(0, place, weight[at])
         gram[half:, :half] = gram[:half, half:width].mT
         return gram, levels[:-1], pairs[:-1, :-1]
 
