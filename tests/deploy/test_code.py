@@ -13,6 +13,8 @@ import mpmath
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from torch import Tensor
 
 from sstorch import (
     Columns,
@@ -30,6 +32,7 @@ from sstorch.deploy.expression import Formula, constant, number
 from sstorch.deploy.languages import Python
 from sstorch.deploy.tracing import log_normal_tail
 from sstorch.exceptions import ConfigError
+from sstorch.nn import HazardFamily
 from tests.conftest import nightly_but
 
 FAMILIES = [
@@ -149,6 +152,26 @@ def test_code_computes_what_a_soft_tree_predicts(leaf: str, language: str, tmp_p
     frame.iloc[:2, 0] = [-1e4, 1e4]  # far outside the training range
     with pytest.warns(UserWarning, match="far outside"):
         check(tree(leaf), language, frame, tmp_path)
+
+
+class Odds(HazardFamily):
+    """A family of a user, with functions that those of the package do without."""
+
+    name, shape_names = "odds_of_a_user", ("log_a",)
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        return -torch.log(1 - torch.sigmoid(shape[..., 0].exp() * (log_time - linear)))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_code_computes_what_a_family_of_a_user_predicts(language: str, tmp_path: Path) -> None:
+    data = subjects(150, 1)
+    columns, penalties = Columns(numeric="linear"), Penalties(ridge=1.0)
+    model = SurvivalRegression(Odds(), columns=columns, penalties=penalties)
+    model.fit(data.frame, (data.time, data.event))
+    _, survival, _ = LANGUAGES[language](model, data.frame[:10], tmp_path)
+    expected = model.predict_survival_function(data.frame[:10], TIMES)
+    np.testing.assert_allclose(survival, expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
