@@ -14,17 +14,17 @@ from sstorch.optim.newton import LinearHazards
 from sstorch.soft.design import null_start
 from tests.batches import random_sample, with_entry
 
-SIZES = (5, 3)
+SIZES = (5, 3, 2)
 
 
 def coded(n: int = 90, n_problems: int = 2) -> DesignMatrix:
-    """Splits of two numbers, a category of five levels, a number and one of three; some have no level."""
+    """Splits of two numbers, a category of five levels, a number and two of three and two; some have none."""
     generator = torch.Generator().manual_seed(3)
     numbers = torch.rand(n_problems, n, 3, generator=generator, dtype=torch.float64)
     codes = torch.stack(
         [torch.randint(size + 1, (n_problems, n), generator=generator) for size in SIZES], -1
     ).int()
-    return DesignMatrix(numbers, (1,) * n_problems, codes=codes, blocks=((2, 5), (8, 3)))
+    return DesignMatrix(numbers, (1,) * n_problems, codes=codes, blocks=((2, 5), (8, 3), (11, 2)))
 
 
 def pair(leaf: str, groups: bool, late: bool = False) -> tuple[LinearHazards, LinearHazards]:
@@ -62,12 +62,12 @@ def test_matrix_of_codes_is_that_of_indicators() -> None:
     torch.testing.assert_close(x.of_split(1).to_dense(), dense[1], rtol=0, atol=0)
     torch.testing.assert_close(x[torch.tensor([3, 1])].to_dense(), dense[:, [3, 1]], rtol=0, atol=0)
     torch.testing.assert_close(x.features(slice(0, 7)).to_dense(), dense[..., :7], rtol=0, atol=0)
-    torch.testing.assert_close(x.features(slice(7, 11)).to_dense(), dense[..., 7:], rtol=0, atol=0)
+    torch.testing.assert_close(x.features(slice(7, 11)).to_dense(), dense[..., 7:11], rtol=0, atol=0)
     for rows in (slice(2, None, 3), torch.tensor([5, 2])):
         found = x.of_split(0).columns([10, 1, 3], rows)
         torch.testing.assert_close(found, dense[0][rows][:, [10, 1, 3]], rtol=0, atol=0)
     generator = torch.Generator().manual_seed(0)
-    weight, bias = (torch.rand(*size, generator=generator, dtype=torch.float64) for size in ((4, 11), (4,)))
+    weight, bias = (torch.rand(*size, generator=generator, dtype=torch.float64) for size in ((4, 13), (4,)))
     expected = torch.matmul(weight, dense.mT) + bias[:, None]
     torch.testing.assert_close(x.of_split(0).project(weight, bias), expected[0])
     torch.testing.assert_close(x.project(weight.expand(2, -1, -1), bias.expand(2, -1)), expected)
@@ -108,7 +108,7 @@ def test_system_with_a_category_eliminated_is_the_dense_one(groups: bool) -> Non
 def test_estimates_of_codes_are_those_of_indicators() -> None:
     one, other = pair("weibull", groups=True)
     names = ("line", "category", "level", "own slope")
-    codes = torch.tensor([-1, 0, 0, *[1] * 5, 0, *[1] * 3, *[2] * 3, *[3] * 6, *[-1] * 4])
+    codes = torch.tensor([-1, 0, 0, *[1] * 5, 0, *[1] * 5, *[2] * 3, *[3] * 6, *[-1] * 4])
     kinds = Kinds(names, codes)
     found, expected = (estimate(each, kinds, null_start(each)) for each in (one, other))
     for name in ("theta", "penalty", "evidence", "freedom"):
