@@ -20,7 +20,7 @@ from sstorch.exceptions import ConfigError, DataError
 CauseNames = Mapping[Any, str] | str
 # More causes than this are values of a measurement.
 _MAX_CAUSES = 20
-_CENSORED = ("censored", "right-censored", "right censored", "censor", "cens", "none")
+_CENSORED = ("0", "censored", "right-censored", "right censored", "censor", "cens", "none")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _named(
 
 def _remedy(levels: Iterable[str]) -> str:
     """How to name causes by their values."""
-    named = {level: level for level in levels if level != "0" and folded(level) not in _CENSORED}
+    named = {level: level for level in levels if folded(level) not in _CENSORED}
     option = option_text("causes", named, f"causes={named}")
     return f"name the causes by their values, without that of censored rows, such as {option}"
 
@@ -138,10 +138,10 @@ def _coded(column: pd.Series, levels: Mapping[str, str], where: str) -> tuple[st
             )
     numbers = levels.keys() <= {str(k) for k in range(_MAX_CAUSES + 1)}
     censored = [level for word, level in levels.items() if word in _CENSORED]
+    if numbers and ("0" in levels or pdt.is_numeric_dtype(column.dtype)):
+        return "0", {str(k): str(k) for k in range(1, max(map(int, levels)) + 1)}
     if not censored and isinstance(column.dtype, pd.CategoricalDtype) and column.cat.ordered:
         censored = [next(iter(levels.values()))]
-    elif numbers and ("0" in levels or pdt.is_numeric_dtype(column.dtype)):
-        return "0", {str(k): str(k) for k in range(1, max(map(int, levels)) + 1)}
     if len(censored) != 1:
         raise DataError(
             f"{where} has the levels {names_text(levels.values())}, of which "

@@ -111,6 +111,18 @@ def test_the_word_censored_is_found_wherever_it_stands(column: object) -> None:
     assert [names[code] for code in y.cause] == [None, "aspiration", "sepsis", None, "aspiration"]
 
 
+def test_zero_is_censored_in_texts_and_ordered_categories() -> None:
+    assert Surv(TIME, ["0", "relapse", "death", "0", "relapse"], causes="auto").cause.tolist() == [
+        0,
+        2,
+        1,
+        0,
+        2,
+    ]
+    column = pd.Series(pd.Categorical(["1", "0", "2", "0", "1"], ["1", "0", "2"], ordered=True))
+    assert Surv(TIME, column, causes="auto").cause.tolist() == [1, 0, 2, 0, 1]  # the first level was censored
+
+
 @pytest.mark.parametrize("kind", ["category", "string", "polars"])
 def test_an_order_that_nobody_set_is_refused_with_the_levels(kind: str) -> None:
     words = ["alive", "relapse", "death", "alive", "relapse"]
