@@ -119,8 +119,7 @@ def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[
     `refusals` are printed in one line behind the name of the command; any other error is a defect and keeps
     its traceback. Characters that the output cannot encode are printed as escapes.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):  # that of errors does so already
-        sys.stdout.reconfigure(errors="backslashreplace")
+    _escape_output()
     try:
         yield
     except JobError as error:
@@ -130,8 +129,18 @@ def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[
         sys.exit(EXIT_REFUSED)
 
 
+def _escape_output() -> None:
+    """Print characters that the output cannot encode as escapes, as the error stream does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def show_warnings_as_notes(command: str) -> None:
-    """From now on print a warning as one line, once; its place in the code means nothing to the caller."""
+    """From now on print a warning as one line, once; its place in the code means nothing to the caller.
+
+    A job of a launcher begins here, whose output is that of another process.
+    """
+    _escape_output()
     shown = set[str]()
 
     def show(

@@ -25,7 +25,7 @@ from sstorch.bench import reporting
 from sstorch.bench.arguments import all_settings_text, as_hydra_takes
 from sstorch.bench.config import Config, settings
 from sstorch.checks import setting_word
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, show_warnings_as_notes
 from sstorch.usage import help_text
 from tests.app import sstorch
 
@@ -338,6 +338,15 @@ def test_output_is_redirected_in_any_encoding(
             file.flush()
         assert r"\u03c9" in file.buffer.getvalue().decode(encoding)
     assert "größe ≥ ω" in (place / "tree.txt").read_text("utf-8")
+
+
+def test_a_job_in_another_process_prints_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", file)
+    monkeypatch.setattr("warnings.showwarning", None)
+    show_warnings_as_notes("sstorch")
+    print("ω", flush=True)  # UnicodeEncodeError in workers of joblib
+    assert file.buffer.getvalue() == b"\\u03c9\n"
 
 
 def test_files_of_a_run_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:

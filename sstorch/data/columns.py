@@ -244,8 +244,6 @@ def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
     if odd.any():
         words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
         return f"if these are missing values, give {option_text('read', {'na_values': words}, '')}"
-    if column.dropna().astype(str).str.fullmatch(r"\s*[+-]?\d+,\d+\s*").any():
-        return f"if the comma is the decimal sign, give {option_text('read', {'decimal': ','}, '')}"
     return "write plain numbers into the file, without units or signs between thousands, such as 1234.5"
 
 
