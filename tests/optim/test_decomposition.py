@@ -78,11 +78,10 @@ class _Recorder(Callback):
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, nightly(3)])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_freezing_is_real_over_a_whole_run(depth: int, engine: Engine) -> None:
+def test_freezing_is_real_over_a_whole_run(depth: int) -> None:
     tree, sample = _start(12, depth)
     recorder = _Recorder(tree)
-    Nodec(macro_iterations=2, engine=engine).train(tree, OBJECTIVE, sample, [recorder])
+    Nodec(macro_iterations=2).train(tree, OBJECTIVE, sample, [recorder])
     steps = {context.step for context in recorder.seen}
     assert steps == ({"LN"} if depth == 0 else {"BN", "WLR", "LN"})
     nodes = {context.node for context in recorder.seen if context.step == "LN"}
@@ -164,8 +163,7 @@ def test_whole_runs_have_the_same_mean_objective_and_the_same_batch_the_same_bit
     assert abs(float(torch.cat(values).mean() / together) - 1) < 2e-3
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_interrupted_run_leaves_the_best_trees_so_far(engine: Engine) -> None:
+def test_an_interrupted_run_leaves_the_best_trees_so_far() -> None:
     class Interruption(Callback):
         ended = False
 
@@ -178,10 +176,10 @@ def test_an_interrupted_run_leaves_the_best_trees_so_far(engine: Engine) -> None
 
     tree, sample = _start(5)
     one = tree.select(torch.arange(5))
-    Nodec(macro_iterations=1, engine=engine).train(one, OBJECTIVE, sample)
+    Nodec(macro_iterations=1).train(one, OBJECTIVE, sample)
     callback = Interruption()
     with pytest.raises(KeyboardInterrupt):
-        Nodec(macro_iterations=3, engine=engine).train(tree, OBJECTIVE, sample, [callback])
+        Nodec(macro_iterations=3).train(tree, OBJECTIVE, sample, [callback])
     assert callback.ended
     assert all(parameter.requires_grad for parameter in tree.parameters())
     with torch.no_grad():

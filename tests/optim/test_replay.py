@@ -11,7 +11,7 @@ from sstorch.monitoring.history import Columns
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective, leaf_losses
 from sstorch.objective.training import expected_loss
-from sstorch.optim import Engine, LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
+from sstorch.optim import LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
 from tests.batches import blank_tree, random_sample
 from tests.conftest import nightly
 
@@ -36,24 +36,23 @@ class _States(Callback):
 
 
 def _run(
-    eps: str | Thresholds, n: int = 8, depth: int = 2, engine: Engine = "torch", **settings: int
+    eps: str | Thresholds, n: int = 8, depth: int = 2, **settings: int
 ) -> tuple[SoftTree, Sample, Seen, list[Columns]]:
     sample = random_sample(n, n_splits=2, n_rows=150, seed=2)
     tree = blank_tree(3, depth, "log_logistic", (n,))
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     states = _States(tree)
     tight = LBFGSOptions(max_iterations=300, gradient_tolerance=1e-9, relative_tolerance=0.0)
-    history = Nodec(eps=eps, lbfgs=tight, **settings, engine=engine).train(tree, OBJECTIVE, sample, [states])
+    history = Nodec(eps=eps, lbfgs=tight, **settings).train(tree, OBJECTIVE, sample, [states])
     blocks = [b for b in history._steps if b["step"][0] != "SKIP"]
     assert len(blocks) == len(states.seen)
     return tree, sample, states.seen, blocks
 
 
 @pytest.mark.parametrize("eps", [(0.1, 0.3, 0.4), nightly((0.1, 0.03, 0.4)), nightly((0.012, 0.3, 0.4))])
-@pytest.mark.parametrize("engine", ["torch", nightly("compiled")])
-def test_every_step_is_the_printed_one(eps: tuple[float, float, float], engine: Engine) -> None:
+def test_every_step_is_the_printed_one(eps: tuple[float, float, float]) -> None:
     e = Thresholds(*eps)
-    _, sample, seen, blocks = _run(e, engine=engine, macro_iterations=3)
+    _, sample, seen, blocks = _run(e, macro_iterations=3)
     routing: dict[int, Tensor] = {}
     latest: dict[int, dict[str, Tensor]] = {}
     n_high = 0

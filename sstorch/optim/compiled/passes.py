@@ -21,10 +21,12 @@ from sstorch.optim.compiled.rows import (
     FLOAT,
     INT,
     LANES,
+    LEFT,
     LOSS,
     MODEL,
     OF_GATE,
     PARTS,
+    RIGHT,
     ROWS,
     V1,
     V2,
@@ -356,22 +358,35 @@ def train_leaves(model, rows, tree, node, options, record, w):
     record[STEP] = LN
 
 
-@kernel(types.void(MODEL, BLOCKS, V1, TREE, V1, V2), True)
-def set_standing(model, rows, own_weight, tree, out, w):
-    """E of a tree and the norm of its gradient; masses of its leaves, by weights (N,)."""
+@kernel(types.void(MODEL, BLOCKS, TREE, V1, V2), True)
+def set_standing(model, rows, tree, out, w):
+    """E of a tree and the norm of its gradient; masses of its leaves."""
     x, times, weight, keep, _, mass, scale = rows
     gates, leaves, gate_ridge, leaf_ridge, table = tree
     n, count, width = x.shape[2], leaves.shape[0], gates.shape[1]
-    reach, ends = reach_below(x, gates, 1, count, w), np.empty((x.shape[0], count, n))
+    reach, ends, norms = (
+        np.empty((x.shape[0], count, n)),
+        np.empty((x.shape[0], count, n)),
+        np.zeros(count + 1),
+    )
+    theta, penalties, gradient = np.empty(gates.size), np.empty(gates.size), np.empty(gates.size)
+    of_leaf = np.empty(leaves.shape[1])
+    for j in range(theta.size):
+        theta[j], penalties[j] = gates[j // width, j % width], gate_ridge[j % width]
+    for leaf in range(count):
+        out[MASSES + leaf] = 0.0
     for b in range(x.shape[0]):
+        reach_ends(width - 1, count - 1, x[b], theta, n, w, reach[b])
+        for i in range(n):
+            node = 0
+            while node < count - 1:  # the more probable side
+                goes_left = w[OF_GATE * node + LEFT, i] >= w[OF_GATE * node + RIGHT, i]
+                node = 2 * node + 1 if goes_left else 2 * node + 2
+            out[MASSES + node - count + 1] += weight[b, 0, i] / mass
         for leaf in range(count):
             for i in range(n):
                 share = scale * weight[b, 0, i]
                 ends[b, leaf, i] = share * table[leaf, keep[b * n + i]] if share > 0.0 else 0.0
-    theta, penalties, norms = np.empty(gates.size), np.empty(gates.size), np.zeros(count + 1)
-    gradient, of_leaf, there = np.empty(gates.size), np.empty(leaves.shape[1]), np.empty(keep.size, np.int64)
-    for j in range(theta.size):
-        theta[j], penalties[j] = gates[j // width, j % width], gate_ridge[j % width]
     if count > 1:
         evaluate((0, 0, 0, width - 1, 0, count - 1), x, times, ends, penalties, theta, gradient, w)
         norms[count] = norm_of(gradient)
@@ -380,9 +395,6 @@ def set_standing(model, rows, own_weight, tree, out, w):
         set_leaf_weights(rows, reach, leaf, ends)
         evaluate(model, x, times, ends, leaf_ridge, leaves[leaf], of_leaf, w)
         norms[leaf] = norm_of(of_leaf)
-        out[MASSES + leaf] = 0.0
-        for r in range(visiting(rows, gates, count + leaf, there, w)):
-            out[MASSES + leaf] += own_weight[there[r]] / mass
     out[GRADIENT] = norm_of(norms)
     out[VALUE] = ridge_of(gates, gate_ridge) + ridge_of(leaves, leaf_ridge)
     out[VALUE] += expected_loss(rows, reach, table)
@@ -463,4 +475,4 @@ def run_pass(
                     put(leaves[k, leaf], best_leaves[k, leaf])
             if unimproved[k] >= patience:
                 break
-        set_standing(model, rows, data[4][k, 0], tree, standing[t], w)
+        set_standing(model, rows, tree, standing[t], w)
