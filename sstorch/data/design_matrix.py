@@ -1,4 +1,4 @@
-"""Features of rows: numbers, beside categories of many levels stored as one code a row."""
+"""Features of rows: numbers, and categories of many levels stored as one code a row."""
 
 from __future__ import annotations
 

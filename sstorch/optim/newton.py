@@ -42,7 +42,7 @@ class LinearHazards(Batched):
     family: HazardFamily  # prepared for the problems
     sample: Sample  # their rows
     weight: Tensor  # what the loss of each row counts, in rows, (K, n); 0 marks padding
-    x: DesignMatrix  # features of the rows, p - 1 beside the one for the intercept
+    x: DesignMatrix  # features of the rows, p - 1, without the one for the intercept
     centre: Tensor | None = None  # what is taken off them, (K, p - 1); None for features as they are
     # by what they are divided, (K, p - 1); +inf for those that are zero, 1 or +inf for indicators that are
     # stored as codes

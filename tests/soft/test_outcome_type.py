@@ -186,12 +186,12 @@ def test_left_truncation_alone_has_survival_from_zero() -> None:
 def test_texts_count_rows_and_their_subjects(tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]) -> None:
     X, y = csl
     lines, table = tree.describe().splitlines(), leaf_table(tree)
-    assert tree.summary().startswith("Prognostic tree: 2481 rows of 446 subjects, 270 events")
+    assert tree.summary().startswith("Prognostic tree: 2426 rows of 446 subjects, 270 events")
     for line, (number, row) in zip(lines, table.iterrows(), strict=False):
         inside = tree.apply(X) == number
         n_subjects = np.unique(np.asarray(y.id)[inside]).size
         assert row["subjects", ""] == n_subjects
-        assert f" of 2481 rows ({n_subjects} of 446 subjects), " in line
+        assert f" of 2426 rows ({n_subjects} of 446 subjects), " in line
 
 
 def test_time_before_the_first_entry_is_named() -> None:

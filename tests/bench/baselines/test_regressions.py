@@ -152,12 +152,12 @@ def test_kaplan_meier_with_entry_and_weights_equals_lifelines(small_data: Surviv
 
 
 def test_others_refuse_late_entries_and_intervals(small_data: SurvivalData) -> None:
-    schema, n = Schema.of(small_data.frame), len(small_data)
+    schema = Schema.of(small_data.frame)
     y = Surv(small_data.time, small_data.event, entry=0.5 * small_data.time)
     late = SurvivalData(small_data.frame, y)
     with pytest.raises(DataError, match=r"takes every row as observed from time zero.*cox_time_varying"):
         make_baseline("cox").fit(late, schema)
-    seen = SurvivalData(small_data.frame, Surv.interval(np.zeros(n), small_data.time))
+    seen = SurvivalData(small_data.frame, Surv.interval(0.5 * small_data.time, small_data.time))
     with pytest.raises(DataError, match="interval-censored"):
         make_baseline("cox_time_varying").fit(seen, schema)
 
