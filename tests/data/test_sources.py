@@ -136,7 +136,7 @@ def test_data_are_those_described(name, load):
     assert not {"", "nan", "missing"} & set(labels)
 
 
-@pytest.mark.parametrize("name", ["aids2", nightly("churn"), "flchain", "unemployment"])
+@pytest.mark.parametrize("name", ["aids2", "flchain", "unemployment"])
 def test_zero_times_are_moved_with_a_warning(name, load):
     load(name)  # skips what is not there
     for noted in NOTED.get(name, ()):
