@@ -12,6 +12,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards import Exponential, HazardFamily, LogLogistic, LogNormal, Spline, Weibull
+from sstorch.nn.hazards.links import ExponentialLink, Link, LinkFamily, LogisticLink, NormalLink
 from sstorch.objective import GateRidge, Ridge, Roughness, Sample, TrainingObjective
 
 if TYPE_CHECKING:
@@ -22,22 +23,17 @@ if TYPE_CHECKING:
 # much to do; that is up to the problems alone, never to what a machine has compiled before.
 Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
-# Links of the indices of families, affine in log time or a spline.
-_OF_AFFINE: dict[type[HazardFamily], str] = {
-    Exponential: "exp",
-    Weibull: "exp",
-    LogLogistic: "logistic",
-    LogNormal: "probit",
-}
-_OF_SPLINES = {"hazard": "exp", "odds": "logistic", "normal": "probit"}
+# Families with machine code, and what it calls their links.
+_FAMILIES = (Exponential, Weibull, LogLogistic, LogNormal, Spline)
+_LINKS: dict[type[Link], str] = {ExponentialLink: "exp", LogisticLink: "logistic", NormalLink: "probit"}
 
 
 def link_of(family: HazardFamily) -> str | None:
     """Link of a family that the compiled engine has; None if it has not."""
     # What is derived from a family may have another loss.
-    if type(family) is Spline:
-        return _OF_SPLINES.get(family.scale) if family.monotone else None
-    return _OF_AFFINE.get(type(family))
+    if type(family) not in _FAMILIES or not isinstance(family, LinkFamily) or not family.closed_form:
+        return None
+    return _LINKS[type(family.link(torch.empty(0)))]
 
 
 def obstacle(
