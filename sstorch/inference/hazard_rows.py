@@ -22,7 +22,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import CovarianceKind, HazardCovariance, Inferable, covariance_of
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample, counted_weight
-from sstorch.optim.newton import LinearHazards
+from sstorch.optim.linear_hazards import LinearHazards
 
 InferableT = TypeVar("InferableT", bound=Inferable)
 # Rows whose products of features are formed at once.

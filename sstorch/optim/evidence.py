@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
-from sstorch.optim.hessian import System
-from sstorch.optim.newton import UNCONVERGED, Gaussian, LinearHazards, Optimum, newton, step_to
+from sstorch.newton import UNCONVERGED, Gaussian, Optimum, Problem, System, newton, step_to
 from sstorch.progress import report_part
 
 # Inverse variances where nothing is known, bounds between which they are sought, and above which all
@@ -107,7 +106,7 @@ class Estimates(Batched):
 
 @torch.no_grad()
 def estimate(
-    problems: LinearHazards,
+    problems: Problem,
     kinds: Kinds,
     start: Tensor,
     first: Mapping[str, Tensor] | None = None,
@@ -127,7 +126,7 @@ def estimate(
     """
     mean = torch.where(kinds.of >= 0, torch.zeros_like(start), start)
     size = kinds.sums(torch.ones_like(start[:1]))
-    stride = problems.weight.shape[1] // MANY_ROWS
+    stride = problems.n_rows // MANY_ROWS
     if stride > 1:
         # Most rounds are those of a part of the rows, whose estimates are near.
         gain = _GAIN_OF_MANY

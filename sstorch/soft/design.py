@@ -12,10 +12,11 @@ from torch import Tensor
 from sstorch.data import Preprocessor
 from sstorch.data.basis import Feature
 from sstorch.data.design_matrix import DesignMatrix, last_features, row_blocks
+from sstorch.newton import Gaussian, newton
 from sstorch.nn import HazardFamily, LeafParameters
 from sstorch.objective import Sample
 from sstorch.optim.evidence import HELD, MANY_ROWS, Estimates, Kinds
-from sstorch.optim.newton import Gaussian, LinearHazards, newton
+from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.soft.fixed_columns import FIXED, OFFSET, STRATUM
 from sstorch.soft.rotation import freedom_of_features, principal_components
 

@@ -23,7 +23,7 @@ from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
-from sstorch.optim.newton import LinearHazards
+from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.starts.distilled import gates_of_splits, gates_of_targets, single_leaf
 from sstorch.optim.starts.gate_rows import GateColumns, Split
 from sstorch.optim.starts.regression_tree import regression_tree

@@ -17,6 +17,7 @@ from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History
+from sstorch.newton import UNCONVERGED, newton
 from sstorch.nn import LeafParameters, SoftTree
 from sstorch.objective import (
     GroupParity,
@@ -32,7 +33,6 @@ from sstorch.objective import (
 from sstorch.objective.parity import merge_equal_rows
 from sstorch.objective.row_penalties import TOO_SMALL, check_penalties
 from sstorch.optim import Checkpoint, Trainer, problem_seed
-from sstorch.optim.newton import UNCONVERGED, newton
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import BatchSettings, Coefficients

@@ -12,8 +12,9 @@ from torch import Tensor
 from sstorch.data import SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.data.folds import stratified_folds
+from sstorch.newton import Gaussian, newton
 from sstorch.optim.evidence import Kinds, estimate
-from sstorch.optim.newton import Gaussian, LinearHazards, newton
+from sstorch.optim.linear_hazards import LinearHazards
 
 # Singular values of features that count as zero, as a share of the largest.
 _RANK = 1e-7

@@ -12,7 +12,7 @@ from torch import Tensor
 from sstorch.nn import DesignMatrix, make_family
 from sstorch.objective import Sample
 from sstorch.optim.evidence import Estimates, Kinds, estimate
-from sstorch.optim.newton import LinearHazards
+from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.soft.design import null_start
 
 # Precision of the vague priors of coefficients without a kind.

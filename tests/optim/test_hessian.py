@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from sstorch.data.design_matrix import DesignMatrix
+from sstorch.newton import Hessian
 from sstorch.nn import make_family
 from sstorch.optim.evidence import Kinds, estimate
-from sstorch.optim.hessian import Hessian
-from sstorch.optim.newton import LinearHazards
+from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.soft.design import null_start
 from tests.batches import random_sample, with_entry
 
@@ -133,7 +133,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     theta = somewhere(one)
     whole = one.derivatives(theta)
     monkeypatch.setattr("sstorch.data.design_matrix._ELEMENTS", 40)
-    monkeypatch.setattr("sstorch.optim.newton._ELEMENTS", 1)
+    monkeypatch.setattr("sstorch.optim.linear_hazards._ELEMENTS", 1)
     parts = replace(one).derivatives(theta)
     torch.testing.assert_close(parts[0], whole[0], rtol=1e-12, atol=0)
     torch.testing.assert_close(parts[1], whole[1], rtol=1e-10, atol=1e-10)

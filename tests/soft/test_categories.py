@@ -79,7 +79,7 @@ def test_folds_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) 
         if coded:
             indicators.undo()
             indicators.setattr("sstorch.data.design_matrix._ELEMENTS", 2000)
-            indicators.setattr("sstorch.optim.newton._ELEMENTS", 3000)
+            indicators.setattr("sstorch.optim.linear_hazards._ELEMENTS", 3000)
         batch = train_batch(splits, settings, Schema.of(frame))
         trees = [batch.fitted(split, 0) for split in range(3)]
         risks.append([tree.risk(tree.encode(data.frame), data.event_times) for tree in trees])

@@ -59,7 +59,7 @@ def test_too_few_iterations_warn(small_data: SurvivalData) -> None:
 def test_too_few_steps_of_newton_warn(
     small_data: SurvivalData, model: SoftEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sstorch.optim.newton._MAX_STEPS", 1)
+    monkeypatch.setattr("sstorch.newton.minimize._MAX_STEPS", 1)
     monkeypatch.setattr("sstorch.optim.evidence._MAX_ROUNDS", 1)
     data = small_data
     frame = data.frame.assign(c=["left" if k % 2 else "right" for k in range(len(data))])

@@ -14,11 +14,10 @@ from torch import Tensor
 from sstorch import Columns, Penalties, SurvivalRegression
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.exceptions import TrainingError
+from sstorch.newton import Gaussian, Hessian, newton
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, make_family
 from sstorch.objective import Sample, counted_weight
-from sstorch.optim.hessian import Hessian
-from sstorch.optim.newton import Gaussian, LinearHazards, newton
+from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.soft.design import null_start
 from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import BatchSettings
@@ -191,24 +190,14 @@ def test_one_covariate_of_exponential_times_has_the_closed_form() -> None:
     np.testing.assert_allclose(theta.numpy(), [rates[0], rates[1] - rates[0]], atol=1e-8)
 
 
-def dense(matrices: Tensor) -> Hessian:
-    none = matrices[:, 0, :0]
-    return Hessian(matrices, matrices[:, :, :0], none)
-
-
 def test_diagonal_of_what_is_not_positive_definite_is_raised() -> None:
     good = torch.eye(2, dtype=torch.float64)
     bad = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)
-    factor = dense(torch.stack([good, bad])).factored(torch.zeros(2, 2, dtype=torch.float64)).factor
+    factor = Hessian.of(torch.stack([good, bad])).factored(torch.zeros(2, 2, dtype=torch.float64)).factor
     assert torch.equal(factor[0], good)
     product = factor[1] @ factor[1].T
     assert float(torch.linalg.eigvalsh(product)[0]) > 0
     torch.testing.assert_close(product - bad, (product - bad)[0, 0] * good, rtol=0, atol=1e-9)
-
-
-def test_hessian_that_is_not_finite_raises() -> None:
-    with pytest.raises(TrainingError, match="not finite"):
-        dense(torch.full((1, 2, 2), torch.nan, dtype=torch.float64)).factored(torch.zeros(1, 2).double())
 
 
 # ------------------------------------------------------------------ difficult data

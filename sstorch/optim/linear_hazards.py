@@ -1,35 +1,30 @@
-"""Damped Newton for hazards whose linear predictor and shapes are linear in their coefficients."""
+"""Hazards whose linear predictor and shapes are linear in their coefficients, for Newton's method."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.data.design_matrix import DesignMatrix, row_blocks
+from sstorch.newton import Hessian, Problem
 from sstorch.nn import HazardFamily
 from sstorch.nn.losses import derivatives_by_autograd, plain_losses
 from sstorch.objective import Sample
-from sstorch.optim.hessian import Hessian, System
 
-# Gain of a step, in nats, below which a minimum is reached, and above which a fit has not converged.
-TOLERANCE, UNCONVERGED = 1e-9, 1e-4
-_MAX_STEPS, _MAX_HALVINGS = 100, 40
 # Largest change of a shape parameter in a step: most are logarithms.
 _LONGEST = 3.0
 # Elements of the intermediates of a row: derivatives by the parameters of its hazard; and of the rows that
 # are worked on at once.
 _ELEMENTS_A_ROW, _ELEMENTS = 64, 2**22
-# Armijo's condition.
-_ARMIJO = 1e-4
 
 
 @dataclass(frozen=True)
-class LinearHazards(Batched):
+class LinearHazards(Batched, Problem):
     """K problems: a hazard family whose linear predictor and shapes are linear in coefficients.
 
     The linear predictor is a sum over features with the same coefficients in all rows and, where there are
@@ -99,6 +94,7 @@ class LinearHazards(Batched):
         like = self.weight.new_zeros(len(self.weight), self.x.shape[-1])
         return like, torch.ones_like(like)
 
+    @override
     @torch.no_grad()
     def value(self, theta: Tensor) -> Tensor:
         """Negative log-likelihood, (K,)."""
@@ -158,8 +154,20 @@ class LinearHazards(Batched):
         """Times of some rows, with the weights of the problems; features are those of all rows."""
         return replace(self.sample.columns(rows, self.sample.x), weight=self.weight[:, rows])
 
+    @override
+    def step_size(self, step: Tensor) -> Tensor:
+        shapes = step[:, self.n_linear :]
+        if not shapes.shape[1]:
+            return super().step_size(step)
+        return (_LONGEST / shapes.abs().amax(-1).clamp(min=_LONGEST)).clamp(max=1.0)
+
+    @property
+    @override
+    def n_rows(self) -> int:
+        return self.weight.shape[1]
+
+    @override
     def thinned(self, stride: int) -> LinearHazards:
-        """The same problems with every stride-th of the rows."""
         rows = slice(None, None, stride)
         return replace(
             self,
@@ -170,8 +178,8 @@ class LinearHazards(Batched):
             offset=None if self.offset is None else self.offset[:, rows],
         )
 
+    @override
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
-        """Negative log-likelihood (K,), its gradient (K, D) and Hessian."""
         loss, first, second = self.row_derivatives(theta)
         total = self._sum(loss, slice(None))
         first *= self.weight[..., None]
@@ -265,97 +273,3 @@ class LinearHazards(Batched):
     def _sum(self, loss: Tensor, rows: slice) -> Tensor:
         weight = self.weight[:, rows]
         return (weight * torch.where(weight > 0, loss, 0.0)).sum(-1)
-
-
-@dataclass(frozen=True)
-class Gaussian(Batched):
-    """Independent normal priors of coefficients."""
-
-    precision: Tensor  # inverse variances, (K, D); 0 for none
-    mean: Tensor  # shape (K, D)
-
-    def value(self, theta: Tensor) -> Tensor:
-        """Negative log density without its constant, (K,)."""
-        return (self.precision * (theta - self.mean).square()).sum(-1) / 2
-
-    def gradient(self, theta: Tensor) -> Tensor:
-        """Of :meth:`value`, (K, D)."""
-        return self.precision * (theta - self.mean)
-
-
-@dataclass(frozen=True)
-class Optimum(Batched):
-    """State of Newton's method: coefficients (K, D) and their negative log-likelihood."""
-
-    theta: Tensor
-    loss: Tensor  # (K,)
-    gradient: Tensor  # (K, D)
-    hessian: Hessian
-
-    @classmethod
-    def of(cls, problems: LinearHazards, theta: Tensor) -> Self:
-        """At coefficients (K, D)."""
-        return cls(theta, *problems.derivatives(theta))
-
-    def gain(self, prior: Gaussian, system: System) -> Tensor:
-        """Gain that is left to a Newton step, in nats, (K,): half the squared decrement."""
-        slope = self.gradient + prior.gradient(self.theta)
-        return (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1) / 2
-
-
-def step_to(
-    problems: LinearHazards, prior: Gaussian, at: Optimum, target: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Coefficients (K, D) of a step that is halved, the fall promised (K,), and whether it fell (K,)."""
-    step = target - at.theta
-    d = problems.n_linear
-    longest = step[:, d:].abs().amax(-1) if step.shape[-1] > d else step.new_zeros(len(step))
-    size = (_LONGEST / longest.clamp(min=_LONGEST)).clamp(max=1.0)
-    slope = ((at.gradient + prior.gradient(at.theta)) * step).sum(-1)
-    before = at.loss + prior.value(at.theta)
-    rounding = 1e-13 * (1 + before.abs())
-    for _ in range(_MAX_HALVINGS):
-        trial = at.theta + size[:, None] * step
-        after = problems.value(trial) + prior.value(trial)
-        bad = ~(after <= before + _ARMIJO * size * slope + rounding)
-        if not bool(bad.any()):
-            break
-        size = torch.where(bad, size / 2, size)
-    return torch.where(bad[:, None], at.theta, trial), -slope, ~bad
-
-
-def newton(
-    problems: LinearHazards,
-    prior: Gaussian,
-    theta: Tensor,
-    tolerance: float = TOLERANCE,
-    at: Optimum | None = None,
-) -> Optimum:
-    """Minimise negative log-likelihood and prior of K problems by damped Newton, from theta (K, D).
-
-    A problem is done when half its squared Newton decrement, the gain that is left, is at most the tolerance,
-    in nats, or when no step along the direction of Newton lowers the objective. `at` are derivatives at
-    theta, if they are available.
-
-    References:
-        Nocedal and Wright (2006), Numerical Optimization, 2nd ed., 3.4, on Hessians that are not positive
-        definite.
-    """
-    done = torch.zeros(len(theta), dtype=torch.bool, device=theta.device)
-    at = Optimum.of(problems, theta) if at is None else at
-    for _ in range(_MAX_STEPS):
-        rest = (~done).nonzero().squeeze(-1)
-        whole = len(rest) == len(done)
-        part = problems if whole else problems.select(rest)
-        own = prior if whole else prior.select(rest)
-        here = at if whole else at.select(rest)
-        system = here.hessian.factored(own.precision)
-        gradient = here.gradient + own.gradient(here.theta)
-        target = here.theta - system.solve(gradient[..., None]).squeeze(-1)
-        reached, promised, falls = step_to(part, own, here, target)
-        new = Optimum.of(part, reached)
-        done = done.index_copy(0, rest, (promised / 2 <= tolerance) | ~falls)
-        at = new if whole else at.replaced(rest, new)
-        if bool(done.all()):
-            break
-    return at

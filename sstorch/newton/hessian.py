@@ -6,7 +6,7 @@ largest category is eliminated by its Schur complement; what is left is dense.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,8 +14,9 @@ from torch import Tensor
 from sstorch.batched import SHARED, Batched
 from sstorch.exceptions import TrainingError
 
-# What is first added to the diagonal of a matrix that is not positive definite, as a share of its largest.
-_FIRST_LIFT = 1e-8
+# Shares of the diagonal that are added to it in turn where a matrix is not positive definite: for rounding,
+# then Levenberg's, each a multiple of the one before; and the least diagonal, as a share of the largest.
+_FIRST_LIFT, _LEVENBERG, _GROWTH, _LEAST = 1e-8, 1e-3, 4.0, 1e-6
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Hessian(Batched):
     form: Tensor | None = None  # the intercept of the model as a linear form, (K, D); None where it is u
     # positions of the coefficients that stay, then of those that are eliminated, (D,); None for all in order
     order: Tensor | None = field(default=None, metadata=SHARED)
+
+    @classmethod
+    def of(cls, matrices: Tensor) -> Hessian:
+        """Of symmetric matrices (K, D, D), of which nothing is eliminated."""
+        return cls(matrices, matrices[:, :, :0], matrices[:, 0, :0])
 
     def times(self, theta: Tensor) -> Tensor:
         """Products with vectors (K, D)."""
@@ -57,44 +63,45 @@ class Hessian(Batched):
         return values if self.order is None else torch.empty_like(values).index_copy_(1, self.order, values)
 
     def factored(self, precision: Tensor) -> System:
-        """The system with a precision (K, D) added, raised until it is positive definite."""
-        system, failed = self._factored(precision)
+        """The system with a precision (K, D) added, and more where it is not positive definite (Levenberg).
+
+        The absolute diagonal is added to itself, in growing shares, until the matrix is positive definite.
+
+        Raises:
+            TrainingError: second derivatives are not finite.
+        """
+        added = torch.zeros_like(precision)
+        system, failed = self._factored(precision, added)
         if not bool(failed.any()):
             return system
         if not all(bool(part.isfinite().all()) for part in (self.kept, self.cross, self.diagonal)):
             raise TrainingError(
                 "second derivatives of the likelihood are not finite: try another leaf, or fixed penalties"
             )
-        largest = (self._own_diagonal() + precision).abs().amax(-1, keepdim=True)
-        lift = _FIRST_LIFT * largest.clamp(min=_FIRST_LIFT)
-        raised = torch.zeros_like(lift)
+        own = self.joined(self.kept.diagonal(dim1=-2, dim2=-1), self.diagonal) + precision
+        largest = own.abs().amax(-1, keepdim=True).clamp(min=_FIRST_LIFT)
+        # What rounding took away is of the size of the largest.
+        added, share = torch.where(failed[:, None], _FIRST_LIFT * largest, added), _LEVENBERG
+        system, failed = self._factored(precision, added)
+        indefinite = failed
         while bool(failed.any()):
-            raised = torch.where(failed[:, None], lift, raised)
-            lift = 100 * lift
-            system, failed = self._factored(precision + raised)
-        return system
+            added = torch.where(failed[:, None], share * torch.maximum(own.abs(), _LEAST * largest), added)
+            share = _GROWTH * share
+            system, failed = self._factored(precision, added)
+        return replace(system, indefinite=indefinite)
 
-    def _factored(self, precision: Tensor) -> tuple[System, Tensor]:
-        """The system, and whether it is not positive definite, boolean (K,)."""
+    def _factored(self, precision: Tensor, added: Tensor) -> tuple[System, Tensor]:
+        """The system with a precision, and more on the stored diagonal, and whether it is not definite."""
         of_intercept = precision[:, :1]
         if self.form is not None:
             precision = torch.cat([torch.zeros_like(of_intercept), precision[:, 1:]], 1)
-        kept, gone = self.parts(precision)
+        kept, gone = self.parts(precision + added)
         diagonal, matrix = self.diagonal + gone, self.kept + torch.diag_embed(kept)
         failed = ~(diagonal > 0).all(-1)
         if diagonal.shape[1]:
             matrix = matrix - torch.matmul(self.cross / diagonal[:, None], self.cross.mT)
         factor, info = torch.linalg.cholesky_ex(matrix)
         return System.of(self, factor, diagonal, of_intercept), failed | (info > 0)
-
-    def _own_diagonal(self) -> Tensor:
-        """Diagonal of the Hessian by the coefficients of the model, (K, D)."""
-        out = self.joined(self.kept.diagonal(dim1=-2, dim2=-1), self.diagonal)
-        if self.form is None:
-            return out
-        form = _without_first(self.form)
-        with_first = self.joined(self.kept[:, :, 0], self.cross[:, 0])
-        return out - 2 * form * with_first + form.square() * self.kept[:, :1, 0]
 
     def dense(self) -> Tensor:
         """As matrices (K, D, D)."""
@@ -112,15 +119,16 @@ class System(Batched):
     diagonal: Tensor  # with the precisions, of what is eliminated, (K, E)
     of_intercept: Tensor  # precision of the intercept of the model, (K, 1)
     form: Tensor | None  # solution for the linear form of the intercept, (K, D); None where there is none
+    indefinite: Tensor  # whether more than rounding was added to make it positive definite, boolean (K,)
 
     @classmethod
     def of(cls, hessian: Hessian, factor: Tensor, diagonal: Tensor, of_intercept: Tensor) -> System:
         """From the factors."""
-        system = cls(hessian, factor, diagonal, of_intercept, None)
+        definite = torch.zeros(len(factor), dtype=torch.bool, device=factor.device)
+        system = cls(hessian, factor, diagonal, of_intercept, None, definite)
         if hessian.form is None:
             return system
-        form = system._plain(hessian.form[..., None]).squeeze(-1)
-        return cls(hessian, factor, diagonal, of_intercept, form)
+        return replace(system, form=system._plain(hessian.form[..., None]).squeeze(-1))
 
     def solve(self, right: Tensor) -> Tensor:
         """Solutions for right-hand sides (K, D, m)."""

@@ -1,0 +1,6 @@
+"""Newton's method for a batch of functions: the only one of the package."""
+
+from sstorch.newton.hessian import Hessian, System
+from sstorch.newton.minimize import UNCONVERGED, Gaussian, Optimum, Problem, newton, step_to
+
+__all__ = ["UNCONVERGED", "Gaussian", "Hessian", "Optimum", "Problem", "System", "newton", "step_to"]

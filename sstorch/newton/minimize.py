@@ -1,0 +1,173 @@
+"""Damped Newton of a batch of functions, each with a normal prior of its coefficients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sstorch.batched import Batched
+from sstorch.newton.hessian import Hessian, System
+
+# Gain of a step, in nats, below which a minimum is reached, and above which a fit has not converged.
+TOLERANCE, UNCONVERGED = 1e-9, 1e-4
+_MAX_STEPS, _MAX_HALVINGS = 100, 40
+# Armijo's condition.
+_ARMIJO = 1e-4
+# Relative rounding of a value, and in units of the precision of its numbers where these have fewer digits.
+_ROUNDING, _UNITS = 1e-13, 4
+
+
+class Problem(ABC):
+    """K functions of D coefficients each, the members of a batch: what :func:`newton` minimises.
+
+    A function is a sum over rows, in nats; a negative log-likelihood, for instance. It need not be convex.
+    Members do not depend on each other.
+    """
+
+    @abstractmethod
+    def value(self, theta: Tensor) -> Tensor:
+        """Values (K,) at coefficients (K, D); +inf or NaN where a function is not defined."""
+
+    @abstractmethod
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+        """Values (K,), gradients (K, D) and Hessians at coefficients (K, D); all finite.
+
+        ``Hessian.of(matrices)`` makes one of matrices (K, D, D), of which both triangles are read.
+        """
+
+    @abstractmethod
+    def select(self, members: Tensor) -> Self:
+        """The same for some members, ascending positions (J,) among the K.
+
+        A dataclass with :class:`~sstorch.batched.Batched` has it.
+        """
+
+    def step_size(self, step: Tensor) -> Tensor:
+        """Share of a step (K, D), in (0, 1], at which halving begins, (K,); 1 by default.
+
+        Less than 1 limits coefficients, such as logarithms of shapes, whose large steps overflow.
+        """
+        return step.new_ones(len(step))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the longest member; 0, the default, if the problem cannot be thinned."""
+        return 0
+
+    def thinned(self, stride: int) -> Self:
+        """The same with every stride-th of the rows; needed only where :attr:`n_rows` is not 0."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Gaussian(Batched):
+    """Independent normal priors of coefficients."""
+
+    precision: Tensor  # inverse variances, (K, D); 0 for none
+    mean: Tensor  # shape (K, D)
+
+    def value(self, theta: Tensor) -> Tensor:
+        """Negative log density without its constant, (K,)."""
+        return (self.precision * (theta - self.mean).square()).sum(-1) / 2
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Of :meth:`value`, (K, D)."""
+        return self.precision * (theta - self.mean)
+
+
+@dataclass(frozen=True)
+class Optimum(Batched):
+    """State of Newton's method: coefficients (K, D), values of the functions and derivatives there."""
+
+    theta: Tensor
+    loss: Tensor  # (K,)
+    gradient: Tensor  # (K, D)
+    hessian: Hessian
+
+    @classmethod
+    def of(cls, problems: Problem, theta: Tensor) -> Self:
+        """At coefficients (K, D)."""
+        return cls(theta, *problems.derivatives(theta))
+
+    def gain(self, prior: Gaussian, system: System) -> Tensor:
+        """Gain that is left to a Newton step, in nats, (K,): half the squared decrement."""
+        slope = self.gradient + prior.gradient(self.theta)
+        return (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1) / 2
+
+
+def step_to(problems: Problem, prior: Gaussian, at: Optimum, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Coefficients (K, D) of a step that is halved, the fall promised (K,), and whether it fell (K,)."""
+    step = target - at.theta
+    size = problems.step_size(step)
+    slope = ((at.gradient + prior.gradient(at.theta)) * step).sum(-1)
+    before = at.loss + prior.value(at.theta)
+    rounding = max(_ROUNDING, _UNITS * torch.finfo(before.dtype).eps) * (1 + before.abs())
+    for _ in range(_MAX_HALVINGS):
+        trial = at.theta + size[:, None] * step
+        after = problems.value(trial) + prior.value(trial)
+        bad = ~(after <= before + _ARMIJO * size * slope + rounding)
+        if not bool(bad.any()):
+            break
+        size = torch.where(bad, size / 2, size)
+    return torch.where(bad[:, None], at.theta, trial), -slope, ~bad
+
+
+def newton(
+    problems: Problem,
+    prior: Gaussian,
+    theta: Tensor,
+    tolerance: float = TOLERANCE,
+    at: Optimum | None = None,
+) -> Optimum:
+    """Minimise K functions, each plus its prior, by damped Newton, from coefficients theta (K, D).
+
+    A step is halved until the sum of function and prior falls enough (Armijo). Where their Hessian is not
+    positive definite, a multiple of its absolute diagonal is added first (Levenberg), for each member by
+    itself: a member with a positive definite Hessian takes Newton's steps.
+
+    A member is done when half its squared Newton decrement, the gain that is left, is at most the tolerance,
+    in nats, and its Hessian positive definite, or when no step lowers the sum. A start at an exact saddle
+    point stays there.
+
+    Args:
+        problems: the functions.
+        prior: of their coefficients; precisions of 0 for none.
+        theta: where to start, shape (K, D); the values there are finite.
+        tolerance: in nats.
+        at: derivatives at theta, if they are known.
+
+    Returns:
+        Coefficients and derivatives of each member; those after 100 steps where it is not done by then. Check
+        by ``gain``, at most ``UNCONVERGED``.
+
+    Raises:
+        TrainingError: second derivatives are not finite.
+
+    References:
+        Nocedal and Wright (2006), Numerical Optimization, 2nd ed., 3.4, on Hessians that are not positive
+        definite; Marquardt (1963), Journal of the Society for Industrial and Applied Mathematics 11, 431-441,
+        on the diagonal.
+    """
+    done = torch.zeros(len(theta), dtype=torch.bool, device=theta.device)
+    at = Optimum.of(problems, theta) if at is None else at
+    for _ in range(_MAX_STEPS):
+        rest = (~done).nonzero().squeeze(-1)
+        whole = len(rest) == len(done)
+        part = problems if whole else problems.select(rest)
+        own = prior if whole else prior.select(rest)
+        here = at if whole else at.select(rest)
+        system = here.hessian.factored(own.precision)
+        gradient = here.gradient + own.gradient(here.theta)
+        target = here.theta - system.solve(gradient[..., None]).squeeze(-1)
+        reached, promised, falls = step_to(part, own, here, target)
+        new = Optimum.of(part, reached)
+        small = (promised / 2 <= tolerance) & (~system.indefinite | (promised <= 0))
+        done = done.index_copy(0, rest, small | ~falls)
+        at = new if whole else at.replaced(rest, new)
+        if bool(done.all()):
+            break
+    return at
