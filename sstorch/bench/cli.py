@@ -32,7 +32,7 @@ from sstorch.bench.cross_validation import split_names
 from sstorch.bench.peers import peer_table, score_run
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import as_text, average_table
-from sstorch.bench.run_folder import RunFolder, versions
+from sstorch.bench.run_folder import RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, devices_of, plan, run_tasks
 from sstorch.bench.study_model import StudyModel, baseline_models, soft_search_models, soft_tree_models
@@ -51,7 +51,7 @@ from sstorch.exceptions import (
 from sstorch.files import write_whole
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
-from sstorch.optim import Checkpoint
+from sstorch.optim.checkpoint import opened
 from sstorch.progress import Lines, Progress, Watch, report
 from sstorch.soft.batch import check_causes, events_of_causes
 from sstorch.threads import FEW
@@ -191,7 +191,8 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
         f"{config.device.dtype} on {_device_text(config.device.name)}",
         flush=True,
     )
-    with Checkpoint(folder.checkpoint).held() as checkpoint:
+    identity = without_logger(config_text), checksum, getattr(data.groups, "codes", None), versions()
+    with opened(folder.checkpoint, run=identity) as checkpoint:
         killed = folder.killed()
         if folder.begin(config_text, checksum):
             print(f"resume   continues from {folder.checkpoint}", flush=True)

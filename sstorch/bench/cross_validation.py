@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,8 +36,8 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.validation import held_out_groups, held_out_groups_of_causes
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
-from sstorch.optim import Checkpoint
-from sstorch.optim.checkpoint import kept
+from sstorch.optim.checkpoint import Checkpoint, kept, opened
+from sstorch.optim.trainer import environment
 from sstorch.progress import report
 from sstorch.soft import TrainedBatch, train_batch
 from sstorch.soft.batch import check_causes, train_encoded
@@ -188,8 +187,8 @@ def cross_validate(
         n_folds: folds, by subject, stratified by event or cause.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
         callbacks: called at every step of the training of a batch.
-        checkpoint: file that is written after every finished part of the work and every pass of a batch; if
-            it exists, work continues from it. See :class:`~sstorch.optim.Checkpoint`.
+        checkpoint: path of a file that is written after every finished part of the work and every pass of a
+            batch; if it exists, work continues from it. A checkpoint that is open is used as it is.
 
     Raises:
         DataError: too few rows or events for so many folds; raised before any training.
@@ -209,12 +208,7 @@ def cross_validate(
         )
     schema, trained = Schema.of(data.frame), list[tuple[TrainedBatch, RowFeatures]]()
 
-    held = None if checkpoint is None else Checkpoint.of(checkpoint)
-
     def train(splits: list[SurvivalData]) -> Iterator[tuple[int, _Fit]]:
-        if held is not None:
-            groups = None if data.groups is None else torch.as_tensor(data.groups.codes)
-            held.within("scores").identify(folds=torch.as_tensor(folds), groups=groups)
         *parts, whole = (rows.joined() for rows in (*splits, data))
         batch, encoded = train_encoded([*parts, whole], settings, schema, callbacks, held)
         trained.append((batch, encoded.of_split(len(splits))[: len(whole)]))
@@ -240,7 +234,17 @@ def cross_validate(
         rows = kept(held, f"scores/{fold.number}/{fit.start}", lambda: scored(fold, fit))
         return rows, fit.tree.apply(data.frame) if settings.depth else None, fit.tree
 
-    with nullcontext() if held is None else held.held(), warnings.catch_warnings():
+    file = opened(
+        checkpoint,
+        settings=settings.facts(),
+        trainer=replace(settings.trainer, engine="auto"),
+        folds=folds,
+        features=pd.util.hash_pandas_object(data.frame).to_numpy(),
+        outcome=[data.nominal_time, data.event if data.causes is None else data.cause, data.entry],
+        rows=[data.sample_weight, data.subject, getattr(data.groups, "codes", None)],
+        environment=environment(torch.device(settings.device)),
+    )
+    with file as held, warnings.catch_warnings():
         # That predictions are extrapolated is for users to know who predict, not of folds.
         warnings.filterwarnings("ignore", "column .* far outside its training range", DataWarning)
         found = list(train_outside_score_inside(split(data, folds), train, score))

@@ -27,7 +27,7 @@ from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.memory import peak_memory, resident_memory
-from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
+from sstorch.optim.checkpoint import is_open, plain_values
 from sstorch.plots import plot_incidence, plot_survival_by_leaf
 from sstorch.progress import Progress
 
@@ -91,13 +91,18 @@ class RunFolder:
         if not self.is_taken:
             return False
         there, here = (
-            fingerprint(_without_logger(text), "config")
+            dict(plain_values(without_logger(text), "config"))
             for text in ((self.path / "config.yaml").read_text("utf-8"), config_text)
         )
-        if changes := differences(there, here):
+        changes = [
+            f"{name} is {there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
+            for name in dict.fromkeys((*there, *here))
+            if (name in there, there.get(name)) != (name in here, here.get(name))
+        ]
+        if changes:
             raise ConfigError(
-                f"{self.path} holds a run already, of another configuration: {changes}. Repeat that one, "
-                "delete it, or set hydra.run.dir, of a sweep hydra.sweep.dir, to another folder"
+                f"{self.path} holds a run already, of another configuration: {'; '.join(changes)}. Repeat "
+                "that one, delete it, or set hydra.run.dir, of a sweep hydra.sweep.dir, to another folder"
             )
         status = self._read_status()
         if status["status"] != "completed":
@@ -144,7 +149,7 @@ class RunFolder:
             return str(status["status"])
         age = datetime.now(UTC) - datetime.fromisoformat(status["last_sign_of_life"])
         seen = status["host"] != platform.node() and age < _FRESH
-        runs = seen or Checkpoint(self.checkpoint).is_held
+        runs = seen or is_open(self.checkpoint)
         return f"{'running' if runs else 'stopped'} ({_sign_text(status)})"
 
     def killed(self) -> str | None:
@@ -272,7 +277,7 @@ def _sign_text(status: Mapping[str, Any]) -> str:
     return f"last sign of life {when:%Y-%m-%d %H:%M:%S} UTC{phase}"
 
 
-def _without_logger(config_text: str) -> dict[str, object]:
+def without_logger(config_text: str) -> dict[str, object]:
     """The settings that can change the results."""
     config = OmegaConf.to_container(OmegaConf.create(config_text))
     if not isinstance(config, dict):

@@ -23,7 +23,7 @@ from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted.tree import FittedTree
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.nn import make_family
-from sstorch.optim.checkpoint import Fingerprint, fingerprint
+from sstorch.optim.checkpoint import Plain, plain_values
 from sstorch.soft import PrognosticTreeCV, train_batch
 from sstorch.soft.batch import check_causes
 from sstorch.soft.estimator import SoftEstimator
@@ -125,7 +125,7 @@ class StudyModel(ABC):
         """
 
     @abstractmethod
-    def settings(self) -> Fingerprint:
+    def settings(self) -> dict[str, Plain]:
         """Everything that shapes its results, as plain values by name."""
 
     def versions(self) -> dict[str, str]:
@@ -175,13 +175,13 @@ class SoftTreeModel(StudyModel):
         check_causes(data, settings)
         settings.check_columns(data)
 
-    def settings(self) -> Fingerprint:
+    def settings(self) -> dict[str, Plain]:
         """The checked parameters and those of the trainer, except the device."""
         checked = replace(self.estimator._batch_settings(), device="cpu")
         return {
-            **fingerprint(checked.facts(), "tree"),
+            **dict(plain_values(checked.facts(), "tree")),
             # Engines agree but for rounding.
-            **fingerprint(replace(checked.trainer, engine="auto"), "trainer"),
+            **dict(plain_values(replace(checked.trainer, engine="auto"), "trainer")),
             "tree.prediction": checked.prediction,
         }
 
@@ -228,10 +228,10 @@ class BaselineModel(StudyModel):
         """See :class:`StudyModel`."""
         model_for(self.baseline, data).check_rows(data)
 
-    def settings(self) -> Fingerprint:
+    def settings(self) -> dict[str, Plain]:
         """See :class:`StudyModel`."""
-        kind: Fingerprint = {"baseline": self.baseline.name, "seed": self._seed}
-        return {**kind, **fingerprint(self.baseline.settings(), self.baseline.name)}
+        kind: dict[str, Plain] = {"baseline": self.baseline.name, "seed": self._seed}
+        return {**kind, **dict(plain_values(self.baseline.settings(), self.baseline.name))}
 
     def versions(self) -> dict[str, str]:
         """See :class:`StudyModel`."""
@@ -270,14 +270,14 @@ class SoftTreeCVModel(StudyModel):
         """See :class:`StudyModel`."""
         self.estimator._compared(data)
 
-    def settings(self) -> Fingerprint:
+    def settings(self) -> dict[str, Plain]:
         """All candidates and settings, except the device."""
-        search, found = self.estimator, Fingerprint()
+        search, found = self.estimator, dict[str, Plain]()
         for name, each in search._compared().items():
             own = SoftTreeModel(name, each).settings()
             found |= {f"{name}.{key}": value for key, value in own.items()}
         how = {name: getattr(search, name) for name in ("cv", "scoring", "prefer", "random_state")}
-        return found | fingerprint(how, "search")
+        return found | dict(plain_values(how, "search"))
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Search and train one fold after the other."""

@@ -89,15 +89,6 @@ class History:
         """Records up to the end of a macro iteration; the tables are shared."""
         return History(_until(self._steps, macro_iteration), _until(self._macro, macro_iteration))
 
-    def to_arrays(self) -> Columns:
-        """All records as a few arrays of numbers, to be rebuilt exactly from; text as code points."""
-        return _to_arrays(self._steps, "steps") | _to_arrays(self._macro, "macro_iterations")
-
-    @classmethod
-    def from_arrays(cls, arrays: Columns) -> History:
-        """Rebuild the records from :meth:`to_arrays`, in whatever order the arrays come."""
-        return cls(_from_arrays(arrays, "steps"), _from_arrays(arrays, "macro_iterations"))
-
 
 def _columns(columns: Mapping[str, Any], names: tuple[str, ...]) -> Columns:
     missing = [name for name in names if name not in columns]
@@ -129,43 +120,3 @@ def _only(blocks: list[Columns], problem: int) -> list[Columns]:
 
 def _until(blocks: list[Columns], macro_iteration: int) -> list[Columns]:
     return [block for block in blocks if block["macro_iteration"][0] <= macro_iteration]
-
-
-def _to_arrays(blocks: list[Columns], table: str) -> Columns:
-    """Blocks one below the other, their sizes, and the dtype that each column has in each block."""
-    if not blocks:
-        return {}
-    arrays = {f"{table}/sizes": np.array([len(next(iter(block.values()))) for block in blocks])}
-    for position, name in enumerate(blocks[0]):
-        columns = [block[name] for block in blocks]
-        dtypes = np.array([column.dtype.str for column in columns])
-        arrays[f"{table}/{position}/{name}/values"] = _as_numbers(np.concatenate(columns))
-        arrays[f"{table}/{position}/{name}/dtypes"] = _as_numbers(dtypes)
-    return arrays
-
-
-def _from_arrays(arrays: Columns, table: str) -> list[Columns]:
-    if f"{table}/sizes" not in arrays:
-        return []
-    ends = arrays[f"{table}/sizes"].cumsum()[:-1]
-    blocks: list[Columns] = [{} for _ in range(len(ends) + 1)]
-    keys = [key.split("/") for key in arrays if key.startswith(f"{table}/") and key.endswith("/values")]
-    for _, position, name, _ in sorted(keys, key=lambda key: int(key[1])):
-        values, dtypes = (
-            _as_text(arrays[f"{table}/{position}/{name}/{part}"]) for part in ("values", "dtypes")
-        )
-        for block, column, dtype in zip(blocks, np.split(values, ends), dtypes, strict=True):
-            block[name] = column.astype(dtype)
-    return blocks
-
-
-def _as_numbers(column: NDArray[Any]) -> NDArray[Any]:
-    """Numbers as they are; texts as the code points of their characters, shape (n, width)."""
-    return column.view(np.uint32).reshape(len(column), -1) if column.dtype.kind == "U" else column
-
-
-def _as_text(column: NDArray[Any]) -> NDArray[Any]:
-    """The inverse of :func:`_as_numbers`."""
-    if column.ndim == 1:
-        return column
-    return np.ascontiguousarray(column).view(f"<U{column.shape[1]}").reshape(-1)

@@ -1,7 +1,6 @@
 """Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
 
 from sstorch.optim.batched_lbfgs import LBFGSOptions, OptimizationResult, Status, minimize
-from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.engine import ENGINES, Engine
 from sstorch.optim.joint import Joint, NodecJoint
 from sstorch.optim.leaves import Leaves
@@ -17,7 +16,6 @@ from sstorch.optim.trainer import Trainer
 __all__ = [
     "ENGINES",
     "THRESHOLDS",
-    "Checkpoint",
     "Distillation",
     "Engine",
     "Joint",

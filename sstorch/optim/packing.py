@@ -41,6 +41,10 @@ def _layout(value: object, arrays: Arrays) -> Any:
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":  # as code points of characters
+        name, points = str(len(arrays)), np.ascontiguousarray(value).view(np.uint32)
+        arrays[name] = points.reshape(*value.shape, -1)
+        return {"text": name}
     if isinstance(value, Tensor | np.ndarray):
         name = str(len(arrays))
         arrays[name] = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
@@ -72,6 +76,9 @@ def _value(layout: Any, arrays: Arrays, device: torch.device | str) -> Any:
         return torch.from_numpy(arrays[content].copy()).to(device)
     if kind_name == "array":
         return arrays[content].copy()
+    if kind_name == "text":
+        points = np.ascontiguousarray(arrays[content])
+        return points.view(f"<U{points.shape[-1]}").reshape(points.shape[:-1])
     if kind_name == "dict":
         return {_value(key, arrays, device): _value(item, arrays, device) for key, item in content}
     items = [_value(item, arrays, device) for item in content]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,13 +20,14 @@ from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.minimizers import never_worse
-from sstorch.optim.packing import Arrays
 from sstorch.optim.steps import JointStep, LeafStep, Minimizer, Step, freeze_except, lbfgs
 from sstorch.progress import TRAINING, report
 
 if TYPE_CHECKING:
     from sstorch.optim.compiled.trees import CompiledTrees
 
+# Of a state, in addition to the trees.
+_STATE = ("best", "active", "n_passes", "notes", "finished", "history")
 _STATUSES = np.array([status.name for status in Status])
 _NO_STEP = {
     **dict.fromkeys(("objective_before", "objective_after", "gradient_norm"), np.nan),
@@ -116,51 +115,26 @@ class TrainingRun:
 
     def _resume(self) -> bool:
         """Restore from the checkpoint, if there is one, and repeat its passes to the callbacks."""
-        arrays = None if self._checkpoint is None else self._checkpoint.read()
-        if arrays is None:
+        state = None if self._checkpoint is None else self._checkpoint.read(self.best.device)
+        if state is None:
             return False
-        self.load_state_dict(arrays)
+        self.load_state_dict(state)
         for number in range(self.n_passes + 1):
             for callback in self.callbacks:
                 callback.on_macro_iteration(number, self.history.until(number))
         return True
 
-    def state_dict(self) -> Arrays:
-        """The run as it stands between two passes, as flat arrays for a checkpoint."""
-        parts: dict[str, Mapping[str, Tensor]] = {
-            "tree": self.tree.state_dict(),
-            "best_tree": self.best_tree.state_dict(),
-            "notes": self.notes,
-            "run": {
-                "best": self.best,
-                "active": self.active,
-                "n_passes": torch.tensor(self.n_passes),
-                "finished": torch.tensor(self.finished),
-            },
-        }
-        arrays = {
-            f"{part}/{name}": value.detach().cpu().numpy()
-            for part, values in parts.items()
-            for name, value in values.items()
-        }
-        return arrays | {f"history/{name}": values for name, values in self.history.to_arrays().items()}
+    def state_dict(self) -> dict[str, Any]:
+        """The run as it stands between two passes."""
+        trees = {"tree": dict(self.tree.state_dict()), "best_tree": dict(self.best_tree.state_dict())}
+        return trees | {name: getattr(self, name) for name in _STATE}
 
-    def load_state_dict(self, state: Arrays) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Bring a run with the same initial solutions to the state of :meth:`state_dict`."""
-        parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
-        for key, array in state.items():
-            part, name = key.split("/", 1)
-            parts[part][name] = array
-        tensors = {
-            part: {name: torch.from_numpy(array).to(self.best.device) for name, array in parts[part].items()}
-            for part in ("tree", "best_tree", "notes", "run")
-        }
-        self.tree.load_state_dict(tensors["tree"])
-        self.best_tree.load_state_dict(tensors["best_tree"])
-        self.notes = tensors["notes"]
-        self.best, self.active = tensors["run"]["best"], tensors["run"]["active"]
-        self.n_passes, self.finished = int(tensors["run"]["n_passes"]), bool(tensors["run"]["finished"])
-        self.history = History.from_arrays(parts["history"])
+        self.tree.load_state_dict(state["tree"])
+        self.best_tree.load_state_dict(state["best_tree"])
+        for name in _STATE:
+            setattr(self, name, state[name])
 
     def go_to_best(self) -> None:
         """Make the best points the present ones."""

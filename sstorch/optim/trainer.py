@@ -19,7 +19,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim.checkpoint import Checkpoint
+from sstorch.optim.checkpoint import Checkpoint, opened
 from sstorch.optim.engine import ENGINES, Engine, compiled_trees
 from sstorch.optim.run import TrainingRun
 from sstorch.threads import torch_threads
@@ -85,16 +85,17 @@ class Trainer(ABC):
             callbacks: called after every inner step and pass.
             held_out: held-out rows. If given, the best point has the lowest mean held-out loss instead of the
                 lowest E, and patience counts improvements of this loss.
-            checkpoint: file written after every pass. If it exists, for the same starting values, training
-                continues from its last pass, or ends if finished.
+            checkpoint: path of a file that is written after every pass. If it exists, training continues from
+                its last pass, or ends if finished. A checkpoint that is open is used as it is.
 
         Returns:
             The records of the run, including those before an interruption.
 
         Raises:
-            ConfigError: the checkpoint belongs to a run with other settings, data or initial solutions, is
-                held by another process, or cannot be written; or the engine does not go with another setting.
-            FormatError: it is truncated, altered or of an unknown format version.
+            ConfigError: the checkpoint belongs to a run with other settings, data, starting values or
+                versions of the software, is open in another process, or cannot be written; or the engine does
+                not support another setting.
+            FormatError: it is truncated or altered.
         """
         reason = (
             f"{type(self).__name__} trains by torch alone: use another trainer"
@@ -107,17 +108,18 @@ class Trainer(ABC):
             if compiled is not None:
                 # Threads of torch would compete with those of the compiled engine for the cores.
                 stack.enter_context(torch_threads(1))
-            if checkpoint is not None:
-                checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
-                checkpoint.identify(
-                    trainer=replace(self, engine="auto"),  # `environment` has it
-                    objective=objective,
-                    sample=sample,
-                    held_out=held_out,
-                    start=tree,
-                    environment=environment(sample.weight.device, compiled is not None),
-                )
-            run = TrainingRun(tree, objective, sample, callbacks, held_out, checkpoint, compiled)
+            file = opened(
+                checkpoint,
+                trainer=replace(self, engine="auto"),  # `environment` has it
+                objective=objective,
+                sample=sample,
+                held_out=held_out,
+                start=tree,
+                environment=environment(sample.weight.device, compiled is not None),
+            )
+            run = TrainingRun(
+                tree, objective, sample, callbacks, held_out, stack.enter_context(file), compiled
+            )
             with run.session(self.n_passes):
                 if not run.finished:
                     self.advance(run)

@@ -23,7 +23,6 @@ from sstorch.monitoring import Callback, History
 from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.objective import Sample
 from sstorch.optim import (
-    Checkpoint,
     Leaves,
     initialize_cox,
     initialize_kmeans,
@@ -31,7 +30,7 @@ from sstorch.optim import (
     initialize_regression,
     problem_seed,
 )
-from sstorch.optim.checkpoint import kept
+from sstorch.optim.checkpoint import Checkpoint, kept, opened
 from sstorch.optim.starts.distilled import gates_of_targets
 from sstorch.optim.starts.gate_rows import GateColumns
 from sstorch.optim.trainer import environment
@@ -104,13 +103,7 @@ def train_encoded(
     with ExitStack() as stack:
         stack.enter_context(one_blas_thread())
         stack.enter_context(threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])))
-        held = None if checkpoint is None else stack.enter_context(Checkpoint.of(checkpoint).held())
-        if held is not None:
-            # Before initial solutions are made, which can take long.
-            trainer = replace(settings.trainer, engine="auto")  # results agree but for rounding
-            known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
-            held.identify(settings=known.facts(), trainer=trainer, coefficients=coefficients)
-        return _train(splits, settings, schema, callbacks, held, coefficients)
+        return _train(splits, settings, schema, callbacks, checkpoint, coefficients)
 
 
 def events_of_causes(data: SurvivalData) -> dict[str, int]:
@@ -126,7 +119,7 @@ def _train(
     settings: BatchSettings,
     schema: Schema | None,
     callbacks: Sequence[Callback],
-    checkpoint: Checkpoint | None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None,
     coefficients: tuple[Coefficients, ...],
 ) -> tuple[TrainedBatch, DesignMatrix]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
@@ -152,12 +145,18 @@ def _train(
         name: Problems.of(own, x, preprocessors, of_cause, coefficients)
         for name, (own, of_cause) in of_causes.items()
     }
-    if checkpoint is not None:
-        for name, problems in causes.items():
-            where = environment(problems.sample.weight.device)
-            checkpoint.within(f"rows/{name}").identify(sample=problems.sample, environment=where)
-    batch = _Batch(causes, splits, preprocessors, settings, coefficients, checkpoint)
-    return batch.estimated() if plain else batch.trained(callbacks), batch.sample.x
+    known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
+    file = opened(
+        checkpoint,
+        settings=known.facts(),
+        trainer=replace(settings.trainer, engine="auto"),  # results agree but for rounding
+        coefficients=coefficients,
+        samples={name: each.sample for name, each in causes.items()},
+        environment=environment(next(iter(causes.values())).sample.weight.device),
+    )
+    with file as held:
+        batch = _Batch(causes, splits, preprocessors, settings, coefficients, held)
+        return batch.estimated() if plain else batch.trained(callbacks), batch.sample.x
 
 
 def _of_cause(

@@ -42,7 +42,6 @@ from sstorch.inference import FitCovariance
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
-from sstorch.optim import Checkpoint
 from sstorch.parameters import restored
 from sstorch.reading.nodes import times_of_nodes
 from sstorch.reading.rules import GateRule
@@ -159,7 +158,7 @@ class SoftEstimator(SoftModel):
         self,
         data: SurvivalData,
         schema: Schema | None = None,
-        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """``fit`` to rows of positive weight, whose schema is taken from them if None."""

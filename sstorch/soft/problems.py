@@ -32,7 +32,8 @@ from sstorch.objective import (
 )
 from sstorch.objective.parity import merge_equal_rows
 from sstorch.objective.row_penalties import TOO_SMALL, check_penalties
-from sstorch.optim import Checkpoint, Trainer, problem_seed
+from sstorch.optim import Trainer, problem_seed
+from sstorch.optim.checkpoint import Checkpoint
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import BatchSettings, Coefficients

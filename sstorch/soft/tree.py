@@ -13,7 +13,7 @@ from typing_extensions import override
 from sstorch.fitted import Prediction
 from sstorch.monitoring import Callback
 from sstorch.nn import Spline, make_family
-from sstorch.optim import Checkpoint, Distillation, Nodec, Trainer
+from sstorch.optim import Distillation, Nodec, Trainer
 from sstorch.soft.batch import training_rows
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.parameters import GATE_PENALTIES, LINEAR, Columns, GatePenalties, Penalties
@@ -142,7 +142,7 @@ class SoftSurvivalTree(SoftEstimator):
         y: object = None,
         sample_weight: object = None,
         *,
-        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         sensitive: object = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
@@ -161,9 +161,10 @@ class SoftSurvivalTree(SoftEstimator):
                 predictions, weighted Kaplan-Meier estimates, and limits from robust variances with w^2 and
                 the effective sample size (sum w)^2 / sum w^2. For integer counts of observed rows, repeat the
                 rows, as with ``X.loc[X.index.repeat(w)]``.
-            checkpoint: file written after every pass of the training. If it exists, from an interrupted call
-                with the same parameters and data, training continues from it and returns the same tree; see
-                :class:`~sstorch.optim.Checkpoint`.
+            checkpoint: path of a file that is written after every pass of the training. If it exists, from an
+                interrupted call with the same parameters and data, training continues from it and returns the
+                same tree: bit for bit on the same machine with the same number of threads, on CUDA up to
+                rounding.
             sensitive: group of each row (n,), for ``penalties.fairness``; or the name of a column of ``X``,
                 which then is not a feature. To have it as a feature too, give its values:
                 ``sensitive=X["sex"]``.
@@ -173,8 +174,8 @@ class SoftSurvivalTree(SoftEstimator):
 
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.
-            ConfigError: a parameter has an invalid value, or the checkpoint belongs to other parameters or
-                data.
+            ConfigError: a parameter has an invalid value, or the checkpoint belongs to other parameters, data
+                or versions of the software.
             FormatError: the checkpoint is truncated or altered.
         """
         data = training_rows(X, y, sample_weight, sensitive)

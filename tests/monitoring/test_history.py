@@ -72,38 +72,8 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "2/5" in err
 
 
-def test_records_survive_a_round_trip_through_arrays_to_the_last_bit() -> None:
-    rng = np.random.default_rng(0)
-    history = History()
-    assert History.from_arrays(history.to_arrays()) == history
-    for number in range(4):
-        size = 1 + number % 2
-        history.add_steps(
-            problem=np.arange(size),
-            macro_iteration=number,
-            node=1,
-            step="BN" if number else "JOINT",
-            objective_before=rng.normal(size=size).astype(np.float32) if number else np.nan,
-            objective_after=rng.normal(size=size),
-            gradient_norm=-0.0,
-            evaluations=3,
-            rows=np.arange(size, dtype=np.int32),
-            left_share=np.nan,
-            status=["CONVERGED", "MAX_ITER"][:size],
-            restarted=number == 2,
-        )
-    history.add_macro_iteration(
-        problem=0, macro_iteration=0, objective=1.0, best_objective=0.5, gradient_norm=1e-300,
-        mass_4=0.25, mass_10=0.75,
-    )  # fmt: skip
-    arrays = history.to_arrays()
-    assert all(array.dtype.kind in "iufb" for array in arrays.values())
-    again = History.from_arrays(dict(sorted(arrays.items())))
-    for table in ("_steps", "_macro"):
-        for ours, theirs in zip(getattr(again, table), getattr(history, table), strict=True):
-            assert list(ours) == list(theirs)
-            for name in ours:
-                assert ours[name].dtype == theirs[name].dtype
-                assert ours[name].tobytes() == theirs[name].tobytes()
+def test_history_until_a_macro_iteration_has_the_earlier_records() -> None:
+    history = _history()
     assert history.until(1)._steps == history._steps[:2]
-    assert len(history.until(0)._macro) == 1
+    assert len(history.until(1).macro_iterations) == 3
+    assert len(history.until(0)._macro) == 0

@@ -339,5 +339,5 @@ def test_checkpoint_tells_minimisers_apart(small_data: SurvivalData, tmp_path: P
 
     first = tree(5).fit(*data, checkpoint=path)
     assert tree(5).fit(*data, checkpoint=path).objective_ == first.objective_
-    with pytest.raises(ConfigError, match=r"trainer.minimizer.steps is 5 there and 6 here"):
+    with pytest.raises(ConfigError, match="of another run"):
         tree(6).fit(*data, checkpoint=path)
