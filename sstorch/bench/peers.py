@@ -26,8 +26,8 @@ from sstorch.bench.study_model import EncodedRows, EncodedTree
 from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split
 from sstorch.exceptions import DataError, DataWarning, TrainingError
-from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.registry import names_of
+from sstorch.metrics.scored import PredictsIncidence
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.progress import report, silenced
 from sstorch.soft import train_batch

@@ -16,12 +16,18 @@ from sstorch.bench.baselines.base import Curves
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.validation import concordance_of_rows, count_groups
-from sstorch.metrics.curves import thinned, thinned_together
-from sstorch.metrics.evaluation import Scored, score, scored_rows
+from sstorch.metrics.evaluation import score
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
-from sstorch.metrics.incidence_evaluation import PredictsIncidence, predicts_incidence
+from sstorch.metrics.grids import thinned, thinned_together
 from sstorch.metrics.registry import declare, names_of
-from sstorch.metrics.scored_rows import ScoredOutcome, ScoredRows, default_grids, split_rows
+from sstorch.metrics.scored import (
+    GivenRows,
+    PredictsIncidence,
+    Scored,
+    default_grids,
+    predicts_incidence,
+    split_rows,
+)
 from sstorch.objective import L2Parity
 from sstorch.soft.estimator import SoftEstimator
 
@@ -149,8 +155,8 @@ class RowsToScore:
         else:
             grids = default_grids(rows.time, train.time, ("graf", "osst", "sksurv"))
         events = thinned(rows.event_times, len(rows))
-        y, known = (part.y.weighted(part.uneven_weight) for part in (rows, train))
-        self._outcome = ScoredOutcome.of(y, known, grids, events)
+        y, known = (GivenRows(None, part.y.weighted(part.uneven_weight)).rows for part in (rows, train))
+        self._scored = Scored.on_grids(y, known, grids, events)
 
     def scores(
         self, predictor: Curves | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
@@ -162,11 +168,11 @@ class RowsToScore:
         if rows.causes is not None:
             return _outcome_scores(predictor, rows, self._train)
         assert isinstance(predictor, Curves)
-        scored = ScoredRows(self._outcome, predictor.falling_curves(rows.frame, self._outcome.times))
+        scored = self._scored.with_curves(predictor.falling_curves(rows.frame, self._scored.times))
         scores = {}
         for name in names:
             try:
-                scores[name] = Score(score(name, scored, None))
+                scores[name] = Score(score(name, scored))
             except DataError as error:
                 scores[name] = Score(np.nan, str(error).removeprefix(f"{name}: "))
         scores["log_likelihood"] = _log_likelihood(predictor, rows)
@@ -223,7 +229,7 @@ def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) 
             metric, _, cause = name.partition(":")
             which = rows.cause_names.index(cause) + 1
             try:
-                scores[name] = Score(score(metric, scored, None, which))
+                scores[name] = Score(score(metric, scored, which))
             except DataError as error:
                 scores[name] = Score(np.nan, str(error).partition(": ")[2])
     return scores | {LIKELIHOOD: _log_likelihood(predictor, rows)}
@@ -239,7 +245,7 @@ def _scored(predictor: object, rows: SurvivalData, train: SurvivalData) -> Score
         if isinstance(predictor, SoftEstimator)
         else predict
     )
-    return scored_rows(model, split_rows(train, "train"), split_rows(rows, "test"))
+    return Scored.of(model, split_rows(train, "train"), split_rows(rows, "test"))
 
 
 def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:

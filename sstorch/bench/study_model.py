@@ -21,7 +21,7 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted.tree import FittedTree
-from sstorch.metrics.incidence_evaluation import PredictsIncidence
+from sstorch.metrics.scored import PredictsIncidence
 from sstorch.nn import make_family
 from sstorch.optim.checkpoint import Plain, plain_values
 from sstorch.soft import PrognosticTreeCV, train_batch

@@ -18,9 +18,9 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import risk_table
+from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.intervals import concordance_influence, logit_limits
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.scored_rows import HorizonRows
 
 # Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
 LEVEL, LEAST_CONCORDANCE = 0.05, 0.55

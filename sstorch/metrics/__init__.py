@@ -5,12 +5,19 @@ True or 1 if the event was observed, `risk` is higher for an earlier event. Metr
 estimate the censoring distribution from the training rows, `train=(time, event)`.
 """
 
-from sstorch.metrics.brier import brier_score
+from sstorch.metrics.auc import (
+    cumulative_dynamic_auc,
+    cumulative_dynamic_auc_risk,
+    mean_cumulative_dynamic_auc,
+)
+from sstorch.metrics.brier import brier_score, integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.calibration import (
     DCalibration,
     OneCalibration,
+    aalen_johansen_calibration,
     calibration_curve,
     d_calibration,
+    grouped_calibration,
     integrated_calibration_index,
     one_calibration,
     pseudo_observations,
@@ -28,20 +35,18 @@ from sstorch.metrics.concordance import (
     concordance_harrell_risk,
     concordance_uno,
     concordance_uno_risk,
-    cumulative_dynamic_auc,
-    cumulative_dynamic_auc_risk,
-    mean_cumulative_dynamic_auc,
+    concordance_wolbers,
 )
 from sstorch.metrics.curves import (
     log_likelihood,
     median_survival_time,
     restricted_mean_survival_time,
-    thinned,
 )
 from sstorch.metrics.decision_curve import net_benefit
 from sstorch.metrics.evaluation import SurvivalScorer, evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.gray import gray_test
+from sstorch.metrics.grids import evaluation_times, incidence_times, thinned
 from sstorch.metrics.groups import (
     Estimate,
     KaplanMeierBand,
@@ -50,27 +55,9 @@ from sstorch.metrics.groups import (
     concordance_of_groups,
     logrank_test,
 )
-from sstorch.metrics.incidence import (
-    aalen_johansen,
-    aalen_johansen_calibration,
-    aalen_johansen_error,
-    grouped_calibration_incidence,
-)
-from sstorch.metrics.incidence_evaluation import incidence_times
-from sstorch.metrics.incidence_scores import (
-    brier_score_incidence,
-    concordance_cause_specific,
-    concordance_wolbers,
-    cumulative_dynamic_auc_incidence,
-    integrated_brier_score_incidence,
-)
-from sstorch.metrics.integrated_brier import (
-    evaluation_times,
-    integrated_brier_score,
-    scaled_integrated_brier_score,
-)
+from sstorch.metrics.horizon import HorizonRows
+from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
-from sstorch.metrics.scored_rows import HorizonRows
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,
@@ -97,14 +84,12 @@ __all__ = [
     "auc_interval",
     "brier_interval",
     "brier_score",
-    "brier_score_incidence",
     "calibration_curve",
     "calibration_error_interval",
     "calibration_errors",
     "calibration_intercept",
     "calibration_slope",
     "censoring_distribution",
-    "concordance_cause_specific",
     "concordance_harrell",
     "concordance_harrell_risk",
     "concordance_interval",
@@ -114,7 +99,6 @@ __all__ = [
     "concordance_wolbers",
     "corrected_resampled_t_test",
     "cumulative_dynamic_auc",
-    "cumulative_dynamic_auc_incidence",
     "cumulative_dynamic_auc_risk",
     "d_calibration",
     "effective_sample_size",
@@ -124,11 +108,10 @@ __all__ = [
     "gray_test",
     "group_parity",
     "group_scores",
-    "grouped_calibration_incidence",
+    "grouped_calibration",
     "hazard_calibration_curve",
     "incidence_times",
     "integrated_brier_score",
-    "integrated_brier_score_incidence",
     "integrated_calibration_index",
     "ipcw_weights",
     "leaf_groups",

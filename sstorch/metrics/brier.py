@@ -1,23 +1,58 @@
-"""Brier score under censoring, in named conventions.
+"""Brier score under censoring, at times and averaged over time, in named conventions.
 
 Each row is weighted by the inverse probability of not being censored, G from the TRAINING rows:
 
-    BS(t) = (1/n) sum_i [ S_i(t)^2 1(t_i <= t, c_i = 1) / G_event + (1 - S_i(t))^2 1(t_i > t) / G(t) ].
+    BS(t) = (1/n) sum_i [ S_i(t)^2 1(t_i <= t, event) / G_event + (1 - S_i(t))^2 1(t_i > t) / G(t) ].
 
-Published values differ by convention, so each has a name:
+With competing causes the event is that of one cause, S is one minus its cumulative incidence, and a row that
+another cause has ended never has it: it adds (1 - S_i(t))^2 / G_event. Every cause ends observation in G.
 
-* "graf" (default): G_event = G(t_i-), floored where G ends at 0.
-* "sksurv": G_event = G(t_i); a term with G = 0 is excluded. The number of `sksurv.metrics.brier_score`.
-* "surtree": as "sksurv"; they differ in `sstorch.metrics.integrated_brier_score`.
-* "osst": as "sksurv", but G counts rows with an event at t as at risk of being censored at t. The number of
-  `osst.model.metrics.brier_score`.
+Published values differ by convention: the weight, the window and the rule of the integral.
+
+| name | G_event | value | window | rule |
+|---|---|---|---|---|
+| "graf" | G(t_i-), floored where G ends at 0 | IBS | 0 to the largest test time | exact, curves straight |
+| "trapezoid" | the same | IBS | the given times | trapezoids |
+| "sksurv" | G(t_i); terms with G = 0 are excluded | IBS | given times in the test follow-up | trapezoids |
+| "surtree" | as "sksurv" | 1 - IBS / IBS_KM | 10 to 90 % quantile of test times | trapezoids |
+| "osst" | as "sksurv", rows with an event at t are in G(t) | IBS | the given times | left rectangles |
+
+Lower is better but for "surtree", where 1 is best and 0 is Kaplan-Meier. Where each comes from, and which
+reading is taken where the source leaves one open:
+
+* "graf": the formula of Graf et al. with G(t-) at events. tmax is the largest test time, censored or not.
+* "sksurv": `brier_score` and `integrated_brier_score` of sksurv.metrics; times at which these raise are cut.
+* "surtree": Huisman, van der Linden and Demirovic (2024), "Optimal survival trees: a dynamic programming
+  approach", equation 25, as the authors evaluate it, since the paper leaves open the sample behind G and the
+  rule: G and Kaplan-Meier from the training rows, weights and trapezoids of scikit-survival, quantiles of the
+  DISTINCT test times (the entries len // 10 and 9 len // 10 of their sorted list, the upper one moved down by
+  1e-3 where it is the largest). Test rows beyond the training follow-up stay in, as in the paper; the authors
+  drop them. Their grid is `evaluation_times(time, train_time, "surtree")`.
+* "osst": Zhang, Xin, Seltzer and Rudin (2024), "Optimal sparse survival trees", as its package computes it
+  (`osst.model.metrics`), where the paper's equation 1 integrates from 0 and divides by y_max: the window is
+  from the first to the last of the given times, which with `evaluation_times(time, train_time, "osst")` are
+  the distinct test times. Left rectangles are exact for curves that step at those times only, as on the
+  training rows of a tree with Kaplan-Meier leaves.
+
+On one stretch between grid times, with u in [0, 1] along it, a curve is S = l + d u. The two terms of the
+score integrate to
+
+    int (1 - S)^2 / G dt = (1 - l)^2 M_0 - 2 (1 - l) d M_1 + d^2 M_2,    M_r = int u^r / G dt,
+    int S^2 dt           = l^2 H_0 + 2 l d H_1 + d^2 H_2,                H_r = int u^r dt,
+
+so the moments of the step function 1 / G, known for each stretch and from its start to each test time, are
+all that is needed: O(n n_times) for all rows, however many times G has.
 """
+
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks
+from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
@@ -27,7 +62,12 @@ from sstorch.metrics.checks import (
     check_times,
 )
 from sstorch.metrics.curves import CurvesInOrder
-from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
+from sstorch.metrics.grids import surtree_window
+from sstorch.metrics.incidence import aalen_johansen
+from sstorch.metrics.outcome import Observed, Outcome, read_scored, training
+
+_NAME = "the integrated Brier score"
+_POWERS = np.arange(3)[:, None]
 
 
 def brier_score(
@@ -37,17 +77,20 @@ def brier_score(
     *,
     train: Outcome,
     convention: str = "graf",
+    cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Compute the Brier score BS(t) at each of the given times.
 
     Args:
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        survival: predicted S_i(t_k), shape (n, n_times).
+        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them; (time, cause) for one of
+            several causes.
+        survival: predicted S_i(t_k), shape (n, n_times); of a cause one minus its cumulative incidence.
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`.
         train: outcome of the training rows, for the estimate of G. G is constant beyond them.
-        convention: "graf", "sksurv", "surtree" or "osst", see the module's description. If G is 0, "graf"
-            uses its last positive value; the others omit terms with G = 0.
+        convention: "graf", "trapezoid", "sksurv", "surtree" or "osst", see the module's description. If G is
+            0, the first two use its last positive value; the others omit terms with G = 0.
+        cause: scored cause, by number or name; None for one event.
         sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in G.
 
     Returns:
@@ -58,22 +101,29 @@ def brier_score(
         ConfigError: an unknown convention.
 
     References:
-        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545; Gerds and
+        Schumacher (2006), Biometrical Journal 48, 1029-1040; Schoop, Beyersmann, Schumacher and Binder
+        (2011), Biometrical Journal 53, 88-112, for competing risks.
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
         >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
         >>> brier_score(rows, survival, times=[1.0, 2.0], train=rows).round(6).tolist()
         [0.07, 0.116667]
+        >>> rows = ([1.0, 2.0, 3.0], [1, 2, 0])
+        >>> brier_score(rows, [[0.5], [0.8], [0.9]], times=[2.5], train=rows, cause=1).round(6).tolist()
+        [0.1]
     """
     check_convention(convention)
-    rows = read_rows(y, "the Brier score", weight=True, sample_weight=sample_weight, survival=survival)
+    rows, which = read_scored(
+        y, "the Brier score", cause, weight=True, sample_weight=sample_weight, survival=survival
+    )
     grid = check_times(times, rows.time)
     curves = check_survival(survival, rows.time.size, grid.size)
-    known = training(train, rows.time)
+    known = training(train, rows.time, causes=cause is not None)
     check_grid_unit(rows.time, rows.event, grid)
     censoring = convention_censoring(known, convention)
-    return brier_curve(rows, curves, grid, censoring, convention)
+    return brier_curve(rows, curves, grid, censoring, convention, which)
 
 
 def brier_curve(
@@ -82,6 +132,7 @@ def brier_curve(
     grid: FloatArray,
     censoring: KaplanMeier,
     convention: str,
+    cause: int = 1,
 ) -> FloatArray:
     """BS at the grid times, for arguments that passed the checks of `brier_score`, shape (n_times,)."""
     time = rows.time
@@ -91,14 +142,16 @@ def brier_curve(
     order = np.argsort(time, kind="stable")
     first = np.searchsorted(time[order], grid, side="right")
     at_risk_weight, failed_weight = row_weight[order], (row_weight * at_event)[order]
+    other = _of_other_causes(rows, cause, order)
     read = CurvesInOrder(curves, order)
     total: FloatArray = np.empty(grid.size)
     for some in blocks(grid.size, time.size, BLOCK_ELEMENTS):
         values, own = read[some], first[some]
         low, high = int(own[0]), int(own[-1])
         between, failed = values[:, low:high], np.arange(low, high) < own[:, None]
-        event_term = values[:, :low] ** 2 @ failed_weight[:low]
-        event_term += np.where(failed, between**2, 0.0) @ failed_weight[low:high]
+        ended = values[:, :high] if other is None else _ended(values[:, :high], other[:high])
+        event_term = ended[:, :low] ** 2 @ failed_weight[:low]
+        event_term += np.where(failed, ended[:, low:] ** 2, 0.0) @ failed_weight[low:high]
         risk_term = (1.0 - values[:, high:]) ** 2 @ at_risk_weight[high:]
         risk_term += np.where(failed, 0.0, (1.0 - between) ** 2) @ at_risk_weight[low:high]
         total[some] = event_term + at_risk[some] * risk_term
@@ -106,9 +159,29 @@ def brier_curve(
     return total
 
 
-def kaplan_meier_curves(train: Outcome, times: npt.ArrayLike, n_rows: int) -> FloatArray:
-    """Kaplan-Meier of the training rows as the prediction for every row, shape (n_rows, n_times)."""
-    curve = KaplanMeier.fit(training(train)).at(check_times(times))
+def _of_other_causes(rows: Observed, cause: int, order: IntArray) -> BoolArray | None:
+    """Marks the rows, in an order, that another cause than the scored one has ended; None if no row is."""
+    if rows.n_causes == 1:
+        return None
+    other = (rows.cause > 0) & (rows.cause != cause)
+    return other[order] if other.any() else None
+
+
+def _ended(survival: FloatArray, other: BoolArray) -> FloatArray:
+    """What the square of a row that has ended is of: S, and 1 - S where another cause has ended it."""
+    return np.where(other, 1.0 - survival, survival)
+
+
+def reference_curves(train: Outcome, times: FloatArray, n_rows: int, cause: int | None = None) -> FloatArray:
+    """Kaplan-Meier of the training rows as the prediction for every row, shape (n_rows, n_times).
+
+    Of a cause one minus the estimate of Aalen and Johansen.
+    """
+    known = training(train, causes=cause is not None)
+    if cause is None:
+        curve = KaplanMeier.fit(known).at(times)
+    else:
+        curve = 1.0 - aalen_johansen(known, times, n_causes=cause)[cause - 1]
     return np.broadcast_to(curve, (n_rows, curve.size))
 
 
@@ -125,7 +198,7 @@ def brier_weights(
     convention: str,
 ) -> tuple[FloatArray, FloatArray]:
     """1 / G of the rows with an event (0 for the others), (n,), and of those still at risk, (n_grid,)."""
-    if convention == "graf":
+    if convention in ("graf", "trapezoid"):
         known = floored(censoring)
         at_event, at_risk = 1.0 / known.before(time), 1.0 / known.at(grid)
     else:
@@ -135,3 +208,277 @@ def brier_weights(
 
 def _inverse_or_zero(probability: FloatArray) -> FloatArray:
     return np.divide(1.0, probability, out=np.zeros_like(probability), where=probability > 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class GrafIntegrals:
+    """Sums over rows and integrals over time of curves, for the convention "graf".
+
+    G is not in them, so that scores with several estimates of G share one pass over the curves.
+    """
+
+    rows: Observed  # the rows in the order of time, without those of weight 0, n of them
+    # Times between which curves are straight, the last piece cut off at tmax, shape (K + 1,)
+    nodes: FloatArray
+    widths: FloatArray  # of the pieces, the last one whole, shape (K,)
+    piece: IntArray  # that of each row's time, shape (n,)
+    # Of the rows at risk throughout a piece the weighted sums of l^2, l r and r^2, l and r being 1 - S at
+    # the ends of the piece, shape (3, K)
+    risk: FloatArray
+    low: FloatArray  # S of each row where its own piece starts, shape (n,)
+    slope: FloatArray  # change of S in this piece, shape (n,)
+    failure: FloatArray  # integral of S^2 from the time of each row to tmax, shape (n,)
+
+    @classmethod
+    def of(cls, rows: Observed, curves: FloatArray, times: FloatArray, cause: int = 1) -> Self:
+        """Integrate curves (n, n_times) that passed `check_survival`."""
+        order = np.argsort(rows.time, kind="stable")
+        if rows.weight is not None:  # a row without weight must not widen the window
+            order = order[rows.weight[order] > 0.0]
+        rows = rows.take(order)
+        check_grid_unit(rows.time, rows.event, times)
+        last = float(rows.time[-1])
+        if last == 0.0:
+            raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
+        if times[-1] < last:
+            raise DataError(
+                f"times: convention 'graf' integrates up to the largest test time, {last:g}; the grid ends "
+                f"at {times[-1]:g}. evaluation_times(time, train_time) gives a grid that reaches it, if both "
+                "are in one unit."
+            )
+        n_before = int(times[0] > 0.0)  # columns to put before the first: S(0) = 1
+        nodes = np.concatenate((np.zeros(n_before), times))
+        n_pieces = int(np.searchsorted(nodes, last, side="left"))  # the last piece holds tmax
+        nodes = nodes[: n_pieces + 1].copy()
+        widths = np.diff(nodes)
+        nodes[-1] = last
+        piece = np.searchsorted(nodes[:-1], rows.time, side="right") - 1
+        lengths = _lengths(np.diff(nodes) / widths, widths)
+        start, middle, end = _of_ends(lengths)[:, :, None]
+        gone = np.searchsorted(piece, np.arange(n_pieces), side="left")
+        there = np.searchsorted(piece, np.arange(n_pieces), side="right")
+        weight, other = rows.weights, _of_other_causes(rows, cause, np.arange(order.size))
+        read = CurvesInOrder(curves, order)
+        risk, failure = np.empty((3, n_pieces)), np.zeros(order.size)
+        low, slope = np.empty(order.size), np.empty(order.size)
+        for pieces in blocks(n_pieces, order.size, BLOCK_ELEMENTS):
+            first, stop = pieces.start, min(pieces.stop, n_pieces)
+            values = read[max(first - n_before, 0) : stop + 1 - n_before]
+            if first < n_before:
+                values = np.concatenate((np.ones((1, order.size)), values))
+            # In the order of time some rows failed before all these pieces, some are at risk throughout all.
+            early, late = slice(0, int(gone[first])), slice(int(there[stop - 1]), None)
+            within = slice(early.stop, late.start)
+            number = np.arange(within.start, within.stop)
+            ended = values[:, : late.start]
+            if other is not None:
+                ended = _ended(ended, other[: late.start])
+            square, product = _products(ended[:, early])
+            failure[early] += start[pieces, 0] @ square[:-1] + middle[pieces, 0] @ product
+            failure[early] += end[pieces, 0] @ square[1:]
+            square, product = _products(ended[:, within])
+            integral = start[pieces] * square[:-1] + middle[pieces] * product + end[pieces] * square[1:]
+            failure[within] += np.where(number < gone[pieces, None], integral, 0.0).sum(axis=0)
+            square, product = _products(1.0 - values[:, late])
+            risk[:, pieces] = [term @ weight[late] for term in (square[:-1], product, square[1:])]
+            square, product = _products(1.0 - values[:, within])
+            for k, term in enumerate((square[:-1], product, square[1:])):
+                risk[k, pieces] += np.where(number >= there[pieces, None], term, 0.0) @ weight[within]
+            own = piece[within] - first
+            low[within] = values[own, number]
+            slope[within] = values[own + 1, number] - low[within]
+        share = (rows.time - nodes[piece]) / widths[piece]
+        left = lengths[:, piece] - _lengths(share, widths[piece])
+        failure += _quadratic(low, slope, left)
+        if other is not None:
+            failure[other] += (_quadratic(1.0 - low, -slope, left) - _quadratic(low, slope, left))[other]
+        return cls(rows, nodes, widths, piece, risk, low, slope, failure)
+
+    def score(self, train: Outcome, causes: bool = False) -> float:
+        """The integrated Brier score with G from training rows, see `integrated_brier_score`."""
+        time, event, weight = self.rows.time, self.rows.event, self.rows.weight
+        known = training(train, time, causes=causes)
+        censoring = convention_censoring(known, "graf")
+        # Between neighbouring knots nothing jumps and no piece ends.
+        starts, last = self.nodes[:-1], self.nodes[-1]
+        knots = np.unique(np.concatenate((self.nodes, time, censoring.times)))
+        knots = knots[knots <= last]
+        piece = np.searchsorted(starts, knots[:-1], side="right") - 1
+        at_event, at_risk = brier_weights(censoring, time, event, knots[:-1], "graf")
+        left, right = ((t - starts[piece]) / self.widths[piece] for t in (knots[:-1], knots[1:]))
+        increments = at_risk * (_lengths(right, self.widths[piece]) - _lengths(left, self.widths[piece]))
+        running = np.concatenate((np.zeros((3, 1)), np.cumsum(increments, axis=1)), axis=1)
+        # Integrals of u^r / G over each piece, and from the start of the piece of each row to its time.
+        to_nodes = running[:, np.searchsorted(knots, self.nodes)]
+        moments = running[:, np.searchsorted(knots, time)] - to_nodes[:, self.piece]
+        loss = at_event * self.failure + _quadratic(self.low - 1.0, self.slope, moments)
+        total = float((_of_ends(np.diff(to_nodes)) * self.risk).sum())
+        total += float(loss.sum() if weight is None else np.dot(weight, loss))
+        return total / float((time.size if weight is None else weight.sum()) * last)
+
+
+def _lengths(share: FloatArray, width: FloatArray) -> FloatArray:
+    """Integral of u^r over a piece of some width up to u = share, shape (3, n)."""
+    return share ** (_POWERS + 1) / (_POWERS + 1) * width
+
+
+def _of_ends(moments: FloatArray) -> FloatArray:
+    """Coefficients of l^2, l r and r^2 in the integral of (l + (r - l) u)^2 from the moments (3, n)."""
+    return np.stack((moments[0] - 2.0 * moments[1] + moments[2], 2.0 * (moments[1] - moments[2]), moments[2]))
+
+
+def _products(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Squares of values at nodes (K + 1, n), and products of those at neighbouring ones (K, n)."""
+    return values * values, values[:-1] * values[1:]
+
+
+def _quadratic(low: FloatArray, slope: FloatArray, moments: FloatArray) -> FloatArray:
+    """Integral of (low + slope u)^2 from the moments of 1, u and u^2."""
+    value: FloatArray = low * low * moments[0] + 2.0 * low * slope * moments[1] + slope * slope * moments[2]
+    return value
+
+
+def integrated_brier_score(
+    y: Outcome,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    train: Outcome,
+    convention: str = "graf",
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Compute the Brier score averaged over time.
+
+    "graf": (1/tmax) integral of BS(t) from 0 to tmax, the largest test time. Curves are interpolated linearly
+    between the given times and from S(0) = 1; for these curves the integral is exact, including jumps of BS
+    at test and training times. Linear interpolation is the only error: use a fine grid
+    (`sstorch.metrics.evaluation_times`). Times beyond tmax are used only for interpolation.
+
+    "sksurv": trapezoids over the given times, divided by (last - first). Times outside the range supported by
+    scikit-survival are dropped instead of raising an error: times below the smallest test time, at or beyond
+    the largest, and beyond the last training time if G is positive there.
+
+    "trapezoid": trapezoids over all of the given times with the weights of "graf".
+
+    "surtree": as "sksurv" between the 10 and 90 % quantiles of the distinct test times, relative to
+    Kaplan-Meier: 1 - IBS / IBS_KM, higher is better. "osst": left rectangles over the given times, divided by
+    (last - first). The description of the module lists sources and interpretations.
+
+    Arguments are as in `brier_score`.
+
+    Returns:
+        IBS, dimensionless, 0 is best; for "surtree" 1 is best.
+
+    Raises:
+        DataError: as `brier_score`; for "graf" a grid that ends before tmax or tmax = 0; for the others fewer
+            than two times in the range; for "surtree" a Kaplan-Meier curve with IBS 0.
+        ConfigError: as `brier_score`.
+
+    References:
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+        >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
+        >>> round(integrated_brier_score(rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
+        0.070741
+    """
+    check_convention(convention)
+    rows, which = read_scored(y, _NAME, cause, weight=True, sample_weight=sample_weight, survival=survival)
+    grid = check_times(times)
+    curves = check_survival(survival, rows.time.size, grid.size)
+    causes = cause is not None
+    if convention == "graf":
+        return GrafIntegrals.of(rows, curves, grid, which).score(train, causes)
+    if rows.weight is not None:  # a row without weight must not widen the window
+        curves, rows = curves[rows.weight > 0.0], rows.counted()
+    known = training(train, rows.time, causes=causes)
+    check_grid_unit(rows.time, rows.event, grid)
+    censoring = convention_censoring(known, convention)
+    window = _window(rows.time, known.time, censoring, grid, convention)
+    grid = grid[window]
+    widths = np.diff(grid)
+
+    def integral(values: FloatArray) -> float:
+        score = brier_curve(rows, values, grid, censoring, convention, which)
+        heights = score[:-1] if convention == "osst" else (score[1:] + score[:-1]) / 2.0
+        return float(np.dot(widths, heights) / widths.sum())
+
+    value = integral(curves[:, window])
+    if convention == "surtree":
+        reference = reference_curves(known, grid, rows.time.size, which if causes else None)
+        return relative_score(value, integral(reference))
+    return value
+
+
+def scaled_integrated_brier_score(
+    y: Outcome,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    train: Outcome,
+    convention: str = "graf",
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Compute the scaled integrated Brier score 1 - IBS / IBS_KM, with Kaplan-Meier of the training rows.
+
+    For "osst" it is the ratio reported by its authors; "surtree" already is such a ratio and is not changed.
+    Arguments and errors are as in `integrated_brier_score`; a Kaplan-Meier curve with IBS 0 raises.
+
+    Returns:
+        1 is best, 0 equals Kaplan-Meier, below 0 is worse.
+
+    References:
+        Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+        >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
+        >>> round(scaled_integrated_brier_score(rows, survival, times=[1.0, 2.0, 3.0], train=rows), 3)
+        0.591
+    """
+    rows, which = read_scored(y, _NAME, cause, weight=True, sample_weight=sample_weight, survival=survival)
+
+    def score(curves: npt.ArrayLike) -> float:
+        return integrated_brier_score(rows, curves, times, train=train, convention=convention, cause=cause)
+
+    value = score(survival)
+    if convention == "surtree":
+        return value
+    reference = reference_curves(train, check_times(times), rows.time.size, None if cause is None else which)
+    return relative_score(value, score(reference), "Kaplan-Meier" if cause is None else "Aalen-Johansen")
+
+
+def relative_score(score: float, reference: float, estimate: str = "Kaplan-Meier") -> float:
+    """1 - score / reference."""
+    if reference == 0.0:
+        raise DataError(
+            f"train: the integrated Brier score of {estimate} is 0: a scaled score is not defined."
+        )
+    return 1.0 - score / reference
+
+
+def _window(
+    time: FloatArray, train_time: FloatArray, censoring: KaplanMeier, grid: FloatArray, convention: str
+) -> slice:
+    """The part of the grid that the convention integrates over."""
+    if convention in ("osst", "trapezoid"):
+        inside, low, high = np.ones(grid.size, dtype=bool), grid[0], grid[-1]
+    elif convention == "surtree":
+        low, high = surtree_window(time)
+        inside = (grid >= low) & (grid <= high)
+    else:
+        low, high = time.min(), time.max()
+        inside = (grid >= low) & (grid < high)
+        if censoring.values[-1] > 0.0:
+            inside &= grid <= train_time.max()
+    kept = np.flatnonzero(inside)
+    if kept.size < 2:
+        raise DataError(
+            f"times: convention {convention!r} needs two times in [{low:g}, {high:g}), the follow-up of the "
+            f"test rows, and within that of the training rows, which ends at {train_time.max():g}; got "
+            f"{kept.size}. evaluation_times(time, train_time, {convention!r}) gives such a grid."
+        )
+    return slice(int(kept[0]), int(kept[-1]) + 1)

@@ -9,9 +9,9 @@ import pandas as pd
 from scipy.stats import chi2
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import blocks, check_choice, check_horizon, check_integer
+from sstorch.checks import blocks, check_choice, check_horizon, check_integer, check_share
 from sstorch.data.target import time_of_rows
-from sstorch.exceptions import DataError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to, risk_sets
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
@@ -23,7 +23,8 @@ from sstorch.metrics.checks import (
     half_width,
 )
 from sstorch.metrics.curves import survival_at
-from sstorch.metrics.outcome import Observed, Outcome, read_rows
+from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
+from sstorch.metrics.outcome import Observed, Outcome, read_rows, read_scored
 
 # Points of the smooth curve, between which it is straight, and share of the rows that each regression sees.
 _POINTS, _SPAN = 100, 0.75
@@ -107,7 +108,8 @@ def d_calibration(
         ([2.0, 0.0], 0.1573)
     """
     check_integer("n_bins", n_bins, 2)
-    row_time, row_event, *_ = read_rows(y, "D-calibration", survival=survival)
+    rows = read_rows(y, "D-calibration", survival=survival)
+    row_time, row_event = rows.time, rows.event
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
     check_grid_unit(row_time, row_event, grid)
@@ -329,7 +331,8 @@ def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
         >>> pseudo_observations(([1, 2, 3], [1, 0, 1]), t=2.5).round(6).tolist()
         [0.0, 1.0, 1.0]
     """
-    row_time, row_event, *_ = read_rows(y, "a pseudo-observation")
+    rows = read_rows(y, "a pseudo-observation")
+    row_time, row_event = rows.time, rows.event
     horizon, n = time_of_rows(check_horizon(t, "t"), row_time), row_time.size
     if n < 2:
         raise DataError("time: one row cannot be left out; pseudo-observations need at least two.")
@@ -344,6 +347,133 @@ def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
     return n * float(np.prod(factor)) - (n - 1) * left_out
 
 
+def aalen_johansen_calibration(
+    y: Outcome,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    cause: int | str = 1,
+    *,
+    power: int = 2,
+    min_at_risk: float = 0.05,
+) -> float:
+    """Compute the distance of the mean predicted incidence of a cause from the Aalen-Johansen estimate.
+
+    (1 / t_max) int_0^t_max |mean_i F_i(t) - F_AJ(t)|^p dt by trapezoids, from time zero (both are 0) to the
+    last time with enough rows under observation. It measures calibration on average; a model without features
+    is calibrated in this sense. Check groups too, with :func:`grouped_calibration`. It is
+    ``aj_calibration_per_event`` of hazardous, whose integral begins at the first of its times.
+
+    Args:
+        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
+            1 .. K for causes, n of them.
+        survival: one minus the predicted F_i(t_k) of the cause, shape (n, n_times).
+        times: strictly increasing, shape (n_times,), in the unit of ``time``.
+        cause: scored cause, by number or name.
+        power: p, 1 (a mean distance in probability) or 2.
+        min_at_risk: minimum share of the rows under observation, in (0, 1).
+
+    Returns:
+        The distance, >= 0, 0 is best.
+
+    Raises:
+        DataError: invalid arguments (see `sstorch.checks`), or no time with enough rows.
+        ConfigError: a power or a share out of range.
+
+    References:
+        Alberge, Haugomat, Varoquaux and Abecassis (2026), "On the calibration of survival models with
+        competing risks", AISTATS, arXiv 2602.00194.
+
+    Examples:
+        >>> rows = ([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1])
+        >>> curves = [[0.7, 0.7, 0.3]] * 4  # of Aalen and Johansen: .75, .75, .25
+        >>> round(aalen_johansen_calibration(rows, curves, [1.0, 2.0, 3.0], power=1), 6)
+        0.041667
+    """
+    rows, which = read_scored(y, "this calibration", cause, weight=True, survival=survival)
+    row_time = rows.time
+    grid = check_times(times)
+    curves = check_survival(survival, row_time.size, grid.size)
+    check_grid_unit(row_time, rows.event, grid)
+    if power not in (1, 2):
+        raise ConfigError(f"power must be 1 or 2, got {power!r}.")
+    check_share(min_at_risk, "min_at_risk")
+    at_risk = 1.0 - np.searchsorted(np.sort(row_time), grid, side="left") / row_time.size
+    inside = (at_risk >= min_at_risk) & (grid > 0.0)
+    if not inside.any():
+        raise DataError(
+            f"times: at none of them {min_at_risk:.0%} of the rows are under observation; give earlier times."
+        )
+    ends = np.append(0.0, grid[inside])
+    estimate = 1.0 - aalen_johansen(rows, grid[inside])[which - 1]
+    # Weighted means of equal weights would round otherwise.
+    predicted = curves[:, inside]
+    mean = predicted.mean(axis=0) if rows.weight is None else np.average(predicted, 0, rows.weight)
+    distance = np.append(0.0, np.abs(mean - estimate) ** power)
+    return float((np.diff(ends) * (distance[1:] + distance[:-1]) / 2).sum() / ends[-1])
+
+
+def grouped_calibration(
+    y: Outcome,
+    survival: npt.ArrayLike,
+    *,
+    t: float,
+    n_bins: int = 10,
+    cause: int | str | None = None,
+) -> pd.DataFrame:
+    """Compare predicted and observed risk of an event at one time, by groups of predicted risk.
+
+    Rows are divided into groups of equal size by prediction, with equal predictions in one group; for a small
+    tree these are its leaves. Each mean prediction is compared with the Aalen-Johansen estimate, for one
+    event one minus that of Kaplan and Meier, as in the calibration plot of riskRegression with
+    ``method="quantile"`` and ``q`` groups.
+
+    Args:
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them; (time, cause) for one of
+            several causes.
+        survival: predicted S_i(t), one probability per row, shape (n,); of a cause one minus its incidence.
+        t: the time, in the unit of `y`.
+        n_bins: number of groups; fewer with tied predictions.
+        cause: scored cause, by number or name; None for one event.
+
+    Returns:
+        One row per group, from the lowest risk: n, events (of the cause, up to t), predicted (mean risk),
+        observed risk, standard_error of observed, and reason for NaN in the last two (follow-up of the group
+        below t with a censored last row), or "".
+
+    Raises:
+        DataError: invalid arguments (see `sstorch.checks`), or a time outside the observed ones.
+        ConfigError: fewer than two groups, or t not > 0.
+
+    Examples:
+        >>> rows = [1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]
+        >>> grouped_calibration(rows, [0.6, 0.9, 0.6, 0.9], t=2.5, n_bins=2, cause=1)["observed"].tolist()
+        [0.0, 0.5]
+    """
+    rows, which = read_scored(y, "this calibration", cause, survival=survival)
+    predicted = check_probability(survival, "survival", rows.time.size)
+    horizon = time_of_rows(check_horizon(t, "t"), rows.time)
+    check_observed_horizon(horizon, rows.time, "t")
+    table = []
+    for inside in groups_of_equal_size(1.0 - predicted, n_bins):
+        own = rows.take(inside)
+        observed, error, reason = np.nan, np.nan, NOT_FOLLOWED.format(horizon)
+        if followed_to(horizon, own.time, own.event):
+            observed = float(aalen_johansen(own, [horizon])[which - 1, 0])
+            error = float(aalen_johansen_error(own, [horizon])[which - 1, 0])
+            reason = ""
+        table.append(
+            {
+                "n": own.time.size,
+                "events": int(((own.cause == which) & (own.time <= horizon)).sum()),
+                "predicted": float(1.0 - predicted[inside].mean()),
+                "observed": observed,
+                "standard_error": error,
+                "reason": reason,
+            }
+        )
+    return pd.DataFrame(table)
+
+
 def groups_of_equal_size(predicted: FloatArray, n_bins: int) -> list[BoolArray]:
     """Marks of the rows of each group, from the lowest prediction; equal predictions are in one group."""
     check_integer("n_bins", n_bins, 2)
@@ -356,7 +486,8 @@ def rows_at_one_time(
     y: Outcome, survival: npt.ArrayLike, t: float
 ) -> tuple[FloatArray, BoolArray, FloatArray, float]:
     """Times, events and predictions of the rows, each (n,), and a time within the observed ones, checked."""
-    row_time, row_event, *_ = read_rows(y, "a score at one time", survival=survival)
+    rows = read_rows(y, "a score at one time", survival=survival)
+    row_time, row_event = rows.time, rows.event
     horizon = time_of_rows(check_horizon(t, "t"), row_time)
     predicted = check_probability(survival, "survival", row_time.size)
     check_observed_horizon(horizon, row_time, "t")

@@ -14,8 +14,7 @@ from sstorch.checks import check_choice, check_share
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import Estimate
-from sstorch.metrics.incidence import fit_cloglog, pseudo_values
-from sstorch.metrics.scored_rows import HorizonRows
+from sstorch.metrics.horizon import HorizonRows, fit_cloglog, pseudo_values
 from sstorch.metrics.weak_calibration import check_varies, fit_cox, log_log
 from sstorch.metrics.weights import covariance_of
 

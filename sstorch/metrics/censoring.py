@@ -27,7 +27,7 @@ class RiskSets(NamedTuple):
 
 def risk_sets(rows: Observed) -> RiskSets:
     """Count the rows, or add up their weights, at each distinct time."""
-    time, event, entry, weight, _ = rows
+    time, event, entry, weight = rows.time, rows.event, rows.entry, rows.weight
     distinct, position = np.unique(time, return_inverse=True)
     each = 1.0 if weight is None else weight
     n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
@@ -111,9 +111,7 @@ class KaplanMeier:
             DataError: an invalid outcome.
         """
         rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, sample_weight=sample_weight)
-        if rows.weight is not None:
-            rows = rows.take(rows.weight > 0.0)
-        counts = risk_sets(rows)
+        counts = risk_sets(rows.counted())
         return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:

@@ -30,7 +30,7 @@ _COARSEST = 1e-6
 
 def check_convention(convention: str) -> str:
     """The name of a convention of the Brier score."""
-    check_choice(convention, "convention", ("graf", "sksurv", "surtree", "osst"))
+    check_choice(convention, "convention", ("graf", "trapezoid", "sksurv", "surtree", "osst"))
     return convention
 
 

@@ -1,33 +1,23 @@
-"""Concordance of predictions and the order of the events, and the cumulative/dynamic AUC, under censoring.
+"""Concordance of predictions and the order of the events, under censoring and with competing causes.
 
 Two forms of prediction, survival curves (compared at the earlier of the two times) and a risk score, and two
 estimates of the same quantity: Harrell's counts every comparable pair alike, Uno's weights them so that the
 censoring distribution drops out of the limit. Where rows entered late, Harrell's counts the pairs that were
-at risk together: the later row had entered before the event of the earlier one.
-
-The AUC at time t compares cases, the rows that had their event by t, with controls, those still at risk after
-t:
-
-    AUC(t) = sum_ij w_i 1(t_i <= t, c_i = 1) 1(t_j > t) [ 1(r_i > r_j) + 0.5 1(r_i = r_j) ]
-             / ( sum_i w_i 1(t_i <= t, c_i = 1) . sum_j 1(t_j > t) ),      w_i = 1 / G at t_i,
-
-where r is a risk score, or the survival curve at t turned over: r_i > r_j means S_i(t) < S_j(t). G comes from
-the training rows. The mean over time weights AUC(t) by the density of the events, Kaplan-Meier of the test
-rows.
+at risk together: the later row had entered before the event of the earlier one. With competing causes
+Harrell's censors the other causes; that of Wolbers et al. compares with rows that another cause has ended.
 """
 
-from typing import get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray
-from sstorch.checks import blocks, check_choice, check_vector
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import Ipcw, KaplanMeier, ipcw_weights
-from sstorch.metrics.checks import BLOCK_ELEMENTS, check_survival, check_times
-from sstorch.metrics.curves import CurvesInOrder
-from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
+from sstorch.metrics.censoring import Ipcw, ipcw_weights
+from sstorch.metrics.outcome import Observed, Outcome, read_rows, read_scored, training
 from sstorch.metrics.pairs import (
     ComparablePairs,
     ComparedCurves,
@@ -40,7 +30,6 @@ from sstorch.metrics.pairs import (
 
 _HARRELL = "Harrell's concordance"
 _UNO = "Uno's concordance"
-_AUC = "the AUC"
 
 
 def concordance_harrell(
@@ -51,6 +40,7 @@ def concordance_harrell(
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
+    cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Compute the time-dependent concordance C_H of survival curves, without censoring weights.
@@ -76,6 +66,9 @@ def concordance_harrell(
             as discordant (Antolini's strict inequality, "antolini" in pycox), "exclude" omits them (Goodman
             and Kruskal's gamma, as a probability).
         tau: only pairs with t_i < tau count; None for all. Unit of `time`.
+        cause: scored cause of several, by number or name, of a `Surv` with causes or the tuple (time, cause);
+            other causes are censored, so that the ranking of cause-specific hazards is measured.
+            :func:`concordance_wolbers` measures the ranking of probabilities. None for one event.
         sample_weight: weights of the rows, shape (n,); the weight of a pair is the product. None for the
             weights of `y`.
 
@@ -96,7 +89,7 @@ def concordance_harrell(
         >>> concordance_harrell(([1.0, 2.0, 3.0], [1, 1, 0]), survival, times=[1.0, 2.0])
         1.0
     """
-    rows = read_rows(y, _HARRELL, entry=True, weight=True, sample_weight=sample_weight, survival=survival)
+    rows = _harrell_rows(y, cause, sample_weight, survival=survival)
     return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(tied_risk=tied_risk)
 
 
@@ -147,12 +140,14 @@ def concordance_harrell_risk(
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
+    cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Compute Harrell's concordance C of one risk score per row, in O(n log n).
 
     Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j]. With entry times
-    and `tied_time="censored_later"` it equals R's `concordance(Surv(entry, time, event) ~ risk)`.
+    and `tied_time="censored_later"` it equals R's `concordance(Surv(entry, time, event) ~ risk)`; of a cause
+    it equals comprisk's ``concordance_index_cr``.
 
     Arguments and errors are as in `concordance_harrell`, but for `risk`, shape (n,), in place of the curves
     and their times: a score on any monotone scale, higher for an earlier event.
@@ -166,8 +161,10 @@ def concordance_harrell_risk(
     Examples:
         >>> concordance_harrell_risk(([1.0, 2.0, 3.0], [1, 1, 0]), risk=[2.0, 2.0, 1.0])
         0.8333333333333334
+        >>> concordance_harrell_risk(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), [0.9, 0.7, 0.1, 0.4], cause=1)
+        0.75
     """
-    rows = read_rows(y, _HARRELL, entry=True, weight=True, sample_weight=sample_weight, risk=risk)
+    rows = _harrell_rows(y, cause, sample_weight, risk=risk)
     return _from_risk(comparable_pairs(rows, tied_time, tau), risk, tied_risk)
 
 
@@ -216,154 +213,93 @@ def _from_risk(pairs: ComparablePairs, risk: npt.ArrayLike, tied_risk: str) -> f
     return share_of_pairs(*pairs.count_risk(values), total, tied_risk)
 
 
-def cumulative_dynamic_auc(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
-    *,
-    train: Outcome,
-    ipcw: Ipcw = "G(t-)",
-    sample_weight: npt.ArrayLike | None = None,
-) -> FloatArray:
-    """Compute AUC(t) of survival curves, compared at t, in O(n log n) per time.
-
-    Args:
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`; from the
-            first event time on and before the last observed time (cases and controls are needed).
-        train: outcome of the training rows, for the estimate of G. G is constant beyond them; if it is 0, its
-            last positive value is used.
-        ipcw: G at the event, see `ipcw_weights`; "G(t)" equals scikit-survival.
-        sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in G.
-
-    Returns:
-        AUC at `times`, shape (n_times,): 1 is perfect order, 0.5 no order.
-
-    Raises:
-        DataError: invalid arguments (see `sstorch.checks`), times in different units, or a time without cases
-            or without controls.
-        ConfigError: an unknown `ipcw`.
-
-    References:
-        Uno, Cai, Tian and Wei (2007), Journal of the American Statistical Association 102, 527-537;
-        Hung and Chiang (2010), Canadian Journal of Statistics 38, 8-26.
-
-    Examples:
-        >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
-        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> cumulative_dynamic_auc(rows, survival, [1.0, 2.0], train=rows).tolist()
-        [1.0, 1.0]
-    """
-    rows = read_rows(y, _AUC, weight=True, sample_weight=sample_weight, survival=survival)
-    grid = check_times(times, rows.time)
-    curves = check_survival(survival, rows.time.size, grid.size)
-    return _auc(rows, curves, grid, train, ipcw)
+def _harrell_rows(
+    y: Outcome, cause: int | str | None, sample_weight: npt.ArrayLike | None, **others: npt.ArrayLike
+) -> Observed:
+    """Rows of which other causes are censored."""
+    options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}
+    rows, which = read_scored(y, _HARRELL, cause, **options, **others)
+    return rows if rows.n_causes == 1 else rows.only(which)
 
 
-def cumulative_dynamic_auc_risk(
+def concordance_wolbers(
     y: Outcome,
     risk: npt.ArrayLike,
-    times: npt.ArrayLike,
+    cause: int | str = 1,
     *,
-    train: Outcome,
-    ipcw: Ipcw = "G(t-)",
-    sample_weight: npt.ArrayLike | None = None,
-) -> FloatArray:
-    """Compute AUC(t) of one risk score per row, shape (n_times,).
-
-    Arguments and errors are as in `cumulative_dynamic_auc`, but for `risk`, shape (n,), in place of the
-    curves: a score on any monotone scale, higher for an earlier event.
-
-    Examples:
-        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> cumulative_dynamic_auc_risk(rows, [3.0, 1.0, 2.0], [1.0, 2.0], train=rows).tolist()
-        [1.0, 0.5]
-    """
-    rows = read_rows(y, _AUC, weight=True, sample_weight=sample_weight, risk=risk)
-    grid = check_times(times, rows.time)
-    safety = -check_vector(risk, "risk", rows.time.size)
-    curves = np.broadcast_to(safety[:, None], (rows.time.size, grid.size))
-    return _auc(rows, curves, grid, train, ipcw)
-
-
-def mean_cumulative_dynamic_auc(
-    y: Outcome,
-    auc: npt.ArrayLike,
-    times: npt.ArrayLike,
-    *,
+    train: Outcome | None = None,
+    tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Compute the mean of AUC(t) over time with the weights of Lambert and Chevret (CD-AUC).
+    """Compute the concordance of Wolbers et al. of a risk with the events of a cause.
 
-    The integral of AUC(t) with respect to the event distribution, -dS(t), divided by its mass: the sum of
-    AUC(t_k) [S(t_k-1) - S(t_k)] over 1 - S(t_K), with S Kaplan-Meier of the test rows and S = 1 before the
-    first time. It equals the mean of scikit-survival's `cumulative_dynamic_auc`.
+    The mean of 1[r_i > r_j] + 0.5 1[r_i = r_j] over pairs with the cause in i at t_i < tau, and in j no event
+    until t_i (A: t_i < t_j, or censored at t_i) or another cause before (B: t_j <= t_i). With ``train`` pairs
+    have weights 1 / G(t_i)^2 (A) and 1 / (G(t_i) G(t_j)) (B). It equals ``concordance_index_incidence`` of
+    hazardous. For a single cause it is `concordance_uno_risk` with ``tied_time="censored_later"``.
+
+    Errors are as in :func:`concordance_harrell`.
 
     Args:
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        auc: AUC at `times`, from `cumulative_dynamic_auc` or its risk form, shape (n_times,).
-        times: times of the AUC, strictly increasing, shape (n_times,), in the unit of `y`.
-        sample_weight: weights of the rows, shape (n,), as given for `auc`; None for the weights of `y`.
+        y: outcome with causes, n rows.
+        risk: such as the predicted incidence at ``tau``, shape (n,).
+        cause: number of the cause, or its name.
+        train: outcome of the training rows, for the estimate of G; None for equal weights of pairs.
+        tau: only events before tau count; None for all.
+        sample_weight: shape (n,); the weight of a pair is the product of its weights.
 
     Returns:
-        The mean, in [0, 1].
-
-    Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or no event up to the last of `times`.
+        C in [0, 1]: 1 is perfect order, 0.5 no order.
 
     References:
-        Lambert and Chevret (2016), Statistical Methods in Medical Research 25, 2088-2102.
+        Wolbers, Blanche, Koller, Witteman and Gerds (2014), "Concordance for prognostic models with competing
+        risks", Biostatistics 15, 526-539.
 
     Examples:
-        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> mean_cumulative_dynamic_auc(rows, [1.0, 0.5], [1.0, 2.0])
-        0.75
+        >>> concordance_wolbers(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), risk=[0.9, 0.7, 0.1, 0.4])
+        0.6
     """
-    rows = read_rows(y, _AUC, weight=True, sample_weight=sample_weight)
-    grid = check_times(times)
-    value = check_vector(auc, "auc", grid.size)
-    survival = KaplanMeier.fit(rows).at(grid)
-    mass = -np.diff(survival, prepend=1.0)
-    if survival[-1] == 1.0:
-        raise DataError(f"event: no row has an event up to {grid[-1]:g}, the last of times, to average over.")
-    return float(np.dot(value, mass) / (1.0 - survival[-1]))
-
-
-def _auc(rows: Observed, curves: FloatArray, grid: FloatArray, train: Outcome, ipcw: Ipcw) -> FloatArray:
-    time, event, weight = rows.time, rows.event, rows.weights
-    at_event, seen = ipcw_weights(rows, train=training(train, time), ipcw=ipcw) * weight, weight > 0.0
-    first = time[seen & event].min(initial=np.inf)
-    last = time[seen].max()
-    if grid[0] < first or grid[-1] >= last:
+    rows, which = read_scored(
+        y, "Wolbers' concordance", cause, weight=True, sample_weight=sample_weight, risk=risk
+    )
+    row_time, row_event = rows.time, rows.event
+    horizon = None if tau is None else check_horizon(tau, "tau")
+    values = check_vector(risk, "risk", row_time.size)
+    weight = np.ones(row_time.size)
+    if train is not None:
+        weight = ipcw_weights(rows, train=training(train, row_time, causes=True))
+    interest = rows.cause == which
+    total, concordant, tied = wolbers_pairs(
+        row_time, interest, row_event & ~interest, values, weight, rows.weight, horizon
+    )
+    if total == 0:
         raise DataError(
-            f"times: AUC needs cases and controls, so times in [{first:g}, {last:g}), from the first event "
-            f"time to before the last observed time; got {grid[0]:g} to {grid[-1]:g}."
+            f"no comparable pair among {row_time.size} rows, {int(interest.sum())} of them with cause {which}"
         )
-    result = np.empty(grid.size)
-    order = np.argsort(time, kind="stable")
-    in_order, control_weight = time[order], None if (weight == 1.0).all() else weight[order]
-    cases = np.flatnonzero(at_event[order] > 0.0)
-    case_weight = at_event[order][cases]
-    # In the order of time those at risk after t are the last rows, and cases by t the first cases.
-    n_cases = np.searchsorted(in_order[cases], grid, side="right").tolist()
-    first_control = np.searchsorted(in_order, grid, side="right").tolist()
-    read = CurvesInOrder(curves, order)
-    for columns in blocks(grid.size, time.size, BLOCK_ELEMENTS):
-        for k, values in enumerate(read[columns], columns.start):
-            own, share = values[cases[: n_cases[k]]], case_weight[: n_cases[k]]
-            controls = values[first_control[k] :]
-            if control_weight is None:
-                controls, mass = np.sort(controls), None
-            else:
-                by_value = np.argsort(controls)
-                controls = controls[by_value]
-                mass = np.append(0.0, np.cumsum(control_weight[first_control[k] :][by_value]))
-            below = np.searchsorted(controls, own)
-            up_to, tied = below.copy(), controls[np.minimum(below, controls.size - 1)] == own
-            up_to[tied] = np.searchsorted(controls, own[tied], side="right")
-            # A case beats the controls with a higher S, and half of those with the same.
-            total = controls.size if mass is None else mass[-1]
-            lost = below + up_to if mass is None else mass[below] + mass[up_to]
-            result[k] = share @ (total - 0.5 * lost) / (share.sum() * total)
-    return result
+    return share_of_pairs(concordant, tied, total, "half")
+
+
+def wolbers_pairs(
+    time: FloatArray,
+    interest: BoolArray,
+    other: BoolArray,
+    risk: FloatArray,
+    inverse: FloatArray,
+    weight: FloatArray | None = None,
+    horizon: float | None = None,
+) -> tuple[float, float, float]:
+    """Weight of the pairs of :func:`concordance_wolbers`, of the concordant and of the tied ones.
+
+    Of rows, (n,) each: those with the cause of interest, those with another, and 1 / G at events. Events
+    count before the horizon; None counts all.
+    """
+    own = np.ones(time.size) if weight is None else weight
+    # Of an event at t_i another cause at the same time is not a later one.
+    earlier = np.where(other, np.nextafter(time, -np.inf), time)
+    later = ComparablePairs.of(earlier, interest, "censored_later", horizon, inverse * inverse, weight)
+    # Rows with another cause at or before t_i: in reversed time those that follow.
+    counted = interest if horizon is None else interest & (time < horizon)
+    before = ComparablePairs.of(-time, counted, "censored_later", None, inverse * own)
+    before = replace(before, row_weight=(inverse * own * other)[before.order])
+    parts = np.array([pairs.count_risk(risk) for pairs in (later, before)]).sum(axis=0)
+    return later.total() + before.total(), float(parts[0]), float(parts[1])

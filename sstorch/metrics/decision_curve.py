@@ -17,9 +17,8 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to
-from sstorch.metrics.incidence import incidence_of
+from sstorch.metrics.horizon import HorizonRows, incidence_of
 from sstorch.metrics.outcome import Outcome
-from sstorch.metrics.scored_rows import HorizonRows
 
 # 1 - 0.77 is below 0.23 by rounding.
 _ROUNDING = 1e-12

@@ -24,29 +24,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import sstorch.metrics.event_metrics  # noqa: F401  # declares the metrics of one event
+import sstorch.metrics.named  # noqa: F401  # declares the metrics
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_horizon, has_method
 from sstorch.data import Surv, as_surv
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.metrics.censoring import censoring_distribution, floored
-from sstorch.metrics.incidence_evaluation import ScoredIncidences
-from sstorch.metrics.registry import ASKED, METRICS, Kind, check_names, declare, kind_of, names_of
-from sstorch.metrics.scored_rows import GivenRows, Rows, ScoredRows, split_rows
-
-declare(
-    "negative_log_likelihood",
-    title="Negative log-likelihood",
-    short="-log L",
-    higher_is_better=False,
-    outcomes=("event", "competing"),
-    entry=True,
-    needs="log_likelihood",
-    averaged=False,
-)
-
-
-Scored = ScoredRows | ScoredIncidences
+from sstorch.metrics.registry import ASKED, METRICS, check_names, kind_of, names_of
+from sstorch.metrics.scored import GivenRows, Rows, Scored, same_kind, split_rows
 
 
 def evaluate(
@@ -120,7 +105,7 @@ def evaluate(
     if tau is not None:
         check_horizon(tau, "tau")
     trained, given = split_rows(train, "train", model), split_rows(test, "test", model)
-    kind = _same_kind(trained.y, given.y)
+    kind = same_kind(trained.y, given.y)
     if metrics is None:
         names = [name for name in names_of(kind) if _has(model, METRICS[name].needs)]
     else:
@@ -128,7 +113,7 @@ def evaluate(
             name for name in names_of() if METRICS[name].outcomes and kind not in METRICS[name].outcomes
         ]
         names = check_names(metrics, [*names_of(kind), *names_of(kind, ASKED), *others])
-    rows = scored_rows(model, trained, given, tau, after)
+    rows = Scored.of(model, trained, given, tau, after)
     table: list[tuple[Any, ...]] = []
     for cause, name in _parts_of(rows, names):
         value, reason, n_floored, n_beyond = np.nan, "", 0, 0
@@ -136,8 +121,8 @@ def evaluate(
             if METRICS[name].value is None:
                 value = _loss(model, name, given, after)
             else:
-                value = score(name, rows, tau, cause)
-                n_floored, n_beyond = _counts(name, rows, tau)
+                value = score(name, rows, cause)
+                n_floored, n_beyond = _counts(name, rows)
         except DataError as error:
             if metrics is not None:
                 raise
@@ -150,33 +135,6 @@ def evaluate(
     if kind == "competing":
         return frame.drop(columns=["n_floored", "n_beyond"]).set_index(["cause", "metric"])
     return frame.drop(columns="cause").set_index("metric")
-
-
-def scored_rows(
-    model: Any, train: GivenRows, test: GivenRows, tau: float | None = None, after: float | None = None
-) -> Scored:
-    """Predict, or take, the curves of test rows, of any type of outcome."""
-    kind = _same_kind(train.y, test.y)
-    if kind == "event":
-        return ScoredRows.of(model, train, test, after)
-    names = train.y.causes
-    assert names is not None
-    with named("test"):
-        test = test._replace(y=test.y.recoded(names))
-    if after is not None:
-        train, test = train.from_landmark(after, "train")[1], test.from_landmark(after, "test")[1]
-    return ScoredIncidences.predicted(model, test.X, test.y, train.y, names, tau, after)
-
-
-def _same_kind(train: Surv, test: Surv) -> Kind:
-    """The kind of both outcomes."""
-    one, other = kind_of(train), kind_of(test)
-    if "competing" in (one, other) and one != other:
-        name = "test" if one == "competing" else "train"
-        raise DataError(
-            f"{name}: y has no causes, and the other rows have; give Surv(time, cause, causes=...)"
-        )
-    return one
 
 
 def _has(model: object, method: str | None) -> bool:
@@ -197,51 +155,48 @@ def _loss(model: Any, name: str, given: GivenRows, after: float | None) -> float
 
 def _parts_of(rows: Scored, names: list[str]) -> Iterator[tuple[int, str]]:
     """Causes, 0 if there is one event or a metric is of all causes, and names of metrics."""
-    if not isinstance(rows, ScoredIncidences):
-        yield from ((0, name) for name in names)
-        return
     for cause in range(1, len(rows.names) + 1):
         yield from ((cause, name) for name in names if METRICS[name].value is not None)
-    yield from ((0, name) for name in names if METRICS[name].value is None)
+    yield from ((0, name) for name in names if not rows.names or METRICS[name].value is None)
 
 
 def _cause_name(rows: Scored, cause: int) -> str:
-    return rows.names[cause - 1] if cause and isinstance(rows, ScoredIncidences) else _ALL
+    return rows.names[cause - 1] if cause else _ALL
 
 
 def _called(name: str, rows: Scored, cause: int) -> str:
     return f"{name} of {_cause_name(rows, cause)}" if cause else name
 
 
-def _counts(name: str, rows: Scored, tau: float | None) -> tuple[int, int]:
+def _counts(name: str, rows: Scored) -> tuple[int, int]:
     """Rows whose weight a floor holds down, and rows beyond the training rows."""
     known = METRICS[name]
-    if not isinstance(rows, ScoredRows) or not known.censoring_weights:
+    if rows.names or not known.censoring_weights:
         return 0, 0
     n_floored = 0
     if known.weighted_times is not None:
-        at = known.weighted_times(rows, tau)
+        at = known.weighted_times(rows)
         censoring = censoring_distribution(rows.train)
         n_floored = int(np.count_nonzero(censoring.before(at) < floored(censoring).before(at)))
     return n_floored, int(np.count_nonzero(rows.y.time > rows.train.time.max()))
 
 
-def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:
+def score(name: str, rows: Scored, cause: int = 0) -> float:
     """One metric of scored rows, with competing causes that of a cause, 1 .. K."""
     called, known = _called(name, rows, cause), METRICS[name]
-    kind: Kind = rows.kind
-    if kind not in known.outcomes or known.value is None:
+    if rows.kind not in known.outcomes or known.value is None:
         raise DataError(
-            f"{called}: it is not defined for {_WORDS[kind]}; there {', '.join(names_of(kind))} are."
+            f"{called}: it is not defined for {_WORDS[rows.kind]}; there {', '.join(names_of(rows.kind))} "
+            "are."
         )
-    if rows.late and not known.entry:
-        others = ", ".join(f"'{other}'" for other in names_of(kind) if METRICS[other].entry)
+    if rows.truncated and not known.entry:
+        others = ", ".join(f"'{other}'" for other in names_of(rows.kind) if METRICS[other].entry)
         raise DataError(
             f"{called}: it takes every row as at risk from time zero, and some have entry times (left "
             f"truncation): use {others}, or score the rows at risk at a time (after=)."
         )
     with named(called):
-        return known.value(rows, tau if kind == "event" else cause)
+        return known.value(rows, cause or 1)
 
 
 _WORDS = {"event": "one event", "competing": "competing causes"}
@@ -313,11 +268,11 @@ class SurvivalScorer:
         if self.all_rows is not None:
             _check_fitted_on(estimator, train)
         given = split_rows((X, outcome), "y", estimator)
-        rows = scored_rows(estimator, GivenRows(None, train), given, self.tau)
+        rows = Scored.of(estimator, GivenRows(None, train), given, self.tau)
         causes = [0]
-        if isinstance(rows, ScoredIncidences):
+        if rows.names:
             causes = list(range(1, len(rows.names) + 1)) if self.cause is None else [self._number(train)]
-        value = float(np.mean([score(self.metric, rows, self.tau, cause) for cause in causes]))
+        value = float(np.mean([score(self.metric, rows, cause) for cause in causes]))
         return value if METRICS[self.metric].higher_is_better else -value
 
     def _number(self, y: Surv) -> int:

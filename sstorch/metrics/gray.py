@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.metrics.groups import LogrankTest, groups_and_strata, risk_table, score_test
-from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes
+from sstorch.metrics.outcome import Observed, Outcome, read_scored
 from sstorch.metrics.weights import NONE_LEFT, check_weighting, covariance_of
 
 
@@ -44,16 +44,17 @@ def gray_test(
         >>> round(test.statistic, 3), test.degrees_of_freedom, round(test.p_value, 3)
         (4.099, 1, 0.043)
     """
-    rows = read_causes(
+    rows, number = read_scored(
         y,
         "Gray's test",
+        cause,
         entry=True,
         weight=True,
         sample_weight=sample_weight,
         group=group,
         strata=strata,
     )
-    n, number = rows.time.size, cause_number(y, cause)
+    n = rows.time.size
     given, _ = check_weighting(rows.weight, n)
     rows, weight = rows._replace(weight=given), np.ones(n) if given is None else given
     codes, n_groups, inside_strata = groups_and_strata(group, strata, weight)
@@ -63,18 +64,18 @@ def gray_test(
     return score_test(weight @ influence, covariance_of(weight[:, None] * influence, rows.id))
 
 
-def _influence(rows: ObservedCauses, cause: int, group: IntArray, n_groups: int) -> FloatArray:
+def _influence(rows: Observed, cause: int, group: IntArray, n_groups: int) -> FloatArray:
     """Derivatives of the score of each group with respect to the weights of the rows, (n, n_groups).
 
     The score of group k is the sum over times of d_k - R_k D / R, with its events d_k of the cause, their
     sum D, its R_k = Y_k (1 - F_k-) / S_k-, and their sum R. It is homogeneous in the weights: weights times
     derivatives sum to the score.
     """
-    (time, event, entry, *_), own = rows.any_event, rows.cause == cause
+    time, event, entry, own = rows.time, rows.event, rows.entry, rows.cause == cause
     times = np.unique(time[event])
     if times.size == 0:
         return np.zeros((time.size, n_groups))
-    ended, at_risk = risk_table(rows.any_event, group, n_groups, times)
+    ended, at_risk = risk_table(rows, group, n_groups, times)
     had = risk_table(rows.only(cause), group, n_groups, times).events
     risk = np.where(at_risk > 0, at_risk, 1.0)
     left = at_risk - ended

@@ -73,7 +73,7 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
 
     Times (n_times,) are increasing, with all times of events among them.
     """
-    time, event, entry, *_ = rows
+    time, event, entry = rows.time, rows.event, rows.entry
     each = rows.weights
     # One more column in front, for what ends before the first time.
     width = times.size + 1
@@ -355,7 +355,7 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
         0.8333333333333334
     """
     rows = read_rows(y, "concordance", entry=True, weight=True, group=group)
-    row_time, row_event, late, row_weight, _ = rows
+    row_time, row_event, late, row_weight = rows.time, rows.event, rows.entry, rows.weight
     if len(train) != 2:
         raise ConfigError("train must be the outcome and the groups of the training rows.")
     known = read_rows(train[0], "concordance", entry=True, weight=True, prefix="train ", train_group=train[1])
@@ -490,4 +490,4 @@ def median_follow_up(y: Outcome) -> Estimate[float]:
     """
     rows = read_rows(y, "the median follow-up", entry=True, weight=True)
     lost = rows.ends & ~rows.event
-    return Estimate(*(float(part) for part in KaplanMeierBand.fit(rows._replace(event=lost)).quantile()))
+    return Estimate(*(float(part) for part in KaplanMeierBand.fit(rows._replace(cause=lost)).quantile()))

@@ -1,4 +1,7 @@
-"""Cumulative incidences of competing causes: estimates from rows, calibration against them, pseudo-values."""
+"""Cumulative incidences by the estimate of Aalen and Johansen, their errors and derivatives by weights.
+
+With one event it is one minus the estimate of Kaplan and Meier.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from sstorch._types import FloatArray
-from sstorch.checks import check_horizon, check_share, check_vector
-from sstorch.data.target import steps_up_to, time_of_rows
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.calibration import groups_of_equal_size
-from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to
-from sstorch.metrics.checks import (
-    check_grid_unit,
-    check_incidence,
-    check_observed_horizon,
-    check_probability,
-    check_times,
-)
-from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes
-from sstorch.metrics.scored_rows import HorizonRows
-from sstorch.metrics.weights import NONE_LEFT, by_subject, check_weighting, covariance_of
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_vector
+from sstorch.data.target import steps_up_to
+from sstorch.metrics.outcome import Observed, Outcome, read_rows
+from sstorch.metrics.weights import NONE_LEFT, by_subject, check_weighting
 
 _NAME = "Aalen and Johansen's estimate"
-_MOST_STEPS = 200
-# Of the gain that a step still promises, relative to the loss, and of coefficients.
-_TOLERANCE, _PRECISION = 1e-14, 1e-10
-# Of coefficients: a factor of e^30 of the hazard.
-_FURTHEST = 30.0
 
 
 def aalen_johansen(
@@ -69,7 +55,7 @@ def aalen_johansen(
         array([[0.25, 0.25, 0.75],
                [0.  , 0.25, 0.25]])
     """
-    rows = read_causes(y, _NAME, entry=True, weight=True, sample_weight=sample_weight, n_causes=n_causes)
+    rows = _read(y, _NAME, sample_weight, n_causes)
     asked = check_vector(times, "times")
     counts = _counts(rows)
     _, incidence = _estimate(counts)
@@ -103,14 +89,7 @@ def aalen_johansen_error(
         array([[0.2165, 0.2165],
                [0.    , 0.2165]])
     """
-    rows = read_causes(
-        y,
-        "the error of Aalen and Johansen's estimate",
-        entry=True,
-        weight=True,
-        sample_weight=sample_weight,
-        n_causes=n_causes,
-    )
+    rows = _read(y, f"the error of {_NAME}", sample_weight, n_causes)
     asked = check_vector(times, "times")
     given, _ = check_weighting(rows.weight, rows.time.size)
     rows = rows._replace(weight=given)
@@ -124,7 +103,7 @@ def aalen_johansen_error(
     return errors
 
 
-def incidence_and_influence(rows: ObservedCauses, t: float) -> tuple[FloatArray, FloatArray]:
+def incidence_and_influence(rows: Observed, t: float) -> tuple[FloatArray, FloatArray]:
     """Incidences at a time, (K,), and their derivatives with respect to the weights of rows, (K, n).
 
     Times the weights, the derivatives are influences: the root of their sum of squares is the error.
@@ -135,6 +114,13 @@ def incidence_and_influence(rows: ObservedCauses, t: float) -> tuple[FloatArray,
     return incidence[:, m], _influence(rows, counts, before, incidence, m)
 
 
+def _read(y: Outcome, what: str, sample_weight: npt.ArrayLike | None, n_causes: int | None) -> Observed:
+    rows = read_rows(
+        y, what, causes=True, entry=True, weight=True, sample_weight=sample_weight, n_causes=n_causes
+    )
+    return rows._replace(n_causes=max(rows.n_causes, n_causes or 0))
+
+
 class _Counts(NamedTuple):
     """Weights of rows at the distinct times of events: of each cause, (K, m), and at risk, (m,)."""
 
@@ -143,12 +129,11 @@ class _Counts(NamedTuple):
     at_risk: FloatArray
 
 
-def _counts(rows: ObservedCauses) -> _Counts:
-    time, codes, n_causes, entry, given, _ = rows
-    weight = np.ones(time.size) if given is None else given
-    steps, place = np.unique(time[codes > 0], return_inverse=True)
-    events = np.zeros((n_causes, len(steps)))
-    np.add.at(events, (codes[codes > 0] - 1, place), weight[codes > 0])
+def _counts(rows: Observed) -> _Counts:
+    time, event, entry, weight = rows.time, rows.event, rows.entry, rows.weights
+    steps, place = np.unique(time[event], return_inverse=True)
+    events = np.zeros((rows.n_causes, len(steps)))
+    np.add.at(events, (_codes(rows)[event] - 1, place), weight[event])
     at_risk = _weight_from(time, weight, steps)
     if entry is not None:
         # A row that enters at a time is at risk after it.
@@ -165,7 +150,7 @@ def _estimate(counts: _Counts) -> tuple[FloatArray, FloatArray]:
 
 
 def _influence(
-    rows: ObservedCauses, counts: _Counts, before: FloatArray, incidence: FloatArray, m: int
+    rows: Observed, counts: _Counts, before: FloatArray, incidence: FloatArray, m: int
 ) -> FloatArray:
     """Derivatives of the incidences after m steps with respect to the weights of the rows, (K, n).
 
@@ -183,10 +168,14 @@ def _influence(
     found = -there[:, np.minimum(end, m)]
     if rows.entry is not None:
         found += there[:, np.minimum(np.searchsorted(counts.steps, rows.entry, "right"), m)]
-    own = np.flatnonzero((rows.cause > 0) & (end <= m))
+    own = np.flatnonzero(rows.event & (end <= m))
     found[:, own] -= lost[:, end[own] - 1]
-    found[rows.cause[own] - 1, own] += gained[end[own] - 1]
+    found[_codes(rows)[own] - 1, own] += gained[end[own] - 1]
     return np.asarray(found)
+
+
+def _codes(rows: Observed) -> IntArray:
+    return rows.cause.astype(np.int64, copy=False)
 
 
 def _weight_from(values: FloatArray, weight: FloatArray, steps: FloatArray) -> FloatArray:
@@ -194,217 +183,3 @@ def _weight_from(values: FloatArray, weight: FloatArray, steps: FloatArray) -> F
     order = np.argsort(values, kind="stable")
     below = np.concatenate([[0.0], np.cumsum(weight[order])])
     return np.asarray(below[-1] - below[np.searchsorted(values[order], steps, "left")])
-
-
-def aalen_johansen_calibration(
-    y: Outcome,
-    incidence: npt.ArrayLike,
-    times: npt.ArrayLike,
-    cause: int | str = 1,
-    *,
-    power: int = 2,
-    min_at_risk: float = 0.05,
-) -> float:
-    """Compute the distance of the mean predicted incidence of a cause from the Aalen-Johansen estimate.
-
-    (1 / t_max) int_0^t_max |mean_i F_i(t) - F_AJ(t)|^p dt by trapezoids, from time zero (both are 0) to the
-    last time with enough rows under observation. It measures calibration on average; a model without features
-    is calibrated in this sense. Check groups too, with :func:`grouped_calibration_incidence`. It is
-    ``aj_calibration_per_event`` of hazardous, whose integral begins at the first of its times.
-
-    Args:
-        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
-            1 .. K for causes, n of them.
-        incidence: predicted F_i(t_k) of the cause, shape (n, n_times).
-        times: strictly increasing, shape (n_times,), in the unit of ``time``.
-        cause: scored cause, by number or name.
-        power: p, 1 (a mean distance in probability) or 2.
-        min_at_risk: minimum share of the rows under observation, in (0, 1).
-
-    Returns:
-        The distance, >= 0, 0 is best.
-
-    Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or no time with enough rows.
-        ConfigError: a power or a share out of range.
-
-    References:
-        Alberge, Haugomat, Varoquaux and Abecassis (2026), "On the calibration of survival models with
-        competing risks", AISTATS, arXiv 2602.00194.
-
-    Examples:
-        >>> rows = ([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1])
-        >>> curves = [[0.3, 0.3, 0.7]] * 4  # of Aalen and Johansen: .25, .25, .75
-        >>> round(aalen_johansen_calibration(rows, curves, [1.0, 2.0, 3.0], power=1), 6)
-        0.041667
-    """
-    rows = read_causes(y, "this calibration", weight=True, incidence=incidence)
-    row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
-    grid = check_times(times)
-    curves = check_incidence(incidence, row_time.size, grid.size)
-    check_grid_unit(row_time, codes > 0, grid)
-    if power not in (1, 2):
-        raise ConfigError(f"power must be 1 or 2, got {power!r}.")
-    check_share(min_at_risk, "min_at_risk")
-    at_risk = 1.0 - np.searchsorted(np.sort(row_time), grid, side="left") / row_time.size
-    inside = (at_risk >= min_at_risk) & (grid > 0.0)
-    if not inside.any():
-        raise DataError(
-            f"times: at none of them {min_at_risk:.0%} of the rows are under observation; give earlier times."
-        )
-    ends = np.append(0.0, grid[inside])
-    estimate = aalen_johansen(rows, grid[inside], n_causes=max(which, rows.n_causes))[which - 1]
-    # Weighted means of equal weights would round otherwise.
-    predicted = curves[:, inside]
-    mean = predicted.mean(axis=0) if rows.weight is None else np.average(predicted, 0, rows.weight)
-    distance = np.append(0.0, np.abs(mean - estimate) ** power)
-    return float((np.diff(ends) * (distance[1:] + distance[:-1]) / 2).sum() / ends[-1])
-
-
-def grouped_calibration_incidence(
-    y: Outcome,
-    incidence: npt.ArrayLike,
-    cause: int | str = 1,
-    *,
-    t: float,
-    n_bins: int = 10,
-) -> pd.DataFrame:
-    """Compare predicted and observed incidence of a cause at one time, by groups of predicted risk.
-
-    Rows are divided into groups of equal size by prediction, with equal predictions in one group; for a small
-    tree these are its leaves. Each mean prediction is compared with the Aalen-Johansen estimate, as in the
-    calibration plot of riskRegression with ``method="quantile"`` and ``q`` groups.
-
-    Args:
-        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
-            1 .. K for causes, n of them.
-        incidence: predicted F_i(t) of the cause, one probability per row, shape (n,).
-        cause: scored cause, by number or name.
-        t: the time, in the unit of ``time``.
-        n_bins: number of groups; fewer with tied predictions.
-
-    Returns:
-        One row per group, from the lowest prediction: n, events (of the cause, up to t), predicted (mean),
-        observed, standard_error of observed, and reason for NaN in the last two (follow-up of the group below
-        t with a censored last row), or "".
-
-    Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or a time outside the observed ones.
-        ConfigError: fewer than two groups, or t not > 0.
-
-    Examples:
-        >>> grouped_calibration_incidence(
-        ...     ([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), [0.4, 0.1, 0.4, 0.1], t=2.5, n_bins=2
-        ... )["observed"].tolist()
-        [0.0, 0.5]
-    """
-    rows_given = read_causes(y, "this calibration", incidence=incidence)
-    row_time, codes, which = rows_given.time, rows_given.cause, cause_number(y, cause)
-    predicted = check_probability(incidence, "incidence", row_time.size)
-    horizon = time_of_rows(check_horizon(t, "t"), row_time)
-    check_observed_horizon(horizon, row_time, "t")
-    count, rows = max(which, rows_given.n_causes), []
-    for inside in groups_of_equal_size(predicted, n_bins):
-        own = row_time[inside], codes[inside]
-        observed, error, reason = np.nan, np.nan, NOT_FOLLOWED.format(horizon)
-        if followed_to(horizon, own[0], own[1] > 0):
-            observed = float(aalen_johansen(own, [horizon], n_causes=count)[which - 1, 0])
-            error = float(aalen_johansen_error(own, [horizon], n_causes=count)[which - 1, 0])
-            reason = ""
-        rows.append(
-            {
-                "n": len(own[0]),
-                "events": int(((own[1] == which) & (own[0] <= horizon)).sum()),
-                "predicted": float(predicted[inside].mean()),
-                "observed": observed,
-                "standard_error": error,
-                "reason": reason,
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def incidence_of(rows: HorizonRows) -> tuple[float, FloatArray]:
-    """Cumulative incidence of the event of interest at the horizon, and its derivatives by the weights, (n,).
-
-    The estimate of Aalen and Johansen; without competing causes one minus that of Kaplan and Meier. Times the
-    weights, the derivatives are influences: the root of their sum of squares is the error of the estimate.
-
-    References:
-        Aalen and Johansen (1978), Scandinavian Journal of Statistics 5, 141-150; Jaeckel (1972), "The
-        infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
-    """
-    codes = np.where(rows.interest, 1, 2 * rows.event)
-    observed = ObservedCauses(rows.time, codes, 2, rows.entry, rows.weight, rows.subject)
-    incidence, moved = incidence_and_influence(observed, rows.t)
-    return float(incidence[0]), moved[0]
-
-
-def pseudo_values(rows: HorizonRows) -> FloatArray:
-    """Pseudo-values of the incidence at the horizon by the infinitesimal jackknife, (n,).
-
-    The incidence plus the total weight times its derivative by the weight of the row, as R's
-    ``survival::pseudo`` has it. Their weighted mean is the incidence, and their scale that of the incidence.
-
-    References:
-        Parner, Andersen and Overgaard (2023), Lifetime Data Analysis 29, 654-671.
-    """
-    value, moved = incidence_of(rows)
-    pseudo: FloatArray = value + rows.weights.sum() * moved
-    return pseudo
-
-
-class CloglogFit(NamedTuple):
-    """Coefficients (p,) and their sandwich covariance (p, p)."""
-
-    coefficients: FloatArray
-    covariance: FloatArray
-
-
-def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: FloatArray) -> CloglogFit:
-    """Fit F = 1 - exp(-exp(x b)) to pseudo-values Y (n,) by weighted least squares; x is (n, p).
-
-    The estimating equations of independence with a constant variance, sum_i w_i dF_i/db (Y_i - F_i) = 0, as
-    ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them, with the sandwich over subjects.
-
-    References:
-        Klein and Andersen (2005), Biometrics 61, 223-229.
-    """
-    weight = rows.weights / rows.weights.sum()
-
-    def at(beta: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Residuals (n,), derivatives (n, p) and weighted sum of squares."""
-        hazard = np.exp(np.clip(x @ beta, -_FURTHEST, _FURTHEST))
-        residual = outcome + np.expm1(-hazard)
-        return residual, (hazard * np.exp(-hazard))[:, None] * x, float(weight @ residual**2)
-
-    beta, damping, stalled = start.astype(np.float64), 1e-3, False
-    residual, slope, loss = at(beta)
-    for _ in range(_MOST_STEPS):
-        bread = slope.T @ (weight[:, None] * slope)
-        gradient = slope.T @ (weight * residual)
-        try:
-            step = np.linalg.solve(bread + damping * np.diag(np.diag(bread)), gradient)
-            newton = np.linalg.solve(bread, gradient)
-        except np.linalg.LinAlgError:
-            break
-        if not np.isfinite(newton).all() or np.abs(x @ beta).max() > _FURTHEST:
-            break
-        promised = gradient @ newton <= _TOLERANCE * loss + np.finfo(np.float64).tiny
-        if promised and (stalled or np.abs(newton).max() <= _PRECISION * (1.0 + np.abs(beta).max())):
-            inverse = np.linalg.inv(bread)
-            influence = (weight * residual)[:, None] * slope @ inverse
-            return CloglogFit(beta, covariance_of(influence, rows.subject))
-        trial = at(beta + step)
-        stalled = trial[2] > loss
-        if not stalled:
-            beta, damping = beta + step, max(damping / 10.0, 1e-12)
-            residual, slope, loss = trial
-        else:
-            damping *= 10.0
-            if damping > 1e12:
-                break
-    raise DataError(
-        f"a regression on the predictions of {len(rows)} rows has no finite minimum: all predictions are "
-        "equal, they order the events perfectly, or there are too few events."
-    )

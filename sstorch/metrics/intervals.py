@@ -19,12 +19,11 @@ from sstorch.checks import check_choice
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored, risk_sets
 from sstorch.metrics.checks import half_width
+from sstorch.metrics.concordance import wolbers_pairs
 from sstorch.metrics.groups import Estimate
-from sstorch.metrics.incidence import incidence_of
-from sstorch.metrics.incidence_scores import wolbers_pairs
+from sstorch.metrics.horizon import HorizonRows, incidence_of
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.pairs import ComparablePairs, rank_sums, share_of_pairs
-from sstorch.metrics.scored_rows import HorizonRows
 from sstorch.metrics.weights import NO_ERROR, NONE_LEFT
 
 _NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."

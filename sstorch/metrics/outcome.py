@@ -1,12 +1,12 @@
-"""Outcomes as metrics read them: checked arrays of a `Surv`, or of a tuple (time, event).
+"""Outcomes as metrics read them: checked arrays of a `Surv`, or of a tuple (time, event) or (time, cause).
 
-A function names the parts of an outcome that it supports. Others raise a DataError with the remedy, so
-that entry times, weights or competing causes are never ignored.
+One event is the case of a single cause. A function names the parts of an outcome that it supports. Others
+raise a DataError with the remedy, so that entry times, weights or competing causes are never ignored.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +20,29 @@ from sstorch.metrics.checks import check_cause, check_event, check_same_unit, ch
 
 
 class Observed(NamedTuple):
-    """Checked outcome of rows with one event; functions of this package take it as `y`, too.
+    """Checked outcome of rows; functions of this package take it as `y`, too.
 
     Attributes:
         time: observed times, shape (n,).
-        event: whether the event was observed, shape (n,).
+        cause: cause of the event, 1 .. K, 0 where the row was censored, shape (n,); booleans for one event.
         entry: times from which rows were at risk, -inf for time zero, shape (n,); None if all were at risk
             from time zero. A row is at risk at t where entry < t <= time.
         weight: weights of the rows, shape (n,); None is one each.
         id: subject of each row, as given, shape (n,); None if rows are subjects.
+        n_causes: K.
     """
 
     time: FloatArray
-    event: BoolArray
+    cause: IntArray | BoolArray
     entry: FloatArray | None = None
     weight: FloatArray | None = None
     id: npt.NDArray[Any] | None = None
+    n_causes: int = 1
+
+    @property
+    def event(self) -> BoolArray:
+        """Whether an event of any cause was observed, (n,)."""
+        return self.cause > 0
 
     @property
     def weights(self) -> FloatArray:
@@ -62,134 +69,98 @@ class Observed(NamedTuple):
 
     def take(self, rows: Any) -> Observed:
         """Some rows: a mask or positions."""
-        return Observed(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
+        parts = (None if part is None else part[rows] for part in self[:5])
+        return Observed(*parts, n_causes=self.n_causes)  # type: ignore[arg-type,misc]
 
-
-class ObservedCauses(NamedTuple):
-    """Checked outcome of rows with competing causes."""
-
-    time: FloatArray  # observed times, shape (n,)
-    cause: IntArray  # 1 .. K, 0 where the row was censored, shape (n,)
-    n_causes: int  # K; the largest cause if the outcome has no names of causes
-    entry: FloatArray | None = None  # as of `Observed`
-    weight: FloatArray | None = None  # as of `Observed`
-    id: npt.NDArray[Any] | None = None  # as of `Observed`
-
-    def take(self, rows: Any) -> ObservedCauses:
-        """Some rows: a mask or positions."""
-        parts = {name: part for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
-        return self._replace(**{name: part[rows] for name, part in parts.items()})
-
-    @property
-    def any_event(self) -> Observed:
-        """The same rows, each cause an event."""
-        return Observed(self.time, self.cause > 0, self.entry, self.weight, self.id)
+    def counted(self) -> Observed:
+        """The rows of positive weight."""
+        return self if self.weight is None else self.take(self.weight > 0.0)
 
     def only(self, cause: int) -> Observed:
         """The same rows, censored where another cause ended them."""
-        return Observed(self.time, self.cause == cause, self.entry, self.weight, self.id)
+        return self._replace(cause=self.cause == cause, n_causes=1)
 
 
-# What functions take as `y`: the tuple is (time, event), or (time, cause) for scores of incidences.
-Outcome = (
-    Surv
-    | tuple[npt.ArrayLike, npt.ArrayLike]
-    | pd.DataFrame
-    | npt.NDArray[np.void]
-    | Observed
-    | ObservedCauses
-)
-
-
-# An outcome that was read.
-Read = TypeVar("Read", "Observed", "ObservedCauses")
+# What functions take as `y`: the tuple is (time, event), or (time, cause) where a cause is scored.
+Outcome = Surv | tuple[npt.ArrayLike, npt.ArrayLike] | pd.DataFrame | npt.NDArray[np.void] | Observed
 
 
 def read_rows(
     y: Outcome,
     what: str,
     *,
-    entry: bool = False,
-    weight: bool = False,
-    sample_weight: npt.ArrayLike | None = None,
-    prefix: str = "",
-    **others: Any,
-) -> Observed:
-    """Read an outcome with one event, for the function that messages call `what`.
-
-    The function supports entry times if `entry`, and uneven weights if `weight`; equal ones are one each.
-    `sample_weight` (n,) takes the place of the weights of `y`, `prefix` goes before "time" and "event" in
-    messages, and `others` are arguments whose row labels have to be in the order of `y`.
-    """
-    if isinstance(y, ObservedCauses):
-        y = y.any_event
-    if isinstance(y, Observed):
-        check_same_order(**others)
-        return _reweighted(y, what, sample_weight, entry=entry, weight=weight)
-    if isinstance(y, tuple) and len(y) == 2:
-        check_same_order(**_parts(y, prefix, "event"), sample_weight=sample_weight, **others)
-        time = check_time(y[0], f"{prefix}time")
-        events = check_event(y[1], f"{prefix}event", time.size)
-        return Observed(time, events, weight=check_weight(sample_weight, time.size))
-    with named(prefix.strip()):
-        outcome = as_surv(y)
-    name = f"{prefix.strip()}: " if prefix else ""
-    if outcome.causes is not None:
-        raise DataError(
-            f"{name}y has competing causes, and {what} is of one event: give (time, cause == k) for cause k, "
-            "or (time, cause > 0) for any cause"
-        )
-    check_same_order(y=outcome, sample_weight=sample_weight, **others)
-    time, events, _ = outcome.right_censored(f"{name}{what}")
-    parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight)
-    return Observed(time, events, *parts, id=outcome.id)
-
-
-def _reweighted(
-    y: Read, what: str, sample_weight: npt.ArrayLike | None, *, entry: bool, weight: bool
-) -> Read:
-    """An outcome that was read already, with other weights if some are given."""
-    given = check_weight(sample_weight, y.time.size)
-    y = y if given is None else y._replace(weight=given)
-    _check_supported(y.entry, y.weight, what, entry=entry, weight=weight or given is not None)
-    return y
-
-
-def read_causes(
-    y: Outcome,
-    what: str,
-    *,
+    causes: bool = False,
     entry: bool = False,
     weight: bool = False,
     sample_weight: npt.ArrayLike | None = None,
     n_causes: int | None = None,
     prefix: str = "",
     **others: Any,
-) -> ObservedCauses:
-    """Read an outcome with competing causes; arguments and errors are those of `read_rows`.
+) -> Observed:
+    """Read an outcome, for the function that messages call `what`.
 
-    In a tuple (time, cause) causes are 0 for censored rows and 1 .. K, with K = `n_causes`, or the largest
-    cause if that is None.
+    With `causes` the outcome needs causes, and a tuple is (time, cause): 0 for censored rows and 1 .. K, with
+    K = `n_causes`, or the largest cause if that is None; else it has one event. The function supports entry
+    times if `entry`, and uneven weights if `weight`; equal ones are one each. `sample_weight` (n,) takes the
+    place of the weights of `y`, `prefix` goes before "time" and "event" in messages, and `others` are
+    arguments whose row labels have to be in the order of `y`.
     """
-    if isinstance(y, ObservedCauses):
+    name = f"{prefix.strip()}: " if prefix else ""
+    if isinstance(y, Observed):
         check_same_order(**others)
-        return _reweighted(y, what, sample_weight, entry=entry, weight=weight)
+        given = check_weight(sample_weight, y.time.size)
+        y = y if given is None else y._replace(weight=given)
+        _check_supported(y, what, entry=entry, weight=weight or given is not None)
+        return y
     if isinstance(y, tuple) and len(y) == 2:
-        check_same_order(**_parts(y, prefix, "cause"), sample_weight=sample_weight, **others)
+        second = "cause" if causes else "event"
+        labels = {f"{prefix}time": y[0], f"{prefix}{second}": y[1]}
+        check_same_order(**labels, sample_weight=sample_weight, **others)
         time = check_time(y[0], f"{prefix}time")
+        given = check_weight(sample_weight, time.size)
+        if not causes:
+            return Observed(time, check_event(y[1], f"{prefix}event", time.size), weight=given)
         codes = check_cause(y[1], f"{prefix}cause", time.size, n_causes)
-        count = int(codes.max()) if n_causes is None else n_causes
-        return ObservedCauses(time, codes, count, weight=check_weight(sample_weight, time.size))
+        return Observed(time, codes, weight=given, n_causes=n_causes or int(codes.max()))
     with named(prefix.strip()):
         outcome = as_surv(y)
-    name = f"{prefix.strip()}: " if prefix else ""
-    if outcome.cause is None or outcome.causes is None:
+    names = outcome.causes
+    if causes and names is None:
         raise DataError(f"{name}y has no causes, and {what} needs them; give Surv(time, cause, causes=...)")
+    if names is not None and not causes:
+        raise DataError(
+            f"{name}y has competing causes, and {what} is of one event: give (time, cause == k) for cause k, "
+            "or (time, cause > 0) for any cause"
+        )
     check_same_order(y=outcome, sample_weight=sample_weight, **others)
-    time, _, _ = outcome.right_censored(f"{name}{what}")
-    count = len(outcome.causes) if n_causes is None else max(n_causes, len(outcome.causes))
-    parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight)
-    return ObservedCauses(time, outcome.cause, count, *parts, id=outcome.id)
+    time, events, _ = outcome.right_censored(f"{name}{what}")
+    starts = None
+    if outcome.entry is not None and bool((outcome.entry > 0.0).any()):
+        starts = np.where(outcome.entry > 0.0, outcome.entry, -np.inf)
+    uneven = check_weight(sample_weight, len(outcome))
+    if uneven is None and outcome.weight is not None and np.ptp(outcome.weight) > 0.0:
+        uneven = check_weight(outcome.weight, len(outcome))
+    rows = Observed(time, events, starts, uneven, outcome.id)
+    _check_supported(rows, what, entry=entry, weight=weight or sample_weight is not None, name=name)
+    if names is None:
+        return rows
+    assert outcome.cause is not None
+    return rows._replace(cause=outcome.cause, n_causes=max(n_causes or 0, len(names)))
+
+
+def read_scored(y: Outcome, what: str, cause: int | str | None, **options: Any) -> tuple[Observed, int]:
+    """Read an outcome of which one cause is scored, and the number of the cause.
+
+    Arguments and errors are those of `read_rows`. A `cause` of None is that of an outcome with one event.
+    """
+    if isinstance(y, Surv) and y.causes is not None and cause is None:
+        raise DataError(
+            f"y has competing causes, and {what} is of one event: give cause=, a number or a name, or "
+            "(time, cause > 0) for any cause"
+        )
+    rows = read_rows(y, what, causes=cause is not None, **options)
+    which = 1 if cause is None else cause_number(y, cause)
+    return rows._replace(n_causes=max(rows.n_causes, which)), which
 
 
 def training(train: Outcome, test_time: FloatArray | None = None, *, causes: bool = False) -> Observed:
@@ -198,14 +169,9 @@ def training(train: Outcome, test_time: FloatArray | None = None, *, causes: boo
     Each cause ends observation as an event does; with `causes` a tuple is (time, cause). Times have to be in
     the unit of `test_time`, if it is given.
     """
-    options: dict[str, Any] = {"weight": True, "prefix": "train "}
     given: Any = tuple(train) if isinstance(train, list) else train
-    if causes or (isinstance(train, Surv) and train.causes is not None):
-        known = read_causes(given, _CENSORING, **options).any_event
-    else:
-        known = read_rows(given, _CENSORING, **options)
-    if known.weight is not None:
-        known = known.take(known.weight > 0.0)
+    causes = causes or (isinstance(train, Surv) and train.causes is not None)
+    known = read_rows(given, _CENSORING, causes=causes, weight=True, prefix="train ").counted()
     if test_time is not None:
         check_same_unit(test_time, known.time, ("time", "train time"))
     return known
@@ -221,45 +187,13 @@ def cause_number(y: Outcome, cause: int | str) -> int:
 _CENSORING = "an estimate from the training rows"
 
 
-def _parts(y: tuple[Any, Any], prefix: str, second: str) -> dict[str, Any]:
-    return {f"{prefix}time": y[0], f"{prefix}{second}": y[1]}
-
-
-def _supported(
-    y: Surv,
-    name: str,
-    what: str,
-    sample_weight: npt.ArrayLike | None,
-    *,
-    entry: bool,
-    weight: bool,
-) -> tuple[FloatArray | None, FloatArray | None]:
-    """Entry times and weights as in `Observed`."""
-    late = y.entry is not None and bool((y.entry > 0.0).any())
-    starts = np.where(y.entry > 0.0, y.entry, -np.inf) if late and y.entry is not None else None
-    given = check_weight(sample_weight, len(y))
-    uneven = None
-    if given is None and y.weight is not None and np.ptp(y.weight) > 0.0:
-        uneven = check_weight(y.weight, len(y))
-    _check_supported(starts, uneven, what, entry=entry, weight=weight, name=name)
-    return starts, uneven if given is None else given
-
-
-def _check_supported(
-    starts: FloatArray | None,
-    weights: FloatArray | None,
-    what: str,
-    *,
-    entry: bool,
-    weight: bool,
-    name: str = "",
-) -> None:
-    if starts is not None and not entry:
+def _check_supported(rows: Observed, what: str, *, entry: bool, weight: bool, name: str = "") -> None:
+    if rows.entry is not None and not entry:
         raise DataError(
             f"{name}y has entry times (left truncation), and {what} takes every row as at risk from time "
             "zero: score the rows at risk at a time, evaluate(..., after=)"
         )
-    if weights is not None and not weight:
+    if rows.weight is not None and not weight:
         raise DataError(
             f"{name}y has weights, and {what} does not support them: leave them out for the unweighted value"
         )

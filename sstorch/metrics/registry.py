@@ -27,14 +27,15 @@ class Metric:
     title: str  # in words
     short: str  # title where there is little room
     higher_is_better: bool | None  # direction; None where neither is, as of a p-value
+    source: str = ""  # publication of the definition
     # Outcomes that it is defined for; none if it is a score of something other than predictions
     outcomes: tuple[Kind, ...] = ()
-    # From scored rows, and tau for one event or the number of the cause; None if `evaluate` asks the model
+    # From scored rows and the number of a cause, 1 for one event; None if `evaluate` asks the model
     value: Callable[[Any, Any], float] | None = None
     entry: bool = False  # whether rows with entry times (left truncation) may be scored
     censoring_weights: bool = False  # whether weights 1 / G enter
     # The times at which 1 / G weighs the rows that a floor under G may hold down; None if no floor enters
-    weighted_times: Callable[[Any, Any], Any] | None = None
+    weighted_times: Callable[[Any], Any] | None = None
     needs: str | None = None  # method that the model has to have; None if predictions suffice
     # Selections that it belongs to, such as ``"study"``; with ``"asked"`` it is computed only where it is
     # named, as another convention of a metric that is
@@ -84,6 +85,7 @@ def metric(
     title: str,
     short: str,
     higher_is_better: bool | None,
+    source: str,
     *,
     outcomes: tuple[Kind, ...] = ("event",),
     tags: str = "",
@@ -93,7 +95,8 @@ def metric(
 
     `tags` are words.
     """
-    facts = {"title": title, "short": short, "higher_is_better": higher_is_better} | facts
+    known = {"title": title, "short": short, "higher_is_better": higher_is_better, "source": source}
+    facts = known | facts
 
     def enter(function: Function) -> Function:
         declare(name, value=function, outcomes=outcomes, tags=tags.split(), **facts)

@@ -15,9 +15,8 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.calibration import pseudo_observations
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import Estimate
-from sstorch.metrics.incidence import fit_cloglog, incidence_of, pseudo_values
+from sstorch.metrics.horizon import HorizonRows, fit_cloglog, incidence_of, pseudo_values
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.scored_rows import HorizonRows
 from sstorch.metrics.weights import NO_ERROR
 
 # Of intercepts: a factor of e^30 of the hazard.

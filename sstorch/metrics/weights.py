@@ -136,7 +136,7 @@ def log_survival_variance(
     References:
         Therneau and Grambsch (2000), Modeling Survival Data, section 7.
     """
-    (time, event, entry, _, id), weight = rows, rows.weights
+    time, event, entry, id, weight = rows.time, rows.event, rows.entry, rows.id, rows.weights
     n_groups, width = at_risk.shape
     left = at_risk - events
     goes_on = left > NONE_LEFT * at_risk
@@ -196,7 +196,7 @@ def logrank_residuals(
         Lin and Wei (1989), "The robust inference for the Cox proportional hazards model", Journal of the
         American Statistical Association 84, 1074-1078.
     """
-    time, event, entry, *_ = rows
+    time, event, entry = rows.time, rows.event, rows.entry
     exposed = at_risk.sum(axis=0)
     risk = np.where(exposed > 0, exposed, 1.0)
     share, hazard = at_risk / risk, events.sum(axis=0) / risk

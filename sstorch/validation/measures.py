@@ -28,7 +28,7 @@ from sstorch.metrics.checks import check_probability
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.curves import conditional_curves, conditional_incidences, predict_curves
 from sstorch.metrics.decision_curve import net_benefits
-from sstorch.metrics.incidence_evaluation import predicts_incidence
+from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.intervals import (
     auc_influence,
     auc_interval,
@@ -39,7 +39,7 @@ from sstorch.metrics.intervals import (
     concordance_value,
     wolbers_value,
 )
-from sstorch.metrics.scored_rows import HorizonRows, predicts_survival, some_rows
+from sstorch.metrics.scored import predicts_incidence, predicts_survival, some_rows
 from sstorch.metrics.weak_calibration import (
     calibration_intercept,
     calibration_slope,

@@ -30,7 +30,7 @@ from sstorch.document import (
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import median_follow_up
-from sstorch.metrics.scored_rows import HorizonRows
+from sstorch.metrics.horizon import HorizonRows
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.measures import MEASURES, Cohort, name_of_net_benefit
 

@@ -21,7 +21,7 @@ from sstorch.metrics.comparison import (
     resampler,
     subjects_of,
 )
-from sstorch.metrics.scored_rows import HorizonRows
+from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.weights import NO_ERROR
 from sstorch.validation.measures import MEASURES, NO_VARIANCE, Cohort, Measure, refitted
 

@@ -23,8 +23,8 @@ from sstorch.metrics.calibration_errors import hazard_calibration_curve
 from sstorch.metrics.checks import check_observed_horizon
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.decision_curve import benefits_of, check_thresholds
-from sstorch.metrics.incidence_evaluation import PredictsIncidence
-from sstorch.metrics.scored_rows import HorizonRows, PredictsSurvival
+from sstorch.metrics.horizon import HorizonRows
+from sstorch.metrics.scored import PredictsIncidence, PredictsSurvival
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.measures import MEASURES, Cohort, check_model, measure_table, refitted
 from sstorch.validation.page import APPARENT, Facts, checklist, document

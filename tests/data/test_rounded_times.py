@@ -218,8 +218,8 @@ def test_given_times_are_those_of_rows_up_to_rounding(own: float, given: float) 
         "labels": lambda t: np.concatenate(horizon_labels(*y, t)),
         "pseudo-values": lambda t: metrics.pseudo_observations(y, t=t),
         "Aalen-Johansen": lambda t: metrics.aalen_johansen(competing, [t]),
-        "Brier of a cause": lambda t: metrics.brier_score_incidence(
-            competing, 1 - curves, [t, 0.6], 1, train=competing
+        "Brier of a cause": lambda t: metrics.brier_score(
+            competing, curves, [t, 0.6], cause=1, train=competing
         ),
         "tree": lambda t: tree.predict_survival_function(X, [t]),
         "step function": lambda t: StepFunction(np.array([own]), np.array([0.5]), 1.0)(t),

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import sstorch.metrics.concordance as module
+import sstorch.metrics.auc as module
 from sstorch.exceptions import DataError
 from sstorch.metrics import cumulative_dynamic_auc, cumulative_dynamic_auc_risk, mean_cumulative_dynamic_auc
 

@@ -13,7 +13,7 @@ from sstorch.metrics import (
     calibration_curve,
     d_calibration,
     group_scores,
-    grouped_calibration_incidence,
+    grouped_calibration,
     integrated_calibration_index,
     one_calibration,
     pseudo_observations,
@@ -179,7 +179,7 @@ def test_group_followed_for_less_than_t_has_no_observed_risk():
     known = one_calibration((time, event), np.exp(-0.9 * rate), t=0.9, n_bins=2)
     assert known.reason == ""
     assert np.isfinite(known.p_value)
-    table = grouped_calibration_incidence((time, event.astype(int)), 1 - np.exp(-2.0 * rate), t=2.0, n_bins=2)
+    table = grouped_calibration((time, event), np.exp(-2.0 * rate), t=2.0, n_bins=2)
     assert table["observed"].isna().tolist() == table["standard_error"].isna().tolist() == [False, True]
     assert table["reason"].astype(bool).tolist() == [False, True]
     assert table["observed"][0] == pytest.approx(0.585, abs=0.001)

@@ -26,7 +26,6 @@ from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
     KaplanMeier,
     censoring_distribution,
-    concordance_cause_specific,
     concordance_harrell,
     concordance_harrell_risk,
     concordance_of_groups,
@@ -246,7 +245,7 @@ def test_groups_of_fairness_are_scored_with_entry():
 def test_causes_are_compared_where_both_were_at_risk():
     x, time, event, entry = _late_rows(150)
     cause = np.where(event, 1 + (np.arange(150) % 2), 0)
-    found = concordance_cause_specific(Surv(time, cause, causes="auto", entry=entry), x, 2)
+    found = concordance_harrell_risk(Surv(time, cause, causes="auto", entry=entry), x, cause=2)
     assert found == concordance_harrell_risk(Surv(time, cause == 2, entry=entry), x)
     y = Surv(time, cause, causes="auto", entry=entry)
     tree = SurvivalRegression().fit(x[:, None], y)
@@ -256,10 +255,10 @@ def test_causes_are_compared_where_both_were_at_risk():
     assert set(table.index[table["value"].notna()]) == scored
     tau = incidence_times(y)[-1]
     risk = tree.predict_cumulative_incidence(x[:, None], [tau])[:, 1, 0]
-    found = concordance_cause_specific(
+    found = concordance_harrell_risk(
         Surv(time, cause, causes="auto", entry=entry),
         risk,
-        2,
+        cause=2,
         tau=np.nextafter(tau, np.inf),
         tied_time="censored_later",
     )

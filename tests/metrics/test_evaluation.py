@@ -8,7 +8,7 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import evaluate
 from sstorch.metrics.registry import METRICS, names_of
-from sstorch.metrics.scored_rows import ScoredRows
+from sstorch.metrics.scored import Scored
 
 
 class Exponential:
@@ -196,13 +196,14 @@ class NoTimes:
 
 
 def test_step_functions_are_read_and_other_forms_are_refused():
-    rows = ScoredRows.of(StepModel(), TRAIN, TEST)
-    assert (rows.survival[:, rows.times < 2.0] == 1.0).all()
-    np.testing.assert_array_equal(rows.survival[:, rows.times > 40.0][:, 0], np.exp(-40.0 * TEST[0][:, 0]))
+    rows = Scored.of(StepModel(), TRAIN, TEST)
+    survival = rows.curves()
+    assert (survival[:, rows.times < 2.0] == 1.0).all()
+    np.testing.assert_array_equal(survival[:, rows.times > 40.0][:, 0], np.exp(-40.0 * TEST[0][:, 0]))
     k = int(np.searchsorted(rows.times, 20.0))
     x = np.linspace(2.0, 40.0, 50)
     before = x[x <= rows.times[k]][-1]
-    np.testing.assert_array_equal(rows.survival[:, k], np.exp(-before * TEST[0][:, 0]))
+    np.testing.assert_array_equal(survival[:, k], np.exp(-before * TEST[0][:, 0]))
     for wrong in (NoTimes(), NoTimes):
         with pytest.raises(DataError, match="model must"):
             evaluate(wrong, TRAIN, TEST)

@@ -9,7 +9,7 @@ from sstorch.data import load_dataset
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import gray_test, logrank_test
 from sstorch.metrics.gray import _influence
-from sstorch.metrics.outcome import ObservedCauses
+from sstorch.metrics.outcome import Observed
 from tests.histories import halved
 
 # R 4.2, survival 3.5.3 and cmprsk 2.2.11: with(mgus2, cuminc(ifelse(pstat == 0, futime, ptime),
@@ -53,7 +53,7 @@ def _score(rows: dict[str, np.ndarray], weight: np.ndarray, entry: np.ndarray) -
 def test_influences_are_derivatives_of_the_score(late: bool) -> None:
     rows = _rows(60, 3)
     entry, weight, step = rows["entry"] * late, rows["weight"], 1e-6
-    observed = ObservedCauses(rows["time"], rows["cause"], 2, entry, weight)
+    observed = Observed(rows["time"], rows["cause"], entry, weight, n_causes=2)
     found = _influence(observed, 1, rows["group"], 3)
     np.testing.assert_allclose(weight @ found, _score(rows, weight, entry), atol=1e-12)
     derivatives = [

@@ -4,8 +4,8 @@ from hypothesis import given
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import concordance_harrell, evaluate, evaluation_times, integrated_brier_score
-from sstorch.metrics import curves as limits
-from sstorch.metrics.curves import thinned, thinned_together
+from sstorch.metrics import grids as limits
+from sstorch.metrics.grids import thinned, thinned_together
 
 from .cohorts import scored
 

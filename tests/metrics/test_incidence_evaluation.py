@@ -37,21 +37,22 @@ def test_each_score_is_the_function_of_its_name(tau):
     assert len(times) <= 101
     incidence = CauseRates().predict_cumulative_incidence(TEST[0], times)
     for k, name in NAMES.items():
-        curves, rows = incidence[:, k - 1], (TIME, CAUSE)
-        risk, options = curves[:, -1], {"train": KNOWN}
-        ibs = metrics.integrated_brier_score_incidence(rows, curves, times, k, **options)
-        same = np.broadcast_to(metrics.aalen_johansen(KNOWN, times)[k - 1], curves.shape)
-        of_all = metrics.integrated_brier_score_incidence(rows, same, times, k, **options)
-        at = curves[:, -1:], times[-1:], k
+        curves, rows = 1 - incidence[:, k - 1], (TIME, CAUSE)
+        risk, options = -curves[:, -1], {"train": KNOWN}
+        own = {"cause": k, "train": KNOWN}
+        ibs = metrics.integrated_brier_score(rows, curves, times, convention="trapezoid", **own)
+        same = np.broadcast_to(1 - metrics.aalen_johansen(KNOWN, times)[k - 1], curves.shape)
+        of_all = metrics.integrated_brier_score(rows, same, times, convention="trapezoid", **own)
+        at = curves[:, -1:], times[-1:]
         expected = {
-            "c_cause_specific": metrics.concordance_cause_specific(
-                rows, risk, k, tau=np.nextafter(last, np.inf), tied_time="censored_later"
+            "c_cause_specific": metrics.concordance_harrell_risk(
+                rows, risk, cause=k, tau=np.nextafter(last, np.inf), tied_time="censored_later"
             ),
             "c_wolbers": metrics.concordance_wolbers(
                 rows, risk, k, tau=np.nextafter(last, np.inf), **options
             ),
-            "auc": metrics.cumulative_dynamic_auc_incidence(rows, *at, **options)[0],
-            "brier": metrics.brier_score_incidence(rows, *at, **options)[0],
+            "auc": metrics.cumulative_dynamic_auc(rows, *at, **own)[0],
+            "brier": metrics.brier_score(rows, *at, **own)[0],
             "ibs": ibs,
             "scaled_ibs": 1 - ibs / of_all,
             "aj_calibration": metrics.aalen_johansen_calibration(rows, curves, times, k),
@@ -82,7 +83,7 @@ def test_what_is_not_defined_is_nan_with_a_reason():
     table = evaluate(CauseRates(), named(TRAIN), named(rows))
     assert np.isnan(table.loc[("death", "c_wolbers"), "value"])
     assert table.loc[("death", "c_wolbers"), "reason"].startswith("no comparable pair")
-    assert table.loc[("death", "auc"), "reason"].startswith("times: up to")
+    assert table.loc[("death", "auc"), "reason"].startswith("times: AUC needs cases")
     assert np.isfinite(table.loc["relapse", "value"]).all()
     with pytest.raises(DataError, match=r"^c_wolbers of death: no comparable pair"):
         evaluate(CauseRates(), named(TRAIN), named(rows), metrics=["c_wolbers"])
@@ -95,10 +96,10 @@ def test_what_is_refused():
     survival = 1 - incidence.sum(axis=1, keepdims=True)
     with pytest.raises(DataError, match="Where the first curve is survival, leave it out"):
         evaluate((np.concatenate([survival, incidence], axis=1), times), train, test)
-    with pytest.raises(DataError, match="must be curves that do not decrease"):
+    with pytest.raises(DataError, match="1 - incidence of 1: survival must be curves that do not increase"):
         evaluate((incidence[..., ::-1], times), train, test)
     with pytest.raises(
-        DataError, match=r"model must be a fitted model with predict_cumulative_incidence.*got int"
+        DataError, match=r"model must be an estimator with predict_cumulative_incidence.*got int"
     ):
         evaluate(3, train, test)
     with pytest.raises(DataError, match="test: y has no causes, and the other rows have"):

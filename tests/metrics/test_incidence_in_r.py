@@ -13,10 +13,10 @@ from sstorch.groups.table import incidence_limits, interval_text
 from sstorch.metrics import (
     aalen_johansen,
     aalen_johansen_error,
-    brier_score_incidence,
+    brier_score,
     concordance_wolbers,
-    cumulative_dynamic_auc_incidence,
-    grouped_calibration_incidence,
+    cumulative_dynamic_auc,
+    grouped_calibration,
 )
 from tests.histories import halved
 
@@ -41,9 +41,14 @@ def test_r_gives_the_same(name: str) -> None:
         found = {
             "incidence": incidence[k - 1],  # survfit
             "error": error[k - 1],
-            "brier": brier_score_incidence(rows, predicted, times, k, train=rows),  # riskRegression's Score
-            "auc": cumulative_dynamic_auc_incidence(rows, predicted, times, k, train=rows),
+            "brier": brier_score(rows, 1 - predicted, times, cause=k, train=rows),  # riskRegression's Score
         }
+        known = np.isfinite(
+            np.array(expected[f"auc_{k}"], dtype=float)
+        )  # from the first event of the cause on
+        curves = 1 - predicted[:, known]
+        area = cumulative_dynamic_auc(rows, curves, times[known], cause=k, train=rows)
+        np.testing.assert_allclose(area, np.array(expected[f"auc_{k}"])[known].astype(float), rtol=1e-12)
         for score, values in found.items():
             in_r = np.array(expected[f"{score}_{k}"], dtype=float)
             np.testing.assert_allclose(values, in_r, rtol=1e-12, atol=1e-14, err_msg=f"{score} of {k}")
@@ -58,7 +63,7 @@ def test_groups_of_risk_are_those_of_riskregression() -> None:
     data, expected = load_dataset("melanoma"), IN_R["groups"]
     age = data.frame["age"].to_numpy(dtype=float) + np.arange(1, len(data) + 1) / 1e4
     predicted = predict(age, np.array([2500.0, 4000.0]))[:, 0]
-    table = grouped_calibration_incidence((data.time, data.cause), predicted, t=2500.0, n_bins=5)
+    table = grouped_calibration((data.time, data.cause), 1 - predicted, t=2500.0, n_bins=5, cause=1)
     for column in ("predicted", "observed"):
         np.testing.assert_allclose(table[column], expected[column], rtol=1e-12)
     inside = np.argsort(predicted)[:41]

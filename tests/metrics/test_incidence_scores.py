@@ -7,12 +7,12 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     aalen_johansen,
     aalen_johansen_calibration,
-    brier_score_incidence,
-    concordance_cause_specific,
+    brier_score,
+    concordance_harrell_risk,
     concordance_wolbers,
-    cumulative_dynamic_auc_incidence,
-    grouped_calibration_incidence,
-    integrated_brier_score_incidence,
+    cumulative_dynamic_auc,
+    grouped_calibration,
+    integrated_brier_score,
 )
 
 TIMES = np.array([2.0, 5.0, 9.0, 14.0])
@@ -56,9 +56,11 @@ HAZARDOUS = {
 def test_hazardous_gives_the_same(which: int, cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     train, test, _, incidence = cohort
     brier, integrated, weighted, plain = HAZARDOUS[which]
-    found = brier_score_incidence(test, incidence, TIMES, which, train=train)
+    found = brier_score(test, 1 - incidence, TIMES, cause=which, train=train)
     np.testing.assert_allclose(found, brier, rtol=1e-12)
-    mean = integrated_brier_score_incidence(test, incidence, TIMES, which, train=train)
+    mean = integrated_brier_score(
+        test, 1 - incidence, TIMES, cause=which, train=train, convention="trapezoid"
+    )
     assert mean == pytest.approx(integrated, rel=1e-12)
     risk = incidence[:, 2]
     found = concordance_wolbers(test, risk, which, tau=9.0, train=train)
@@ -77,7 +79,9 @@ def test_comprisk_gives_the_cause_specific_concordance(
 ) -> None:
     _, (time, cause), risk, _ = cohort
     for at, expected in ((time, COMPRISK), (np.ceil(time), COMPRISK_TIED)):
-        found = [concordance_cause_specific((at, cause), r, k) for k in (1, 2) for r in (risk, risk.round(1))]
+        found = [
+            concordance_harrell_risk((at, cause), r, cause=k) for k in (1, 2) for r in (risk, risk.round(1))
+        ]
         np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
@@ -95,16 +99,16 @@ def test_distance_from_aalen_johansen(cohort: tuple[Rows, Rows, np.ndarray, np.n
     for (power, share), expected in DISTANCES.items():
         for k in (1, 2):
             options = {"power": power, "min_at_risk": share}
-            found = aalen_johansen_calibration((time, cause), incidence, TIMES, k, **options)
+            found = aalen_johansen_calibration((time, cause), 1 - incidence, TIMES, k, **options)
             assert found == pytest.approx(expected[k - 1], rel=1e-12)
     observed = np.broadcast_to(aalen_johansen((time, cause), TIMES)[0], (120, 4))
-    assert aalen_johansen_calibration((time, cause), observed, TIMES) < 1e-30
+    assert aalen_johansen_calibration((time, cause), 1 - observed, TIMES) < 1e-30
 
 
 def test_groups_are_equal_predictions(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     _, (time, cause), risk, _ = cohort
     leaf = np.digitize(risk, [0.3, 0.8])
-    table = grouped_calibration_incidence((time, cause), np.array([0.1, 0.2, 0.7])[leaf], 2, t=9.0)
+    table = grouped_calibration((time, cause), 1 - np.array([0.1, 0.2, 0.7])[leaf], cause=2, t=9.0)
     assert table["predicted"].round(12).tolist() == [0.1, 0.2, 0.7]
     for k in range(3):
         inside = leaf == k
@@ -112,8 +116,8 @@ def test_groups_are_equal_predictions(cohort: tuple[Rows, Rows, np.ndarray, np.n
         events = ((time <= 9) & (cause == 2) & inside).sum()
         assert table.loc[k, ["n", "events"]].tolist() == [inside.sum(), events]
         assert table["observed"][k] == observed
-    with pytest.raises(DataError, match="Pass incidence, not risk"):
-        grouped_calibration_incidence((time, cause), 5 * risk, t=9.0)
+    with pytest.raises(DataError, match="Pass survival, not risk"):
+        grouped_calibration((time, cause), 5 * risk, t=9.0, cause=1)
     with pytest.raises(ConfigError, match="power must be 1 or 2"):
         aalen_johansen_calibration((time, cause), risk[:, None], [9.0], power=3)
     with pytest.raises(DataError, match="at none of them 99%"):
@@ -150,8 +154,8 @@ def test_auc_pair_by_pair(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> 
     train, (time, cause), risk, _ = cohort
     risk = np.round(risk, 1)
     uncensored = np.full(len(train[0]), 1)
-    found = cumulative_dynamic_auc_incidence(
-        (time, cause), np.tile(risk[:, None], 4), TIMES, train=(train[0], uncensored)
+    found = cumulative_dynamic_auc(
+        (time, cause), np.tile(1 - risk[:, None], 4), TIMES, train=(train[0], uncensored), cause=1
     )
     for t, area in zip(TIMES, found, strict=True):  # without censoring in training all weigh alike
         case = (time <= t) & (cause == 1)
@@ -165,12 +169,14 @@ def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> N
     with pytest.raises(DataError, match="no comparable pair"):
         concordance_wolbers((time, cause), risk, 3)
     with pytest.raises(DataError, match="cause must be 0"):
-        brier_score_incidence((time, cause + 0.5), incidence, TIMES, train=train)
+        brier_score((time, cause + 0.5), 1 - incidence, TIMES, train=train, cause=1)
     with pytest.raises(DataError, match="cause must have 120 rows"):
-        concordance_cause_specific((time, cause[:3]), risk)
-    with pytest.raises(DataError, match="they decrease in 120 rows"):
-        brier_score_incidence((time, cause), 1 - incidence, TIMES, train=train)
+        concordance_harrell_risk((time, cause[:3]), risk, cause=1)
+    with pytest.raises(DataError, match="they increase in 120 rows"):
+        brier_score((time, cause), incidence, TIMES, train=train, cause=1)
     with pytest.raises(DataError, match=r"must be probabilities in \[0, 1\]"):
-        brier_score_incidence((time, cause), incidence + 2, TIMES, train=train)
-    with pytest.raises(DataError, match="two of them"):
-        integrated_brier_score_incidence((time, cause), incidence[:, :1], TIMES[:1], train=train)
+        brier_score((time, cause), 1 - incidence + 2, TIMES, train=train, cause=1)
+    with pytest.raises(DataError, match="needs two times"):
+        integrated_brier_score(
+            (time, cause), incidence[:, :1], TIMES[:1], train=train, cause=1, convention="trapezoid"
+        )

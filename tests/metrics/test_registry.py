@@ -59,7 +59,7 @@ def test_names_of_metrics_stand_in_one_declaration() -> None:
 
 def test_metric_of_a_notebook_is_declared_again_by_its_own_function_alone() -> None:
     def declared(score: float) -> None:
-        @metric("own", "Own", "own", True)
+        @metric("own", "Own", "own", True, "these tests")
         def _own(rows: object, tau: object) -> float:
             return score
 
@@ -70,7 +70,7 @@ def test_metric_of_a_notebook_is_declared_again_by_its_own_function_alone() -> N
         assert value is not None
         assert value(None, None) == 2.0
         with pytest.raises(ConfigError, match="'own' is declared already"):
-            metric("own", "Own", "own", True)(lambda rows, tau: 3.0)
+            metric("own", "Own", "own", True, "these tests")(lambda rows, tau: 3.0)
     finally:
         del METRICS["own"]
 

@@ -20,9 +20,8 @@ from sstorch import Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeier, concordance_wolbers, observed_expected_hazard
 from sstorch.metrics.comparison import resampler
-from sstorch.metrics.incidence import incidence_of
+from sstorch.metrics.horizon import HorizonRows, incidence_of
 from sstorch.metrics.intervals import auc_interval, brier_interval
-from sstorch.metrics.scored_rows import HorizonRows
 from sstorch.metrics.weak_calibration import observed_expected_ratio
 from sstorch.plots import plot_effects
 from tests.histories import halved

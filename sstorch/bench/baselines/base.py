@@ -19,8 +19,8 @@ from sstorch.base import check_times
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.metrics.censoring import KaplanMeier, risk_sets
-from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.outcome import Observed
+from sstorch.metrics.scored import PredictsIncidence
 from sstorch.usage import install_extra, pip_install
 
 # Largest rise of a curve that counts as rounding; some packages predict in float32.

@@ -1,0 +1,184 @@
+"""Times at which curves are scored: the grid of each convention, of incidences, and thinned grids."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray
+from sstorch.checks import check_choice, check_horizon
+from sstorch.exceptions import DataError
+from sstorch.memory import set_limit
+from sstorch.metrics.checks import check_observed_horizon, check_time
+from sstorch.metrics.outcome import Outcome, read_rows
+
+# No gap of a "graf" grid is wider than this share of the follow-up.
+_GRAF_STEPS = 200
+_SURTREE_POINTS = 101
+# Its authors' times are days and months: in seconds steps of one unit would fill the memory.
+_SURTREE_STEPS = 10_000
+# What the authors of "surtree" take from the largest test time, at which no row is at risk any more.
+_SURTREE_STEP_BACK = 1e-3
+_N_TIMES = 100
+# Before the first few events there is nothing to score, and after the last weights for censoring grow large.
+_FIRST_QUANTILE, _LAST_QUANTILE = 0.02, 0.9
+# Curves are read at every time of a grid while rows x times are no more: a GiB of float64.
+WHOLE_ELEMENTS = 2**27
+# Beyond, a thinned grid has so many times, and so many values for all rows: half a GiB.
+MOST_TIMES = 512
+MOST_ELEMENTS = 2**26
+LEAST_TIMES = 32
+
+
+def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention: str = "graf") -> FloatArray:
+    """Default grid of times of a convention, without clipping of curves.
+
+    "graf": the distinct positive test times, which include every event time (so that `concordance_harrell`
+    can use the same curves), and 200 equal steps up to the largest test time tmax, for a precise integral
+    with few test rows.
+
+    "sksurv": the distinct test times strictly inside both the test and the training follow-up, the usual
+    protocol. It excludes the ends; use another grid for concordance.
+
+    "surtree": from the 10 to the 90 % quantile of the distinct test times: 101 points if the range is at most
+    100 units of time, else steps of one unit, at most 10,000. "osst": the distinct test times.
+
+    Args:
+        time: observed times of the test rows, shape (n,).
+        train_time: observed times of the training rows, shape (n_train,), in the unit of `time`.
+        convention: "graf", "sksurv", "surtree" or "osst"; the times of "trapezoid" are up to its user.
+
+    Returns:
+        The grid, strictly increasing, shape (n_times,), in the unit of `y`.
+
+    Raises:
+        DataError: times that are not finite and >= 0, or an empty grid: all test times are 0, or fewer than
+            two are inside the range.
+        ConfigError: an unknown convention.
+
+    Examples:
+        >>> evaluation_times([1, 2, 3, 4, 5], train_time=[2, 9], convention="sksurv")
+        array([3., 4.])
+    """
+    check_choice(convention, "convention", ("graf", "sksurv", "surtree", "osst"))
+    row_time, other_time = check_time(time), check_time(train_time, "train_time")
+    last = row_time.max()
+    if convention == "graf":
+        if last == 0.0:
+            raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
+        return np.union1d(row_time[row_time > 0.0], np.linspace(0.0, last, _GRAF_STEPS + 1)[1:])
+    if convention == "surtree":
+        low, high = surtree_window(row_time)
+        if high - low <= _SURTREE_POINTS - 1:
+            return np.linspace(low, high, _SURTREE_POINTS)
+        step = max(1.0, (high - low) / _SURTREE_STEPS)
+        return np.union1d(np.arange(low, high, step), [high])
+    if convention == "osst":
+        grid = np.unique(row_time)
+        if grid.size < 2:
+            raise DataError(f"time: convention 'osst' needs two distinct test times; got only {grid[0]:g}.")
+        return grid
+    low, high = max(row_time.min(), other_time.min()), min(last, other_time.max())
+    grid = np.unique(row_time[(row_time > low) & (row_time < high)])
+    if grid.size < 2:
+        raise DataError(
+            f"time: convention 'sksurv' needs two distinct test times inside ({low:g}, {high:g}), the "
+            f"follow-up shared by test and training rows; got {grid.size}. Use larger folds or 'graf'."
+        )
+    return grid
+
+
+def surtree_window(time: FloatArray) -> tuple[float, float]:
+    """The window of the convention "surtree": the 10 and the 90 % quantile of the distinct test times.
+
+    Entries and step back are those of the module's description.
+    """
+    distinct = np.unique(time)
+    low, high = float(distinct[distinct.size // 10]), float(distinct[9 * distinct.size // 10])
+    if high == distinct[-1]:
+        high -= _SURTREE_STEP_BACK
+    if high <= low:
+        raise DataError(
+            f"time: convention 'surtree' needs test times with distinct 10 and 90 % quantiles; got "
+            f"{low:g} and {high:g} from {distinct.size} distinct times. Use larger folds or 'graf'."
+        )
+    return low, high
+
+
+def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
+    """Default times of scores of incidences: quantiles of the training event times.
+
+    Rows with zero weight are ignored.
+
+    Args:
+        y: outcome of the training rows, a `Surv` with causes or the tuple (time, cause).
+        tau: the last time; None for the 90 % quantile of the observed event times, since censoring weights
+            increase beyond it.
+
+    Returns:
+        about a hundred or fewer times, strictly increasing: quantiles from 2 % on, and ``tau``.
+
+    Raises:
+        DataError: invalid arguments (see `sstorch.checks`), or no event.
+
+    Examples:
+        >>> incidence_times(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), tau=2.5)[[0, -1]].round(2).tolist()
+        [1.04, 2.5]
+    """
+    known = read_rows(y, "a grid of times", causes=True, entry=True, weight=True).counted()
+    if tau is not None:
+        check_observed_horizon(check_horizon(tau, "tau"), known.time, "tau")
+    events = known.time[known.event]
+    if events.size == 0:
+        raise DataError("cause: no row has an event: default times of scores are not defined.")
+    last = _LAST_QUANTILE if tau is None else float((events <= tau).mean())
+    times = np.quantile(events, np.linspace(min(_FIRST_QUANTILE, last), last, _N_TIMES))
+    return np.unique(times if tau is None else np.append(times[times < tau], tau))
+
+
+def thinned(times: FloatArray, n_rows: int) -> FloatArray:
+    """Thin a grid of times so that curves of many rows need bounded memory.
+
+    Up to 2^27 values (rows x times), such as 10 000 rows at 13 000 times, the grid is unchanged. Beyond, it
+    has at most 512 of its times, fewer if 512 would exceed 2^26 values, but at least 32. One half are
+    quantiles of the grid, including its ends; the other half are the first times at or after equal steps,
+    since late times can be far apart. The grid depends on rows, times and a lower memory limit
+    (:func:`sstorch.memory.memory`), never on the free memory of the machine.
+
+    Args:
+        times: the grid, increasing, shape (n_times,).
+        n_rows: number of rows with curves on the grid.
+
+    Returns:
+        a subset of the times, increasing.
+
+    Examples:
+        >>> from sstorch.metrics import thinned
+        >>> times = np.arange(300_000.0)
+        >>> [thinned(times, n).size for n in (400, 100_000, 1_000_000, 100_000_000)]
+        [300000, 512, 67, 32]
+    """
+    limit = set_limit()
+    whole, most = (
+        elements if limit is None else min(elements, limit // 8)
+        for elements in (WHOLE_ELEMENTS, MOST_ELEMENTS)
+    )
+    if n_rows * times.size <= whole:
+        return times
+    count = min(times.size, max(LEAST_TIMES, min(MOST_TIMES, most // n_rows)))
+    quantiles = np.linspace(0, times.size - 1, count - count // 2).round().astype(np.int64)
+    steps = np.searchsorted(times, np.linspace(times[0], times[-1], count // 2 + 2)[1:-1])
+    return times[np.union1d(quantiles, steps)]
+
+
+def thinned_together(grids: dict[str, FloatArray], n_rows: int) -> dict[str, FloatArray]:
+    """Grids that are read off the same curves, as they are or :func:`thinned` together.
+
+    Each then has the times of the thinned union within its own range, and its own ends; one without times
+    stays so.
+    """
+    union = np.unique(np.concatenate([[], *grids.values()]))
+    some = thinned(union, n_rows)
+    if some.size == union.size:
+        return grids
+    ends = {name: (grid[0], grid[-1]) if grid.size else (np.inf, -np.inf) for name, grid in grids.items()}
+    some = np.union1d(some, [end for pair in ends.values() for end in pair if np.isfinite(end)])
+    return {name: some[(some >= first) & (some <= last)] for name, (first, last) in ends.items()}

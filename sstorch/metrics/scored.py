@@ -1,0 +1,367 @@
+"""Rows with their predicted curves, which every metric of a name is a function of.
+
+Curves are those of each cause: the probability that it has not happened by t, one minus its cumulative
+incidence. With one event that is survival itself, whose digits near 0 the difference of 1 and F would lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, Self, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import as_numbers, check_after, check_horizon, check_same_order, has_method
+from sstorch.data import Surv, SurvivalData, outcome_of
+from sstorch.exceptions import DataError, named
+from sstorch.metrics.brier import GrafIntegrals
+from sstorch.metrics.checks import check_survival, check_times
+from sstorch.metrics.concordance import uno_weights
+from sstorch.metrics.curves import (
+    conditional_curves,
+    conditional_incidences,
+    predict_curves,
+    survival_at,
+    times_from_zero,
+)
+from sstorch.metrics.grids import evaluation_times, incidence_times, thinned, thinned_together
+from sstorch.metrics.outcome import Observed, read_rows
+from sstorch.metrics.pairs import ComparablePairs, ComparedCurves, comparable_pairs
+from sstorch.metrics.registry import Kind, kind_of
+
+Rows = SurvivalData | tuple[Any, Any]
+Curves = tuple[npt.ArrayLike, npt.ArrayLike]
+_WHAT = "this metric"
+
+
+class PredictsSurvival(Protocol):
+    """A fitted estimator: anything with this method."""
+
+    def predict_survival_function(self, X: Any, times: Any) -> Any:
+        """S(t | x), shape (n, n_times)."""
+
+
+class PredictsIncidence(Protocol):
+    """A fitted model of competing causes: anything with this method."""
+
+    def predict_cumulative_incidence(self, X: Any, times: Any) -> Any:
+        """F_k(t | x), shape (n, K, n_times)."""
+
+
+def predicts_survival(model: object) -> TypeGuard[PredictsSurvival]:
+    """Whether an object is a :class:`PredictsSurvival`."""
+    return has_method(model, "predict_survival_function")
+
+
+def predicts_incidence(model: object) -> TypeGuard[PredictsIncidence]:
+    """Whether an object is a :class:`PredictsIncidence`."""
+    return has_method(model, "predict_cumulative_incidence")
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Test rows, their curves and the training rows.
+
+    Attributes:
+        y: outcome of the test rows, of K causes.
+        train: outcome of the training rows.
+        times: times of the curves, shape (n_times,).
+        names: of the K causes; empty for one event.
+        tau: truncation of scores; None for none. With causes it is the last of the times.
+        grids: for each convention with a grid of its own the columns of `times` that belong to it.
+        survival: predicted one minus the incidence of each cause, shape (n, K, n_times); None until there is
+            a model.
+    """
+
+    y: Observed
+    train: Observed
+    times: FloatArray
+    names: tuple[str, ...] = ()
+    tau: float | None = None
+    grids: Mapping[str, IntArray] = field(default_factory=dict)
+    survival: FloatArray | None = None
+    # What does not depend on the curves, shared by the models of `with_curves`
+    _shared: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def on_grids(
+        cls, y: Observed, train: Observed, grids: Mapping[str, FloatArray], also: FloatArray, **options: Any
+    ) -> Self:
+        """Join the times at which each convention reads the curves with further ones."""
+        times = np.unique(np.concatenate([also, *grids.values()]))
+        columns = {name: np.searchsorted(times, grid) for name, grid in grids.items()}
+        return cls(y, train, times, grids=columns, **options)
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        train: Rows | GivenRows,
+        test: Rows | GivenRows,
+        tau: float | None = None,
+        after: float | None = None,
+    ) -> Self:
+        """Predict, or take, the curves of the test rows; with `after`, those at risk then, from there.
+
+        The model is an estimator, see `predict_curves`, one with `predict_cumulative_incidence` for causes,
+        or the pair (curves, times) of the test rows, survival (n, n_times) or incidences (n, K, n_times);
+        then X of `test` is not read.
+        """
+        known, given = split_rows(train, "train", model), split_rows(test, "test", model)
+        kind, names = same_kind(known.y, given.y), known.y.causes or ()
+        if kind == "competing":
+            with named("test"):
+                given = given._replace(y=given.y.recoded(names))
+        curves = {"survival": model[0]} if _is_curves(model) else {}
+        check_same_order(X=given.X, y=given.y, **curves)
+        n_rows = len(given.y)
+        if _is_curves(model):
+            grid = check_times(model[1])
+            survival = _checked_curves(model[0], n_rows, names, grid.size)
+        known, (counted, given) = known.counted()[1], given.counted()
+        if _is_curves(model):
+            survival = survival[counted]
+        observed = np.unique(given.rows.time)
+        if after is not None:
+            known = known.from_landmark(after, "train")[1]
+            positions, given = given.from_landmark(after, "test")
+            if _is_curves(model):
+                if names:
+                    raise DataError("after: needs a model, to predict conditional incidences.")
+                survival, grid = _after(survival, grid, positions, after)
+        X, y, train_y = given.X, given.rows, known.rows
+        options: dict[str, Any] = {"names": names, "tau": tau}
+        if _is_curves(model):
+            if names and tau is not None:
+                inside = grid <= check_horizon(tau, "tau")
+                if not inside.any():
+                    raise DataError(
+                        f"times must include values up to tau={tau:g}, got {grid[0]:g} to {grid[-1]:g}."
+                    )
+                survival, grid = survival[..., inside], grid[inside]
+            return cls(y, train_y, grid, survival=survival, **options)
+        predict = _prediction(model, X, names, len(given.y), after, observed)
+        if names:
+            times = incidence_times(train_y, tau)
+            return cls(y, train_y, times, survival=predict(times), **options)
+        grids = default_grids(y.time, train_y.time, ("graf", "sksurv", "surtree", "osst"))
+        also = thinned(np.unique(y.time), y.time.size)
+        if grids:  # which, if they are thinned, need not hold the horizon of calibration
+            events = np.sort(y.time[y.event & (y.time > 0.0)])
+            also = events[max(events.size - 1, 0) // 2 :][:1]
+        rows = cls.on_grids(y, train_y, grids, also, **options)
+        return rows.with_curves(predict(rows.times)[:, 0])
+
+    def with_curves(self, survival: FloatArray) -> Self:
+        """These rows with the curves (n, n_times) of a model of one event."""
+        return replace(self, survival=survival[:, None])
+
+    @property
+    def kind(self) -> Kind:
+        """Whether there are competing causes."""
+        return "competing" if self.names else "event"
+
+    @property
+    def truncated(self) -> bool:
+        """Whether test or training rows have entry times."""
+        return self.y.entry is not None or self.train.entry is not None
+
+    def curves(self, cause: int = 1) -> FloatArray:
+        """One minus the incidence of a cause, (n, n_times), which `check_survival` has passed."""
+        assert self.survival is not None
+        return self.checked if cause == 1 else self.survival[:, cause - 1]
+
+    @cached_property
+    def checked(self) -> FloatArray:
+        """The curves of the first cause, or of the event, once `check_survival` has passed them."""
+        assert self.survival is not None
+        return check_survival(self.survival[:, 0], len(self.survival), self.times.size)
+
+    @property
+    def pairs(self) -> ComparablePairs:
+        """The comparable pairs of the test rows."""
+        return self._once("pairs", lambda: comparable_pairs(self.y))  # type: ignore[no-any-return]
+
+    @property
+    def uno_weight(self) -> FloatArray:
+        """1 / G^2 of each test row, (n,)."""
+        return self._once("uno_weight", lambda: uno_weights(self.y, self.train))  # type: ignore[no-any-return]
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
+
+    @cached_property
+    def compared(self) -> ComparedCurves:
+        """The curves compared at every event, for the concordances that share it."""
+        return ComparedCurves.of_pairs(self.pairs, self.y, self.checked, self.times)
+
+    @cached_property
+    def graf(self) -> GrafIntegrals:
+        """Integrals of the curves, for the scores of Graf et al. that share them."""
+        curves, times = self.on_grid("graf")
+        return GrafIntegrals.of(self.y, curves, times)
+
+    def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
+        """Curves and times on the grid of a convention, or on the whole grid where it has none."""
+        columns = self.grids.get(convention)
+        if columns is None:
+            return self.checked, self.times
+        if columns.size and columns[-1] - columns[0] + 1 == columns.size:  # a view: many rows are large
+            whole = slice(int(columns[0]), int(columns[-1]) + 1)
+            return self.checked[:, whole], self.times[whole]
+        return self.checked.T[columns].T, self.times[columns]
+
+
+def same_kind(train: Surv, test: Surv) -> Kind:
+    """The kind of both outcomes."""
+    one, other = kind_of(train), kind_of(test)
+    if "competing" in (one, other) and one != other:
+        name = "test" if one == "competing" else "train"
+        raise DataError(
+            f"{name}: y has no causes, and the other rows have; give Surv(time, cause, causes=...)"
+        )
+    return one
+
+
+def _prediction(
+    model: Any, X: Any, names: tuple[str, ...], n_rows: int, after: float | None, observed: FloatArray
+) -> Callable[[FloatArray], FloatArray]:
+    """What predicts the curves of rows, (n, K, n_times), at times, with `after` from there."""
+    method = "predict_cumulative_incidence" if names else "predict_survival_function"
+    if isinstance(model, type):
+        raise DataError(f"model must be a fitted estimator, got the class {model.__name__} itself.")
+    if not has_method(model, method):
+        what = "incidence" if names else "survival"
+        raise DataError(
+            f"model must be an estimator with {method}(X, times), or the pair ({what}, times) of curves, got "
+            f"{type(model).__name__}."
+        )
+
+    def from_zero(times: FloatArray) -> Any:
+        values = model.predict_cumulative_incidence(X, times) if names else predict_curves(model, X, times)
+        check_same_order(X=X, survival=values)
+        return values
+
+    def predict(times: FloatArray) -> FloatArray:
+        if after is None:
+            return _checked_curves(from_zero(times), n_rows, names, times.size)
+        if names:
+            values = as_numbers(from_zero(np.append(after, after + times)), "incidence")
+            return _checked_curves(conditional_incidences(values, after), n_rows, names, times.size)
+        at = np.append(after, times_from_zero(times, after, observed))
+        distinct, place = np.unique(at, return_inverse=True)
+        curves = check_survival(from_zero(distinct), n_rows, distinct.size)[:, place]
+        return conditional_curves(curves[:, 0], curves[:, 1:], after)[:, None]
+
+    return predict
+
+
+def _checked_curves(values: Any, n_rows: int, names: tuple[str, ...], n_times: int) -> FloatArray:
+    """Survival, (n, n_times), or incidences, (n, K, n_times), as one minus incidences, (n, K, n_times)."""
+    if not names:
+        return check_survival(values, n_rows, n_times)[:, None]
+    array, shape = np.asarray(values), (n_rows, len(names), n_times)
+    if array.shape != shape:
+        more = array.ndim == 3 and array.shape[1] == shape[1] + 1
+        hint = " Where the first curve is survival, leave it out." if more else ""
+        raise DataError(
+            f"incidence must have shape (n_samples, n_causes, n_times) = {shape}, got {array.shape}.{hint}"
+        )
+    free = []
+    for k, name in enumerate(names):
+        with named(f"1 - incidence of {name}"):
+            free.append(check_survival(1 - array[:, k], n_rows, n_times))
+    return np.stack(free, axis=1)
+
+
+def default_grids(
+    time: FloatArray, train_time: FloatArray, conventions: Iterable[str]
+) -> dict[str, FloatArray]:
+    """`evaluation_times` of each convention, without those that have too few: their metrics raise.
+
+    With many rows they are `thinned_together`.
+    """
+    grids = {}
+    for convention in conventions:
+        with suppress(DataError):
+            grids[convention] = evaluation_times(time, train_time, convention)
+    return thinned_together(grids, time.size)
+
+
+def some_rows(X: Any, rows: IntArray) -> Any:
+    """Features of some rows of a frame or an array."""
+    return X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
+
+
+class GivenRows(NamedTuple):
+    """Features and outcome of rows."""
+
+    X: Any
+    y: Surv
+
+    @property
+    def rows(self) -> Observed:
+        """The outcome as metrics read it."""
+        causes = self.y.causes is not None
+        return read_rows(self.y, _WHAT, causes=causes, entry=True, weight=True)
+
+    def take(self, rows: IntArray, y: Surv) -> Self:
+        """Features of some rows, with an outcome of theirs."""
+        return type(self)(None if self.X is None else some_rows(self.X, rows), y)
+
+    def counted(self) -> tuple[IntArray | slice, Self]:
+        """Rows of positive weight: positions, and the rows."""
+        if self.y.weight is None or self.y.weight.all():
+            return slice(None), self
+        rows = np.flatnonzero(self.y.weight)
+        return rows, self.take(rows, self.y[rows])
+
+    def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
+        """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows."""
+        with named(name):
+            rows, later = self.y.followed_from(*check_after(after, 1))
+        return rows, self.take(rows, later)
+
+
+def _after(
+    survival: FloatArray, grid: FloatArray, rows: IntArray, after: float
+) -> tuple[FloatArray, FloatArray]:
+    """Curves of some rows from a time on, given those of all from zero, (n, 1, n_times), and their grid."""
+    later, some = grid > after, survival[rows, 0]
+    if not later.any():
+        raise DataError(f"times: the curves end at {grid[-1]:g}, and after={after:g} is no earlier.")
+    alive = survival_at(some, grid, np.full(rows.size, after))
+    return conditional_curves(alive, some[:, later], after)[:, None], grid[later] - after
+
+
+def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> GivenRows:
+    """Rows in one of the accepted forms, read; their outcome must be of the type of a fitted model."""
+    if isinstance(rows, GivenRows):
+        return rows
+    X, y = (rows.frame, rows.weighted_y) if isinstance(rows, SurvivalData) else (None, None)
+    given: object = rows
+    if y is None and (not isinstance(given, tuple) or len(given) != 2):
+        what = (
+            f"{type(rows).__name__} of length {len(rows)}" if isinstance(rows, tuple | list) else type(rows)
+        )
+        raise DataError(f"{name} must be SurvivalData, or (X, y) with y a Surv, got {what}.")
+    if y is None:
+        X, y = rows  # type: ignore[misc]
+    with named(name):
+        outcome = outcome_of(model, y)
+    check_same_order(X=X, y=outcome)
+    if not len(outcome):
+        raise DataError(f"{name}: the data have no rows")
+    return GivenRows(X, outcome)
+
+
+def _is_curves(model: object) -> TypeGuard[Curves]:
+    return isinstance(model, tuple) and len(model) == 2
