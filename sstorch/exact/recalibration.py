@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import SurvivalData
@@ -10,9 +12,10 @@ from sstorch.exact.tree import LeafCurves
 from sstorch.exceptions import DataError
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
 from sstorch.metrics.weights import check_weighting
+from sstorch.newton import Gaussian, Smooth, newton
 
-# Newton's method on a concave function of two numbers.
-_MAX_ITERATIONS, _TOLERANCE = 100, 1e-12
+# Of the gain of the last step, in nats per event.
+_TOLERANCE = 1e-16
 
 
 def leaf_factors(
@@ -141,21 +144,12 @@ def _check_slope(observed: FloatArray, total: FloatArray, log_ratio: FloatArray)
 
 def _poisson(observed: FloatArray, total: FloatArray, design: FloatArray, start: FloatArray) -> FloatArray:
     """Maximum likelihood coefficients of a Poisson regression with offsets log(total), by Newton's method."""
+    events, expected, x = (torch.as_tensor(each) for each in (observed, total, design))
 
-    def value(beta: FloatArray) -> float:
-        linear = design @ beta
-        return float(observed @ linear - total @ np.exp(linear))
+    def loss(beta: Tensor) -> Tensor:
+        linear = beta @ x.mT
+        return (linear.exp() @ expected - linear @ events) / events.sum()
 
-    beta, scale = start, observed.sum()
-    for _ in range(_MAX_ITERATIONS):
-        rate = total * np.exp(design @ beta)
-        gradient = design.T @ (observed - rate)
-        if np.abs(gradient).max() <= _TOLERANCE * scale:
-            break
-        step = np.linalg.solve(design.T @ (design * rate[:, None]), gradient)
-        length, before = 1.0, value(beta)
-        with np.errstate(over="ignore"):
-            while not value(beta + length * step) >= before and length > _TOLERANCE:
-                length /= 2
-        beta = beta + length * step
-    return beta
+    theta = torch.as_tensor(start)[None]
+    found: FloatArray = newton(Smooth(loss), Gaussian.flat(theta), theta, _TOLERANCE).theta[0].numpy()
+    return found

@@ -7,6 +7,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_horizon
@@ -18,10 +20,10 @@ from sstorch.metrics.checks import check_observed_horizon, check_probability
 from sstorch.metrics.incidence import incidence_and_influence
 from sstorch.metrics.outcome import Observed, Outcome, read_scored
 from sstorch.metrics.weights import by_subject, covariance_of
+from sstorch.newton import Gaussian, Smooth, newton
 
-_MOST_STEPS = 200
-# Of the gain that a step still promises, relative to the loss, and of coefficients.
-_TOLERANCE, _PRECISION = 1e-14, 1e-10
+# Gain of the last step of a regression, of a weighted mean of squares; and of its coefficients.
+_TOLERANCE, _PRECISION = 1e-20, 1e-8
 # Of coefficients: a factor of e^30 of the hazard.
 _FURTHEST = 30.0
 
@@ -232,39 +234,24 @@ def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: Fl
         Klein and Andersen (2005), Biometrics 61, 223-229.
     """
     weight = rows.weights / rows.weights.sum()
+    covariates, target, share = (torch.as_tensor(each) for each in (x, outcome, weight))
 
-    def at(beta: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Residuals (n,), derivatives (n, p) and weighted sum of squares."""
-        hazard = np.exp(np.clip(x @ beta, -_FURTHEST, _FURTHEST))
-        residual = outcome + np.expm1(-hazard)
-        return residual, (hazard * np.exp(-hazard))[:, None] * x, float(weight @ residual**2)
+    def loss(beta: Tensor) -> Tensor:
+        risk = -torch.expm1(-(beta @ covariates.mT).clamp(-_FURTHEST, _FURTHEST).exp())
+        return (target - risk).square() @ share / 2
 
-    beta, damping, stalled = start.astype(np.float64), 1e-3, False
-    residual, slope, loss = at(beta)
-    for _ in range(_MOST_STEPS):
-        bread = slope.T @ (weight[:, None] * slope)
-        gradient = slope.T @ (weight * residual)
-        try:
-            step = np.linalg.solve(bread + damping * np.diag(np.diag(bread)), gradient)
-            newton = np.linalg.solve(bread, gradient)
-        except np.linalg.LinAlgError:
-            break
-        if not np.isfinite(newton).all() or np.abs(x @ beta).max() > _FURTHEST:
-            break
-        promised = gradient @ newton <= _TOLERANCE * loss + np.finfo(np.float64).tiny
-        if promised and (stalled or np.abs(newton).max() <= _PRECISION * (1.0 + np.abs(beta).max())):
-            inverse = np.linalg.inv(bread)
-            influence = (weight * residual)[:, None] * slope @ inverse
-            return CloglogFit(beta, covariance_of(influence, rows.subject))
-        trial = at(beta + step)
-        stalled = trial[2] > loss
-        if not stalled:
-            beta, damping = beta + step, max(damping / 10.0, 1e-12)
-            residual, slope, loss = trial
-        else:
-            damping *= 10.0
-            if damping > 1e12:
-                break
+    theta = torch.as_tensor(start, dtype=torch.float64)[None]
+    found = newton(Smooth(loss), Gaussian.flat(theta), theta, _TOLERANCE)
+    system = found.hessian.factored(torch.zeros_like(theta))
+    left = system.solve(found.gradient[..., None]).abs().max()
+    beta: FloatArray = found.theta[0].numpy()
+    hazard = np.exp(x @ beta)
+    slope = (hazard * np.exp(-hazard))[:, None] * x
+    bread = slope.T @ (weight[:, None] * slope)
+    is_regular = np.linalg.cond(bread) < 1 / np.finfo(np.float64).eps
+    if is_regular and np.abs(x @ beta).max() <= _FURTHEST and left <= _PRECISION * (1 + np.abs(beta).max()):
+        influence = (weight * (outcome + np.expm1(-hazard)))[:, None] * slope @ np.linalg.inv(bread)
+        return CloglogFit(beta, covariance_of(influence, rows.subject))
     raise DataError(
         f"a regression on the predictions of {len(rows)} rows has no finite minimum: all predictions are "
         "equal, they order the events perfectly, or there are too few events."

@@ -5,10 +5,15 @@ With competing causes S_i(t) is one minus the cumulative incidence of the cause 
 1, 0 and 1 if predictions are right on average, and neither too extreme nor too alike.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
+import torch
 from scipy.optimize import brentq
+from torch import Tensor
+from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exceptions import DataError
@@ -18,13 +23,13 @@ from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon import HorizonRows, fit_cloglog, incidence_of, pseudo_values
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import NO_ERROR
+from sstorch.newton import Gaussian, Hessian, Problem, newton
 
 # Of intercepts: a factor of e^30 of the hazard.
 _FURTHEST = 30.0
 _ROUNDING = 1e-12  # of outcomes
-_MOST_STEPS = 50
-# Of the gain that Newton's step still promises, relative to the partial likelihood.
-_TOLERANCE = 1e-12
+# Of the gain of the last step, in nats per event.
+_TOLERANCE = 1e-16
 # Coefficients of standardised covariates, and their errors, that only a likelihood without a maximum has.
 _LARGEST, _LARGEST_ERROR = 50.0, 100.0
 
@@ -271,6 +276,28 @@ class CoxRegression:
         return np.column_stack([self.hazard_influence / self.hazard.sum(), self.influence])
 
 
+@dataclass(frozen=True)
+class _PartialLikelihood(Problem):
+    """Minus a log partial likelihood, over the weight of the events, a batch of one."""
+
+    parts: Callable[[FloatArray], Sequence[Any]]  # its logarithm, gradient and information, and more
+    weight: float
+
+    @override
+    def value(self, theta: Tensor) -> Tensor:
+        return theta.new_tensor([-self.parts(theta[0].numpy())[0] / self.weight])
+
+    @override
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+        value, gradient, information, *_ = self.parts(theta[0].numpy())
+        slope, matrix = (torch.as_tensor(each / self.weight)[None] for each in (-gradient, information))
+        return theta.new_tensor([-value / self.weight]), slope, Hessian.of(matrix)
+
+    @override
+    def select(self, members: Tensor) -> Self:
+        return self
+
+
 def fit_cox(y: Observed, x: FloatArray, at: FloatArray | None = None) -> CoxRegression:
     """Fit a Cox model to n rows with weights > 0, some of them with an event, and covariates (n, p).
 
@@ -362,30 +389,20 @@ def fit_cox(y: Observed, x: FloatArray, at: FloatArray | None = None) -> CoxRegr
         return moved[back] / scale, total[back]
 
     beta = np.zeros(x.shape[1]) if at is None else at * scale
-    value, gradient, information, hazard, mean = likelihood(beta)
-    for _ in range(_MOST_STEPS):
-        try:
-            step = np.linalg.solve(information, gradient)
-        except np.linalg.LinAlgError:
-            break
-        gain = float(gradient @ step)
-        if not np.isfinite(gain) or np.abs(beta).max() > _LARGEST:
-            break
-        if at is not None or gain <= _TOLERANCE * (1.0 + abs(value)):
-            # Weights of another scale scale the information alike.
-            if np.linalg.eigvalsh(information / mass.mean())[0] < 1.0 / _LARGEST_ERROR**2:
-                break
-            inverse = np.asarray(np.linalg.inv(information), dtype=np.float64)
-            moved, hazard_moved = influences(beta, inverse, hazard, mean)
-            covariance: FloatArray = inverse / np.outer(scale, scale)
-            return CoxRegression(
-                beta / scale, covariance, times, centre, hazard, mean * scale, moved, hazard_moved
-            )
-        length = 1.0
-        while (trial := likelihood(beta + length * step))[0] < value and length > 1e-8:
-            length *= 0.5
-        beta = beta + length * step
-        value, gradient, information, hazard, mean = trial
+    if at is None:
+        theta = torch.as_tensor(beta)[None]
+        problem = _PartialLikelihood(likelihood, float(mass.sum()))
+        beta = newton(problem, Gaussian.flat(theta), theta, _TOLERANCE).theta[0].numpy()
+    _, _, information, hazard, mean = likelihood(beta)
+    # Weights of another scale scale the information alike.
+    least = np.linalg.eigvalsh(information / mass.mean())[0] if np.isfinite(information).all() else 0.0
+    if np.abs(beta).max() <= _LARGEST and least >= 1.0 / _LARGEST_ERROR**2:
+        inverse = np.asarray(np.linalg.inv(information), dtype=np.float64)
+        moved, hazard_moved = influences(beta, inverse, hazard, mean)
+        covariance: FloatArray = inverse / np.outer(scale, scale)
+        return CoxRegression(
+            beta / scale, covariance, times, centre, hazard, mean * scale, moved, hazard_moved
+        )
     raise DataError(
         f"a Cox regression on the predictions of {time.size} rows with {times.size} events has no finite "
         "maximum: the predictions order the events perfectly, or there are too few events."

@@ -2,5 +2,16 @@
 
 from sstorch.newton.hessian import Hessian, System
 from sstorch.newton.minimize import UNCONVERGED, Gaussian, Optimum, Problem, newton, step_to
+from sstorch.newton.smooth import Smooth
 
-__all__ = ["UNCONVERGED", "Gaussian", "Hessian", "Optimum", "Problem", "System", "newton", "step_to"]
+__all__ = [
+    "UNCONVERGED",
+    "Gaussian",
+    "Hessian",
+    "Optimum",
+    "Problem",
+    "Smooth",
+    "System",
+    "newton",
+    "step_to",
+]

@@ -70,6 +70,11 @@ class Gaussian(Batched):
     precision: Tensor  # inverse variances, (K, D); 0 for none
     mean: Tensor  # shape (K, D)
 
+    @classmethod
+    def flat(cls, theta: Tensor) -> Self:
+        """None, for coefficients like theta (K, D)."""
+        return cls(torch.zeros_like(theta), torch.zeros_like(theta))
+
     def value(self, theta: Tensor) -> Tensor:
         """Negative log density without its constant, (K,)."""
         return (self.precision * (theta - self.mean).square()).sum(-1) / 2
@@ -135,7 +140,7 @@ def newton(
 
     Args:
         problems: the functions.
-        prior: of their coefficients; precisions of 0 for none.
+        prior: of their coefficients; ``Gaussian.flat(theta)`` for none.
         theta: where to start, shape (K, D); the values there are finite.
         tolerance: in nats.
         at: derivatives at theta, if they are known.

@@ -173,7 +173,8 @@ def normal_cumulative_hazard(z: Tensor) -> Tensor:
 def log_expm1_ratio(z: Tensor) -> Tensor:
     """log((exp(z) - 1) / z), any shape, smooth through its value 0 at z = 0."""
     near = z.abs() < 2e-2
-    size = torch.where(near, torch.ones_like(z), z.abs())
+    # Not abs, whose second derivative loads the compiler of torch.
+    size = torch.where(near, torch.ones_like(z), torch.where(z > 0, z, -z))
     far = z.clamp(min=0) + torch.log1p(-torch.exp(-size)) - torch.log(size)
     square = torch.where(near, z * z / 4, torch.zeros_like(z))
     series = z / 2 + square * (1 / 6 - square * (1 / 180 - square / 2835))

@@ -13,8 +13,11 @@ from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT, FittedTree
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
 from sstorch.metrics.weights import check_weighting
+from sstorch.newton import Gaussian, Optimum, Smooth, newton
 from sstorch.nn import SoftTree, SurvivalDistribution
-from sstorch.nn.hazards.numeric import minimize_small
+
+# Of the mean loss of a row: the gain of the last step.
+_TOLERANCE = 1e-16
 
 
 def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tuple[SoftTree, Recalibration]:
@@ -40,11 +43,12 @@ def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tupl
     def losses(moved: Tensor) -> Tensor:
         return loss(before.masked_scatter(free, moved[0]))[None]
 
-    found = minimize_small(losses, before[None, free], torch.ones(1, dtype=torch.bool))
-    after = before.masked_scatter(free, found[0])
+    start = before[None, free]
+    found = newton(Smooth(losses), Gaussian.flat(start), start, _TOLERANCE)
+    after = before.masked_scatter(free, found.theta[0])
     errors: list[float | None] = [None, None]
     if how != "baseline":  # where shapes and intercept can mean the same, they have none
-        errors[: found.shape[1]] = loss.errors(before, free, found[0])
+        errors[: start.shape[1]] = loss.errors(before, free, found)
     with torch.no_grad():
         ratios = [loss.observed / loss.expected(theta) for theta in (before, after)]
         values = [-float(loss(theta)) for theta in (before, after)]
@@ -82,19 +86,18 @@ class _Loss:
     def __call__(self, theta: Tensor) -> Tensor:
         return (self._weight * self._rows(theta)).sum()
 
-    def errors(self, before: Tensor, free: Tensor, found: Tensor) -> list[float]:
+    def errors(self, before: Tensor, free: Tensor, found: Optimum) -> list[float]:
         """Sandwich errors A^-1 B A^-1 of the free numbers, by scores of subjects, whatever the family."""
 
         def rows(moved: Tensor) -> Tensor:
             return self._rows(before.masked_scatter(free, moved))
 
-        scores = torch.autograd.functional.jacobian(rows, found)
+        scores = torch.autograd.functional.jacobian(rows, found.theta[0])
         scores = self._weight[:, None] * scores
         if self._subject is not None:
             sums = scores.new_zeros(int(self._subject.max()) + 1, scores.shape[1])
             scores = sums.index_add(0, self._subject, scores)
-        hessian = torch.autograd.functional.hessian(lambda moved: (self._weight * rows(moved)).sum(), found)
-        inverse = torch.linalg.inv(hessian)
+        inverse = torch.linalg.inv(found.hessian.dense()[0])
         return (inverse @ scores.mT @ scores @ inverse).diagonal().sqrt().tolist()  # type: ignore[no-any-return]
 
     def expected(self, theta: Tensor) -> float:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.exceptions import TrainingError
-from sstorch.newton import UNCONVERGED, Gaussian, Hessian, Optimum, Problem, newton
+from sstorch.newton import UNCONVERGED, Gaussian, Hessian, Optimum, Problem, Smooth, newton
 
 Function = Callable[[Tensor], Tensor]
 
@@ -59,10 +59,6 @@ def mixture(theta: Tensor) -> Tensor:
     return -torch.logsumexp(gate - error.square() / 2 - theta[3], 0).sum()
 
 
-def nothing(theta: Tensor) -> Gaussian:
-    return Gaussian(torch.zeros_like(theta), torch.zeros_like(theta))
-
-
 def members(*functions: Function) -> Toy:
     return Toy(functions, torch.arange(len(functions)))
 
@@ -80,7 +76,7 @@ def test_indefinite_hessian_leads_to_the_minimum_that_scipy_finds() -> None:
     theta = start([3.0, -2.0, 0.5, 2.0], [0.5, 1.0, -0.5, 2.0], [0.1, 0.2, -0.1, 0.0])
     assert smallest_curvature(toy, theta)[0] > 0
     assert max(smallest_curvature(toy, theta)[1:]) < 0
-    found = newton(toy, nothing(theta), theta)
+    found = newton(toy, Gaussian.flat(theta), theta)
     assert min(smallest_curvature(toy, found.theta)) > 0
     assert float(found.gradient.abs().max()) < 1e-5
     for k, function in enumerate(toy.functions):
@@ -116,13 +112,13 @@ def test_start_beside_a_saddle_point_leaves_it() -> None:
     # (a^2 - 1)^2 + b^2 has a saddle point at zero, where the decrement vanishes.
     toy = members(lambda theta: (theta[0].square() - 1).square() + theta[1].square())
     for first in (1e-9, -1e-9):
-        found = newton(toy, nothing(start([first, 0.0])), start([first, 0.0]))
+        found = newton(toy, Gaussian.flat(start([first, 0.0])), start([first, 0.0]))
         np.testing.assert_allclose(found.theta[0].numpy(), [np.sign(first), 0.0], atol=1e-8)
 
 
 def test_values_that_are_not_defined_halve_the_step() -> None:
     toy = members(lambda theta: (theta - theta.log()).sum())  # Newton's step from 3 is -3
-    found = newton(toy, nothing(start([3.0])), start([3.0]))
+    found = newton(toy, Gaussian.flat(start([3.0])), start([3.0]))
     assert float(found.theta) == pytest.approx(1.0, abs=1e-8)
 
 
@@ -141,7 +137,7 @@ def test_step_size_limits_the_first_trial() -> None:
             return super().value(theta)
 
     toy = Limited((convex,), torch.tensor([0]))
-    found = newton(toy, nothing(start([4.0, 4.0])), start([4.0, 4.0]))
+    found = newton(toy, Gaussian.flat(start([4.0, 4.0])), start([4.0, 4.0]))
     assert max(float((b - a).abs().max()) for a, b in pairwise(tried)) <= 0.5
     assert float(found.gradient.abs().max()) < 1e-8
 
@@ -176,13 +172,29 @@ def test_gain_left_after_too_few_steps_shows_that_a_fit_did_not_converge(
 ) -> None:
     monkeypatch.setattr("sstorch.newton.minimize._MAX_STEPS", 2)
     toy, theta = members(valley), start([-1.2, 1.0])
-    found = newton(toy, nothing(theta), theta)
-    gain = found.gain(nothing(theta), found.hessian.factored(nothing(theta).precision))
+    found = newton(toy, Gaussian.flat(theta), theta)
+    gain = found.gain(Gaussian.flat(theta), found.hessian.factored(Gaussian.flat(theta).precision))
     assert float(gain) > UNCONVERGED
 
 
 def test_known_derivatives_are_not_computed_again() -> None:
     toy, theta = members(convex), start([0.0, 1.0])
     at = Optimum.of(toy, theta)
-    same = newton(toy, nothing(theta), theta, at=replace(at, loss=at.loss.clone()))
-    assert torch.equal(same.theta, newton(toy, nothing(theta), theta).theta)
+    same = newton(toy, Gaussian.flat(theta), theta, at=replace(at, loss=at.loss.clone()))
+    assert torch.equal(same.theta, newton(toy, Gaussian.flat(theta), theta).theta)
+
+
+def test_smooth_functions_of_data_are_fitted_each_to_its_own_data() -> None:
+    # Exponential times without covariates: the rate is events over time at risk.
+    generator = torch.Generator().manual_seed(4)
+    time = torch.rand(3, 20, generator=generator, dtype=torch.float64) * torch.tensor([[1.0], [50.0], [0.01]])
+    event = (torch.rand(3, 20, generator=generator) < 0.5).double()
+
+    def loss(theta: Tensor, time: Tensor, event: Tensor) -> Tensor:
+        return (theta.exp() * time - event * theta).sum(-1)
+
+    theta = torch.zeros(3, 1, dtype=torch.float64)
+    found = newton(Smooth(loss, (time, event)), Gaussian.flat(theta), theta)
+    rate = event.sum(-1) / time.sum(-1)
+    torch.testing.assert_close(found.theta[:, 0], rate.log(), rtol=0, atol=1e-8)
+    torch.testing.assert_close(found.hessian.dense()[:, 0, 0], event.sum(-1), rtol=1e-6, atol=0)

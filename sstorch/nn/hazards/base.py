@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
+from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn.functional import survival_of, with_own_tensors
-from sstorch.nn.hazards.numeric import derived_terms, invert, minimize_small, restricted_mean
+from sstorch.nn.hazards.numeric import derived_terms, invert, restricted_mean
 
 Ancillary = Literal["constant", "linear", "strata"]
 
@@ -313,17 +314,19 @@ class HazardFamily(nn.Module, ABC):
             intercept (R,); shape parameters (R, m), always finite. Problems with fewer than two distinct
             event times do not determine a shape and keep the guess.
         """
-        share = weight / weight.sum(-1, keepdim=True)
         observed = (event > 0) & (weight > 0)
         first = torch.where(observed, log_time, torch.inf).amin(-1)
         last = torch.where(observed, log_time, -torch.inf).amax(-1)
-
-        def losses(theta: Tensor) -> Tensor:
-            loss = self.loss(log_time, event, theta[:, :1], theta[:, None, 1:], log_entry)
-            return (share * torch.where(share > 0, loss, torch.zeros_like(loss))).sum(-1)
-
         intercept, shape = self.guess(log_time, event, weight, log_entry)
-        theta = minimize_small(losses, torch.cat([intercept[:, None], shape], dim=1), last > first)
+        theta = torch.cat([intercept[:, None], shape], dim=1).detach()
+        family = self if self.batch_shape else self.expand((len(theta),))
+        problem = Smooth(_mean_loss, (family, log_time, event, weight, log_entry))
+        chosen = ((last > first) & problem.value(theta).isfinite()).nonzero().squeeze(-1)
+        if len(chosen):
+            own = theta[chosen]
+            tolerance = torch.finfo(own.dtype).eps
+            found = newton(problem.select(chosen), Gaussian.flat(own), own, tolerance)
+            theta = theta.index_copy(0, chosen, found.theta)
         return theta[:, 0], theta[:, 1:]
 
     def guess(
@@ -455,3 +458,16 @@ class HazardFamily(nn.Module, ABC):
     def _spread(self, constants: Sequence[Tensor], like: Tensor) -> Tensor:
         """C constants, one value per problem, side by side, (..., C) for ``like`` (..., 1)."""
         return torch.cat([self._aligned(value, like).expand(like.shape) for value in constants], dim=-1)
+
+
+def _mean_loss(
+    theta: Tensor,
+    family: HazardFamily,
+    log_time: Tensor,
+    event: Tensor,
+    weight: Tensor,
+    log_entry: Tensor | None,
+) -> Tensor:
+    """Weighted mean loss (R,) of intercepts and shapes (R, 1 + m), without covariates."""
+    loss = family.loss(log_time, event, theta[:, :1], theta[:, None, 1:], log_entry)
+    return (weight * torch.where(weight > 0, loss, 0.0)).sum(-1) / weight.sum(-1)

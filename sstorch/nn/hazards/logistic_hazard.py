@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from sstorch.data.design_matrix import row_blocks
+from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn.functional import log_expm1, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
 from sstorch.nn.hazards.numeric import check_placement, placement_times
 
 # Log odds between which starting values lie: an interval without events determines none.
 _LIMIT = 16.0
-
-
-_NEWTON_STEPS = 50
-
-
+# Of starting values: gain of the last step, of a mean loss.
+_TOLERANCE = 1e-12
 # So many times the last end is later than anything that the intervals can show.
 _HORIZON = 1000.0
 
@@ -240,9 +239,12 @@ class LogisticHazard(HazardFamily):
         entry = torch.full_like(log_time, -torch.inf) if log_entry is None else log_entry
         share, logits = weight / weight.sum(-1, keepdim=True), []
         number = self._number(log_time, ends)
-        for k in range(len(ends)):
-            lefts = self._left(entry, ends, k)[0], self._left(log_time, ends, k)[0]
-            logits.append(_interval_logit(share, event * (number == k), *lefts))
+        for some in row_blocks(len(ends), share.numel()):
+            places = range(some.start, some.stop)
+            events = torch.cat([event * (number == k) for k in places])
+            lefts = (torch.cat([self._left(y, ends, k)[0] for k in places]) for y in (entry, log_time))
+            found = _interval_logit(share.repeat(len(places), 1), events, *lefts)
+            logits += found.unflatten(0, (-1, len(share))).unbind(0)
         time = self._excess(log_time, ends[-1]) - self._excess(entry, ends[-1])
         at_risk, events = (share * time).sum(-1), (share * event * (number == len(ends))).sum(-1)
         rate = events / at_risk.clamp(min=torch.finfo(share.dtype).tiny)
@@ -334,22 +336,20 @@ def _log_softplus(z: Tensor) -> Tensor:
 
 
 def _interval_logit(weight: Tensor, event: Tensor, entered: Tensor, left: Tensor) -> Tensor:
-    """Logit of an interval by maximum likelihood, (R,), within the limit; all arguments are (R, M).
+    """Logits of K intervals by maximum likelihood, (K,), within the limit; all arguments are (K, M).
 
     ``event`` is 1 for an event in the interval, ``entered`` the log share of it left when the row entered,
     and ``left`` the log share left when it went.
     """
     events = (weight * event).sum(-1)
     at_risk = (weight * (entered - left > 0) * torch.exp(entered)).sum(-1).clamp(min=1e-12)
-    logit = torch.logit((events / at_risk).clamp(1e-7, 1 - 1e-7))
-    for _ in range(_NEWTON_STEPS):
-        before, after = (torch.sigmoid(logit[:, None] + part) for part in (entered, left))
-        slope = (weight * (before - after - event * (1 - after))).sum(-1)
-        bend = (weight * (before * (1 - before) - (1 - event) * after * (1 - after))).sum(-1)
-        largest = (weight * before * (1 - before)).sum(-1)
-        # The likelihood of partly observed intervals is not concave everywhere.
-        step = slope / torch.maximum(bend, 0.1 * largest).clamp(min=1e-12)
-        logit = (logit - step.clamp(-2, 2)).clamp(-_LIMIT, _LIMIT)
-        if bool((slope.abs() < 1e-12).all()):
-            break
-    return logit
+    start = torch.logit((events / at_risk).clamp(1e-7, 1 - 1e-7))[:, None]
+    problem = Smooth(_interval_loss, (weight, event, entered, left))
+    logit = newton(problem, Gaussian.flat(start), start, _TOLERANCE).theta[:, 0]
+    return torch.where(events > 0, logit, -_LIMIT).clamp(-_LIMIT, _LIMIT)
+
+
+def _interval_loss(logit: Tensor, weight: Tensor, event: Tensor, entered: Tensor, left: Tensor) -> Tensor:
+    """Mean loss (K,) of logits (K, 1) of intervals."""
+    after = softplus(logit + left)
+    return (weight * (softplus(logit + entered) - after - event * (logit - after))).sum(-1)
