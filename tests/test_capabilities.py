@@ -22,7 +22,6 @@ from sstorch import (
     Columns,
     OptimalSurvivalTree,
     PrognosticTree,
-    Search,
     SoftSurvivalTree,
     Surv,
     SurvivalRegression,
@@ -253,8 +252,7 @@ def fitted(estimator: str, kind: str, form: int, device: str = "cpu") -> Any:
     if kind == "weights" and estimator in ESTIMATED:
         model.set_params(penalties__ridge=1e-3)
     if device != "cpu":
-        exact = estimator == "OptimalSurvivalTree"
-        model.set_params(**({"search": Search(device=device)} if exact else {"device": device}))
+        model.set_params(device=device)
     return model.fit(case.X, case.y, sample_weight=case.weight)
 
 
@@ -288,7 +286,6 @@ ON_CUDA = [
     ("PrognosticTree", "competing risks"),
     ("SoftSurvivalTree", "weights"),
     ("SoftSurvivalTree", "start-stop rows"),
-    ("OptimalSurvivalTree", "right-censored"),
 ]
 
 

@@ -39,7 +39,7 @@ def main() -> None:
             guess = reference_costs(task, forest, features)
         for depth in given.depths:
             begin = time.process_time()
-            found = solve(features, task, depth, min_leaf=10, guess=guess, engine="compiled", n_threads=1)
+            found = solve(features, task, depth, min_leaf=10, guess=guess, n_threads=1)
             seconds, size = time.process_time() - begin, found.counters
             print(
                 f"{name}: {size.n_rows} rows, {size.n_features} questions, depth {depth}: {seconds:.2f} s, "

@@ -59,7 +59,7 @@ def f1(options: argparse.Namespace) -> pd.DataFrame:
         for depth in options.depths:
 
             def ours(rows: Rows = rows, depth: int = depth) -> tuple[float, int]:
-                found = solve_front(rows.features, ConfusionFront(rows.y), depth, engine="compiled")
+                found = solve_front(rows.features, ConfusionFront(rows.y), depth)
                 return found.tree().score, len(found)
 
             def theirs(rows: Rows = rows, x: np.ndarray = x, depth: int = depth) -> STreeDClassifier:

@@ -27,9 +27,7 @@ from sstorch.exact import (
     policy_scores,
     solve,
 )
-from sstorch.exact.plan import obstacle
 from sstorch.exact.problem import total_branch_cost
-from sstorch.optim import ENGINES, Engine
 
 HERE = Path(__file__).parent
 
@@ -213,15 +211,13 @@ GROUPS = {
 }
 
 
-def compare(cell: Cell, repeats: int, engine: Engine = "auto") -> dict[str, object]:
+def compare(cell: Cell, repeats: int) -> dict[str, object]:
     """Take turns, in processor time; losses of both trees are recomputed from the rows by the same code."""
     theirs, ours = [], []
-    if obstacle(cell.task, torch.device("cpu")) is not None:
-        engine = "torch"
     for _ in range(repeats):
         found = cell.peer()
         begin = time.process_time()
-        solution = solve(cell.features, cell.task, cell.depth, leaf_penalty=cell.penalty, engine=engine)
+        solution = solve(cell.features, cell.task, cell.depth, leaf_penalty=cell.penalty)
         tree = solution.tree()
         ours.append(time.process_time() - begin)
         theirs.append(found.seconds)
@@ -259,9 +255,6 @@ def main() -> None:
     parser.add_argument("--depths", nargs="+", type=int, default=[2, 3, 4])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for a fit of the peer")
-    parser.add_argument(
-        "--engine", default="auto", choices=ENGINES, help="where it knows the task, else torch"
-    )
     parser.add_argument("--gosdt-datasets", type=Path, help="folder `datasets` of gosdt's source archive")
     parser.add_argument("--csv", type=Path, default=HERE / "results.csv")
     given = parser.parse_args()
@@ -270,7 +263,7 @@ def main() -> None:
     for group in given.groups:
         for cell in GROUPS[group](given):
             try:
-                rows.append(compare(cell, given.repeats, given.engine))
+                rows.append(compare(cell, given.repeats))
             except RuntimeError as error:
                 if "did not finish" not in str(error):
                     raise

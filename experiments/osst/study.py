@@ -150,7 +150,7 @@ class Fold:
 def exact(fold: Fold) -> Iterator[Leaves]:
     """The best tree of each size, from one search."""
     task = IntegratedBrier(fold.train.time, fold.train.event)
-    found = solve(fold.features.iloc[: fold.n], task, DEPTH, min_leaf=MIN_LEAF, engine="compiled")
+    found = solve(fold.features.iloc[: fold.n], task, DEPTH, min_leaf=MIN_LEAF)
     assert found.certificate == "optimal"
     for leaves in LEAVES:
         yield found.tree(nodes=min(leaves - 1, found.max_nodes)).apply(fold.features)
@@ -291,11 +291,9 @@ def _objective(leaf: npt.ArrayLike, rows: Rows, penalty: float) -> tuple[float, 
     return IntegratedBrier(rows.time, rows.event).loss(number) + penalty * len(names), len(names)
 
 
-def _solved(
-    x: npt.NDArray[np.bool_], rows: Rows, depth: int, penalty: float, engine: Any = "compiled"
-) -> Solution:
+def _solved(x: npt.NDArray[np.bool_], rows: Rows, depth: int, penalty: float) -> Solution:
     task = IntegratedBrier(rows.time, rows.event)
-    return solve(x, task, depth, leaf_penalty=penalty, min_leaf=MIN_LEAF, engine=engine)
+    return solve(x, task, depth, leaf_penalty=penalty, min_leaf=MIN_LEAF)
 
 
 # ---------------------------------------------------------------------- scaling
@@ -340,9 +338,9 @@ def _fit(solver: str, n: int, depth: int, steps: int | None, limit: int, pipe: C
     torch.set_num_threads(1)
     rows, penalty = simulate(n, steps), 0.0001
     x = _matrix(rows.frame)
-    if solver in ("compiled", "torch"):  # libraries and machine code are loaded
+    if solver == "sstorch":  # libraries and machine code are loaded
         few = Rows(rows.frame[:300], rows.time[:300], rows.event[:300])
-        _solved(x[:300], few, depth, penalty, solver).tree()
+        _solved(x[:300], few, depth, penalty).tree()
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + limit, most))
     with measured() as cost:
@@ -351,7 +349,7 @@ def _fit(solver: str, n: int, depth: int, steps: int | None, limit: int, pipe: C
         elif solver == "scikit-survival":
             leaf = _sksurv(x, rows, depth)
         else:
-            tree = _solved(x, rows, depth, penalty, solver).tree()
+            tree = _solved(x, rows, depth, penalty).tree()
     resource.setrlimit(resource.RLIMIT_CPU, (most, most))
     if solver == "osst":
         leaf = tree.predict(_frame(x))
@@ -389,7 +387,7 @@ def scaling(options: argparse.Namespace) -> pd.DataFrame:
 
 
 SIZES = [1000, 10_000, 100_000, 1_000_000, 2_000_000]
-SOLVERS = ["compiled", "torch", "osst", "scikit-survival"]
+SOLVERS = ["sstorch", "osst", "scikit-survival"]
 
 
 def main() -> None:

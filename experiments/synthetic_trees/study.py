@@ -91,7 +91,7 @@ def _training_cell(source: Any, load: Callable[[], Any], depth: int, peer: bool)
 
     def optimal() -> IntArray:
         own = source.likelihood(data.time, data.event)
-        return solve(data.features, own, depth, engine="compiled").tree().apply(data.features)
+        return solve(data.features, own, depth).tree().apply(data.features)
 
     def sksurv() -> IntArray:
         tree = SurvivalTree(max_depth=depth, min_samples_split=2, min_samples_leaf=1, random_state=0)

@@ -2,27 +2,26 @@
 
 from sstorch.exact.binarize import Binarizer, Rule
 from sstorch.exact.check import check_task
+from sstorch.exact.feature_costs import FeatureCosts
 from sstorch.exact.horizon import HorizonLabels, horizon_labels
 from sstorch.exact.policy import Policy, policy_scores
 from sstorch.exact.reference import reference_costs
 from sstorch.exact.solution import Counters, Optimum, PathStep, Solution
 from sstorch.exact.solve import solve
 from sstorch.exact.survival_tasks import CompetingLogLikelihood, IntegratedBrier, LogLikelihood
-from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
-from sstorch.exact.tasks import Classification, CostSensitive, DecisionCosts, FeatureCosts, LeastSquares
+from sstorch.exact.task import DecisionTask, PricedTask, SurvivalTask, Task, log
+from sstorch.exact.tasks import Classification, CostSensitive, DecisionCosts, LeastSquares
 from sstorch.exact.tree import BinaryTree
 
 __all__ = [
     "Binarizer",
     "BinaryTree",
-    "BranchCostTask",
     "Classification",
     "CompetingLogLikelihood",
     "CostSensitive",
     "Counters",
     "DecisionCosts",
     "DecisionTask",
-    "Entries",
     "FeatureCosts",
     "HorizonLabels",
     "IntegratedBrier",
@@ -31,12 +30,14 @@ __all__ = [
     "Optimum",
     "PathStep",
     "Policy",
+    "PricedTask",
     "Rule",
     "Solution",
     "SurvivalTask",
     "Task",
     "check_task",
     "horizon_labels",
+    "log",
     "policy_scores",
     "reference_costs",
     "solve",

@@ -1,34 +1,23 @@
-"""The problem that a search solves: levels, states, branching, and the estimate of its work."""
+"""Budgets of trees, what a search finds, and the estimate of its work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from copy import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from math import comb
 from operator import mul
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from sstorch._types import FloatArray, IntArray
-from sstorch.exact.moments import Moments
-from sstorch.exact.packed import FEW_ROWS, PackedCells, members
-from sstorch.exact.task import BranchCostTask, Task, has_branch_costs
+from sstorch._types import IntArray
+from sstorch.exact.task import Task, has_prices, scale_of
 from sstorch.exact.tree import BinaryTree, Nested, nested_size
 from sstorch.exceptions import ConfigError, DataError
 
 INFINITY = float("inf")
 # Depth of the largest tables, for which the arrays of kernels have room.
 MAX_EXACT_DEPTH = 5
-# Cells of all sets of the largest size, and bytes of products of literals, that are searched at once.
-_MOST_CELLS, _MOST_CELLS_WITH_STEPS, _MOST_PRODUCTS = 1 << 23, 1 << 21, 1 << 28
-# Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.
-_SECONDS_PER_CELL, _SECONDS_PER_FLOP = 2e-8, 3e-11
-BranchCost = Callable[[IntArray, IntArray], FloatArray]
 
 
 class Budget(NamedTuple):
@@ -36,11 +25,6 @@ class Budget(NamedTuple):
 
     depth: int
     nodes: int
-
-
-# Where a tree of a front comes from: feature of the root, budgets of both subtrees, point of the left one;
-# None if it has to be found.
-Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
 
 
 def budget(depth: int, nodes: int) -> Budget:
@@ -110,83 +94,13 @@ class Found:
         return self.costs.get(target, -INFINITY) if self.complete else -INFINITY
 
 
-class Levels:
-    """Least cost of subtrees, by the set of literals above them and by budget.
-
-    A set of k features x1 > x2 > ... with a sign each has one entry per budget of depth up to D - k.
-
-    Attributes:
-        costs: of each size k and budget, (2, ..., 2, C(F, k)): signs in falling order of the features,
-            sets in colexicographic order.
-        paid: what rows pay for tests, see `payments`; empty if tests are free.
-    """
-
-    def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
-        self.depth, self.max_nodes, self.n_features = depth, max_nodes, n_features
-        self.costs: dict[int, dict[Budget, Tensor]] = {}
-        self.paid: dict[int, Tensor] = {}
-
-    def budgets(self, k: int) -> tuple[Budget, ...]:
-        """Budgets below a set of k literals, (0, 0) first."""
-        return budgets(self.depth - k, self.max_nodes)
-
-    def values(self, k: int, leaf: Tensor, table: Tensor) -> dict[Budget, Tensor]:
-        """Least cost of every budget: that of the leaf, and the table's, larger budgets never worse."""
-        costs = {Budget(0, 0): leaf}
-        for state, value in zip(self.budgets(k)[1:], table, strict=True):
-            smaller = [s for s in costs if s.depth <= state.depth and s.nodes <= state.nodes]
-            best = max(smaller, key=lambda s: (s.nodes, s.depth))
-            costs[state] = torch.minimum(value, costs[best])
-        return costs
-
-
 @dataclass(frozen=True)
 class Work:
-    """Size of a search: leaves to be evaluated, over all steps of the task, memory, and seconds on one core.
-
-    The seconds are right to within a factor of about three.
-    """
+    """Size of a search: leaves to be evaluated, memory, and seconds on one core, within a factor of three."""
 
     cells: int
     bytes: int
     seconds: float
-    searches: int = 1  # into which it is cut, where all sets at once have no room
-
-
-def packable(n_entries: int, n_features: int, n_steps: int, n_channels: int, depth: int) -> bool:
-    """Whether all sets of up to `depth` features, and what they are made from, have room in arrays."""
-    cells = comb(n_features, depth) << depth
-    if n_steps > 1:
-        sums = n_channels * sum(comb(n_features, k) for k in range(depth + 1))
-        large = min(n_steps, n_entries // FEW_ROWS)
-        return cells <= _MOST_CELLS_WITH_STEPS and 8 * sums * large <= _MOST_PRODUCTS
-    products = 8 * n_entries * sum(comb(n_features, k) for k in range(1 + depth - depth // 2))
-    return cells <= _MOST_CELLS and (depth <= 2 or products <= _MOST_PRODUCTS)
-
-
-def estimate(
-    n_entries: int, n_features: int, n_steps: int, n_channels: int, depth: int, *, packed: bool = False
-) -> Work:
-    """Work of a search over the entries that are left when equal rows are collapsed.
-
-    With `packed` all sets of a size lie in one array, however many there are.
-    """
-    together = depth
-    while not packed and not packable(n_entries, n_features, n_steps, n_channels, together):
-        together -= 1
-    sets = [comb(n_features, k) for k in range(together + 1)]
-    cells = sum(s << k for k, s in enumerate(sets))
-    # With payments for tests, and index tables.
-    tables = cells * (2 * together + 6 if packed else together + 6)
-    if n_steps == 1:
-        products = n_entries * sum(sets[: 1 + together - together // 2]) + n_channels * sum(sets)
-    else:  # sums of steps with many rows
-        products = n_channels * sum(sets) * min(n_steps, n_entries // FEW_ROWS)
-    rows = n_entries * (n_features + 2 + n_channels) * (2 + depth - together)
-    seconds = cells * n_steps * _SECONDS_PER_CELL
-    seconds += 2 * n_channels * n_entries * sets[together] * _SECONDS_PER_FLOP
-    searches = (2 * n_features) ** (depth - together)
-    return Work(cells * searches, 8 * (tables + products + rows), seconds * searches, searches)
 
 
 def check(work: Work, n_features: int, depth: int, memory: int) -> None:
@@ -201,8 +115,8 @@ def check(work: Work, n_features: int, depth: int, memory: int) -> None:
     raise ConfigError(
         f"{n_features} different binary features are too many for depth {depth}: {work.cells:.2g} leaves to "
         f"evaluate, about {work.bytes / 2**30:.1f} GiB and {_duration(work.seconds)} on one core "
-        f"(memory={memory / 2**30:.1f} GiB is allowed). Choose a smaller max_depth, fewer thresholds in the "
-        "binarizer, or a larger memory"
+        f"(memory={memory / 2**30:.1f} GiB is allowed). Choose a smaller max_depth, fewer thresholds, as "
+        "with binarize='boosted' or 'quantiles', or a larger memory"
     )
 
 
@@ -213,51 +127,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2g} seconds"
 
 
-def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
-    """The payment of a row for a test, by features above and tested; None if tests are free.
-
-    `columns` (F,) has the column of the matrix behind each feature.
-    """
-    if not has_branch_costs(task):
-        return None
-    return lambda above, feature: _checked(task, columns[above], columns[feature])
-
-
-def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatArray:
-    price = np.asarray(task.branch_cost(above, feature), dtype=np.float64)
-    if price.shape != feature.shape or not (
-        np.minimum.reduce(price, initial=0.0) >= 0.0 and np.maximum.reduce(price, initial=0.0) < INFINITY
-    ):
-        raise ConfigError(
-            f"branch_cost of the task gives {price.tolist()[:3] if price.ndim else price} for "
-            f"{len(feature)} tests; expected one finite cost >= 0 for each"
-        )
-    return price
-
-
-def payments(problem: Problem, depth: int) -> dict[int, Tensor]:
-    """Payments of the rows of each set of literals when it is split, by size of the larger set.
-
-    Of size k, (2, ..., 2, k, C(F, k)): of each k-set without its j-th feature, split by that feature. The
-    axes of signs are those of the k - 1 features left.
-    """
-    assert problem.sizes is not None
-    assert problem.branch_cost is not None
-    cells = PackedCells(problem.sizes.row_sums(), depth, problem.n_threads)
-    found = {}
-    for k in range(1, depth + 1):
-        rows = next(cells.cells(k, slice(None)))[0]
-        sets, paid = members(problem.sizes.n_features, k), []
-        for j in range(k):
-            price = torch.from_numpy(problem.branch_cost(np.delete(sets, j, axis=0), sets[j])).to(rows.device)
-            paid.append((rows.select(j, 0) + rows.select(j, 1)) * price)
-        found[k] = torch.stack(paid, dim=-2)
-    return found
-
-
 def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
     """Payment of all rows for the tests above their `leaf` (N,) of a tree over columns; 0 if free."""
-    if not has_branch_costs(task):
+    if not has_prices(task):
         return 0.0
     paths = tree.paths()
     counts = np.bincount(leaf, minlength=len(paths)).tolist()
@@ -271,75 +143,9 @@ def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
     total = 0.0
     for rows in levels.values():
         tested = np.array(list(rows)).T
-        price = _checked(task, tested[:-1], tested[-1])
+        price = task.feature_costs.price_of(tested[:-1], tested[-1])
         total += sum(map(mul, price.tolist(), rows.values()))
-    return total
-
-
-def pair_cells(pairs: Tensor) -> Tensor:
-    """Cells (C, s_a, s_c, F, F) of the pairs {a, c}, by inclusion and exclusion; s is that of the literal.
-
-    `pairs` (C, 1 + F, 1 + F) are sums over the rows in which a and c are 1, see `Moments.pairs`.
-    """
-    total, a, c, both = pairs[:, :1, :1], pairs[:, 1:, :1], pairs[:, :1, 1:], pairs[:, 1:, 1:]
-    cells = pairs.new_empty(len(pairs), 2, 2, *both.shape[1:])
-    cells[:, 1, 1] = both
-    torch.sub(a, both, out=cells[:, 1, 0])
-    torch.sub(c, both, out=cells[:, 0, 1])
-    torch.sub(total - a, cells[:, 0, 1], out=cells[:, 0, 0])
-    return cells
-
-
-class Problem:
-    """Rows to grow trees on, a task, and the conditions that leaves have to meet.
-
-    `sizes` are entries that count what leaves need, rows first, and `least` how much of each a leaf needs;
-    None if there is no condition. What a row pays for a test, `branch_cost`, needs `sizes`. Where `n_threads`
-    share the work, torch takes one core on each.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        moments: Moments,
-        sizes: Moments | None,
-        *least: int,
-        branch_cost: BranchCost | None = None,
-        n_threads: int = 1,
-    ) -> None:
-        self.task, self.moments, self.sizes = task, moments, sizes
-        self.least, self.branch_cost, self.n_threads = least, branch_cost, n_threads
-        self.n_cells = 0
-
-    def where(self, feature: int, present: bool) -> Problem:
-        """The rows in which the literal of a feature is 1, or is 0."""
-        part = copy(self)
-        part.moments = self.moments.where(self.moments.has(feature) == present)
-        part.sizes = None if self.sizes is None else self.sizes.where(self.sizes.has(feature) == present)
-        part.n_cells = 0
-        return part
-
-    def leaf(self) -> Tensor:
-        """Cost of all rows as one leaf, a scalar tensor."""
-        steps = self.moments.total()
-        if self.task.n_steps > 1:
-            steps = self.task.accumulate(steps)
-        self.n_cells += 1
-        return self.cost(steps, None if self.sizes is None else self.sizes.total())
-
-    def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
-        """Costs of cells, infinite if a leaf has too few rows or whatever else it needs; see `Task.cost`.
-
-        `sizes` gives one tensor (C, ...), counts in the cells, or is None without conditions.
-        """
-        return self.masked(self.task.cost(cells), sizes)
-
-    def masked(self, cost: Tensor, sizes: Iterator[Tensor] | None) -> Tensor:
-        """Costs, infinite if a leaf has too few rows or whatever else it needs; arguments as in `cost`."""
-        if sizes is not None:
-            for count, least in zip(next(sizes), self.least, strict=True):
-                cost.masked_fill_(count < least, INFINITY)
-        return cost
+    return total * scale_of(task)
 
 
 def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the task") -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch.exact.moments import Patterns
+from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import Budget, Found, Work, budget, budgets, total_branch_cost
 from sstorch.exact.task import Task, has_decisions
 from sstorch.exact.tree import BinaryTree

@@ -1,28 +1,46 @@
-"""Solve a problem exactly: the engine, its solution and its certificate."""
+"""Solve a problem exactly: the search, its solution and its certificate."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from math import comb
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_device
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.moments import Patterns
-from sstorch.exact.plan import MAX_DEEP_DEPTH, Rows, compiles, obstacle
-from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Found, check_limits, check_rows
+from sstorch.exact.patterns import Patterns
+from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Found, Work, check, check_limits, check_rows
+from sstorch.exact.rounding import quantise
 from sstorch.exact.solution import Counters, Solution
+from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.targets import finite_vector
-from sstorch.exact.task import Entries, Task, has_branch_costs, has_events
+from sstorch.exact.task import Task, has_events, has_prices
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.optim import Engine
-from sstorch.threads import torch_threads
+
+if TYPE_CHECKING:
+    from sstorch.exact.compiled.search import CompiledProblem
+
+# Depth of branch and bound above tables.
+MAX_DEEP_DEPTH = 9
+# Distinct rows whose curves are computed at once.
+_ROWS_AT_ONCE = 512
+
+Run = Callable[[int, int, Deadline], Found]
+
+
+class _Plan(NamedTuple):
+    """A search to come."""
+
+    run: Run  # searches by depth, nodes and deadline
+    work: Work  # what it takes
+    depths: tuple[int, ...]  # searched one after the other, the last one being the one asked for
 
 
 def solve(
@@ -36,8 +54,6 @@ def solve(
     min_events: int = 0,
     time_limit: float | None = None,
     memory: int = 4 * 2**30,
-    device: str | torch.device = "cpu",
-    engine: Engine = "auto",
     n_threads: int | None = None,
     verbose: int = 0,
     guess: FloatArray | None = None,
@@ -46,16 +62,15 @@ def solve(
 
     The search is exhaustive. A leaf of a tree of depth D is a set of up to D signed features. The order of
     the tests has no effect: each set is evaluated once, and dynamic programming finds the smallest cost. A
-    tree is optimal for this loss, these rows, these binary features and these limits.
+    tree is optimal for this loss, these rows, these binary features and these limits. The first search on a
+    machine compiles, for about fifteen seconds; the machine code is kept on disk.
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
         task: the objective, made from the same rows.
-        max_depth: most tests on a path, 0 to 8; a stump has depth 1. Above 5 each split of the upper levels
-            is searched by itself, by the compiled engine, for trees of any number of nodes.
-        max_nodes: most branch nodes (leaves are one more); None is what the depth can hold. Where there are
-            so many thresholds of columns that trees of all sizes cannot be compared, for memory or for more
-            than a minute, None finds those of any number of nodes alone, up to depth 3, by branch and bound.
+        max_depth: most tests on a path, 0 to 9; a stump has depth 1. Above 5 each split of the upper levels
+            is searched by itself, for trees of any number of nodes.
+        max_nodes: most branch nodes (leaves are one more); None is what the depth can hold.
         leaf_penalty: loss that each leaf costs in the choice of `Solution.tree()`, in the unit of the task's
             loss. Trees for all other penalties are in the solution, too.
         min_leaf: least number of rows of a leaf.
@@ -64,18 +79,11 @@ def solve(
             trees found, and how far they can be from the optimum. Ctrl-C ends the time of a search of more
             than an instant; a second one raises.
         memory: bytes that the search may take.
-        device: where to search.
-        engine: what searches, ``"torch"``, on any device and for every task, or ``"compiled"``, on the CPU,
-            for losses of this package, but for ``"ipcw"`` curves.
-            ``"auto"`` is compiled where it can be and torch would need more than 20 seconds, by the estimate,
-            or more than `memory`, or search below each root by itself. Both find the same losses; where
-            several trees have the least one, they may choose different ones. The first compiled search on a
-            machine compiles, for about twenty seconds; the machine code is kept on disk.
-        n_threads: how many compute, None as many as torch does. The compiled search takes fewer where each
-            one's tables would not fit `memory`. Losses do not depend on it.
+        n_threads: how many compute, None as many as torch does. Fewer are taken where each one's tables would
+            not fit `memory`. Losses do not depend on it.
         verbose: 1 reports progress on standard error, once a second.
         guess: (N,), an assumed least cost of each row, such as that by a reference model (see
-            `sstorch.exact.reference_costs`). Above depth 3 the compiled engine skips splits that could beat
+            `sstorch.exact.reference_costs`). Above depth 3 splits are skipped that could beat
             the best tree only if rows cost less than assumed. This saves time, but the tree need not be
             optimal: `Solution.gap` uses proved bounds alone and is 0 only for a proved optimum.
 
@@ -88,8 +96,8 @@ def solve(
     Raises:
         DataError: `features` is not binary, its number of rows differs from the task, or no leaf can satisfy
             `min_leaf` or `min_events`.
-        ConfigError: an argument out of range, `min_events` for a task without events, an engine that does not
-            support the search, too many features for the depth (the message estimates memory and time), or a
+        ConfigError: an argument out of range, `min_events` for a task without events, too many features
+            for the depth (the message estimates memory and time), a `leaf_cost` that cannot be compiled, or a
             cost that is not a number.
 
     Examples:
@@ -101,7 +109,7 @@ def solve(
         >>> solution.certificate, round(solution.loss, 4), solution.tree(nodes=1).feature.tolist()
         ('optimal', 0.3641, [0, -1, -1])
     """
-    priced = has_branch_costs(task)
+    priced = has_prices(task)
     patterns = Patterns.of(features, merge_columns=not priced)
     limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit)
     if guess is not None:
@@ -113,34 +121,19 @@ def solve(
     n_threads = n_threads or torch.get_num_threads()
     check_rows(patterns.n_rows, task.n_rows, min_leaf)
     _check_events(task, min_events)
-    if device != "cpu":
-        check_device(device)
-    entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features))  # no path tests a feature twice
+    if depth > MAX_EXACT_DEPTH and priced:
+        raise ConfigError(f"max_depth must be at most {MAX_EXACT_DEPTH} with costs of tests, got {max_depth}")
     # A test that separates no rows may still make later ones cheaper: leaves without rows are none.
     least: tuple[int, ...] = ()
     if min_leaf > 1 or min_events > 0 or priced:
         least = (min_leaf, min_events)[: 2 if min_events else 1]
-    rows = Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
-    work = partial(rows.torch_work, min(depth, MAX_EXACT_DEPTH))
-    if depth > MAX_EXACT_DEPTH:
-        what = f"max_depth={max_depth}"
-        reason = "it does not support costs of tests" if priced else obstacle(task, place)
-        if reason is not None:
-            raise ConfigError(f"{what} is for the compiled engine alone, and {reason}")
-        engine = "compiled" if engine == "auto" else engine
-        if not compiles(engine, task, place, work, memory):
-            raise ConfigError(f"{what} is for the compiled engine alone, not for engine={engine!r}")
-    if compiles(engine, task, place, work, memory):
-        if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
-            floor = _floor(task, patterns, entries, place)
-            assumed = None if guess is None else np.bincount(patterns.of_row, guess).astype(np.float64)
-            plan = rows.deep_plan(depth, leaf_penalty, floor, assumed, memory, n_threads)
-        else:
-            all_sizes = max_nodes is not None
-            plan = rows.compiled_plan(depth, limit, all_sizes, leaf_penalty, memory, n_threads)
+    rows = _Rows(patterns, task, least, memory, n_threads)
+    if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
+        assumed = None if guess is None else np.bincount(patterns.of_row, guess).astype(np.float64)
+        plan = rows.deep_plan(depth, leaf_penalty, assumed)
     else:
-        plan = rows.torch_plan(depth, memory, place, n_threads)
+        plan = rows.plan(depth, limit)
     begin = time.perf_counter()
     searches: list[Found] = []
     depths = plan.depths
@@ -148,7 +141,7 @@ def solve(
         # Shallower trees first: they are what remains if the time does not suffice.
         depths = tuple(range(min(1, depth), depth + 1))
     deadline = Deadline(time_limit, bool(verbose))
-    with torch_threads(1), deadline.listening(plan.work.seconds):
+    with deadline.listening(plan.work.seconds):
         for d in depths:
             searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
             if not all(cost > -INFINITY for cost in searches[-1].costs.values()):
@@ -163,7 +156,7 @@ def solve(
         patterns=patterns,
         task=task,
         searches=searches,
-        floor=-INFINITY if searches[-1].complete else float(_floor(task, patterns, entries, place).sum()),
+        floor=-INFINITY if searches[-1].complete else float(rows.floor().sum()),
         depth=depth,
         # The bound does not apply to shallower trees.
         objective_bound=searches[-1].objective_bound if d == depth else -INFINITY,
@@ -183,6 +176,117 @@ def solve(
     return solution
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Rows, a task, and how many rows, and events, a leaf needs, `least`, if there are such conditions."""
+
+    patterns: Patterns
+    task: Task
+    least: Sequence[int]
+    memory: int
+    n_threads: int
+
+    def plan(self, depth: int, max_nodes: int) -> _Plan:
+        """Tables of all sets of features. Raises ConfigError: they do not fit the memory."""
+        problem = self.problem(depth)
+        work, threads = self._room(problem, depth, max_nodes)
+        check(work, self.patterns.n_features, depth, self.memory)
+        return _Plan(partial(problem.search, n_threads=threads), work, (depth,))
+
+    def deep_plan(self, depth: int, penalty: float, guess: FloatArray | None) -> _Plan:
+        """Branch and bound over the upper levels of a tree, as many as have no room in tables.
+
+        `guess` (U,) bounds the costs of distinct rows, but is not sure, see `Deep`.
+
+        Raises:
+            ConfigError: the tables do not fit the memory, or the search would take years.
+        """
+        from sstorch.exact.deep import Deep
+
+        base, n_features = min(depth - 1, MAX_EXACT_DEPTH), self.patterns.n_features
+        problem = self.problem(base)
+        work, threads = self._room(problem, base, 2**base - 1)
+        while work.bytes > self.memory and base > 2:
+            base -= 1
+            work, threads = self._room(problem, base, 2**base - 1)
+        # Without bounds each set of the features above is searched.
+        above = comb(n_features, depth - base) << (depth - base)
+        work = Work(work.cells * above, work.bytes, work.seconds * above)
+        check(work, n_features, depth, self.memory)
+        deep = Deep(problem, penalty, self.floor(), guess, base, threads)
+
+        def run(d: int, nodes: int, deadline: Deadline) -> Found:
+            return deep.search(d, deadline) if d == depth else problem.search(d, nodes, deadline, threads)
+
+        return _Plan(run, work, (*range(1, base), depth))
+
+    def problem(self, depth: int) -> CompiledProblem:
+        """The problem of searches up to a depth.
+
+        Raises:
+            ConfigError: its sums alone do not fit the memory, or its costs cannot be compiled.
+        """
+        # numba takes a while to load, which only a search need wait for.
+        from sstorch.exact.compiled.costs import Form
+        from sstorch.exact.compiled.curves import Curves, Leavers
+        from sstorch.exact.compiled.prices import Prices
+        from sstorch.exact.compiled.search import CompiledProblem
+
+        patterns, task = self.patterns, self.task
+        n_patterns, n_features = patterns.literals.shape
+        form, curves = Form.of(task), Curves.none(n_features)
+        if isinstance(task, IntegratedBrier):
+            blocks, leavers = task.blocks, Leavers.of(patterns, task)
+            sums, followed = 3 * len(blocks.alive), task.leaf_curve == "kaplan_meier"
+            if followed and leavers.followed(len(blocks.alive), depth, n_patterns, n_features):
+                form, curves = form._replace(followed=True), Curves.of(leavers, patterns, blocks)
+                values = leavers.at_risk(n_patterns)
+            elif 8 * n_patterns * sums > self.memory:
+                raise ConfigError(
+                    f"sums of {n_patterns} different rows in {len(blocks.alive)} blocks of the time axis "
+                    f"take {8 * n_patterns * sums / 2**30:.2g} GiB (memory={self.memory / 2**30:.1f} GiB is "
+                    "allowed). Put the times in buckets (n_buckets), or allow more memory"
+                )
+            else:
+                values = leavers.sums(len(blocks.alive), 0, n_patterns)
+        else:
+            values = patterns.sums(task.row_values())
+        values, _ = quantise(values)
+        if self.least:
+            needs = np.ones((len(self.least), task.n_rows))
+            if len(needs) > 1 and has_events(task):
+                needs[1] = task.event
+            values = np.concatenate([values, patterns.sums(needs)])
+            form = form._replace(least=np.array(self.least, dtype=np.float64))
+        prices = Prices.of(task, patterns.columns[patterns.order])
+        return CompiledProblem.of(patterns, values, form, curves, prices)
+
+    def floor(self) -> FloatArray:
+        """(U,), no tree costs less: every distinct row a leaf of its own, with the cheapest curve."""
+        from sstorch.exact.compiled.costs import Form, costs_of
+        from sstorch.exact.compiled.curves import Leavers
+
+        task, form, n = self.task, Form.of(self.task, floor=True), len(self.patterns.literals)
+        if not isinstance(task, IntegratedBrier):
+            return costs_of(form, self.patterns.sums(task.row_values()))
+        leavers, n_blocks = Leavers.of(self.patterns, task), len(task.blocks.alive)
+        ends = [*range(0, n, _ROWS_AT_ONCE), n]
+        parts = [costs_of(form, leavers.sums(n_blocks, begin, end)) for begin, end in pairwise(ends)]
+        return np.concatenate(parts)
+
+    def _room(self, problem: CompiledProblem, depth: int, max_nodes: int) -> tuple[Work, int]:
+        """Memory of the tables of a search, and number of threads that fit."""
+        from sstorch.exact.compiled.search import estimate
+
+        n_patterns, n_features = problem.literals.shape
+        size = n_patterns, len(problem.curves.literals), n_features, len(problem.values), depth, max_nodes
+        fitting = (
+            count for count in range(self.n_threads, 1, -1) if estimate(*size, count).bytes <= self.memory
+        )
+        n_threads = next(fitting, 1)
+        return estimate(*size, n_threads), n_threads
+
+
 def _check_settings(
     max_depth: int,
     max_nodes: int | None,
@@ -191,11 +295,11 @@ def _check_settings(
 ) -> int:
     """Check what does not depend on the data; returns the largest number of branch nodes."""
     if not 0 <= max_depth <= MAX_DEEP_DEPTH:
-        raise ConfigError(f"max_depth={max_depth}: exact trees are searched for depths 0 to {MAX_DEEP_DEPTH}")
+        raise ConfigError(f"max_depth must be 0 to {MAX_DEEP_DEPTH}, got {max_depth}")
     if max_depth > MAX_EXACT_DEPTH and max_nodes is not None:
         raise ConfigError(
-            f"max_depth={max_depth}: depth and leaf_penalty alone bound trees deeper than {MAX_EXACT_DEPTH}, "
-            f"not max_nodes={max_nodes}"
+            f"max_nodes must be None for trees deeper than {MAX_EXACT_DEPTH}, which depth and leaf_penalty "
+            f"bound, got {max_nodes}"
         )
     check_limits(max_nodes, time_limit)
     if not 0.0 <= leaf_penalty < INFINITY:
@@ -217,29 +321,3 @@ def _check_events(task: Task, min_events: int) -> None:
         raise DataError(
             f"min_events={min_events}: not even a single leaf has that many events, there are {n_events}"
         )
-
-
-def _size_entries(task: Task, n_channels: int) -> Entries:
-    """Rows, and events where two channels are requested."""
-    sizes = np.ones((n_channels, task.n_rows))
-    if n_channels == 2 and has_events(task):
-        sizes[1] = task.event
-    return Entries.of_rows(sizes)
-
-
-def _floor(task: Task, patterns: Patterns, entries: Entries, device: torch.device) -> FloatArray:
-    """(U,), no tree costs less: every distinct row a leaf of its own, with the cheapest curve."""
-    of_entry = torch.from_numpy(patterns.of_row[entries.row]).to(device)
-    step = torch.from_numpy(entries.step).to(device)
-    values = torch.from_numpy(entries.values).to(device)
-    order = torch.argsort(step, stable=True)
-    begin = torch.searchsorted(step[order], torch.arange(task.n_steps + 1, device=device)).tolist()
-
-    def sums() -> Iterator[Tensor]:
-        for first, last in pairwise(begin):
-            part = order[first:last]
-            empty = values.new_zeros(len(values), len(patterns.literals))
-            yield empty.index_add_(1, of_entry[part], values[:, part])
-
-    floor: FloatArray = task.floor(task.accumulate(sums())).cpu().numpy()
-    return floor

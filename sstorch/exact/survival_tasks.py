@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice
@@ -16,7 +14,7 @@ from sstorch.data import Surv
 from sstorch.exact.observed import weighted_rows
 from sstorch.exact.rounding import whole_weights
 from sstorch.exact.targets import check_weights
-from sstorch.exact.task import Entries, OneStepTask
+from sstorch.exact.task import LeafCost, log
 from sstorch.exact.tree import BaselineHazard, hazard_ratios
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
@@ -26,7 +24,7 @@ _TINY = 1e-290
 LeafCurve = Literal["kaplan_meier", "ipcw"]
 
 
-class LogLikelihood(OneStepTask):
+class LogLikelihood:
     """Half the deviance of leaves with hazard θ Λ'(t), Λ the Nelson-Aalen estimate of all rows.
 
     With E events and H = Σ Λ(t_i) in a leaf, θ = E / H is the maximum likelihood estimate, and the loss of
@@ -87,17 +85,18 @@ class LogLikelihood(OneStepTask):
         self.hazard = BaselineHazard.of(rows).exposure(read)
         self.constant = float(-(self.weight[self.event] * np.log(self.hazard[self.event])).sum())
 
-    def entries(self) -> Entries:
-        """One entry per row: weighted event indicator and hazard."""
-        return Entries.of_rows(self.weight * np.stack([self.event, self.hazard]))
-
-    def cost(self, cells: Iterator[Tensor]) -> Tensor:
+    @staticmethod
+    def leaf_cost(sums: FloatArray, i: int) -> float:
         """-E log(E / H), and 0 without events."""
-        events, hazard = next(cells)
-        # Equal clamps: a cell without rows has the ratio 1, one without events a product of nearly 0.
-        events.clamp_min_(_TINY)
-        cost: Tensor = hazard.clamp_min_(_TINY).div_(events).log_().mul_(events)
+        # Equal bounds: a leaf without rows has the ratio 1, one without events a product of nearly 0.
+        events = max(sums[0, i], _TINY)
+        cost: float = events * log(max(sums[1, i], _TINY) / events)
         return cost
+
+    def row_values(self) -> FloatArray:
+        """Weighted event indicator and hazard of each row, (2, N)."""
+        values: FloatArray = self.weight * np.stack([self.event, self.hazard])
+        return values
 
     def loss(self, leaf: IntArray) -> float:
         """Σ_i w_i (Λ_i θ - d_i log Λ_i - d_i log θ - d_i), θ of the leaf; 0 in leaves without events."""
@@ -129,7 +128,21 @@ class LogLikelihood(OneStepTask):
         return hazard_ratios(leaf, n_leaves, self._rows, self.hazard)
 
 
-class CompetingLogLikelihood(OneStepTask):
+@cache
+def _sum_over(n_causes: int) -> LeafCost:
+    """Sum over causes of -E_k log(E_k / H_k)."""
+
+    def leaf_cost(sums: FloatArray, i: int) -> float:
+        total = 0.0
+        for k in range(n_causes):
+            events = max(sums[2 * k, i], _TINY)
+            total += events * log(max(sums[2 * k + 1, i], _TINY) / events)
+        return total
+
+    return leaf_cost
+
+
+class CompetingLogLikelihood:
     """Sum over causes of half the deviance of :class:`LogLikelihood`, with other causes censored.
 
     With cause-specific hazards θ_k Λ_k'(t) in a leaf, Λ_k the Nelson-Aalen estimate of cause k in all rows,
@@ -177,19 +190,11 @@ class CompetingLogLikelihood(OneStepTask):
         self.event = (codes > 0) & counted
         self.n_rows = len(codes)
         self.constant = sum(task.constant for task in self.causes)
+        self.leaf_cost = _sum_over(len(self.causes))
 
-    def entries(self) -> Entries:
-        """One entry per row: for each cause the event indicator and the hazard."""
-        return Entries.of_rows(np.concatenate([task.entries().values for task in self.causes]))
-
-    def cost(self, cells: Iterator[Tensor]) -> Tensor:
-        """Sum over causes of -E_k log(E_k / H_k)."""
-        sums = next(cells).unflatten(0, (len(self.causes), 2))
-        costs = (task.cost(iter((part,))) for task, part in zip(self.causes, sums, strict=True))
-        total = next(costs)
-        for cost in costs:
-            total = total.add_(cost)
-        return total
+    def row_values(self) -> FloatArray:
+        """For each cause the event indicator and the hazard of each row, (2 K, N)."""
+        return np.concatenate([task.row_values() for task in self.causes])
 
     def loss(self, leaf: IntArray) -> float:
         """Sum over causes of their losses."""
@@ -293,7 +298,6 @@ class IntegratedBrier:
         end = np.append(begin[1:], len(self._grid))
         alive = np.concatenate(([0.0], np.cumsum(width * self._inverse)))
         passed = np.concatenate(([0.0], np.cumsum(width)))
-        self.n_steps = len(begin) + 1
         self.blocks = Blocks(alive[end] - alive[begin], passed[end] - passed[begin], self._inverse[begin])
         self._block = np.searchsorted(begin, self._position, side="right")
         inside = (self._block > 0) & counted
@@ -301,68 +305,41 @@ class IntegratedBrier:
         self._part = np.zeros(self.n_rows)
         self._part[inside] = alive[self._position[inside]] - alive[begin[self._block[inside] - 1]]
 
-    def entries(self) -> Entries:
-        """All rows enter at step 0 and leave, with their event, in the step of the block of their time.
+    def leaving(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Rows (E,) that leave in a block of the time axis, the block of each (E,) and its three sums (3, E).
 
-        Rows censored before the first event, or with weight 0, have no entry.
+        These are its weight, that of its event, and what a censored row has seen of the block's weights. Rows
+        censored before the first event, or with weight 0, are in none.
         """
-        rows, weight = self._inside, self.weight[self._inside]
-        enter = np.stack([weight, np.zeros(len(rows)), np.zeros(len(rows))])
-        leave = weight * np.stack([np.ones(len(rows)), self.event[rows], self._part[rows]])
-        step = np.concatenate([np.zeros(len(rows), dtype=np.int64), self._block[rows]])
-        return Entries(np.concatenate([rows, rows]), step, np.concatenate([enter, leave], axis=1))
+        rows = self._inside
+        sums = self.weight[rows] * np.stack([np.ones(len(rows)), self.event[rows], self._part[rows]])
+        return rows, self._block[rows] - 1, sums
 
-    def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Of each block: rows at risk, events, a and a + b, with block loss (1 - S)^2 a + S^2 b; last Σ a.
+    def row_values(self) -> FloatArray:
+        """The sums of each row in all blocks, (3 M, N), the three of a block together."""
+        rows, block, sums = self.leaving()
+        values = np.zeros((len(self.blocks.alive), 3, self.n_rows))
+        values[block, :, rows] = sums.T
+        return values.reshape(-1, self.n_rows)
 
-        All but the last are in the same memory; rows at risk are carried on in it and not to be overwritten.
-        """
-        first = next(sums)[0]
-        step = first.new_empty(4, *first.shape)
-        at_risk, observed, a, both = step
-        at_risk.copy_(first)
-        weight, total = torch.zeros_like(at_risk), torch.zeros_like(at_risk)
-        blocks = zip(sums, *(weights.tolist() for weights in self.blocks), strict=True)
-        for (leaving, events, part), alive, passed, event_weight in blocks:
-            observed.copy_(events)
-            torch.add(part, at_risk, alpha=alive, out=a).sub_(leaving, alpha=alive)
-            weight.add_(events, alpha=event_weight)
-            torch.add(a, weight, alpha=passed, out=both)
-            total.add_(a)
-            yield step
-            at_risk.sub_(leaving)
-        yield total[None]
+    @property
+    def leaf_cost(self) -> LeafCost:
+        """Cost of a leaf from its sums; a search takes the kernel of `sstorch.exact.compiled.costs`."""
+        blocks, best = np.stack(self.blocks, axis=1).tolist(), self.leaf_curve == "ipcw"
 
-    def cost(self, cells: Iterator[Tensor]) -> Tensor:
-        """Loss of leaves with the curve of `leaf_curve`."""
-        return self._kaplan_meier(cells) if self.leaf_curve == "kaplan_meier" else self.floor(cells)
+        def cost(sums: FloatArray, i: int) -> float:
+            at_risk, survival, weight, total = float(sums[::3, i].sum()), 1.0, 0.0, 0.0
+            for m, (alive, passed, gain) in enumerate(blocks):
+                leaving, events, part = sums[3 * m : 3 * m + 3, i].tolist()
+                weight += gain * events
+                a, b = part + alive * (at_risk - leaving), passed * weight
+                survival *= 1.0 - events / max(at_risk, 0.5)
+                at_risk -= leaving
+                s = a / max(a + b, 1e-300) if best else survival
+                total += (1.0 - s) ** 2 * a + s**2 * b
+            return total
 
-    def _kaplan_meier(self, cells: Iterator[Tensor]) -> Tensor:
-        at_risk, events, a, both = next(cells)
-        survival, filled = torch.ones_like(events), torch.empty_like(events)
-        loss = torch.zeros_like(events)
-        for _ in range(self.n_steps - 1):
-            torch.clamp_min(at_risk, 0.5, out=filled)
-            survival.addcmul_(survival, events.div_(filled), value=-1.0)
-            loss.addcmul_(both.mul_(survival).sub_(a, alpha=2.0), survival)
-            step = next(cells)
-            if len(step) == 1:
-                break
-            at_risk, events, a, both = step
-        return loss.add_(step[0])
-
-    def floor(self, cells: Iterator[Tensor]) -> Tensor:
-        """Loss with the best step function: Σ a b / (a + b)."""
-        loss: Tensor | None = None
-        for step in cells:
-            if len(step) == 1:
-                break
-            _, _, a, both = step
-            b = (both - a).clamp_min_(0.0)
-            term = b.mul_(a.clamp_min_(0.0)).div_(both.clamp_min_(1e-300))
-            loss = term if loss is None else loss.add_(term)
-        assert loss is not None
-        return loss
+        return cost
 
     def loss(self, leaf: IntArray) -> float:
         """Σ_i Σ_k w_k [(1 - S_k)^2 g_k 1(t_i > u_k) + S_k^2 g(t_i) d_i 1(t_i <= u_k)] / N, rows by weight.

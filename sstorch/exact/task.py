@@ -2,81 +2,48 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, TypeGuard
 
-import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.exact.feature_costs import FeatureCosts
+
+LeafCost = Callable[[FloatArray, int], float]
 
 
-class Entries(NamedTuple):
-    """Contributions of rows to the sums of their leaf.
-
-    Attributes:
-        row: (n_entries,), row of the entry; a row can have several entries, or none.
-        step: (n_entries,), step of the entry, 0 .. n_steps - 1.
-        values: (C, n_entries), contribution in each of C channels.
-    """
-
-    row: IntArray
-    step: IntArray
-    values: FloatArray
-
-    @classmethod
-    def of_rows(cls, values: FloatArray) -> Entries:
-        """One entry per row, (C, N) values, in the only step."""
-        rows = np.arange(values.shape[1], dtype=np.int64)
-        return cls(rows, np.zeros(len(rows), dtype=np.int64), values)
+def log(x: float) -> float:
+    """The natural logarithm, x > 0: in a `leaf_cost` several times as fast as `math.log`."""
+    return math.log(x)
 
 
 class Task(Protocol):
     """A loss: a constant plus a sum over leaves of costs, functions of sums over the rows of the leaf.
 
-    The sums of a leaf are over its entries, in C channels and, for losses over time, in a sequence of steps.
-    The engine computes sums for products of literals (moments), converts them by `accumulate` to the linear
-    statistics of each step, obtains the cells of all sets of literals by inclusion and exclusion, and passes
-    the steps to `cost` in order. All operations before `cost` are linear.
-
-    Optional extensions: `SurvivalTask`, `DecisionTask` and `BranchCostTask`. `check_task` tests whether a
-    task satisfies this protocol.
+    `check_task` tests whether a task satisfies this protocol. Optional members: `scale`, loss per unit of
+    `leaf_cost` (1); `floor_cost`, as `leaf_cost`, a lower bound on the cost of any tree on the rows, that of
+    all rows being at least the sum of those of two parts (`leaf_cost`, for losses that no split increases);
+    `rounding`, bound on the error of losses in the search; `costs_of_predictions`, for
+    :func:`~sstorch.exact.reference_costs`; and those of `SurvivalTask`, `DecisionTask` and `PricedTask`.
 
     Attributes:
         n_rows: N.
-        n_steps: number of steps; 1 for a loss without a time axis.
         constant: part of the loss of every tree apart from the costs of its leaves.
+        leaf_cost: cost of leaf i from the sums (C, n) of n leaves, 0 for sums of 0: a static method of
+            arithmetic on `sums[0, i]`, `sums[1, i]` and so on, which numba compiles.
     """
 
     @property
     def n_rows(self) -> int: ...  # noqa: D102
     @property
-    def n_steps(self) -> int: ...  # noqa: D102
-    @property
     def constant(self) -> float: ...  # noqa: D102
+    @property
+    def leaf_cost(self) -> LeafCost: ...  # noqa: D102
 
-    def entries(self) -> Entries:
-        """The entries of all rows."""
-        ...
-
-    def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Convert the sums (C, ...) of each step to linear statistics (C', ...) of each step."""
-        ...
-
-    def cost(self, cells: Iterator[Tensor]) -> Tensor:
-        """Cost (...) of leaves from the statistics (C', ...) of each step, which can be overwritten.
-
-        The cost of a leaf without rows is 0.
-        """
-        ...
-
-    def floor(self, cells: Iterator[Tensor]) -> Tensor:
-        """Superadditive lower bound on the cost of any tree on these rows, from the arguments of `cost`.
-
-        Superadditive: the floor of the union of two groups of rows is at least the sum of their floors.
-        """
+    def row_values(self) -> FloatArray:
+        """Contributions of each row to the C sums of its leaf, (C, N)."""
         ...
 
     def loss(self, leaf: IntArray) -> float:
@@ -84,7 +51,6 @@ class Task(Protocol):
         ...
 
 
-@runtime_checkable
 class SurvivalTask(Task, Protocol):
     """A task with events, for a minimum number of events per leaf.
 
@@ -96,7 +62,6 @@ class SurvivalTask(Task, Protocol):
     def event(self) -> BoolArray: ...  # noqa: D102
 
 
-@runtime_checkable
 class DecisionTask(Task, Protocol):
     """A task with a decision in each leaf: a class, a treatment, a mean, a curve."""
 
@@ -105,22 +70,15 @@ class DecisionTask(Task, Protocol):
         ...
 
 
-@runtime_checkable
-class BranchCostTask(Task, Protocol):
+class PricedTask(Task, Protocol):
     """A task with costs of tests: each row of a branch node pays for its test.
 
-    The cost can depend on the columns tested above the node, but not on their order or results.
+    Attributes:
+        feature_costs: prices in the unit of `leaf_cost`.
     """
 
-    def branch_cost(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """Cost per row, (n,), >= 0, in the unit of the loss, for a test of the column `feature` (n,).
-
-        The columns `above`, (k, n), are tested before, in any order.
-        """
-        ...
-
-
-# `isinstance` would look at every member of a protocol, which takes longer than a small search.
+    @property
+    def feature_costs(self) -> FeatureCosts: ...  # noqa: D102
 
 
 def has_events(task: Task) -> TypeGuard[SurvivalTask]:
@@ -133,25 +91,11 @@ def has_decisions(task: Task) -> TypeGuard[DecisionTask]:
     return hasattr(task, "decisions")
 
 
-def has_branch_costs(task: Task) -> TypeGuard[BranchCostTask]:
+def has_prices(task: Task) -> TypeGuard[PricedTask]:
     """Whether tests cost something."""
-    return hasattr(task, "branch_cost")
+    return hasattr(task, "feature_costs")
 
 
-class OneStepTask:
-    """Base class of tasks without a time axis, the loss of which a split never raises."""
-
-    n_steps = 1
-    constant = 0.0
-
-    def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
-        """The sums themselves."""
-        return sums
-
-    @abstractmethod
-    def cost(self, cells: Iterator[Tensor]) -> Tensor:
-        """Cost of leaves, as :class:`Task` has it."""
-
-    def floor(self, cells: Iterator[Tensor]) -> Tensor:
-        """The cost itself: a split never raises the loss."""
-        return self.cost(cells)
+def scale_of(task: Task) -> float:
+    """Loss per unit of `leaf_cost`."""
+    return float(getattr(task, "scale", 1.0))

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.data.columns import LARGEST, check_size
+from sstorch.exact.feature_costs import FeatureCosts
 from sstorch.exact.targets import check_cost_matrix, check_weights, encode, finite_matrix, finite_vector
-from sstorch.exact.task import Entries, OneStepTask
+from sstorch.exact.task import LeafCost
 from sstorch.exceptions import ConfigError, DataError
 
 
-class DecisionCosts(OneStepTask):
+@cache
+def _least_of(n_decisions: int) -> LeafCost:
+    """The smallest of so many sums; their number is known when it is compiled, and no loop is left."""
+
+    def leaf_cost(sums: FloatArray, i: int) -> float:
+        least: float = sums[0, i]
+        for k in range(1, n_decisions):
+            least = min(least, sums[k, i])
+        return least
+
+    return leaf_cost
+
+
+class DecisionCosts:
     """Mean cost of rows if each leaf takes the one of K decisions with the smallest total cost.
 
     This is classification with separate costs per row, and any task with finitely many decisions: classes,
@@ -42,14 +53,12 @@ class DecisionCosts(OneStepTask):
         self.costs = finite_matrix(costs, "costs")
         self.n_rows = len(self.costs)
         self.total = float(self.n_rows if total is None else total)
+        self.constant, self.scale = 0.0, 1.0 / self.total
+        self.leaf_cost = _least_of(self.costs.shape[1])
 
-    def entries(self) -> Entries:
-        """One entry per row: the costs under all decisions."""
-        return Entries.of_rows(self.costs.T)
-
-    def cost(self, cells: Iterator[Tensor]) -> Tensor:
-        """The smallest of the K sums."""
-        return next(cells).amin(0).div_(self.total)
+    def row_values(self) -> FloatArray:
+        """The costs of each row under all decisions, (K, N)."""
+        return self.costs.T
 
     def loss(self, leaf: IntArray) -> float:
         """Mean cost of the rows under the decisions of their leaves."""
@@ -60,6 +69,14 @@ class DecisionCosts(OneStepTask):
         """Decision of each leaf with the smallest cost, the first of ties, (n_leaves,)."""
         least: IntArray = self.leaf_costs(leaf, n_leaves).argmin(axis=1)
         return least
+
+    def costs_of_predictions(self, predicted: npt.ArrayLike) -> FloatArray:
+        """Part of the loss of each row under predicted decisions, positions (N,), shape (N,)."""
+        places = finite_vector(predicted, "predicted decisions", self.n_rows).astype(np.int64)
+        if places.min() < 0 or places.max() >= self.costs.shape[1]:
+            raise DataError(f"predicted decisions must be positions 0 to {self.costs.shape[1] - 1}")
+        costs: FloatArray = self.costs[np.arange(self.n_rows), places] * self.scale
+        return costs
 
     def leaf_costs(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """Summed cost of the rows of each leaf under every decision, (n_leaves, K)."""
@@ -129,112 +146,15 @@ class Classification(DecisionCosts):
         self.cost_matrix = check_cost_matrix(cost_matrix, n_classes)
         super().__init__(weight[:, None] * self.cost_matrix[self.codes], float(weight.sum()))
 
+    def costs_of_predictions(self, predicted: npt.ArrayLike) -> FloatArray:
+        """Part of the loss of each row under predicted classes, (N,)."""
+        return super().costs_of_predictions(encode(predicted, self.classes)[1])
+
     def leaf_weights(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """Weight of each class in every leaf, (n_leaves, K)."""
         weights = np.zeros((n_leaves, len(self.classes)))
         np.add.at(weights, (leaf, self.codes), self.weight)
         return weights
-
-
-@dataclass(frozen=True)
-class FeatureCosts:
-    """Costs of measuring attributes, paid once per row and path.
-
-    Several binary columns can use the same attribute; only the first on a path has a cost. Attributes of a
-    group share a part of their cost, such as drawing blood: after one attribute of the group, the others have
-    the discounted price.
-
-    Attributes:
-        attribute: attribute of each binary column, (p,), 0 .. A - 1.
-        price: price of each attribute, (A,), >= 0.
-        discounted: price of each attribute after another attribute of its group, (A,), >= 0, at most `price`.
-        group: group of each attribute, (A,); -1 for none.
-    """
-
-    attribute: IntArray
-    price: FloatArray
-    discounted: FloatArray
-    group: IntArray
-
-    def __post_init__(self) -> None:
-        sizes = {len(self.price), len(self.discounted), len(self.group)}
-        if len(sizes) > 1 or (self.attribute < 0).any() or (self.attribute >= len(self.price)).any():
-            raise ConfigError(
-                "FeatureCosts: give price, discounted and group for every attribute of a column"
-            )
-        fair = (self.discounted >= 0.0) & (self.discounted <= self.price) & np.isfinite(self.price)
-        if not fair.all():
-            bad = int(np.flatnonzero(~fair)[0])
-            raise ConfigError(
-                f"FeatureCosts: attribute {bad} has the price {self.price[bad]} and the discounted price "
-                f"{self.discounted[bad]}; expected finite numbers, 0 <= discounted <= price"
-            )
-
-    @classmethod
-    def of(
-        cls,
-        columns: Sequence[str],
-        prices: Mapping[str, float],
-        groups: Mapping[str, Sequence[str]] | None = None,
-        discounted: Mapping[str, float] | None = None,
-    ) -> FeatureCosts:
-        """From names.
-
-        Args:
-            columns: name of the attribute of each binary column.
-            prices: prices of attributes; others are free.
-            groups: attributes of each group, by name.
-            discounted: prices of attributes after another attribute of the group; 0 by default.
-
-        Raises:
-            ConfigError: an unknown attribute, an attribute in two groups, a discount without a group, or
-                prices out of range.
-
-        Examples:
-            >>> costs = FeatureCosts.of(["age", "iron", "iron", "sugar"], {"iron": 9.0, "sugar": 8.0},
-            ...                         groups={"blood": ["iron", "sugar"]}, discounted={"iron": 4.0})
-            >>> above, feature = np.array([[0, 1, 3]]), np.array([1, 2, 1])
-            >>> costs.price_of(above, feature).tolist()    # iron after age, after iron, and after sugar
-            [9.0, 0.0, 4.0]
-        """
-        names = list(dict.fromkeys(columns))
-        groups, discounted = groups or {}, discounted or {}
-        inside = [name for members in groups.values() for name in members]
-        for name in (*prices, *inside, *discounted):
-            if name not in names:
-                raise ConfigError(f"feature costs: {name!r} is no attribute; they are {', '.join(names)}")
-        if len(set(inside)) < len(inside):
-            raise ConfigError("feature costs: an attribute is in two groups; put it into one")
-        if lost := [name for name in discounted if name not in inside]:
-            raise ConfigError(f"feature costs: {lost[0]!r} has a discount, but is in no group")
-        of_group = {name: number for number, members in enumerate(groups.values()) for name in members}
-        price = np.array([float(prices.get(name, 0.0)) for name in names])
-        lower = [discounted.get(name, 0.0) if name in of_group else price[j] for j, name in enumerate(names)]
-        place = {name: j for j, name in enumerate(names)}
-        return cls(
-            np.array([place[name] for name in columns], dtype=np.int64),
-            price,
-            np.array(lower, dtype=np.float64),
-            np.array([of_group.get(name, -1) for name in names], dtype=np.int64),
-        )
-
-    @cached_property
-    def column_group(self) -> IntArray:
-        """Group of each binary column's attribute, (p,); one of its own, negative, for an attribute alone."""
-        alone = -1 - np.arange(len(self.group))
-        group: IntArray = np.where(self.group < 0, alone, self.group)[self.attribute]
-        return group
-
-    def price_of(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """Price (n,) of tests of the columns `feature`, (n,), below tests of the columns `above`, (k, n)."""
-        asked = self.attribute[feature]
-        if not len(above):
-            return self.price[asked]
-        one_of = np.logical_or.reduce  # with less around it than `any`: most trees ask for few prices
-        with_others = one_of(self.column_group[above] == self.column_group[feature])
-        price: FloatArray = np.where(with_others, self.discounted[asked], self.price[asked])
-        price[one_of(self.attribute[above] == asked)] = 0.0
-        return price
 
 
 class CostSensitive(Classification):
@@ -275,12 +195,8 @@ class CostSensitive(Classification):
         super().__init__(labels, cost_matrix=cost_matrix, classes=classes)
         self.feature_costs = feature_costs
 
-    def branch_cost(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """Cost of a test as a part of the mean over all rows."""
-        return self.feature_costs.price_of(above, feature) / self.n_rows
 
-
-class LeastSquares(OneStepTask):
+class LeastSquares:
     """Weighted mean squared error around the mean of each leaf: Σ_i w_i (y_i - mean of the leaf)² / Σ_i w_i.
 
     A `leaf_penalty` of `solve` is then the `ccp_alpha` of scikit-learn's regression trees.
@@ -292,7 +208,7 @@ class LeastSquares(OneStepTask):
     Attributes:
         y: (N,).
         weight: (N,).
-        cost_scale: loss per unit of the squares in the search.
+        scale: loss per unit of the squares in the search.
         rounding: bound on the rounding error of losses in the search, large for extreme outliers.
 
     Raises:
@@ -319,21 +235,28 @@ class LeastSquares(OneStepTask):
                 f"y differs by at most {self._scale:.3g} from its mean, too little for squares in double "
                 "precision; give y in a smaller unit"
             )
-        self.cost_scale = self._scale**2 / float(self.weight.sum())
+        self.constant, self.scale = 0.0, self._scale**2 / float(self.weight.sum())
         # The search rounds squares to 2^-46 of the largest one.
         self.rounding = 2.0**-44 * self._scale**2
 
-    def entries(self) -> Entries:
-        """One entry per row: weight, distance and squared distance from the overall mean."""
-        distance = (self.y - self._centre) / self._scale
-        return Entries.of_rows(self.weight * np.stack([np.ones(self.n_rows), distance, distance**2]))
-
-    def cost(self, cells: Iterator[Tensor]) -> Tensor:
+    @staticmethod
+    def leaf_cost(sums: FloatArray, i: int) -> float:
         """Σ w d² - (Σ w d)² / Σ w."""
-        weight, first, second = next(cells)
-        explained = first.square_().div_(weight.clamp_min_(1e-300))
-        cost: Tensor = second.sub_(explained).clamp_min_(0.0)
-        return cost.mul_(self.cost_scale)
+        first = sums[1, i]
+        cost: float = max(sums[2, i] - first * first / max(sums[0, i], 1e-300), 0.0)
+        return cost
+
+    def row_values(self) -> FloatArray:
+        """Weight, and weighted distance and squared distance from the overall mean, (3, N)."""
+        distance = (self.y - self._centre) / self._scale
+        values: FloatArray = self.weight * np.stack([np.ones(self.n_rows), distance, distance**2])
+        return values
+
+    def costs_of_predictions(self, predicted: npt.ArrayLike) -> FloatArray:
+        """Part of the loss of each row under predicted means, (N,)."""
+        error = self.y - finite_vector(predicted, "predicted means", self.n_rows)
+        costs: FloatArray = self.weight * error**2 / self.weight.sum()
+        return costs
 
     def loss(self, leaf: IntArray) -> float:
         """Weighted mean of squared distances from the mean of the leaf, row by row."""

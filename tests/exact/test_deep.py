@@ -8,12 +8,20 @@ import pytest
 from sklearn.base import clone
 
 from sstorch import OptimalSurvivalTree, Surv
-from sstorch.exact import Classification, IntegratedBrier, LogLikelihood, reference_costs, solve
-from sstorch.exact.compiled.forms import FOLLOWED
+from sstorch.exact import (
+    Classification,
+    CompetingLogLikelihood,
+    IntegratedBrier,
+    LeastSquares,
+    LogLikelihood,
+    Policy,
+    reference_costs,
+    solve,
+)
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.moments import Patterns
-from sstorch.exact.plan import Rows
+from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import Budget
+from sstorch.exact.solve import _Rows
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly
 from tests.exact import reference
@@ -37,7 +45,7 @@ def least(features, cost, depth, min_leaf, penalty):
 
 
 @pytest.mark.parametrize("kind", ["log_likelihood", "integrated_brier", "classes"])
-@pytest.mark.parametrize("depth", [4, 6, 7])
+@pytest.mark.parametrize("depth", [4, 6, 7, nightly(9)])
 @pytest.mark.parametrize("seed", [0, nightly(1), nightly(2), nightly(3)])
 def test_trees_equal_brute_force(seed, depth, kind):
     rng = np.random.default_rng(seed)
@@ -64,9 +72,7 @@ def test_trees_equal_brute_force(seed, depth, kind):
     penalty = penalty / len(time) if kind != "log_likelihood" else penalty
     # Without a guess, tables do for depth 4.
     guess = np.full(len(time), NO_GUESS) if depth == 4 else None
-    found = solve(
-        features, task, depth, min_leaf=min_leaf, leaf_penalty=penalty, engine="compiled", guess=guess
-    )
+    found = solve(features, task, depth, min_leaf=min_leaf, leaf_penalty=penalty, guess=guess)
     expected = least(features, cost, depth, min_leaf, penalty)
     assert found.objective == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert found.certificate == "optimal"
@@ -84,7 +90,7 @@ def test_guess_up_to_the_costs_of_the_best_tree_leaves_it_in(margin):
     ratio = task.decisions(leaf, leaf.max() + 1)[leaf]
     costs = ratio * task.hazard - event * (1.0 + np.log(ratio))
     costs[np.bincount(leaf, event)[leaf] == 0] = 0.0
-    found = solve(features, task, 4, engine="compiled", guess=costs - margin)
+    found = solve(features, task, 4, guess=costs - margin)
     assert found.loss - found.gap <= best.loss + 1e-9
     if margin >= 0.0:
         assert found.loss == pytest.approx(best.loss, rel=1e-10)
@@ -96,7 +102,7 @@ def test_guess_up_to_the_costs_of_the_best_tree_leaves_it_in(margin):
 def test_tables_beyond_the_room_of_the_kernels_raise():
     features, time, event = reference.random_problem(5, (60, 61), (8, 8))
     task = LogLikelihood(time, event)
-    problem = Rows(Patterns.of(features), task, task.entries(), None, ())._problem(5, 2**30)
+    problem = _Rows(Patterns.of(features), task, (), 2**30, 1).problem(5)
     with pytest.raises(ValueError, match="depth must be at most 5, got 6; use `Deep` beyond it"):
         problem.search(6, 63)
     assert problem.search(6, 5).costs[Budget(5, 5)] == problem.search(5, 5).costs[Budget(5, 5)]
@@ -105,8 +111,8 @@ def test_tables_beyond_the_room_of_the_kernels_raise():
 def test_rows_censored_before_the_first_event_have_work_space():
     features = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 1], [1, 1, 0]])
     task = IntegratedBrier([3.0, 4.0, 5.0, 6.0, 1.0, 1.0, 1.0], [1, 1, 0, 1, 0, 0, 0])
-    problem = Rows(Patterns.of(features), task, task.entries(), None, ())._problem(3, 2**30)
-    assert problem.form.kind == FOLLOWED
+    problem = _Rows(Patterns.of(features), task, (), 2**30, 1).problem(3)
+    assert problem.form.followed
     early = problem.where(int(np.flatnonzero(problem.features == 0)[0]), True)
     assert len(early.literals) == 3
     # The kernel writes the state of each leaf there.
@@ -132,9 +138,8 @@ def test_time_limit_leaves_a_bound(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"max_depth": 9}, ConfigError, "searched for depths 0 to 8"),
-        ({"max_depth": 6, "max_nodes": 9}, ConfigError, "deeper than 5, not max_nodes=9"),
-        ({"max_depth": 6, "engine": "torch"}, ConfigError, "max_depth=6 is for the compiled engine alone"),
+        ({"max_depth": 10}, ConfigError, "max_depth must be 0 to 9, got 10"),
+        ({"max_depth": 6, "max_nodes": 9}, ConfigError, "max_nodes must be None for trees deeper than 5"),
         ({"max_depth": 6, "memory": 1 << 12}, ConfigError, "too many for depth 6"),
         ({"guess": [1.0]}, DataError, "guess must be 60 numbers"),
         (
@@ -184,7 +189,47 @@ def test_reference_model_shortens_the_search_of_an_estimator(gbsg2):
     with pytest.raises(DataError, match="X: 685 rows, but the task has 686"):
         reference_costs(LogLikelihood(gbsg2.time, gbsg2.event), base, X[1:])
     for wrong in ("forest", OptimalSurvivalTree, OptimalSurvivalTree()):
-        with pytest.raises(ConfigError, match="reference must be a fitted survival model"):
+        with pytest.raises(ConfigError, match="reference must be a fitted model with unique_times_"):
             model.fit(X, y, reference=wrong)
-    with pytest.raises(ConfigError, match="costs of one event, not those of CompetingLogLikelihood"):
-        model.fit(X, Surv(gbsg2.time, gbsg2.event * 1, causes=("relapse",)), reference=base)
+
+
+def test_costs_by_predictions_are_those_of_a_tree():
+    rng = np.random.default_rng(0)
+    features, y, labels = rng.random((80, 5)) < 0.5, rng.normal(size=80), rng.integers(0, 3, 80)
+    weight = rng.integers(1, 4, 80) * 1.0
+    leaf, scores = features[:, 0] + 2 * features[:, 1], rng.normal(size=(80, 3))
+
+    class Leaves:
+        def __init__(self, values):
+            self.values = values
+
+        def predict(self, X):
+            return np.asarray(self.values)[X[:, 0] + 2 * X[:, 1]]
+
+    for task, names in (
+        (LeastSquares(y, sample_weight=weight), None),
+        (Classification(np.array(["a", "b", "c"])[labels], sample_weight=weight), ["a", "b", "c"]),
+        (Policy(scores), None),
+    ):
+        decisions = task.decisions(leaf, 4)
+        values = decisions if names is None else np.array(names)[decisions]
+        costs = reference_costs(task, Leaves(values), features)
+        assert costs.sum() == pytest.approx(task.loss(leaf), rel=1e-12)
+        best = solve(features, task, 4)
+        assert solve(features, task, 4, guess=costs - 1.0).objective == pytest.approx(best.objective)
+    with pytest.raises(DataError, match="predicted decisions must be positions 0 to 2"):
+        reference_costs(Policy(scores), Leaves([0, 1, 2, 3]), features)
+
+
+def test_costs_of_causes_by_incidences_are_those_of_one_event():
+    rng = np.random.default_rng(0)
+    X, time, cause = (
+        rng.normal(size=(200, 2)),
+        rng.exponential(1.0, 200).round(1) + 0.1,
+        rng.integers(0, 2, 200),
+    )
+    one = OptimalSurvivalTree(1, min_leaf=30).fit(X, Surv(time, cause > 0))
+    causes = OptimalSurvivalTree(1, min_leaf=30).fit(X, Surv(time, cause, causes={1: "event"}))
+    costs = reference_costs(CompetingLogLikelihood(time, cause), causes, X)
+    known = reference_costs(LogLikelihood(time, cause > 0), one, X)
+    np.testing.assert_allclose(costs, known, rtol=1e-7, atol=1e-9)

@@ -120,8 +120,8 @@ def test_too_many_features_for_the_depth_are_refused_with_an_estimate():
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"max_depth": 9}, ConfigError, "max_depth=9"),
-        ({"max_depth": -1}, ConfigError, "max_depth=-1"),
+        ({"max_depth": 10}, ConfigError, "max_depth must be 0 to 9, got 10"),
+        ({"max_depth": -1}, ConfigError, "max_depth must be 0 to 9, got -1"),
         ({"max_nodes": -1}, ConfigError, "max_nodes must be .* got -1"),
         ({"leaf_penalty": -0.1}, ConfigError, "leaf_penalty must be .* got -0.1"),
         ({"leaf_penalty": float("nan")}, ConfigError, "leaf_penalty must be .* got nan"),

@@ -29,7 +29,6 @@ from sstorch.reading import export_text
 from tests.exact import reference
 
 TASKS = ["log_likelihood", "entry", "causes", "kaplan_meier", "ipcw"]
-ENGINES = {name: ("torch",) if name == "ipcw" else ("torch", "compiled") for name in TASKS}
 
 
 def problem(seed):
@@ -53,40 +52,6 @@ def make_task(name, time, cause, entry, weight):
     return IntegratedBrier(time, cause > 0, leaf_curve=name, sample_weight=weight)
 
 
-def make_cost(name, time, cause, entry, weight):
-    """The loss of a leaf, by loops."""
-    t, c, e, w = (values.tolist() for values in (time, cause, entry, weight))
-    d = [k > 0 for k in c]
-    if name in ("kaplan_meier", "ipcw"):
-        return lambda rows: reference.brier(rows, t, d, name == "ipcw", w)
-    events = [[k == number for k in c] for number in range(1, max(c) + 1)] if name == "causes" else [d]
-    hazards = [
-        reference.exposures(t, one, e, w) if name == "entry" else reference.hazards(t, one, w)
-        for one in events
-    ]
-    return lambda rows: sum(
-        reference.deviance(rows, t, one, hazard, w) for one, hazard in zip(events, hazards, strict=True)
-    )
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_losses_with_weights_equal_brute_force(name):
-    for seed in range(4):
-        features, *rows = problem(seed)
-        min_leaf = 1 + seed % 3
-        least = reference.all_trees(features, make_cost(name, *rows), 2, lambda r, m=min_leaf: len(r) >= m)
-        task = make_task(name, *rows)
-        check_task(task, features)
-        for engine in ENGINES[name]:
-            solution = solve(features, task, 2, min_leaf=min_leaf, engine=engine)
-            assert set(solution.optima) == set(least)
-            for (depth, nodes), expected in least.items():
-                near = pytest.approx(expected, rel=1e-10, abs=1e-12 * task.n_rows)
-                assert solution.optima[depth, nodes].loss == near
-                leaf = solution.tree(depth=depth, nodes=nodes, leaf_penalty=0.0).apply(features)
-                assert task.loss(leaf) == near
-
-
 @pytest.mark.parametrize("name", TASKS)
 def test_integer_weights_equal_repeated_rows(name):
     for seed in range(6):
@@ -96,15 +61,13 @@ def test_integer_weights_equal_repeated_rows(name):
         again = np.repeat(np.arange(len(time)), weight)
         weighted = make_task(name, time, cause, entry, weight)
         repeated = make_task(name, time[again], cause[again], entry[again], None)
-        for engine in ENGINES[name]:
-            one = solve(features, weighted, 2, engine=engine)
-            many = solve(features[again], repeated, 2, engine=engine)
-            np.testing.assert_allclose(one.table(), many.table(), rtol=1e-10, atol=1e-12)
-            leaf, number = one.tree().apply(features), one.tree().n_leaves
-            assert repeated.loss(leaf[again]) == pytest.approx(one.loss, rel=1e-10, abs=1e-12)
-            np.testing.assert_allclose(
-                weighted.decisions(leaf, number), repeated.decisions(leaf[again], number), rtol=1e-10
-            )
+        one, many = solve(features, weighted, 2), solve(features[again], repeated, 2)
+        np.testing.assert_allclose(one.table(), many.table(), rtol=1e-10, atol=1e-12)
+        leaf, number = one.tree().apply(features), one.tree().n_leaves
+        assert repeated.loss(leaf[again]) == pytest.approx(one.loss, rel=1e-10, abs=1e-12)
+        np.testing.assert_allclose(
+            weighted.decisions(leaf, number), repeated.decisions(leaf[again], number), rtol=1e-10
+        )
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -170,7 +170,6 @@ class ExactTreeBaseline(Baseline):
     min_leaf: int = 20  # least number of training rows of a leaf
     leaf_penalty: float = 0.0  # loss that each leaf costs, in the unit of the objective
     binarize: Preset = "surtree"  # a preset of :class:`~sstorch.exact.Binarizer`
-    device: str = "cpu"  # ``"cpu"`` or a CUDA device
     # seconds, or None; where they do not suffice, the best tree found is taken, and how good it is depends on
     # the machine
     time_limit: float | None = None
@@ -187,7 +186,6 @@ class ExactTreeBaseline(Baseline):
             min_leaf=self.min_leaf,
             leaf_penalty=self.leaf_penalty,
             binarize=self.binarize,
-            search__device=self.device,
             search__time_limit=self.time_limit,
         )
         return tree.fit(frame, train.y)

@@ -1,49 +1,96 @@
-"""Costs of many leaves from their sums."""
+"""Costs of many leaves from their sums: the machine code of a task's `leaf_cost`, called by its address."""
 
 from __future__ import annotations
 
 import math
+import sys
+from functools import cache, lru_cache
+from typing import NamedTuple
 
+import numba
 import numpy as np
+from numba.extending import overload
 
-from sstorch.exact.compiled.forms import BLOCKS, FOLLOWED, LEAST, SQUARES
-from sstorch.optim.compiled.elementary import log
-from sstorch.optim.compiled.jit import compiled, elementwise
+from sstorch._types import FloatArray
+from sstorch.exact import task as protocol
+from sstorch.exact.survival_tasks import IntegratedBrier
+from sstorch.exact.task import LeafCost, Task, scale_of
+from sstorch.exceptions import ConfigError
+from sstorch.optim.compiled import elementary
+from sstorch.optim.compiled.jit import address, cache_folder, call, compiled, elementwise, entry
 
-_TINY = 1e-290
-# Leaves whose curves are drawn at once: what they are at fits the first level cache.
+# Leaves whose curves are computed at once: their arrays fit the first level cache.
 _AT_ONCE = 256
+_SIGNATURE = numba.void(
+    numba.float64[:, ::1], numba.float64, numba.float64[:, ::1], numba.int64, numba.float64[::1]
+)
 
 
-@elementwise
-def _log_ratio(sums, first, n, cost):
-    for i in range(n):
-        # Equal clamps: a leaf without rows has the ratio 1, one without events a product of nearly 0.
-        events = max(sums[first, i], _TINY)
-        cost[i] += events * log(max(sums[first + 1, i], _TINY) / events)
+class Form(NamedTuple):
+    """Costs of leaves and their inputs."""
+
+    address: int  # of a kernel that writes the costs of n leaves: (sums, scale, blocks, n, cost)
+    scale: float = 1.0  # costs are multiplied by it
+    least: FloatArray = np.empty(0)  # (L,), of each of the last channels, what a leaf needs
+    # (3, M), the time axis of curves, see :class:`sstorch.exact.survival_tasks.Blocks`
+    blocks: FloatArray = np.empty((3, 0))
+    followed: bool = False  # costs are those of curves that follow the rows through time
+
+    @classmethod
+    def of(cls, task: Task, floor: bool = False) -> Form:
+        """That of a task, or of its `floor_cost`, leaves without conditions.
+
+        Raises ConfigError: its `leaf_cost` cannot be compiled.
+        """
+        _say_compiling()
+        scale = scale_of(task)
+        if isinstance(task, IntegratedBrier):
+            loop = _ipcw_costs if floor or task.leaf_curve == "ipcw" else _kaplan_meier_costs
+            return cls(address(loop, _SIGNATURE), scale, blocks=np.stack(task.blocks))
+        cost = getattr(task, "floor_cost", task.leaf_cost) if floor else task.leaf_cost
+        return cls(_loop_of(cost), scale)
 
 
-@elementwise
-def _least(sums, n_decisions, scale, n, cost):
-    last = n_decisions - 1
-    for i in range(n):
-        cost[i] = min(sums[0, i], sums[last, i])
-    for k in range(1, last):
+@overload(protocol.log)
+def _fast_log(x):
+    return lambda x: elementary.log(x)
+
+
+@cache
+def _say_compiling() -> None:
+    """Print one line where the kernels are not compiled yet, which takes some seconds."""
+    if not any(cache_folder().rglob("counts.begin-*")):
+        print("exact trees: compiling, once per machine", file=sys.stderr, flush=True)
+
+
+@lru_cache(maxsize=256)
+def _loop_of(leaf_cost: LeafCost) -> int:
+    """Address of the loop over leaves of a scalar cost. Raises ConfigError: it cannot be compiled."""
+    options = {"error_model": "numpy", "nogil": True, "no_cpython_wrapper": True, "_nrt": False}
+    one = numba.njit(leaf_cost, fastmath={"contract"}, forceinline=True, **options)
+
+    @numba.njit(fastmath={"contract"}, no_cfunc_wrapper=True, **options)
+    def loop(sums, scale, blocks, n, cost):
         for i in range(n):
-            cost[i] = min(cost[i], sums[k, i])
-    for i in range(n):
-        cost[i] /= scale
+            cost[i] = scale * one(sums, i)
+
+    try:
+        found = address(loop, _SIGNATURE)
+    except numba.core.errors.NumbaError as error:
+        raise ConfigError(
+            f"leaf_cost must be a function (sums, i) that numba can compile, got {leaf_cost!r}: "
+            f"{str(error).strip().splitlines()[-1]}"
+        ) from error
+    _KEPT.append(loop)  # its machine code lives as long as it does
+    return found
+
+
+_KEPT: list[object] = []
 
 
 @elementwise
-def _squares(sums, scale, n, cost):
-    for i in range(n):
-        first = sums[1, i]
-        cost[i] = max(sums[2, i] - first * first / max(sums[0, i], 1e-300), 0.0) * scale
-
-
-@elementwise
-def _block(sums, first, begin, n, alive, passed, event_weight, at_risk, survival, weight, cost):
+def _kaplan_meier_block(sums, first, begin, n, alive, passed, event_weight, scale, state, cost):
+    at_risk, survival, weight = state[0], state[1], state[2]
     for i in range(n):
         leaving, events = sums[first, begin + i], sums[first + 1, begin + i]
         a = sums[first + 2, begin + i] + alive * (at_risk[i] - leaving)
@@ -51,25 +98,53 @@ def _block(sums, first, begin, n, alive, passed, event_weight, at_risk, survival
         survival[i] = s
         weight[i] += event_weight * events
         at_risk[i] -= leaving
-        cost[begin + i] += (1.0 - s) * (1.0 - s) * a + s * s * passed * weight[i]
+        cost[begin + i] += scale * ((1.0 - s) * (1.0 - s) * a + s * s * passed * weight[i])
+
+
+@elementwise
+def _ipcw_block(sums, first, begin, n, alive, passed, event_weight, scale, state, cost):
+    at_risk, weight = state[0], state[2]
+    for i in range(n):
+        leaving, events = sums[first, begin + i], sums[first + 1, begin + i]
+        a = max(sums[first + 2, begin + i] + alive * (at_risk[i] - leaving), 0.0)
+        weight[i] += event_weight * events
+        at_risk[i] -= leaving
+        b = passed * weight[i]
+        cost[begin + i] += scale * (a * b / max(a + b, 1e-300))
 
 
 @compiled
-def _curves(sums, blocks, n, cost):
+def _begin_curves(sums, n_blocks, begin, n, state, cost):
+    state[0], state[1], state[2] = 0.0, 1.0, 0.0
+    for m in range(n_blocks):
+        for i in range(n):
+            state[0, i] += sums[3 * m, begin + i]
+    for i in range(n):
+        cost[begin + i] = 0.0
+
+
+@compiled
+def _kaplan_meier_costs(sums, scale, blocks, n, cost):
     """Integrated Brier scores of leaves with Kaplan-Meier curves, block by block."""
     state = np.empty((3, _AT_ONCE))
-    at_risk, survival, weight = state[0], state[1], state[2]
     for begin in range(0, n, _AT_ONCE):
         count = min(_AT_ONCE, n - begin)
-        at_risk[:] = 0.0
-        survival[:] = 1.0
-        weight[:] = 0.0
+        _begin_curves(sums, blocks.shape[1], begin, count, state, cost)
         for m in range(blocks.shape[1]):
-            for i in range(count):
-                at_risk[i] += sums[3 * m, begin + i]
+            alive, passed, gain = blocks[0, m], blocks[1, m], blocks[2, m]
+            _kaplan_meier_block(sums, 3 * m, begin, count, alive, passed, gain, scale, state, cost)
+
+
+@compiled
+def _ipcw_costs(sums, scale, blocks, n, cost):
+    """The same with the best step function, S = a / (a + b) in each block: Σ a b / (a + b)."""
+    state = np.empty((3, _AT_ONCE))
+    for begin in range(0, n, _AT_ONCE):
+        count = min(_AT_ONCE, n - begin)
+        _begin_curves(sums, blocks.shape[1], begin, count, state, cost)
         for m in range(blocks.shape[1]):
-            alive, passed, event_weight = blocks[0, m], blocks[1, m], blocks[2, m]
-            _block(sums, 3 * m, begin, count, alive, passed, event_weight, at_risk, survival, weight, cost)
+            alive, passed, gain = blocks[0, m], blocks[1, m], blocks[2, m]
+            _ipcw_block(sums, 3 * m, begin, count, alive, passed, gain, scale, state, cost)
 
 
 @compiled
@@ -79,20 +154,24 @@ def leaf_costs(sums, n, form, cost):
     `sums` (C, >= n) are channels of the task, then those that leaves need some of. Where rows are followed
     these conditions are all that is written.
     """
-    n_channels = len(sums) - len(form.least)
-    if form.kind == LEAST:
-        _least(sums, n_channels, form.scale, n, cost)
-    elif form.kind == SQUARES:
-        _squares(sums, form.scale, n, cost)
-    elif form.kind == BLOCKS or form.kind == FOLLOWED:
+    if form.followed:
         cost[:n] = 0.0
-        if form.kind == BLOCKS:
-            _curves(sums, form.blocks, n, cost)
     else:
-        cost[:n] = 0.0
-        for first in range(0, n_channels, 2):
-            _log_ratio(sums, first, n, cost)
+        call(form.address, (sums, form.scale, form.blocks, n, cost))
+    n_channels = len(sums) - len(form.least)
     for k in range(len(form.least)):
         for i in range(n):
             if sums[n_channels + k, i] < form.least[k]:
                 cost[i] = math.inf
+
+
+@entry
+def _write_costs(sums, form, cost):
+    leaf_costs(sums, sums.shape[1], form, cost)
+
+
+def costs_of(form: Form, sums: FloatArray) -> FloatArray:
+    """Costs (n,) of leaves with sums (C, n)."""
+    cost = np.empty(sums.shape[1])
+    _write_costs(np.ascontiguousarray(sums, dtype=np.float64), form, cost)
+    return cost

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.tables import absorb_prefix, absorb_singles
-from sstorch.optim.compiled.jit import borrowed, compiled, entry, take
+from sstorch.exact.compiled.tables import absorb_singles
+from sstorch.optim.compiled.jit import borrowed, call, compiled, entry, take
 
 
 class Rows(NamedTuple):
@@ -198,7 +198,7 @@ def _visit(t, rows, depth, longest, first):
             _keep(rows, size, c)
             if size == depth - 2:
                 _count_pairs(rows, size, 0, c, t.binomials, t.pairs, 0)
-                absorb_prefix(t, prefix, size, depth, 1, c)
+                call(t.absorb, (t, prefix, size, depth, 1, c))
             elif longest < depth - 2:
                 start = t.of_size[size + 2]
                 for i in range(size):
@@ -219,7 +219,7 @@ def _visit(t, rows, depth, longest, first):
 def _visit_pairs(t, rows, first, last):
     """All pairs of a search of depth 2 whose first feature is first .. last - 1."""
     _count_pairs(rows, 0, first, last, t.binomials, t.pairs, 0)
-    absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, 2, max(first, 1), last)
+    call(t.absorb, (t, np.zeros(3, dtype=np.int64), 0, 2, max(first, 1), last))
 
 
 @entry
@@ -275,7 +275,7 @@ def _absorb_first(t, size, depth, first):
         prefix[i] = size - i + 1
     i = size
     while i > 0:
-        absorb_prefix(t, prefix, size, depth, 1, prefix[size - 1])
+        call(t.absorb, (t, prefix, size, depth, 1, prefix[size - 1]))
         # The last feature changes fastest.
         i = size - 1
         while i > 0 and prefix[i] + 1 == prefix[i - 1]:
@@ -295,7 +295,7 @@ def finish(t, depth, n_visited, largest, smallest, queue):
     t = borrowed(t)
     for size in range(largest, smallest - 1, -1):
         if size == 0:
-            absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, depth, 1, n_visited)
+            call(t.absorb, (t, np.zeros(3, dtype=np.int64), 0, depth, 1, n_visited))
             continue
         if largest > smallest:
             queue[0] = 0

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.exact.moments import Patterns
+from sstorch.exact.patterns import Patterns
 from sstorch.exact.survival_tasks import Blocks, IntegratedBrier
 from sstorch.optim.compiled.jit import compiled, elementwise
 
@@ -40,11 +40,10 @@ class Leavers(NamedTuple):
     @classmethod
     def of(cls, patterns: Patterns, task: IntegratedBrier) -> Leavers:
         """Those of a task."""
-        entries, n_patterns = task.entries(), len(patterns.literals)
-        leaving = entries.step > 0
-        key = (entries.step[leaving] - 1) * n_patterns + patterns.of_row[entries.row[leaving]]
-        key, place = np.unique(key, return_inverse=True)
-        sums: list[FloatArray] = [np.bincount(place, v[leaving]).astype(np.float64) for v in entries.values]
+        n_patterns = len(patterns.literals)
+        row, block, values = task.leaving()
+        key, place = np.unique(block * n_patterns + patterns.of_row[row], return_inverse=True)
+        sums: list[FloatArray] = [np.bincount(place, v).astype(np.float64) for v in values]
         return cls(*np.divmod(key, n_patterns), *sums)
 
     def at_risk(self, n_patterns: int) -> FloatArray:
@@ -52,11 +51,12 @@ class Leavers(NamedTuple):
         counts = np.bincount(self.pattern, self.rows, minlength=n_patterns)
         return counts.astype(np.float64)[None]
 
-    def sums(self, n_patterns: int, n_blocks: int) -> FloatArray:
-        """Sums of distinct rows, (3 M, U), the three of a block together."""
-        sums = np.zeros((n_blocks, 3, n_patterns))
-        sums[self.block, :, self.pattern] = np.stack([self.rows, self.events, self.part], axis=1)
-        return sums.reshape(3 * n_blocks, n_patterns)
+    def sums(self, n_blocks: int, begin: int, end: int) -> FloatArray:
+        """Sums of the distinct rows begin .. end - 1, (3 M, end - begin), the three of a block together."""
+        sums, here = np.zeros((n_blocks, 3, end - begin)), (begin <= self.pattern) & (self.pattern < end)
+        values = np.stack([self.rows, self.events, self.part], axis=1)
+        sums[self.block[here], :, self.pattern[here] - begin] = values[here]
+        return sums.reshape(3 * n_blocks, end - begin)
 
     def followed(self, n_blocks: int, depth: int, n_patterns: int, n_features: int) -> bool:
         """Whether it takes less to follow each row than to sum up blocks, in all sets of `depth` features."""

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sstorch._types import IntArray
+from sstorch.exact.compiled.costs import Form
 from sstorch.exact.compiled.curves import Curves
-from sstorch.exact.compiled.forms import LEAST, Form
 from sstorch.exact.compiled.fronts import Sums, add_root, whole_front
 from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.search import CompiledProblem
 from sstorch.exact.deadline import Deadline
-from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import Budget, Origin, budget, splits
-from sstorch.exact.task import Entries
+from sstorch.exact.patterns import Patterns
+from sstorch.exact.problem import Budget, budget, splits
+
+# Where a tree of a front comes from: feature of the root, budgets of both subtrees, point of the left one;
+# None if it has to be found.
+Origin = tuple[int, tuple[Budget, Budget], IntArray] | None
 
 
 def linear_front(
     points: IntArray, patterns: Patterns, target: Budget, min_leaf: int, deadline: Deadline
-) -> tuple[Tensor, Callable[[int], Origin], bool]:
+) -> tuple[IntArray, Callable[[int], Origin], bool]:
     """All trees within a budget of depth up to 3 that no other tree beats in two costs.
 
     `points` (2, K, N) are both costs of each row under each decision. Returns the costs (2, n) of the trees,
@@ -31,9 +32,9 @@ def linear_front(
     channels = np.concatenate(
         [points.swapaxes(0, 1).reshape(-1, points.shape[2]), np.ones((1, points.shape[2]))]
     )
-    values = patterns.sums(Entries.of_rows(channels))
+    values = patterns.sums(channels)
     n = patterns.n_features
-    problem = CompiledProblem.of(patterns, values, Form(LEAST), Curves.none(n), Prices.none())
+    problem = CompiledProblem.of(patterns, values, Form(0), Curves.none(n), Prices.none())
     moments = problem.moments(max(target.depth, 2))
     largest = float(np.abs(points).max(axis=1).sum(axis=1).max())
     sums = Sums.of(moments, n, float(min_leaf), largest)
@@ -50,7 +51,7 @@ def linear_front(
                 break
             deadline.say(f"{root} of {n} roots, {size} trees on the front")
             front, size = add_root(sums, root, nodes, front, size)
-    found = torch.from_numpy(front[:, :size].astype(np.int64))
+    found = front[:, :size].astype(np.int64)
 
     def origin(number: int) -> Origin:
         root, split = found[2:4, number].tolist()

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.task import Task
-from sstorch.exact.tasks import CostSensitive
+from sstorch.exact.task import Task, has_prices, scale_of
 from sstorch.optim.compiled.jit import compiled
 
 
@@ -30,13 +29,11 @@ class Prices(NamedTuple):
     @classmethod
     def of(cls, task: Task, columns: IntArray) -> Prices:
         """Those of a task, of the features behind which there are `columns` (F,)."""
-        if not isinstance(task, CostSensitive):
+        if not has_prices(task):
             return cls.none()
-        costs = task.feature_costs
+        costs, scale = task.feature_costs, scale_of(task)
         attribute, group = costs.attribute[columns], costs.column_group[columns]
-        return cls(
-            attribute, group, costs.price[attribute] / task.n_rows, costs.discounted[attribute] / task.n_rows
-        )
+        return cls(attribute, group, scale * costs.price[attribute], scale * costs.discounted[attribute])
 
     @classmethod
     def none(cls) -> Prices:

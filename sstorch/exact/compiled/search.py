@@ -5,23 +5,25 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from math import comb
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.exact.compiled.costs import Form
 from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, visit
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
-from sstorch.exact.compiled.forms import FOLLOWED, Form
 from sstorch.exact.compiled.prices import Prices
-from sstorch.exact.compiled.tables import Tables, costs_of_singles, pairs_below
+from sstorch.exact.compiled.tables import Tables, absorb_prefix, costs_of_singles, pairs_below
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.moments import Patterns
+from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Budget, Found, Work, budgets, smallest, splits
 from sstorch.exact.tree import Nested
+from sstorch.optim.compiled.jit import address
 from sstorch.threads import on_threads
 
 # Cells at once: those of all channels and budgets fit the second level cache, of many channels the third.
@@ -35,7 +37,7 @@ _ROWS_A_STEP = 256
 _SECONDS_PER_CELL = 3e-9
 
 
-def estimate_compiled(
+def estimate(
     n_patterns: int,
     n_leaving: int,
     n_features: int,
@@ -44,10 +46,7 @@ def estimate_compiled(
     max_nodes: int,
     n_threads: int = 1,
 ) -> Work:
-    """Work of a compiled search over distinct rows, of which some `n_leaving` are followed through time.
-
-    As `sstorch.exact.problem.estimate` for the other one.
-    """
+    """Work of a search over distinct rows, of which some `n_leaving` are followed through time."""
     n, sets = n_features, [comb(n_features, k) for k in range(depth + 1)]
     cells = sum(s << k for k, s in enumerate(sets))
     moments, pairs = n_channels * sum(sets[:depth]), n_channels * comb(n, 2)
@@ -135,6 +134,13 @@ def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
         smaller=smaller,
         splits=table,
     )
+
+
+@cache
+def _absorb_address(tables: Any) -> int:
+    """Of the machine code of `absorb_prefix`, for tables of a type."""
+    n = numba.int64
+    return address(absorb_prefix, numba.void(tables, n[::1], n, n, n, n))
 
 
 class _Helper:
@@ -263,26 +269,11 @@ class CompiledProblem:
 
     def moments(self, size: int) -> FloatArray:
         """(C, sets), sums over the rows that have all features of a set, of all sets of up to 2 or 3."""
-        tables, rows = self._tables(size + 1, 0), self._rows(size + 1)
+        tables, rows = self._tables(size + 1, 0, searched=False), self._rows(size + 1)
         begin(tables, rows, self.literals, size + 1, self.literals.shape[1])
         if size > 2:
             count_triples(tables, rows, self.literals.shape[1])
         return tables.moments
-
-    def of_features(self, features: IntArray, chain: IntArray) -> CompiledProblem:
-        """The same rows with some features (F',) in the order of chains, sorted again; some may be equal.
-
-        `chain` (F',) is where in them the chain of each begins.
-        """
-        literals = self.literals[:, features]
-        rows = np.lexsort(literals.T[::-1]) if len(features) else np.arange(len(literals))
-        return replace(
-            self,
-            literals=np.ascontiguousarray(literals[rows]),
-            chain=chain,
-            features=self.features[features],
-            values=np.ascontiguousarray(self.values[:, rows]),
-        )
 
     def _with_first(self, n: int) -> CompiledProblem:
         """The same rows with so many of their features; some may then be equal."""
@@ -335,11 +326,12 @@ class CompiledProblem:
         finish(tables, depth, first, largest, 0, queue)
         return first
 
-    def _tables(self, depth: int, max_nodes: int) -> Tables:
+    def _tables(self, depth: int, max_nodes: int, searched: bool = True) -> Tables:
         n, n_channels = self.literals.shape[1], len(self.values)
         plan, most = _plan(n, depth, max_nodes), _most_cells(n, depth, n_channels)
-        return Tables(
+        tables = Tables(
             **plan._asdict(),
+            absorb=0,
             moments=np.empty((n_channels, max(int(plan.of_size[depth]), 1 + n))),
             pairs=np.empty((n_channels, comb(n, 2))),
             least=np.full(int(plan.begin[-1]), INFINITY),
@@ -354,10 +346,11 @@ class CompiledProblem:
             price=np.empty((depth if len(self.prices.full) else 0, max(most >> 2, n))),
             paid=np.empty((2, most if len(self.prices.full) else 0)),
         )
+        return tables._replace(absorb=_absorb_address(numba.typeof(tables))) if searched else tables
 
     def _curves(self, depth: int) -> Curves:
         # Also of rows that all leave before the first event: their leaves have a state, too.
-        return self.curves.at_work(depth) if self.form.kind == FOLLOWED else self.curves
+        return self.curves.at_work(depth) if self.form.followed else self.curves
 
     def _rows(self, depth: int) -> Rows:
         n_rows, n = self.literals.shape

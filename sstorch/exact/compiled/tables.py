@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.costs import leaf_costs
+from sstorch.exact.compiled.costs import Form, leaf_costs
 from sstorch.exact.compiled.curves import Curves, add_curves_of_pairs, add_curves_of_singles, sign_rows
-from sstorch.exact.compiled.forms import FOLLOWED, Form
 from sstorch.exact.compiled.prices import Prices, lower_paid, pay, price_below, prices_of_pairs
 from sstorch.optim.compiled.jit import borrowed, compare, compiled, entry
 
@@ -39,6 +38,7 @@ class Tables(NamedTuple):
     single: FloatArray  # (8, F), sums of a set and one feature
     without: FloatArray  # (16, F), least costs of sets that lack the last but one feature
     most: int  # cells to be made at once
+    absorb: int  # where the machine code of `absorb_prefix` is
     form: Form  # of the cost of a leaf
     curves: Curves  # rows in the order of time, where these are followed
     prices: Prices  # of tests
@@ -212,7 +212,7 @@ def absorb_prefix(t, prefix, size, depth, low, below):
 
     `low` is 1 where there is a prefix. Sets of `depth` features take their moments from `t.pairs`.
     """
-    if t.form.kind == FOLLOWED:
+    if t.form.followed:
         sign_rows(t.curves, prefix, size)
     k = size + 2
     last = t.binomials[below if size else len(t.binomials) - 1, 2]
@@ -223,7 +223,7 @@ def absorb_prefix(t, prefix, size, depth, low, below):
         n = _cells(t, prefix, size, depth, low, high)
         leaf_costs(t.sums, n << k, t.form, t.costs[0])
         start = t.binomials[low, 2]
-        if t.form.kind == FOLLOWED:
+        if t.form.followed:
             for d in range(low, high):
                 add_curves_of_pairs(t.curves, size, d, t.sums[0], t.binomials[d, 2] - start, n, t.costs[0])
         if len(t.price):
@@ -259,7 +259,7 @@ def absorb_singles(t, below):
             t.sums[channel, x] = total - present
         t.sums[channel, 2 * n] = total
     leaf_costs(t.sums, 2 * n + 1, t.form, t.costs[0])
-    if t.form.kind == FOLLOWED:
+    if t.form.followed:
         add_curves_of_singles(t.curves, -1, 0, t.sums[0], t.costs[0])
     for b in range(1, t.budgets[1]):
         place = t.begin[1] + (b - 1) * t.width[1]
@@ -299,7 +299,7 @@ def costs_of_singles(literals, values, form, curves, sums, costs):
             out[x] = total - present[x]
         out[2 * n] = total
     leaf_costs(sums, 2 * n + 1, form, costs)
-    if form.kind == FOLLOWED:
+    if form.followed:
         add_curves_of_singles(curves, -1, 0, sums[0], costs)
 
 
@@ -329,7 +329,7 @@ def pairs_below(t, feature, found):
                 out[x] = whole - out[n + x]
             out[2 * n] = whole
         leaf_costs(t.sums, 2 * n + 1, t.form, costs)
-        if t.form.kind == FOLLOWED:
+        if t.form.followed:
             add_curves_of_singles(t.curves, feature, sign, t.sums[0], costs)
         for x in range(n):
             found[sign, 0, x], found[sign, 0, n + x], paid = costs[x], costs[n + x], 0.0

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sstorch._types import IntArray
 from sstorch.base import FrameEstimator
-from sstorch.checks import check_device, counted, names_text, wording
+from sstorch.checks import counted, names_text, wording
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.exact.binarize import Binarizer, Preset, Rule
@@ -38,7 +38,7 @@ from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import NestedParameters, restored
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 
 class ExactTree(NestedParameters, FrameEstimator):
@@ -279,19 +279,17 @@ class LoadableTree(ExactTree):
     """Base class of exact trees that can be refitted with their saved parameters."""
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Load a tree written by :meth:`save`; ``device`` is used for refits.
+    def load(cls, path: str | Path) -> Self:
+        """Load a tree written by :meth:`save`.
 
         Raises:
             FormatError: files are missing, altered or of an unknown format version.
-            ConfigError: torch does not see the device.
         """
-        check_device(device)
         folder = Path(path)
         state, tensors = read_folder(folder, cls._format, FORMAT_VERSION)
         with reading(folder):
             parameters = {**state["parameters"]}
-            parameters["search"] = Search(**{**parameters["search"], "device": device})
+            parameters["search"] = Search(**parameters["search"])
             if isinstance(parameters["binarize"], dict):
                 parameters["binarize"] = Binarizer(**parameters["binarize"])
             tree = restored(cls, parameters)

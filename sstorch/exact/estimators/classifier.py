@@ -38,7 +38,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
     occurred before the horizon, with censoring weights.
 
     Args:
-        max_depth: most questions on a path, 0 (a single leaf) to 8; above 5 see :func:`~sstorch.exact.solve`.
+        max_depth: most questions on a path, 0 (a single leaf) to 9; above 5 see :func:`~sstorch.exact.solve`.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"misclassification"``, the weighted share of misclassified rows, or their mean cost with
             `cost_matrix`; ``"balanced"``, the same with equal total weight per class. For two classes, with

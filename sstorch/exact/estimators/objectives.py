@@ -18,10 +18,11 @@ from sstorch.checks import check_choice, is_number_of, rows_text
 from sstorch.data.columns import missing_labels
 from sstorch.exact.binarize import Rule
 from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given
+from sstorch.exact.feature_costs import FeatureCosts
 from sstorch.exact.fronts import ConfusionFront, GroupFairness, solve_front, solve_roc_hull
 from sstorch.exact.solution import Optimum, PathStep
 from sstorch.exact.targets import finite_matrix
-from sstorch.exact.tasks import Classification, CostSensitive, FeatureCosts
+from sstorch.exact.tasks import Classification, CostSensitive
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError
 
@@ -200,7 +201,6 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
             settings.max_nodes,
             sample_weight=rows.weight,
             min_leaf=settings.min_leaf,
-            device=search.device,
         )
         best = ranking.tree()
         majority = Classification(rows.target, sample_weight=rows.weight, classes=rows.classes)
@@ -225,7 +225,6 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
         min_leaf=settings.min_leaf,
         time_limit=search.time_limit,
         memory=search.memory,
-        device=search.device,
         verbose=search.verbose,
     )
     number = front.best()

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_array, column_or_1d
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import (
     check_columns_exist,
-    check_device,
     check_integer,
     check_same_order,
     check_weight,
@@ -40,7 +39,6 @@ class Search(Parameters):
     """Settings of exact search. They do not change the optimal tree, only the result of an incomplete search.
 
     Attributes:
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         time_limit: seconds of each search, or None. If they do not suffice, the best tree found is kept, with
             its `gap_`.
         memory: bytes that the search may take.
@@ -49,7 +47,6 @@ class Search(Parameters):
         verbose: 1 reports on standard error how far the search is, once a second.
     """
 
-    device: str = "cpu"
     time_limit: float | None = None
     memory: int = 4 * 2**30
     n_buckets: int | None = None
@@ -61,10 +58,8 @@ class Search(Parameters):
         Raises:
             ConfigError: a value is unknown or out of range.
         """
-        check_device(self.device)
         limit, buckets = self.time_limit, self.n_buckets
         return Search(
-            str(self.device),
             None if limit is None else _finite("time_limit", limit, "seconds > 0 or None"),
             check_integer("memory", self.memory, 1),
             None if buckets is None else check_integer("n_buckets", buckets, 2),
@@ -159,7 +154,6 @@ class Questions:
             min_events=min_events,
             time_limit=search.time_limit,
             memory=search.memory,
-            device=search.device,
             verbose=search.verbose,
             guess=guess,
         )

@@ -400,7 +400,7 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
     with the smallest loss on the training rows: optimal for this objective, these rows and these splits.
 
     Args:
-        max_depth: most questions on a path, 0 (a single leaf) to 8; above 5 see :func:`~sstorch.exact.solve`.
+        max_depth: most questions on a path, 0 (a single leaf) to 9; above 5 see :func:`~sstorch.exact.solve`.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"log_likelihood"``, half the deviance of proportional hazards with one hazard ratio per
             leaf, summed over the rows (SurTree); ``"integrated_brier"``, the Brier score of one curve per
@@ -419,7 +419,7 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
             step function with the smallest weighted Brier score, also used in the search; the reported curve
             is pooled to be non-increasing, and 0 beyond the follow-up of the leaf.
         time_unit: unit of the times, such as ``"days"``, used in texts and figures.
-        search: :class:`~sstorch.Search`, settings of the search: device, time limit, memory,
+        search: :class:`~sstorch.Search`, settings of the search: time limit, memory,
             buckets of times, progress; ``search__time_limit`` sets one of them.
 
     Attributes:

@@ -116,9 +116,8 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     def _fit_data(self, data: SurvivalData) -> Self:
         """:meth:`fit` to rows of positive weight."""
         settings: SurvivalSettings = self._check()
-        if settings.max_nodes is None:
-            # A number: trees of all sizes are to be compared.
-            settings = replace(settings, max_nodes=2 ** min(settings.max_depth, MAX_EXACT_DEPTH) - 1)
+        if settings.max_depth > MAX_EXACT_DEPTH:
+            raise ConfigError(f"max_depth must be 0 to {MAX_EXACT_DEPTH}, got {settings.max_depth}")
         n_folds = check_integer("n_folds", self.n_folds, 2)
         seed = self._seed
         # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.

@@ -26,7 +26,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
     The tree is optimal for these rows and these splits, as in :class:`OptimalTreeClassifier`.
 
     Args:
-        max_depth: most questions on a path, 0 (a single leaf) to 8; above 5 see :func:`~sstorch.exact.solve`.
+        max_depth: most questions on a path, 0 (a single leaf) to 9; above 5 see :func:`~sstorch.exact.solve`.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         leaf_penalty: loss that each leaf costs, >= 0: `ccp_alpha` of scikit-learn's trees.
         min_leaf: least number of training rows of a leaf.

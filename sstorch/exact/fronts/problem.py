@@ -1,22 +1,21 @@
-"""Problems of several totals, and a check that a task keeps their rules."""
+"""Problems of two totals, and a check that a task keeps their rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
-from sstorch._types import FloatArray, IntArray
-from sstorch.exact.moments import Moments, Patterns
-from sstorch.exact.problem import Budget, pair_cells
-from sstorch.exact.task import Entries
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.exact.patterns import Patterns, check_binary
+from sstorch.exact.problem import Budget
 from sstorch.exceptions import ConfigError
 
 Order = Literal["pareto", "balance"]
+Number = TypeVar("Number", np.float64, np.int64)
 
 # Both parts of a point that no tree reaches; sums of eight of them still fit 64 bits.
 UNREACHABLE = 2**58
@@ -31,7 +30,8 @@ class FrontTask(Protocol):
     the leaf adds to the totals under that decision. A point is a function of sums over the leaf's rows. The
     points of two subtrees are added; of the trees below a node only those stay that another does not beat:
 
-    * ``"pareto"``: both of two totals are costs; (a, b) is beaten by points with neither cost larger.
+    * ``"pareto"``: both totals are costs; (a, b) is beaten by points with neither cost larger. The point of a
+      leaf under a decision is the sum of the points of its rows.
     * ``"balance"``: the first total is a cost, the other is signed, and has to end within ± `limit`; (a, b)
       is beaten by points with the same b and no larger a. Before the end nothing else can be said, since what
       is missing on one side can be made up for on the other.
@@ -43,8 +43,6 @@ class FrontTask(Protocol):
     Attributes:
         n_rows: N.
         order: which of the two.
-        linear: whether a leaf's point under a decision is the sum of its rows' points, so that a test with
-            the same decision on both sides is as good as none.
         limit: with ``"balance"``, the largest absolute value of the second total; otherwise not read.
         names: of the totals, in the user's units.
         unit: what 1 is in each total, in the user's units.
@@ -60,8 +58,6 @@ class FrontTask(Protocol):
     @property
     def order(self) -> Order: ...  # noqa: D102
     @property
-    def linear(self) -> bool: ...  # noqa: D102
-    @property
     def limit(self) -> int: ...  # noqa: D102
     @property
     def names(self) -> tuple[str, ...]: ...  # noqa: D102
@@ -74,7 +70,7 @@ class FrontTask(Protocol):
         """(C, N), contributions of each row to the sums of its leaf; sums of absolute values below 2^53."""
         ...
 
-    def points(self, sums: Tensor) -> Tensor:
+    def points(self, sums: IntArray) -> IntArray:
         """Candidate points (T, K, ...) of leaves from their sums (C, ...), all int64, for K decisions."""
         ...
 
@@ -93,103 +89,121 @@ class FrontTask(Protocol):
         ...
 
 
-def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
+def beats(order: Order, first: IntArray, second: IntArray) -> BoolArray:
     """True where points (T, ...) leave no reason to keep others, (...), below the root; see `FrontTask`."""
     if order == "pareto":
-        return (first <= second).all(0)
-    return (first[0] <= second[0]) & (first[1] == second[1])
+        return np.asarray((first <= second).all(axis=0))
+    return np.asarray((first[0] <= second[0]) & (first[1] == second[1]))
+
+
+def pair_cells(pairs: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Cells (C, s_a, s_c, F, F) of the pairs {a, c}, by inclusion and exclusion; s is the sign of a literal.
+
+    `pairs` (C, 1 + F, 1 + F) are sums over the rows in which a and c are 1, the first being all rows.
+    """
+    total, a, c, both = pairs[:, :1, :1], pairs[:, 1:, :1], pairs[:, :1, 1:], pairs[:, 1:, 1:]
+    without = np.stack([total - a - c + both, c - both], axis=1)
+    return np.stack([without, np.stack([a - both, both], axis=1)], axis=1)
 
 
 class FrontProblem:
-    """Rows to grow trees on, a task and the least rows of a leaf; the last channel of `moments` counts rows.
+    """Rows to grow trees on, a task and the least rows of a leaf.
 
-    Of rows that are the `rest` of a problem without another one's rows, sums are differences.
+    `rows` gives the distinct rows, (U, 1 + F) with ones first, and their values (C + 1, U), the last channel
+    of which counts rows. Of rows that are the `rest` of a problem without another one's rows, sums are
+    differences.
     """
 
     def __init__(
         self,
         task: FrontTask,
-        rows: Callable[[], Moments],
+        rows: Callable[[], tuple[FloatArray, FloatArray]],
         min_leaf: int,
         rest: tuple[FrontProblem, FrontProblem] | None = None,
     ) -> None:
         self.task, self._rows, self.min_leaf, self._rest = task, rows, min_leaf, rest
 
-    @cached_property
-    def _pairs(self) -> Tensor:
-        """(C, 1 + F, 1 + F), see `Moments.pairs`."""
-        if self._rest is None:
-            return next(self.moments.pairs()).to(torch.int64)
-        whole, part = self._rest
-        return whole._pairs - part._pairs
+    @classmethod
+    def of(cls, task: FrontTask, patterns: Patterns, channels: IntArray, min_leaf: int) -> FrontProblem:
+        """All rows of a task, with its channels (C, N)."""
+        values = patterns.sums(np.concatenate([channels, np.ones((1, task.n_rows))]))
+        literals = np.ones((len(patterns.literals), 1 + patterns.n_features))
+        literals[:, 1:] = patterns.literals
+        return cls(task, lambda: (literals, values), min_leaf)
 
     @cached_property
-    def _singles(self) -> Tensor:
-        """(C, 1 + F), sums of all rows, then of those of each literal."""
-        if "_pairs" in self.__dict__:
-            return self._pairs[:, :, 0]
-        if self._rest is None:
-            total, singles = next(self.moments.total()), next(self.moments.singles())
-            return torch.cat([total[:, None], singles], dim=1).to(torch.int64)
-        whole, part = self._rest
-        return whole._singles - part._singles
-
-    @cached_property
-    def moments(self) -> Moments:
+    def _gathered(self) -> tuple[FloatArray, FloatArray]:
         """The rows; they are gathered where their sums are not enough."""
         return self._rows()
 
-    @classmethod
-    def of(
-        cls, task: FrontTask, patterns: Patterns, channels: IntArray, min_leaf: int, device: torch.device
-    ) -> FrontProblem:
-        """All rows of a task, with its channels (C, N)."""
-        entries = Entries.of_rows(np.concatenate([channels, np.ones((1, task.n_rows))]))
-        return cls(task, lambda: Moments.of(patterns, entries, 1, device), min_leaf)
+    @cached_property
+    def _pairs(self) -> IntArray:
+        """(C + 1, 1 + F, 1 + F), sums over the rows that have two literals; the first are all rows."""
+        if self._rest is not None:
+            return self._rest[0]._pairs - self._rest[1]._pairs
+        literals, values = self._gathered
+        return ((values[:, None] * literals.T) @ literals).astype(np.int64)
+
+    @cached_property
+    def _singles(self) -> IntArray:
+        """(C + 1, 1 + F), sums of all rows, then of those of each literal."""
+        if "_pairs" in self.__dict__:
+            return self._pairs[:, :, 0]
+        if self._rest is not None:
+            return self._rest[0]._singles - self._rest[1]._singles
+        literals, values = self._gathered
+        return (values @ literals).astype(np.int64)
 
     @property
     def n_features(self) -> int:
         """F."""
-        return self._singles.shape[1] - 1
+        return int(self._singles.shape[1]) - 1
 
     def split(self, feature: int) -> tuple[FrontProblem, FrontProblem]:
         """The rows in which the literal of a feature is 0, and those in which it is 1."""
-        has, rows = self.moments.has(feature), self.moments
-        present = FrontProblem(self.task, lambda: rows.where(has), self.min_leaf)
+        literals, values = self._gathered
+        has = literals[:, 1 + feature] > 0.0
+
+        def part(kept: BoolArray) -> Callable[[], tuple[FloatArray, FloatArray]]:
+            return lambda: (literals[kept], values[:, kept])
+
+        present = FrontProblem(self.task, part(has), self.min_leaf)
         # Literals are mostly 0: sums of the many rows are differences of two others.
-        return FrontProblem(self.task, lambda: rows.where(~has), self.min_leaf, (self, present)), present
+        return FrontProblem(self.task, part(~has), self.min_leaf, (self, present)), present
 
     @cached_property
-    def leaf(self) -> Tensor:
+    def leaf(self) -> IntArray:
         """(T, K): the points of all rows as one leaf."""
         return self._points(self._singles[:, 0])
 
-    def children(self, below: Budget) -> Tensor:
+    def children(self, below: Budget) -> IntArray:
         """(T, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal."""
         return self._stumps if below.nodes else self._leaves
 
     @cached_property
-    def _leaves(self) -> Tensor:
+    def _leaves(self) -> IntArray:
         single, total = self._singles[:, 1:], self._singles[:, :1]
-        points = self._points(torch.stack([total - single, single], dim=1))
-        return points.movedim(1, -1)
+        return np.moveaxis(self._points(np.stack([total - single, single], axis=1)), 1, -1)
 
     @cached_property
-    def _stumps(self) -> Tensor:
-        """The tests c among the rows of each literal (s, a), for the pairs of decisions that are of use."""
+    def _stumps(self) -> IntArray:
+        """The tests c among the rows of each literal (s, a), for all pairs of decisions, and the leaves."""
         points = self._points(pair_cells(self._pairs))  # (T, K, s_a, s_c, A, F)
         decisions = range(points.shape[1])
-        pairs = [
-            points[:, first, :, 0] + points[:, second, :, 1]
-            for first in decisions
-            for second in decisions
-            if first != second or not self.task.linear
-        ]
-        return torch.cat([*pairs, self._leaves], dim=-1).clamp_max_(UNREACHABLE)
+        leaves, parts = self._leaves, list[IntArray]()
+        for first in decisions:
+            for second in decisions:
+                sums = points[:, first, :, 0] + points[:, second, :, 1]
+                # Where points add up over rows, a test with one decision on both sides is as good as none.
+                if first != second or (sums != leaves[..., first, None])[:, sums[0] < REACHED].any():
+                    parts.append(sums)
+        stumps: IntArray = np.minimum(np.concatenate([*parts, leaves], axis=-1), UNREACHABLE)
+        return stumps
 
-    def _points(self, sums: Tensor) -> Tensor:
-        points = self.task.points(sums[:-1])
-        return points.masked_fill_(sums[-1] < self.min_leaf, UNREACHABLE)
+    def _points(self, sums: IntArray) -> IntArray:
+        points = np.array(self.task.points(sums[:-1]))
+        points[..., sums[-1] < self.min_leaf] = UNREACHABLE
+        return points
 
 
 def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, seed: int = 0) -> None:
@@ -211,22 +225,21 @@ def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, s
         ConfigError: the first check that fails, with the numbers.
         DataError: `features` is not binary.
     """
-    patterns = Patterns.of(features)
+    if len(check_binary(features)[0]) != task.n_rows:
+        raise ConfigError(f"n_rows: the task has {task.n_rows}, the features have another number of rows")
     channels = task.channels()
     if channels.dtype != np.int64 or channels.ndim != 2 or channels.shape[1] != task.n_rows:
         raise ConfigError(
             f"channels must be int64 of shape (C, {task.n_rows}), got {channels.dtype} of {channels.shape}"
         )
-    problem = FrontProblem.of(task, patterns, channels, 1, torch.device("cpu"))
-    if problem.leaf.dtype != torch.int64 or problem.leaf.ndim != 2 or len(problem.leaf) != len(task.names):
+    leaf = task.points(channels.sum(axis=1))
+    if leaf.dtype != np.int64 or leaf.ndim != 2 or len(leaf) != len(task.names):
         raise ConfigError(
-            f"points must be int64 of shape ({len(task.names)}, K, ...), got {problem.leaf.dtype} of "
-            f"{tuple(problem.leaf.shape)}"
+            f"points must be int64 of shape ({len(task.names)}, K, ...), got {leaf.dtype} of {leaf.shape}"
         )
     rng = np.random.default_rng(seed)
     reached = [_check_totals(task, rng) for _ in range(n_trials)]
-    points = torch.from_numpy(np.array(reached).T)
-    _check_order(task, points, rng)
+    _check_order(task, np.array(reached).T, rng)
     _check_score(task, np.array(reached), rng)
 
 
@@ -236,7 +249,7 @@ def _check_totals(task: FrontTask, rng: np.random.Generator) -> IntArray:
     leaf = rng.permutation(np.arange(task.n_rows) % n_leaves)
     channels = task.channels()
     sums = np.stack([channels[:, leaf == number].sum(axis=1) for number in range(n_leaves)], axis=1)
-    points = task.points(torch.from_numpy(sums)).numpy()
+    points = task.points(sums)
     decision = rng.integers(0, points.shape[1], n_leaves)
     expected = points[:, decision, np.arange(n_leaves)].sum(axis=1)
     totals: IntArray = np.asarray(task.totals(leaf, decision))
@@ -248,20 +261,24 @@ def _check_totals(task: FrontTask, rng: np.random.Generator) -> IntArray:
     return totals
 
 
-def _check_order(task: FrontTask, points: Tensor, rng: np.random.Generator) -> None:
+def _check_order(task: FrontTask, points: IntArray, rng: np.random.Generator) -> None:
     """Addition is that of whole numbers, and keeps the order."""
-    largest = int(points.abs().max())
+    largest = int(np.abs(points).max())
     if largest >= 2**55:
         raise ConfigError(f"points: totals up to {largest} are too large, at most 2**55 is possible")
+    if task.order == "pareto":
+        row_points = task.points(task.channels())
+        if not np.array_equal(row_points.sum(axis=-1), task.points(task.channels().sum(axis=1))):
+            raise ConfigError("points: with order='pareto' those of rows must add up to that of a leaf")
     n = points.shape[1]
-    first, second, third = (torch.from_numpy(rng.integers(0, n, 20 * n)) for _ in range(3))
+    first, second, third = (rng.integers(0, n, 20 * n) for _ in range(3))
     a, c = points[:, first], points[:, third]
-    gain = torch.from_numpy(rng.integers(0, max(2, largest // 8), (len(points), 20 * n)))
+    gain = rng.integers(0, max(2, largest // 8), (len(points), 20 * n))
     if task.order == "balance":
         gain[1] = 0
-    b = torch.where(torch.from_numpy(rng.random(20 * n) < 0.5), points[:, second], a + gain)
+    b = np.where(rng.random(20 * n) < 0.5, points[:, second], a + gain)
     better = beats(task.order, a, b)
-    if not torch.equal((a + b) + c, a + (b + c)) or not beats(task.order, a + c, b + c)[better].all():
+    if not beats(task.order, a + c, b + c)[better].all():
         raise ConfigError(
             f"order={task.order!r}: adding a point to two others changes which one beats the other"
         )

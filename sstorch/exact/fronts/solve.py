@@ -1,4 +1,4 @@
-"""Solve a problem of several totals exactly."""
+"""Solve a problem of two totals exactly."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
-from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice
 from sstorch.exact.deadline import Deadline
 from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
-from sstorch.exact.fronts.search import cheapest_tree
-from sstorch.exact.fronts.small import balance_front, join, nondominated_front
-from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import INFINITY, Budget, Origin, budget, budgets, check_limits, check_rows, splits
+from sstorch.exact.patterns import Patterns
+from sstorch.exact.problem import INFINITY, Budget, budget, budgets, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
-from sstorch.optim import ENGINES, Engine
 
-_MULTIPLIER = 0x5851F42D4C957F2D
+if TYPE_CHECKING:
+    from sstorch.exact.compiled.linear_front import Origin
 
-# From so many features on "auto" has machine code made, at depth 3.
-_MANY_FEATURES = 40
+_MULTIPLIER = np.int64(0x5851F42D4C957F2D)
 MAX_FRONT_DEPTH = 3
 
 
-def locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
+def locate(problem: FrontProblem, target: Budget, point: IntArray) -> Nested:
     """A smallest tree within a budget of depth 0, 1 or 2 that has a point (T,).
 
     Raises:
@@ -45,39 +40,39 @@ def locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
     raise TrainingError(f"no tree has the totals {point.tolist()} of the search; please report this")
 
 
-def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
+def _locate(problem: FrontProblem, target: Budget, point: IntArray) -> Nested:
     if target.nodes == 0:
-        same = torch.nonzero((problem.leaf == point[:, None]).all(0))[:, 0]
+        same = np.flatnonzero((problem.leaf == point[:, None]).all(axis=0))
         return int(same[0]) if len(same) else None
     if problem.n_features == 0:
         return None
     for halves in splits(target):
         left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
-        # What is missing on the right is looked up by one number for all totals, in which sums are sums.
-        keys, order = _key(right).contiguous().sort(dim=-1, stable=True)
-        wanted = _key(point[:, None, None] - left).contiguous()
-        place = torch.searchsorted(keys, wanted).clamp_max_(keys.shape[1] - 1)
-        second = order.gather(-1, place)
-        partner = right.gather(-1, second.expand_as(left))
-        same = ((left + partner == point[:, None, None]).all(0)) & (left[0] < REACHED)
-        if same.any():
-            feature, first = torch.nonzero(same)[0].tolist()
+        for feature in range(problem.n_features):
+            # What is missing on the right is looked up by one number for all totals, in which sums are sums.
+            keys = _key(right[:, feature])
+            order = keys.argsort(kind="stable")
+            place = np.searchsorted(keys[order], _key(point[:, None] - left[:, feature]))
+            second = order[np.minimum(place, len(order) - 1)]
+            sums = left[:, feature] + right[:, feature, second]
+            same = np.flatnonzero((sums == point[:, None]).all(axis=0) & (left[0, feature] < REACHED))
+            if not len(same):
+                continue
             if target.nodes == 1:  # the points of leaves are those of their decisions
-                return feature, first, int(second[feature, first])
-            return below(problem, feature, halves, left[:, feature, first], point)
+                return feature, int(same[0]), int(second[same[0]])
+            return below(problem, feature, halves, left[:, feature, same[0]], point)
     return None
 
 
-def _key(points: Tensor) -> Tensor:
+def _key(points: IntArray) -> IntArray:
     """One number (...) for points (T, ...), modulo 2^64, so that two points hardly ever share one."""
-    key = points[0]
-    for total in points[1:]:
-        key = key * _MULTIPLIER + total
+    with np.errstate(over="ignore"):
+        key: IntArray = points[0] * _MULTIPLIER + points[1]
     return key
 
 
 def below(
-    problem: FrontProblem, feature: int, halves: tuple[Budget, Budget], left: Tensor, point: Tensor
+    problem: FrontProblem, feature: int, halves: tuple[Budget, Budget], left: IntArray, point: IntArray
 ) -> Nested:
     """The tree with a test at the root, whose subtrees are within two budgets, that has a point (T,).
 
@@ -141,7 +136,7 @@ class FrontSolution:
         patterns: Patterns,
         problem: FrontProblem,
         target: Budget,
-        points: Tensor,
+        points: IntArray,
         origin: Callable[[int], Origin],
         certified: bool,
         lower_bound: float,
@@ -151,7 +146,7 @@ class FrontSolution:
         self._patterns, self._problem, self._target = patterns, problem, target
         self._points, self._origin = points, origin
         self.task: FrontTask = problem.task
-        self.totals: IntArray = points.T.cpu().numpy()
+        self.totals: IntArray = np.ascontiguousarray(points.T)
         self.certified = certified
         self.lower_bound = float(self.totals[:, 0].min()) if certified else lower_bound
 
@@ -235,14 +230,13 @@ def solve_front(
     min_leaf: int = 1,
     time_limit: float | None = None,
     memory: int = 4 * 2**30,
-    device: str | torch.device = "cpu",
-    engine: Engine = "auto",
     verbose: int = 0,
 ) -> FrontSolution:
     """Find the trees that no other tree beats in all totals of a task.
 
     The search is exhaustive; totals are integers and compared exactly. The front is complete, but for tasks
-    with the order ``"balance"`` at depth 3: there it is the one tree of least cost within the limit.
+    with the order ``"balance"`` at depth 3: there it is the one tree of least cost within the limit. The
+    first search on a machine compiles for some seconds; the machine code is kept on disk.
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
@@ -253,11 +247,6 @@ def solve_front(
         time_limit: seconds, or None. After this time a search of depth 3 returns the front found so far.
             Ctrl-C has the same effect, with a `DataWarning`; a second Ctrl-C raises.
         memory: maximum memory of the search, in bytes.
-        device: device of the search.
-        engine: ``"torch"``, or ``"compiled"`` (CPU, `linear` tasks with the order ``"pareto"``); ``"auto"``
-            is compiled for these at depth 3 with 40 features or more. Fronts are identical; of several trees
-            with equal totals the engines can choose different ones. The first compiled search on a machine
-            compiles for some seconds; the machine code is cached on disk.
         verbose: 1 reports progress of a search of depth 3 on standard error, once a second.
 
     Returns:
@@ -285,29 +274,18 @@ def solve_front(
     channels = task.channels()
     target = _check(patterns.n_rows, task, channels, max_depth, max_nodes, min_leaf, time_limit)
     _check_memory(patterns, task, channels, target.depth, memory)
-    problem = FrontProblem.of(task, patterns, channels, min_leaf, torch.device(device))
+    problem = FrontProblem.of(task, patterns, channels, min_leaf)
     deadline = Deadline(time_limit, bool(verbose))
-    small = budget(min(2, target.depth), target.nodes)
-    size = patterns.n_features, target.depth
-    row_points = _row_points(task, channels, *size, torch.device(device), memory, engine)
-    complete, lower_bound = True, -float("inf")
     # Smaller trees take no time.
     with deadline.listening(INFINITY if target.depth > 2 else 0.0):
-        if row_points is not None:
+        if task.order == "pareto":
             from sstorch.exact.compiled.linear_front import linear_front
 
+            row_points = _row_points(task, channels, patterns.n_features, target.depth, memory)
             points, origin, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
+            lower_bound = -INFINITY
         else:
-            search = nondominated_front if task.order == "pareto" else balance_front
-            points = search(problem, small, memory)
-            origins: list[Origin] = [None] * points.shape[1]
-            if target.depth > 2 and task.order == "pareto":
-                points, origins, complete = _pareto_roots(problem, target, points, memory // 2, deadline)
-            elif target.depth > 2:
-                points, origins, lower_bound, complete = _cheapest_root(
-                    problem, target, points, memory, deadline
-                )
-            origin = origins.__getitem__
+            points, origin, lower_bound, complete = _balanced(problem, target, memory, deadline)
     solution = FrontSolution(
         patterns=patterns,
         problem=problem,
@@ -321,72 +299,43 @@ def solve_front(
     return solution
 
 
-def _pareto_roots(
-    problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: Deadline
-) -> tuple[Tensor, list[Origin], bool]:
-    """Add all trees of depth 3, root by root, to a front; returns whether there was time for all, too."""
-    origins: list[Origin] = [None] * front.shape[1]
-    for feature in range(problem.n_features):
-        if deadline.passed:
-            return front, origins, False
-        deadline.say(f"{feature} of {problem.n_features} roots, {front.shape[1]} trees on the front")
-        sides = problem.split(feature)
-        for halves in splits(target):
-            left, right = (nondominated_front(*side, memory) for side in zip(sides, halves, strict=True))
-            width = right.shape[1]
-            for part in left.split(max(1, memory // (64 * max(1, width))), dim=1):
-                n = front.shape[1]
-                front, index = join(front, part, right)
-                origins = [
-                    origins[i] if i < n else (feature, halves, part[:, (i - n) // width])
-                    for i in index.tolist()
-                ]
-    return front, origins, True
+def _row_points(task: FrontTask, channels: IntArray, n_features: int, depth: int, memory: int) -> IntArray:
+    """Contribution of each row to both totals under each decision, (2, K, N)."""
+    points = task.points(channels)
+    if not np.array_equal(points.sum(axis=-1), task.points(channels.sum(axis=1))):
+        raise ConfigError("points: with order='pareto' those of rows must add up to that of a leaf")
+    if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
+        raise ConfigError("points: totals of 2**53 and more are not exact; use coarser weights")
+    size = 8 * (2 * points.shape[1] + 1) * comb(n_features + 1, min(depth, 3))
+    if size > memory:
+        raise ConfigError(
+            f"{n_features} different binary features are too many for depth {depth}: their sums "
+            f"take {size / 2**30:.2g} GiB (memory={memory / 2**30:.2g} GiB is allowed). Choose fewer "
+            "thresholds in the binarizer, or a larger memory"
+        )
+    return points
 
 
-def _row_points(
-    task: FrontTask,
-    channels: IntArray,
-    n_features: int,
-    depth: int,
-    device: torch.device,
-    memory: int,
-    engine: Engine,
-) -> IntArray | None:
-    """Contribution of each row to both totals under each decision, (2, K, N); None for the torch engine."""
-    check_choice(engine, "engine", ENGINES)
-    short = depth < 3 or n_features < _MANY_FEATURES
-    if engine == "torch" or (engine == "auto" and short):
-        return None
-    reason = None
-    if not (device.type == "cpu" and task.order == "pareto" and task.linear):
-        reason = "it is for tasks with order='pareto' whose points add up over rows, on the CPU"
-    else:
-        points: IntArray = task.points(torch.from_numpy(channels)).numpy()
-        size = 8 * (2 * points.shape[1] + 1) * comb(n_features + 1, min(depth, 3))
-        if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
-            reason = "totals of 2**53 and more are not exact in it; use coarser weights"
-        elif size > memory:
-            reason = f"its sums take {size / 2**30:.2g} GiB (memory={memory / 2**30:.2g} GiB is allowed)"
-        else:
-            return points
-    if engine == "compiled":
-        raise ConfigError(f"engine='compiled' cannot search this: {reason}. Use engine='torch'")
-    return None
+def _balanced(
+    problem: FrontProblem, target: Budget, memory: int, deadline: Deadline
+) -> tuple[IntArray, Callable[[int], Origin], float, bool]:
+    """The front by cost and absolute balance up to depth 2; at depth 3 the cheapest tree within the limit.
 
+    Returns points (2, n), where the tree of each comes from, a bound of all costs, and whether the search
+    was complete.
+    """
+    from sstorch.exact.fronts.balance import balance_front, cheapest_tree
 
-def _cheapest_root(
-    problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: Deadline
-) -> tuple[Tensor, list[Origin], float, bool]:
-    """The cheapest tree with a test at the root, or the cheapest of a front of smaller ones."""
-    known = front[:, front[0].argmin()] if front.shape[1] else None
-    result = cheapest_tree(problem, target, known, memory // 2, deadline)
+    front = balance_front(problem, budget(min(2, target.depth), target.nodes))
+    if target.depth < 3:
+        return front, lambda number: None, -INFINITY, True
+    known = front[:, :1] if front.shape[1] else None
+    result = cheapest_tree(problem, target, None if known is None else known[:, 0], memory // 2, deadline)
     if result.root is not None:
         root = result.root
-        origin: Origin = (root.feature, splits(target)[root.split], root.left)
-        return root.point[:, None], [origin], result.lower_bound, result.complete
-    cheapest = front[:, :0] if known is None else known[:, None]
-    return cheapest, [None] * cheapest.shape[1], result.lower_bound, result.complete
+        origin = root.feature, splits(target)[root.split], root.left
+        return root.point[:, None], lambda number: origin, result.lower_bound, result.complete
+    return front[:, :1], lambda number: None, result.lower_bound, result.complete
 
 
 def _check(
@@ -400,7 +349,7 @@ def _check(
 ) -> Budget:
     """Check the arguments; returns the budget."""
     if not 0 <= max_depth <= MAX_FRONT_DEPTH:
-        raise ConfigError(f"max_depth={max_depth}: fronts are searched for depths 0 to {MAX_FRONT_DEPTH}")
+        raise ConfigError(f"max_depth must be 0 to {MAX_FRONT_DEPTH} for fronts, got {max_depth}")
     check_limits(max_nodes, time_limit)
     check_rows(n_rows, task.n_rows, min_leaf)
     total = np.abs(channels).sum(axis=1, dtype=np.float64)
@@ -415,7 +364,7 @@ def _check(
 
 def _check_memory(patterns: Patterns, task: FrontTask, channels: IntArray, depth: int, memory: int) -> None:
     n, rows = patterns.n_features, len(patterns.literals)
-    n_decisions = task.points(torch.zeros((len(channels), 1), dtype=torch.int64)).shape[1]
+    n_decisions = task.points(np.zeros((len(channels), 1), dtype=np.int64)).shape[1]
     tables = 0 if depth < 2 else 8 * n * n * (8 * (len(channels) + 1) + 8 * len(task.names) * n_decisions**2)
     need = tables + 8 * rows * (n + 2) * (2 + len(channels))
     if need > memory:

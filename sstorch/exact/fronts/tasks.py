@@ -10,8 +10,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_same_order, is_number_of
@@ -94,7 +92,6 @@ class ConfusionFront:
     """
 
     order: Literal["pareto"] = "pareto"
-    linear = True
     limit = 0
     names = ("false negatives", "false positives")
     offset = (0.0, 0.0)
@@ -116,9 +113,9 @@ class ConfusionFront:
         """Weights of positive and of negative rows, (2, N)."""
         return np.stack([self.weight * self.y, self.weight * (1 - self.y)])
 
-    def points(self, sums: Tensor) -> Tensor:
+    def points(self, sums: IntArray) -> IntArray:
         """(P, 0) and (0, N)."""
-        points = sums.new_zeros(2, 2, *sums.shape[1:])
+        points = np.zeros((2, 2, *sums.shape[1:]), dtype=np.int64)
         points[0, 0], points[1, 1] = sums
         return points
 
@@ -180,7 +177,6 @@ class GroupFairness:
     """
 
     order: Literal["balance"] = "balance"
-    linear = True
     names = ("errors", "disparity")
     offset = (0.0, 0.0)
 
@@ -208,9 +204,9 @@ class GroupFairness:
         """Positive and negative rows, and what class 1 adds to the disparity, (3, N)."""
         return np.stack([self.weight * self.y, self.weight * (1 - self.y), self._balance])
 
-    def points(self, sums: Tensor) -> Tensor:
+    def points(self, sums: IntArray) -> IntArray:
         """Class 0: its errors, and no disparity. Class 1: its errors and disparity."""
-        points = sums.new_zeros(2, 2, *sums.shape[1:])
+        points = np.zeros((2, 2, *sums.shape[1:]), dtype=np.int64)
         points[0, 0], points[:, 1] = sums[0], sums[1:]
         return points
 
@@ -325,7 +321,6 @@ class FairSurvival:
     """
 
     order: Literal["balance"] = "balance"
-    linear = False
     names = ("loss", "survival disparity")
 
     def __init__(
@@ -363,23 +358,21 @@ class FairSurvival:
         """Events, hazards and what predicted survival is multiplied with in the disparity, (3, N)."""
         return np.stack([self.event.astype(np.int64), self._hazard, self._balance])
 
-    def points(self, sums: Tensor) -> Tensor:
+    def points(self, sums: IntArray) -> IntArray:
         """One point: -E log(E / H), and S (N_1 n_0 - N_0 n_1)."""
         events, hazard, balance = sums
-        exposure = hazard.clamp_min(1).to(torch.float64) * self._hazard_unit
-        count = events.to(torch.float64)
-        loss = -count * torch.log((count / exposure).clamp_min_(1e-300))
-        survival = torch.exp(-count.clamp_min_(0.5) / exposure * self._hazard_then)
-        of_groups = torch.round(survival * 2.0**_SURVIVAL_BITS).to(torch.int64) * balance
-        whole_loss = torch.round(loss * 2.0**_LOSS_BITS).to(torch.int64)
-        return torch.stack([whole_loss, of_groups]).unsqueeze(1)
+        exposure = np.maximum(hazard, 1) * self._hazard_unit
+        loss = -events * np.log(np.maximum(events / exposure, 1e-300))
+        survival = np.exp(-np.maximum(events, 0.5) / exposure * self._hazard_then)
+        of_groups = np.round(survival * 2.0**_SURVIVAL_BITS).astype(np.int64) * balance
+        return np.stack([np.round(loss * 2.0**_LOSS_BITS).astype(np.int64), of_groups])[:, None]
 
     def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
         """Loss and disparity, leaf by leaf."""
         total = np.zeros(len(self.names), dtype=np.int64)
         for number in range(len(decision)):
             sums = self.channels()[:, leaf == number].sum(axis=1)
-            total += self.points(torch.from_numpy(sums))[:, 0].numpy()
+            total += self.points(sums)[:, 0]
         return total
 
     def score(self, totals: IntArray) -> FloatArray:

@@ -11,9 +11,11 @@ import hashlib
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar, cast
 
 import numba
@@ -51,6 +53,50 @@ def cache_folder() -> Path:
     return (Path(given) if given else _user_cache() / "sstorch") / digest.hexdigest()[:16]
 
 
+@cache
+def _can_be_written(folder: Path) -> bool:
+    """Whether machine code can be kept in a folder; a warning where it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError as error:
+        warnings.warn(
+            f"compiled code cannot be kept in {folder} ({error}), so that each process compiles anew; set "
+            "NUMBA_CACHE_DIR to a folder that can be written",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+
+
+def address(function: Any, signature: Any) -> int:
+    """Where the machine code of a kernel for a signature is, compiled or loaded now; for `call`."""
+    function.compile(signature)
+    overload = function.overloads[signature.args]
+    return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
+
+
+@intrinsic
+def call(typingctx: Any, place: Any, arguments: Any) -> Any:
+    """Call the kernel at an `address`, which returns nothing, with a tuple of arguments.
+
+    A kernel that is called by its name is compiled as a part of each kernel that calls it.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = tuple(signature.args[1].types)
+        pointer = context.call_conv.get_function_type(types.none, kinds).as_pointer()
+        function = builder.inttoptr(values[0], pointer)
+        parts = [builder.extract_value(values[1], k) for k in range(len(kinds))]
+        status, _ = context.call_conv.call_function(builder, function, types.none, kinds, parts)
+        with builder.if_then(status.is_error, likely=False):
+            context.call_conv.return_status_propagate(builder, status)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, arguments), codegen
+
+
 def _njit(*signature: Any, **options: Any) -> Callable[[F], F]:
     """Compile at the first call, or for a signature at once: what has one is compiled for no other types."""
 
@@ -60,10 +106,18 @@ def _njit(*signature: Any, **options: Any) -> Callable[[F], F]:
         numba.config.CACHE_DIR = str(cache_folder())
         try:
             made: F = numba.njit(
-                *signature, error_model="numpy", nogil=True, cache=True, no_cfunc_wrapper=True, **options
+                *signature,
+                error_model="numpy",
+                nogil=True,
+                cache=_can_be_written(cache_folder()),
+                no_cfunc_wrapper=True,
+                **options,
             )(function)
         finally:
             numba.config.CACHE_DIR = given
+        # One machine code for all integers: numba would make another for each constant argument.
+        template: Any = made.get_call_template  # type: ignore[attr-defined]
+        made.get_call_template = lambda args, kws: template(tuple(map(types.unliteral, args)), kws)  # type: ignore[attr-defined]
         return made
 
     return decorate

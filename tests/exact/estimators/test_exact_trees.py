@@ -234,7 +234,7 @@ def test_missing_cells_answer_no_and_unknown_categories_warn() -> None:
     ("change", "error", "message"),
     [
         ({"objective": "f2"}, ConfigError, "objective must be one of misclassification, balanced"),
-        ({"max_depth": 9}, ConfigError, "max_depth=9"),
+        ({"max_depth": 10}, ConfigError, "max_depth must be 0 to 9, got 10"),
         ({"min_leaf": 0}, ConfigError, "min_leaf must be at least 1"),
         ({"leaf_penalty": -0.1}, ConfigError, "leaf_penalty must be a finite number >= 0"),
         ({"cost_matrix": [[0, 1], [1, 0]]}, DataError, "must have 3 x 3 costs"),

@@ -7,7 +7,6 @@ from sstorch import OptimalSurvivalTree, Search, SurvivalData, metrics
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, solve
 from sstorch.exceptions import ConfigError
 from sstorch.reading import export_text
-from tests.conftest import devices
 
 
 @pytest.fixture(scope="module")
@@ -219,14 +218,3 @@ def test_text_of_a_single_leaf_and_of_own_binary_columns(small_data: SurvivalDat
     np.testing.assert_array_equal(
         tree.apply(frame), np.where(treated, *tree.apply(frame)[[treated.argmax(), treated.argmin()]])
     )
-
-
-@devices
-@pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
-def test_the_same_tree_on_each_device(gbsg2: SurvivalData, device: str, objective: str) -> None:
-    y = (gbsg2.time, gbsg2.event)
-    settings = {"max_depth": 2, "objective": objective}
-    tree = OptimalSurvivalTree(**settings, search=Search(device=device)).fit(gbsg2.frame, y)  # type: ignore[arg-type]
-    reference = OptimalSurvivalTree(**settings).fit(gbsg2.frame, y)  # type: ignore[arg-type]
-    assert tree.loss_ == pytest.approx(reference.loss_, rel=1e-10)
-    np.testing.assert_allclose(tree.predict(gbsg2.frame), reference.predict(gbsg2.frame), rtol=1e-12)

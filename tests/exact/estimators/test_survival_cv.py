@@ -129,7 +129,7 @@ def test_conventions_files_and_bad_settings(small_data: SurvivalData, tmp_path: 
         ({"scoring": "c_harrell"}, "scoring must be 'loss' or a scorer"),
         ({"n_folds": 1}, "n_folds must be at least 2"),
         ({"random_state": None}, "random_state must be at least 0"),
-        ({"max_depth": 6}, "max_depth=6"),
+        ({"max_depth": 6}, "max_depth must be 0 to 5, got 6"),
     ):
         with pytest.raises(ConfigError, match=message):
             OptimalSurvivalTreeCV(**values).fit(X, y)

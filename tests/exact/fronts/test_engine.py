@@ -2,18 +2,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
 
-from sstorch.exact.fronts import (
-    ConfusionFront,
-    FairSurvival,
-    GroupFairness,
-    search,
-    small,
-    solve_front,
-)
-from sstorch.exact.fronts.problem import FrontProblem
-from sstorch.exact.moments import Patterns
+from sstorch.exact.fronts import ConfusionFront, FairSurvival, GroupFairness, balance, solve_front
+from sstorch.exact.fronts.problem import REACHED, FrontProblem
+from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import budget, splits
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly
@@ -45,15 +37,14 @@ def check_trees(found, features, nodes, depth, min_leaf):
         np.testing.assert_array_equal(found.task.totals(leaf, tree.decision), totals)
 
 
-@pytest.mark.parametrize("engine", ["torch", "compiled"])
-@pytest.mark.parametrize("seed", range(24))
-def test_confusion_front_equals_brute_force(seed, engine):
+@pytest.mark.parametrize("seed", [*range(24), *map(nightly, range(24, 500))])
+def test_confusion_front_equals_brute_force(seed):
     depth = seed % 4
     rng, features, y, _ = random_rows(seed, 4 if depth < 3 else 3)
     nodes, min_leaf = budget_of(seed, rng, depth)
     weight = rng.integers(1, 9, len(y)) / 4 if seed % 2 else np.ones(len(y))
     task = ConfusionFront(y, sample_weight=weight)
-    found = solve_front(features, task, depth, nodes, min_leaf=min_leaf, engine=engine)
+    found = solve_front(features, task, depth, nodes, min_leaf=min_leaf)
 
     def leaf_points(rows):
         rows = list(rows)
@@ -66,7 +57,7 @@ def test_confusion_front_equals_brute_force(seed, engine):
 
 
 @pytest.mark.parametrize("parity", ["demographic_parity", "equal_opportunity"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), *map(nightly, range(12, 300))])
 def test_group_fairness_equals_brute_force(seed, parity):
     depth = seed % 4
     rng, features, y, group = random_rows(seed, 4 if depth < 3 else 3)
@@ -154,9 +145,7 @@ def test_large_costs_that_differ_by_one_are_distinguished():
 @pytest.mark.parametrize("in_parts", [True, False])
 def test_depth_three_in_parts_and_with_a_binding_limit(in_parts, monkeypatch):
     if in_parts:
-        monkeypatch.setattr(small, "CHUNK", 50)
-        monkeypatch.setattr(search, "CHUNK", 50)
-        monkeypatch.setattr(search, "_PART", 60)
+        monkeypatch.setattr(balance, "_PART", 60)
     rng = np.random.default_rng(1)
     group = rng.integers(0, 2, 300)
     features = rng.random((300, 8)) < 0.3 + 0.4 * group[:, None] * (np.arange(8) < 5)
@@ -171,10 +160,30 @@ def test_depth_three_in_parts_and_with_a_binding_limit(in_parts, monkeypatch):
     assert errors[0] > errors[-1]
     whole = solve_front(features, ConfusionFront(y, metric="accuracy"), 3)
     assert whole.totals.sum(1).min() == errors[-1]
-    parts = solve_front(features, ConfusionFront(y), 3, memory=1 << 19, engine="torch")
-    np.testing.assert_array_equal(parts.totals, whole.totals)
     monkeypatch.undo()
     assert solve_front(features, GroupFairness(y, group, max_disparity=0.01), 3).totals[0, 0] == errors[0]
+
+
+def every_point(problem, target):
+    """Different points (2, n) of all trees of depth 2 within a budget."""
+    found = [problem.leaf]
+    for halves in splits(target):
+        left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
+        found.append((left[:, :, :, None] + right[:, :, None]).reshape(2, -1))
+    points = np.concatenate(found, axis=1)
+    return np.unique(points[:, points[0] < REACHED], axis=1)
+
+
+def every_sum(task, features, nodes, min_leaf, reduce):
+    """Points (2, n) of all trees of depth 3, those below a root after `reduce`."""
+    problem = FrontProblem.of(task, Patterns.of(features), task.channels(), min_leaf)
+    found = [every_point(problem, budget(2, nodes))]
+    for root in range(problem.n_features):
+        sides = problem.split(root)
+        for halves in splits(budget(3, nodes)):
+            left, right = (reduce(every_point(side, half)) for side, half in zip(sides, halves, strict=True))
+            found.append((left[:, :, None] + right[:, None]).reshape(2, -1))
+    return np.concatenate(found, axis=1)
 
 
 def many_questions(seed):
@@ -186,17 +195,19 @@ def many_questions(seed):
     return features, y, group
 
 
+def front_of(points):
+    return np.array(reference.front(map(tuple, points.T.tolist()))).T
+
+
 @pytest.mark.parametrize("nodes", [4, 7])
 @pytest.mark.parametrize("seed", [0, nightly(1), nightly(2)])
 def test_bounds_leave_no_point_of_the_front_out(seed, nodes):
     features, y, _ = many_questions(seed)
     weight = np.random.default_rng(seed).integers(1, 9, 250) / 4
     for task in (ConfusionFront(y), ConfusionFront(y, sample_weight=weight), ThreeDecisions(y, weight)):
-        found, whole = (
-            solve_front(features, task, 3, nodes, min_leaf=5, engine=engine)
-            for engine in ("compiled", "torch")
-        )
-        np.testing.assert_array_equal(found.totals, whole.totals)
+        found = solve_front(features, task, 3, nodes, min_leaf=5)
+        expected = front_of(every_sum(task, features, nodes, 5, front_of))
+        np.testing.assert_array_equal(found.totals.T, expected)
         check_trees(found, features, nodes, 3, 5)
 
 
@@ -214,28 +225,23 @@ class ThreeDecisions(ConfusionFront):
         return self.both
 
     def points(self, sums):
-        none = torch.zeros_like(sums[0])
-        first, second = torch.stack([2 * sums[0], none]), torch.stack([none, 2 * sums[1]])
-        return torch.stack([first, second, sums], dim=1)
+        none = np.zeros_like(sums[0])
+        first, second = np.stack([2 * sums[0], none]), np.stack([none, 2 * sums[1]])
+        return np.stack([first, second, sums], axis=1)
 
     def totals(self, leaf, decision):
-        points = self.points(torch.from_numpy(self.both)).numpy()
+        points = self.points(self.both)
         return points[:, decision[leaf], np.arange(len(leaf))].sum(axis=1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"engine": "gpu"}, "engine must be one of auto, torch, compiled, got 'gpu'"),
-        ({"engine": "compiled", "memory": 22 << 20}, r"its sums take .* GiB"),
-    ],
-)
-def test_engine_that_cannot_search_raises(settings, message):
+def test_sums_without_room_and_points_that_do_not_add_up_raise():
     features = np.random.default_rng(0).random((60, 160)) < 0.5
-    with pytest.raises(ConfigError, match=message):
-        solve_front(features, ConfusionFront(features[:, 0]), 3, **settings)
-    with pytest.raises(ConfigError, match="order='pareto' whose points add up"):
-        solve_front(features, GroupFairness(features[:, 0], features[:, 1]), 3, engine="compiled")
+    with pytest.raises(ConfigError, match=r"their sums take .* GiB"):
+        solve_front(features, ConfusionFront(features[:, 0]), 3, memory=22 << 20)
+    task = FairSurvival(np.arange(1.0, 61.0), np.ones(60), features[:, 1], horizon=20.0)
+    task.order = "pareto"
+    with pytest.raises(ConfigError, match="order='pareto' those of rows must add up"):
+        solve_front(features, task, 1)
 
 
 @pytest.mark.parametrize("nodes", [4, 7])
@@ -245,20 +251,8 @@ def test_bounds_leave_no_fair_tree_out(seed, nodes):
     for limit in (0.002, 0.06):
         task = GroupFairness(y, group, max_disparity=limit)
         found = solve_front(features, task, 3, nodes, min_leaf=5)
-        problem = FrontProblem.of(task, Patterns.of(features), task.channels(), 5, torch.device("cpu"))
-        target = budget(3, nodes)
-        least = small.balance_front(problem, budget(2, nodes), 1 << 30)[0].min().item()
-        for root in range(problem.n_features):
-            children = problem.split(root)
-            for halves in splits(target):
-                sides = [
-                    torch.cat(list(search.Subtrees(child, half).within(0.0, 250.0)), dim=1)
-                    for child, half in zip(children, halves, strict=True)
-                ]
-                sums = (sides[0][:, :, None] + sides[1][:, None]).flatten(1)
-                fair = sums[0, sums[1].abs() <= task.limit]
-                least = min(least, fair.min().item() if len(fair) else least)
-        assert found.totals[0, 0] == least
+        points = every_sum(task, features, nodes, 5, balance._by_balance)
+        assert found.totals[0, 0] == points[0, np.abs(points[1]) <= task.limit].min()
 
 
 def test_a_limit_of_time_leaves_a_bound(monkeypatch):
@@ -271,15 +265,15 @@ def test_a_limit_of_time_leaves_a_bound(monkeypatch):
     assert cut.certificate.startswith("not proved")
     assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
     calls = []
-    original = search.cheapest_pair
+    original = balance.cheapest_pair
 
     def late(*args):
         calls.append(None)
         if len(calls) > 1:
-            raise search.OutOfTimeError
+            raise balance.OutOfTimeError
         return original(*args)
 
-    monkeypatch.setattr(search, "cheapest_pair", late)
+    monkeypatch.setattr(balance, "cheapest_pair", late)
     task = GroupFairness(y, group, max_disparity=0.002)
     later = solve_front(features, task, 3, time_limit=1000.0)
     monkeypatch.undo()
@@ -293,7 +287,7 @@ def test_a_limit_of_time_leaves_a_bound(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"max_depth": 4}, ConfigError, "max_depth=4"),
+        ({"max_depth": 4}, ConfigError, "max_depth must be 0 to 3 for fronts, got 4"),
         ({"max_nodes": -1}, ConfigError, "max_nodes must be .* got -1"),
         ({"min_leaf": 0}, ConfigError, "min_leaf must be .* got 0"),
         ({"min_leaf": 9}, DataError, "not even a single leaf"),

@@ -2,9 +2,11 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from sstorch.exact.fronts import solve_roc_hull
 from sstorch.exceptions import ConfigError, DataError
+from tests.conftest import nightly
 
 
 def area(leaf, y, weight):
@@ -19,7 +21,7 @@ def area(leaf, y, weight):
     return total / (sum(positive.values()) * sum(negative.values()))
 
 
-def all_areas(features, y, weight, min_leaf):
+def all_areas(features, y, weight, min_leaf, area=area):
     """Largest area by nodes, from every tree of depth 2."""
     p = features.shape[1]
     best = [0.5, 0.0, 0.0, 0.0]
@@ -35,6 +37,26 @@ def all_areas(features, y, weight, min_leaf):
             if len(sizes) == n_nodes + 1 and sizes.min() >= min_leaf:
                 best[n_nodes] = max(best[n_nodes], area(leaf, y, weight))
     return np.maximum.accumulate(best)
+
+
+def partial_area(leaf, y, weight, max_fpr):
+    """The same up to a false positive rate, standardised, from scikit-learn's curve."""
+    rate = np.bincount(leaf, weight * y) / np.maximum(np.bincount(leaf, weight), 1e-300)
+    return roc_auc_score(y, rate[leaf], sample_weight=weight, max_fpr=max_fpr)
+
+
+@pytest.mark.parametrize("max_fpr", [0.1, 0.35])
+@pytest.mark.parametrize("seed", [*range(6), *map(nightly, range(6, 100))])
+def test_partial_area_equals_brute_force(seed, max_fpr):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(20, 60)), int(rng.integers(2, 6))
+    features, y = rng.random((n, p)) < rng.uniform(0.2, 0.8, p), (rng.random(n) < 0.4).astype(int)
+    y[:2] = 0, 1
+    weight = rng.integers(1, 5, n) / 2
+    found = solve_roc_hull(features, y, sample_weight=weight, max_fpr=max_fpr)
+    expected = all_areas(features, y, weight, 1, lambda *rows: partial_area(*rows, max_fpr))
+    np.testing.assert_allclose(found.auc, expected, rtol=1e-10)
+    assert [found.tree(nodes).auc for nodes in range(4)] == pytest.approx(found.auc)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -64,7 +86,8 @@ def test_equals_brute_force(seed):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"max_depth": 3}, ConfigError, "max_depth=3"),
+        ({"max_depth": 3}, ConfigError, "max_depth must be 0 to 2"),
+        ({"max_fpr": 0.0}, ConfigError, "max_fpr must be above 0"),
         ({"max_nodes": -1}, ConfigError, "max_nodes must be .* got -1"),
         ({"min_leaf": 0}, ConfigError, "min_leaf must be .* got 0"),
         ({"y": [0, 1, 1]}, DataError, "y has 3"),

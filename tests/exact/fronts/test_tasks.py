@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 
 from sstorch.exact.fronts import (
     ConfusionFront,
@@ -66,7 +65,7 @@ class Broken(ConfusionFront):
 
     def points(self, sums):
         if self.broken == "points":
-            return super().points(sums).to(torch.float64)
+            return super().points(sums).astype(np.float64)
         if self.broken == "large":
             return super().points(sums) * 2**54
         return super().points(sums)

@@ -1,0 +1,113 @@
+"""Costs of tests, by the attribute that each column of a binary matrix asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.exceptions import ConfigError
+
+
+@dataclass(frozen=True)
+class FeatureCosts:
+    """Costs of measuring attributes, paid once per row and path.
+
+    Several binary columns can use the same attribute; only the first on a path has a cost. Attributes of a
+    group share a part of their cost, such as drawing blood: after one attribute of the group, the others have
+    the discounted price.
+
+    Attributes:
+        attribute: attribute of each binary column, (p,), 0 .. A - 1.
+        price: price of each attribute, (A,), >= 0.
+        discounted: price of each attribute after another attribute of its group, (A,), >= 0, at most `price`.
+        group: group of each attribute, (A,); -1 for none.
+    """
+
+    attribute: IntArray
+    price: FloatArray
+    discounted: FloatArray
+    group: IntArray
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.price), len(self.discounted), len(self.group)}
+        if len(sizes) > 1 or (self.attribute < 0).any() or (self.attribute >= len(self.price)).any():
+            raise ConfigError(
+                "FeatureCosts: give price, discounted and group for every attribute of a column"
+            )
+        fair = (self.discounted >= 0.0) & (self.discounted <= self.price) & np.isfinite(self.price)
+        if not fair.all():
+            bad = int(np.flatnonzero(~fair)[0])
+            raise ConfigError(
+                f"FeatureCosts: attribute {bad} has the price {self.price[bad]} and the discounted price "
+                f"{self.discounted[bad]}; expected finite numbers, 0 <= discounted <= price"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[str],
+        prices: Mapping[str, float],
+        groups: Mapping[str, Sequence[str]] | None = None,
+        discounted: Mapping[str, float] | None = None,
+    ) -> FeatureCosts:
+        """From names.
+
+        Args:
+            columns: name of the attribute of each binary column.
+            prices: prices of attributes; others are free.
+            groups: attributes of each group, by name.
+            discounted: prices of attributes after another attribute of the group; 0 by default.
+
+        Raises:
+            ConfigError: an unknown attribute, an attribute in two groups, a discount without a group, or
+                prices out of range.
+
+        Examples:
+            >>> costs = FeatureCosts.of(["age", "iron", "iron", "sugar"], {"iron": 9.0, "sugar": 8.0},
+            ...                         groups={"blood": ["iron", "sugar"]}, discounted={"iron": 4.0})
+            >>> above, feature = np.array([[0, 1, 3]]), np.array([1, 2, 1])
+            >>> costs.price_of(above, feature).tolist()    # iron after age, after iron, and after sugar
+            [9.0, 0.0, 4.0]
+        """
+        names = list(dict.fromkeys(columns))
+        groups, discounted = groups or {}, discounted or {}
+        inside = [name for members in groups.values() for name in members]
+        for name in (*prices, *inside, *discounted):
+            if name not in names:
+                raise ConfigError(f"feature costs: {name!r} is no attribute; they are {', '.join(names)}")
+        if len(set(inside)) < len(inside):
+            raise ConfigError("feature costs: an attribute is in two groups; put it into one")
+        if lost := [name for name in discounted if name not in inside]:
+            raise ConfigError(f"feature costs: {lost[0]!r} has a discount, but is in no group")
+        of_group = {name: number for number, members in enumerate(groups.values()) for name in members}
+        price = np.array([float(prices.get(name, 0.0)) for name in names])
+        lower = [discounted.get(name, 0.0) if name in of_group else price[j] for j, name in enumerate(names)]
+        place = {name: j for j, name in enumerate(names)}
+        return cls(
+            np.array([place[name] for name in columns], dtype=np.int64),
+            price,
+            np.array(lower, dtype=np.float64),
+            np.array([of_group.get(name, -1) for name in names], dtype=np.int64),
+        )
+
+    @cached_property
+    def column_group(self) -> IntArray:
+        """Group of each binary column's attribute, (p,); one of its own, negative, for an attribute alone."""
+        alone = -1 - np.arange(len(self.group))
+        group: IntArray = np.where(self.group < 0, alone, self.group)[self.attribute]
+        return group
+
+    def price_of(self, above: IntArray, feature: IntArray) -> FloatArray:
+        """Price (n,) of tests of the columns `feature`, (n,), below tests of the columns `above`, (k, n)."""
+        asked = self.attribute[feature]
+        if not len(above):
+            return self.price[asked]
+        one_of = np.logical_or.reduce  # with less around it than `any`: most trees ask for few prices
+        with_others = one_of(self.column_group[above] == self.column_group[feature])
+        price: FloatArray = np.where(with_others, self.discounted[asked], self.price[asked])
+        price[one_of(self.attribute[above] == asked)] = 0.0
+        return price
