@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sstorch import Columns, Penalties, PrognosticTree, Surv, SurvivalRegression, inference
+from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference
 from sstorch.exceptions import DataWarning
 from sstorch.validation import contrast
 
@@ -69,11 +69,6 @@ def coefficient(table, term, contrast, truth):
     )
 
 
-def kinds(model):
-    """The model with its default covariance, and with that of penalties as if known."""
-    return [(model, ""), (inference.with_covariance(model, "bayesian"), ", penalties as if known")]
-
-
 def lines(rng, n):
     """Weibull regression by maximum likelihood: the textbooks' case."""
     frame = covariates(rng, n)
@@ -124,16 +119,15 @@ def curves(rng, n):
     model = SurvivalRegression().fit(frame, Surv(time, event))
     rows, points = grid_rows(), np.delete(np.linspace(-1.8, 1.8, 13), 6)
     survival = 1 / (1 + TIMES**1.5 * np.exp(eta(rows))[:, None])
-    for each, label in kinds(model):
-        found = [inference.effect(each, "x", point, 0.0) for point in points]
-        low, high = (np.log([getattr(one, side) for one in found]) for side in ("lower", "upper"))
-        yield f"curve, across the function{label}", within(low, curve(points) - curve(0.0), high)
-        found = inference.effect(each, "z", 1.0, -1.0)
-        yield f"contrast of a number{label}", within(np.log(found.lower), 1.0, np.log(found.upper))
-        found = inference.effect(each, "g", "b", "a")
-        yield f"contrast of a category{label}", within(np.log(found.lower), 0.4, np.log(found.upper))
-        found = inference.predict(each, rows, times=TIMES)
-        yield f"S(t | x){label}", within(found.lower, survival, found.upper)
+    found = [inference.effect(model, "x", point, 0.0) for point in points]
+    low, high = (np.log([getattr(one, side) for one in found]) for side in ("lower", "upper"))
+    yield "curve, across the function", within(low, curve(points) - curve(0.0), high)
+    found = inference.effect(model, "z", 1.0, -1.0)
+    yield "contrast of a number", within(np.log(found.lower), 1.0, np.log(found.upper))
+    found = inference.effect(model, "g", "b", "a")
+    yield "contrast of a category", within(np.log(found.lower), 0.4, np.log(found.upper))
+    found = inference.predict(model, rows, times=TIMES)
+    yield "S(t | x)", within(found.lower, survival, found.upper)
 
 
 def causes(rng, n):
@@ -153,9 +147,8 @@ def causes(rng, n):
     each = rates(rows)
     whole = 1 - np.exp(-each.sum(0)[:, None] * TIMES**1.3)
     truth = (each / each.sum(0)).T[:, :, None] * whole[:, None]
-    for one, label in kinds(model):
-        found = inference.predict(one, rows, "incidence", times=TIMES)
-        yield f"cumulative incidence{label}", within(found.lower, truth, found.upper)
+    found = inference.predict(model, rows, "incidence", times=TIMES)
+    yield "cumulative incidence", within(found.lower, truth, found.upper)
 
 
 def clusters(rng, n):
@@ -170,34 +163,11 @@ def clusters(rng, n):
         "treatment by centre, rows independent",
         coefficient(inference.coefficients(model), "arm", "per unit", 0.3),
     )
-    robust = inference.with_covariance(model, "sandwich", frame, y, cluster=centre)
+    robust = inference.with_sandwich(model, frame, y, cluster=centre)
     yield (
         "treatment by centre, sandwich by centre",
         coefficient(inference.coefficients(robust), "arm", "per unit", 0.3),
     )
-
-
-def groups(rng, n):
-    """Mean S(t) of groups, and their differences: gates placed by the same rows.
-
-    Truth is the mean over the rows of each group. The effect of x jumps, so that gates matter.
-    """
-    frame = covariates(rng, n)
-    eta = 0.5 * curve(frame["x"]) + (frame["x"].to_numpy() > 0.5) + shift(frame)
-    uniform, times = rng.uniform(size=n), TIMES[1:4]
-    time, event = censored(rng, ((1 / uniform - 1) * np.exp(-eta)) ** (1 / 1.5))
-    truth = 1 / (1 + times**1.5 * np.exp(eta)[:, None])
-    tree = PrognosticTree().fit(frame, Surv(time, event))
-    table = inference.groups(tree, frame, times=times)
-    number = tree.apply(frame)
-    means = {str(each): truth[number == each].mean(0) for each in np.unique(number)}
-    inside = {"survival": [], "difference": []}
-    for key in table.index.get_level_values("group").unique():
-        own = table.loc[key]
-        later, _, first = str(key).partition(" - ")
-        exact = means[later] - means[first] if first else means[later]
-        inside["difference" if first else "survival"].append(within(own["lower"], exact, own["upper"]))
-    return [(f"{what}, same rows", float(np.mean(each))) for what, each in inside.items() if each]
 
 
 SCENARIOS = {
@@ -205,7 +175,6 @@ SCENARIOS = {
     "curves": (curves, 500),
     "causes": (causes, 600),
     "clusters": (clusters, 1000),
-    "groups": (groups, 600),
 }
 
 

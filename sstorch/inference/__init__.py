@@ -1,9 +1,9 @@
 """Standard errors, confidence intervals and tests of fitted regressions and groups."""
 
-from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
+from sstorch.inference.coefficients import Effect, coefficients, effect, terms
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance, Inferable
-from sstorch.inference.hazard_rows import likelihood_ratio_test, with_covariance
-from sstorch.inference.predictions import Intervals, groups, predict
+from sstorch.inference.hazard_rows import likelihood_ratio_test, with_sandwich
+from sstorch.inference.predictions import Intervals, predict
 
 __all__ = [
     "CovarianceKind",
@@ -14,10 +14,8 @@ __all__ = [
     "Intervals",
     "coefficients",
     "effect",
-    "groups",
     "likelihood_ratio_test",
     "predict",
     "terms",
-    "wald_test",
-    "with_covariance",
+    "with_sandwich",
 ]

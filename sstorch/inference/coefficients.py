@@ -12,8 +12,8 @@ from scipy.stats import chi2, norm
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_columns_exist, check_share
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.checks import check_share
+from sstorch.exceptions import ConfigError
 from sstorch.inference.covariance import FitCovariance, HazardCovariance, Inferable, covariance_of
 from sstorch.inference.terms import Contrast, Contrasts, Values
 from sstorch.metrics.weights import rank_test
@@ -144,17 +144,17 @@ class _Hazard:
             spread = basis @ hazard.spread(own) @ basis.mT
             statistic, p = term_test(theta.numpy(), covariance.numpy(), spread.numpy(), reference)
         elif contrasts:
-            statistic, edf, p, _ = self.joint(torch.stack([each.features for each in contrasts]))
+            statistic, edf, p = self._joint_test(torch.stack([each.features for each in contrasts]))
             reference, p = edf, p if edf else np.nan
         return {"edf": edf, "reference df": reference, "statistic": statistic, "p": p}
 
-    def joint(self, features: Tensor) -> tuple[float, int, float, int]:
-        """`rank_test` that combinations of slopes (k, p) are zero, and the number of estimable ones."""
+    def _joint_test(self, features: Tensor) -> tuple[float, int, float]:
+        """`rank_test` that combinations of slopes (k, p) are zero."""
         combined = features @ self.map[: len(self.slopes)]
         basis = self.covariance.identified(combined)
         values, combined = basis @ features @ self.slopes, basis @ combined
         spread = combined @ self.covariance.covariance @ combined.mT
-        return *rank_test(values.numpy(), spread.numpy()), len(basis)
+        return rank_test(values.numpy(), spread.numpy())
 
 
 def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
@@ -167,14 +167,6 @@ def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
             groups = ", ".join(map(str, sorted(tree.group_numbers[places.numpy()].tolist())))
             slopes = leaves.slope[int(places[0])].detach().cpu().double()
             yield _Hazard(name, group, groups, module, own, slopes, own.by_group[group])
-
-
-def _only_hazard(model: Inferable, covariance: FitCovariance, several: str) -> _Hazard:
-    """The hazard of a model that has one; raises ConfigError if there are several."""
-    first, *others = _hazards(model, covariance)
-    if others:
-        raise ConfigError(several)
-    return first
 
 
 def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float, float]:
@@ -328,55 +320,15 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
     """
     check_share(level, "level")
     covariance, tree = covariance_of(model), model._tree
-    hazard = _only_hazard(
-        model, covariance, "effect() needs one hazard: see coefficients(), which has all causes and groups"
-    )
+    hazard, *others = _hazards(model, covariance)
+    if others:
+        raise ConfigError("effect() needs one hazard: see coefficients(), which has all causes and groups")
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     pair = Values.of(contrasts.checked(column, reference), contrasts.checked(column, value))
     (found,) = hazard.estimates(contrasts.between(column, [pair]))
     ratio = hazard.module.family.constant_ratio
     ends = _limits(found, level, ratio is not None)
     return Effect(f"{column} {pair.text}", ratio, *ends, found.p, level)
-
-
-@torch_threads(1)
-def wald_test(model: Inferable, columns: Sequence[str] | None = None) -> pd.Series:
-    """Joint Wald test of no effect of some columns, with the covariance in use.
-
-    Args:
-        model: fitted regression of one event.
-        columns: tested columns; None for all.
-
-    Returns:
-        ``statistic``, ``df``, the rank of the covariance, and ``p``.
-
-    Raises:
-        ConfigError: the model has no covariance, or several causes or groups; ``columns`` is empty.
-        DataError: a column is not there.
-    """
-    covariance, tree = covariance_of(model), model._tree
-    hazard = _only_hazard(model, covariance, "a joint test needs one hazard: a regression of one event")
-    check_columns_exist(list(columns or ()), list(tree.preprocessor.schema.columns))
-    if columns is not None and not columns:
-        raise ConfigError("columns must name at least one column, or be None for all")
-    contrasts = Contrasts(tree.preprocessor, covariance.terms)
-    chosen = [name for name in covariance.terms if columns is None or name in columns]
-    rows = contrasts.rows([name for name in chosen if contrasts.kind(name) != "curve"])
-    single = torch.eye(len(hazard.slopes), dtype=torch.float64)
-    curves = [covariance.terms[name].places for name in chosen if contrasts.kind(name) == "curve"]
-    parts = [*(each.features for each in rows), *(single[place] for places in curves for place in places)]
-    statistic, rank, p, count = hazard.joint(torch.stack(parts) if parts else single[:0])
-    if not count:
-        raise DataError(
-            f"columns must have effects that the training rows determine, got {chosen}, which are constant "
-            "or linear combinations of other columns: test all of these together, or fit with a ridge"
-        )
-    if 0 < covariance.clusters <= count:  # their scores add up to zero
-        raise DataError(
-            f"columns must have fewer coefficients than there are clusters ({covariance.clusters}), got "
-            f"{count}: test fewer columns, or use another covariance"
-        )
-    return pd.Series({"statistic": statistic, "df": rank, "p": p})
 
 
 def _indexed(

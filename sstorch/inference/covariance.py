@@ -6,22 +6,21 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch.checks import check_choice, check_tree
+from sstorch.checks import check_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import FittedTree
 
-# "marginal": of the coefficients given the data, with estimated penalties integrated out; "bayesian": V, the
-# inverse of Hessian H and penalties, these as if known; "frequentist": V H V, of the penalised estimate;
-# "observed": inverse of H; "sandwich": V B V, B the sum of the outer products of scores.
-CovarianceKind = Literal["marginal", "bayesian", "frequentist", "observed", "sandwich"]
+# "marginal": of the coefficients given the data, with estimated penalties integrated out; "sandwich": V B V,
+# V the inverse of Hessian and penalties, B the sum of the outer products of scores.
+CovarianceKind = Literal["marginal", "sandwich"]
 # Share of the largest eigenvalue, of a matrix with unit diagonal, below which a direction has no information.
 _SINGULAR = 1e-10
 # Part of a combination of coefficients in such directions, as a share of it, above which it has no estimate.
@@ -167,25 +166,9 @@ class HazardCovariance:
         outside = (combinations @ self.null).norm(dim=-1) if self.null.shape[1] else -size
         return torch.where(size > 0, outside > _OUTSIDE * size, True)
 
-    def used(self, kind: CovarianceKind, meat: Tensor | None = None) -> Self:
-        """Return a copy that uses another covariance.
-
-        Args:
-            kind: of the covariance.
-            meat: for the sandwich the sum of outer products of scores of independent subjects, (D, D).
-        """
-        if kind == "marginal":
-            return replace(self, covariance=self.marginal)
-        if kind == "bayesian":
-            return replace(self, covariance=self.posterior)
-        if kind == "frequentist":
-            spread = (self.posterior * self.precision) @ self.posterior
-            return replace(self, covariance=self.posterior - spread)
-        if kind == "sandwich":
-            assert meat is not None
-            return replace(self, covariance=self.posterior @ meat @ self.posterior)
-        found = Inverse.of(self.information)
-        return replace(self, covariance=found.matrix, null=found.null)
+    def sandwich(self, meat: Tensor) -> Self:
+        """Return a copy that uses the sandwich; the sum of outer products of scores is (D, D)."""
+        return replace(self, covariance=self.posterior @ meat @ self.posterior)
 
 
 @dataclass(frozen=True)
@@ -214,16 +197,10 @@ class FitCovariance:
     clusters: int = 0
     reason: str = ""
 
-    def used(
-        self, kind: CovarianceKind, meats: Mapping[str, Tensor] | None = None, clusters: int = 0
-    ) -> Self:
-        """Return a copy that uses another kind of covariance."""
-        check_choice(kind, "kind", get_args(CovarianceKind))
-        hazards = {
-            name: each.used(kind, None if meats is None else meats[name])
-            for name, each in self.hazards.items()
-        }
-        return replace(self, hazards=hazards, kind=kind, clusters=clusters)
+    def sandwich(self, meats: Mapping[str, Tensor], clusters: int) -> Self:
+        """Return a copy that uses the sandwich, from the sums of outer products of scores by cause."""
+        hazards = {name: each.sandwich(meats[name]) for name, each in self.hazards.items()}
+        return replace(self, hazards=hazards, kind="sandwich", clusters=clusters)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state for JSON and safetensors; the inverse is :meth:`from_state`."""

@@ -19,7 +19,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.columns import row_labels
 from sstorch.data.design_matrix import dense, last_features
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference.covariance import CovarianceKind, HazardCovariance, Inferable, covariance_of
+from sstorch.inference.covariance import HazardCovariance, Inferable, covariance_of
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.linear_hazards import LinearHazards
@@ -188,43 +188,29 @@ class HazardRows:
         return hazard
 
 
-def with_covariance(
-    model: InferableT,
-    kind: CovarianceKind = "sandwich",
-    X: object = None,
-    y: object = None,
-    sample_weight: object = None,
-    cluster: object = None,
+def with_sandwich(
+    model: InferableT, X: object, y: object, sample_weight: object = None, cluster: object = None
 ) -> InferableT:
-    """Return a copy of a model that uses another covariance of its coefficients for all intervals.
+    """Return a copy of a model whose intervals and tests use Huber and White's sandwich covariance.
+
+    It is by subject if ``y`` has an id, else by row, or by ``cluster``.
 
     Args:
         model: fitted.
-        kind: ``"marginal"`` (the default of models): posterior covariance with estimated penalties integrated
-            out; ``"bayesian"``: inverse of Hessian plus penalties, with fixed penalties (equal to
-            ``"marginal"`` for given penalties); ``"frequentist"``: sampling covariance of the penalised
-            estimates, without their bias; ``"observed"``: inverse of the Hessian without penalties;
-            ``"sandwich"``: Huber and White, needs the training rows: by subject if ``y`` has an id, else by
-            row, or by ``cluster``.
-        X: training rows, for the sandwich.
+        X: training rows.
         y: outcome of the rows.
         sample_weight: training weights.
         cluster: label of the cluster of each row, such as a centre, (n,).
 
     Raises:
-        ConfigError: the kind is unknown, or the model has no covariance.
-        DataError: the rows are missing or are not the training rows.
+        ConfigError: the model has no covariance.
+        DataError: the rows are not the training rows.
 
     References:
         Lin and Wei (1989), Journal of the American Statistical Association 84, 1074-1078; Liang and Zeger
         (1986), Biometrika 73, 13-22.
     """
     covariance, new = covariance_of(model), copy.copy(model)
-    if kind != "sandwich":
-        new.covariance_ = covariance.used(kind)
-        return new
-    if X is None or y is None:
-        raise DataError("kind='sandwich' needs the training rows: give X and y")
     check_same_order(X=X, cluster=cluster)
     data = model._scored(X, y, sample_weight)
     labels = _clusters(data, cluster)
@@ -235,7 +221,7 @@ def with_covariance(
         sums = scores.new_zeros(int(labels.max()) + 1, scores.shape[1])
         sums.index_add_(0, torch.as_tensor(labels), scores)
         meats[rows.cause] = sums.mT @ sums
-    new.covariance_ = covariance.used("sandwich", meats, int(labels.max()) + 1)
+    new.covariance_ = covariance.sandwich(meats, int(labels.max()) + 1)
     return new
 
 
@@ -261,7 +247,7 @@ def likelihood_ratio_test(
         X: training rows of both, with the columns of both.
         y: outcome of the rows.
         sample_weight: weights of the training, which must be counts of rows. With sampling weights the
-            statistic has another distribution: use :func:`wald_test` with the sandwich.
+            statistic has another distribution: see :func:`terms` with :func:`with_sandwich`.
 
     Returns:
         ``statistic``, twice the difference of the log-likelihoods, ``df``, the difference of the numbers of
@@ -278,14 +264,14 @@ def likelihood_ratio_test(
         if any(bool((each.precision != 0).any()) for each in hazards):
             raise ConfigError(
                 "a likelihood-ratio test needs models without penalties: fit with "
-                "penalties=Penalties(ridge=0, roughness=0), or see wald_test()"
+                "penalties=Penalties(ridge=0, roughness=0), or see terms()"
             )
         data = model._scored(X, y, sample_weight)
         if (fractions := data.sample_weight % 1.0 != 0.0).any():
             raise DataError(
                 f"sample_weight must be counts of rows for a likelihood-ratio test, got "
                 f"{data.sample_weight[fractions][0]:g} in {rows_text(fractions)}: for sampling weights see "
-                "wald_test() with the sandwich"
+                "terms() of with_sandwich()"
             )
         for rows in HazardRows.by_cause(model, data):
             rows.check_training()

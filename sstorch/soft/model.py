@@ -234,8 +234,8 @@ class SoftModel(NestedParameters, DistributionEstimator, GroupedTree, Deployable
             cautions.append(f"Effects have no confidence intervals: {reason}")
         elif effects and (assumed := self._assumed_by_intervals):
             cautions.append(
-                f"Intervals of effects take {assumed}; without penalties, inference.with_covariance(model, "
-                "'sandwich', X, y, sample_weight) is robust"
+                f"Intervals of effects take {assumed}; without penalties, inference.with_sandwich(model, X, "
+                "y, sample_weight) is robust"
             )
         if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")

@@ -23,7 +23,7 @@ from sstorch.data.target import snapped
 from sstorch.exact.horizon import horizon_labels
 from sstorch.exceptions import DataError
 from sstorch.groups.functions import group_table
-from sstorch.inference import with_covariance
+from sstorch.inference import with_sandwich
 from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell_risk, gray_test, logrank_test
 from sstorch.validation import residuals, validate
 
@@ -164,7 +164,7 @@ def test_residuals_and_covariance_of_rows_without_follow_up() -> None:
         found = residuals(model, X, (time, event), kind)[~kept]  # type: ignore[arg-type]
         assert found.abs().to_numpy().max() == 0.0
     all_rows, some = (
-        with_covariance(model, "sandwich", frame, y).coefficients()["standard error"]
+        with_sandwich(model, frame, y).coefficients()["standard error"]
         for frame, y in ((X, (time, event)), (X[kept], (time[kept], event[kept])))
     )
     np.testing.assert_allclose(all_rows, some, rtol=1e-9)

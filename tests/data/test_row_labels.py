@@ -19,7 +19,7 @@ from sstorch import (
 from sstorch.checks import check_same_order
 from sstorch.exact import Classification
 from sstorch.exceptions import DataError
-from sstorch.inference import with_covariance
+from sstorch.inference import with_sandwich
 from sstorch.metrics import (
     concordance_of_groups,
     gray_test,
@@ -69,7 +69,7 @@ def by_row(models: dict[str, Any]) -> dict[str, tuple[Any, Callable[[Any], objec
         "upper": (TIME + 1, lambda v: Surv.interval(TIME, v)),
         "sensitive": (GROUP, lambda v: SurvivalData(X, Y, sensitive=v)),
         "sensitive of classes": (GROUP, lambda v: OptimalTreeClassifier(1).fit(X, EVENT, sensitive=v)),
-        "cluster": (np.arange(N) % 9, lambda v: with_covariance(regression, "sandwich", X, Y, cluster=v)),
+        "cluster": (np.arange(N) % 9, lambda v: with_sandwich(regression, X, Y, cluster=v)),
         "group": (GROUP, lambda v: logrank_test(Y, v)),
         "group of a tuple": (GROUP, lambda v: logrank_test((TIME, EVENT), v)),
         "strata": (GROUP, lambda v: logrank_test(Y, np.arange(N) % 2, strata=v)),
@@ -142,7 +142,7 @@ def test_missing_labels_are_named_by_row(form: str, models: dict[str, Any]) -> N
         lambda: logrank_test(Y, np.arange(N) % 2, strata=values),
         lambda: gray_test(CAUSES, values),
         lambda: concordance_of_groups(Y, values, train=(Y, GROUP)),
-        lambda: with_covariance(models["regression"], "sandwich", X, Y, cluster=values),
+        lambda: with_sandwich(models["regression"], X, Y, cluster=values),
         lambda: Surv(TIME, EVENT, id=values),
         lambda: SurvivalData(X, Y, sensitive=values),
         lambda: Surv(TIME.to_numpy(), values, event_value="a"),

@@ -20,6 +20,7 @@ from sstorch import (
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import marginal_covariance
+from tests.inference.test_in_r import with_penalties_known
 
 DATA = load_dataset("gbsg2")
 LINES = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
@@ -69,7 +70,7 @@ def test_variance_estimated_as_zero_leaves_an_interval() -> None:
     frame = pd.DataFrame({"x": rng.normal(size=300), "g": pd.Categorical(rng.choice(["a", "b"], 300))})
     model = SurvivalRegression("weibull").fit(frame, Surv(rng.weibull(1.0, 300), rng.random(300) < 0.7))
     marginal = inference.effect(model, "g", "b", "a")
-    given = inference.effect(inference.with_covariance(model, "bayesian"), "g", "b", "a")
+    given = inference.effect(with_penalties_known(model), "g", "b", "a")
     assert np.log(marginal.upper / marginal.lower) > 2 * np.log(given.upper / given.lower)
 
 
@@ -85,7 +86,6 @@ def test_directions_without_information_have_no_standard_error() -> None:
 def test_unpenalised_terms_have_the_degrees_of_freedom_of_their_rank(lines: SurvivalRegression) -> None:
     table = inference.terms(lines)
     assert table.loc["tgrade", ["edf", "reference df"]].tolist() == pytest.approx([2.0, 2.0])  # edf was 2.25
-    assert table.loc["tgrade", "p"] == pytest.approx(inference.wald_test(lines, ["tgrade"])["p"], rel=1e-6)
     assert table.loc["tgrade", "p"] == pytest.approx(0.0109, abs=5e-5)  # it was NaN
 
 
@@ -114,30 +114,18 @@ def test_product_of_categories_has_the_degrees_of_freedom_of_lifelines() -> None
         assert table.loc[term, "statistic"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_wald_test_of_collinear_columns_needs_all_of_them() -> None:
+def test_collinear_columns_have_no_degrees_of_freedom() -> None:
     frame = DATA.frame[["age", "pnodes"]].assign(months=12 * DATA.frame["age"] + 1, unit=1.0)
-    model = SurvivalRegression("weibull", **LINES).fit(frame, DATA.y)
-    alone = SurvivalRegression("weibull", **LINES).fit(frame[["age", "pnodes"]], DATA.y)
-    expected = inference.wald_test(alone, ["age"])
-    found = inference.wald_test(model, ["age", "months"])
-    assert found["df"] == expected["df"] == 1  # of the two columns together it was 0, and p NaN
-    assert found["statistic"] == pytest.approx(expected["statistic"], rel=1e-5)
-    table = inference.terms(model)
+    table = inference.terms(SurvivalRegression("weibull", **LINES).fit(frame, DATA.y))
     assert table.loc[["age", "months", "unit"], "edf"].tolist() == [0.0, 0.0, 0.0]
-    for names in (["age"], ["unit"]):
-        with pytest.raises(DataError, match=r"linear combinations of other columns: test all of these"):
-            inference.wald_test(model, names)
-    robust = inference.with_covariance(alone, "sandwich", frame, DATA.y, cluster=np.arange(len(frame)) % 2)
-    with pytest.raises(DataError, match=r"fewer coefficients than there are clusters \(2\), got 2"):
-        inference.wald_test(robust)
 
 
-def test_wald_test_does_not_depend_on_units(lines: SurvivalRegression) -> None:
+def test_tests_of_terms_do_not_depend_on_units(lines: SurvivalRegression) -> None:
     scaled = DATA.frame.assign(age=DATA.frame["age"] * 1e12, pnodes=DATA.frame["pnodes"] * 1e-12)
-    found = inference.wald_test(SurvivalRegression("weibull", **LINES).fit(scaled, DATA.y))
-    expected = inference.wald_test(lines)
-    assert found["df"] == expected["df"] == 9  # it was 7
-    assert found["statistic"] == pytest.approx(expected["statistic"], rel=1e-5)
+    found = inference.terms(SurvivalRegression("weibull", **LINES).fit(scaled, DATA.y))
+    expected = inference.terms(lines).loc[found.index]
+    assert found["edf"].to_numpy() == pytest.approx(expected["edf"].to_numpy(), rel=1e-5)
+    assert found["statistic"].to_numpy() == pytest.approx(expected["statistic"].to_numpy(), rel=1e-5)
 
 
 def test_products_have_a_row_of_their_own() -> None:
@@ -149,21 +137,6 @@ def test_products_have_a_row_of_their_own() -> None:
     assert row["estimate"] == pytest.approx(median[0] - median[1] - median[2] + median[3])
 
 
-def test_kinds_of_covariance_agree_without_penalties(lines: SurvivalRegression) -> None:
-    expected = lines.coefficients()["standard error"]
-    for kind in ("bayesian", "frequentist", "observed"):
-        found = inference.coefficients(inference.with_covariance(lines, kind))["standard error"]
-        assert found.to_numpy() == pytest.approx(expected.to_numpy(), rel=1e-6)
-
-
-def test_penalties_shrink_the_frequentist_covariance_only(curved: SurvivalRegression) -> None:
-    def errors(kind: str) -> pd.Series:
-        return inference.coefficients(inference.with_covariance(curved, kind))["standard error"]
-
-    assert (errors("frequentist") < errors("bayesian")).all()
-    assert (errors("bayesian") < errors("observed")).all()
-
-
 @pytest.mark.filterwarnings("ignore:every row stands 2 times")
 def test_rows_repeated_in_clusters_have_the_standard_errors_of_the_rows(lines: SurvivalRegression) -> None:
     frame, y = (
@@ -172,8 +145,8 @@ def test_rows_repeated_in_clusters_have_the_standard_errors_of_the_rows(lines: S
     )
     twice = SurvivalRegression("weibull", **LINES).fit(frame, y)
     subject = np.tile(np.arange(len(DATA.frame)), 2)
-    robust = inference.with_covariance(twice, "sandwich", frame, y, cluster=subject)
-    once = inference.with_covariance(lines, "sandwich", DATA.frame, DATA.y)
+    robust = inference.with_sandwich(twice, frame, y, cluster=subject)
+    once = inference.with_sandwich(lines, DATA.frame, DATA.y)
     names = ["estimate", "standard error"]
     assert inference.coefficients(robust)[names].to_numpy() == pytest.approx(
         inference.coefficients(once)[names].to_numpy(), rel=1e-3
@@ -181,7 +154,7 @@ def test_rows_repeated_in_clusters_have_the_standard_errors_of_the_rows(lines: S
 
 
 def test_saved_model_keeps_its_covariance(curved: SurvivalRegression, tmp_path: Path) -> None:
-    robust = inference.with_covariance(curved, "sandwich", DATA.frame, DATA.y)
+    robust = inference.with_sandwich(curved, DATA.frame, DATA.y)
     for model in (curved, robust):
         model.save(tmp_path / "model")
         again = SurvivalRegression.load(tmp_path / "model")
@@ -193,22 +166,6 @@ def test_groups_have_tables_given_their_gates() -> None:
     tree = PrognosticTree(depth=1, teacher="residuals", only_if_needed=False).fit(DATA.frame, DATA.y)
     assert np.isfinite(inference.predict(tree, DATA.frame[:5], times=[500.0]).standard_error).all()
     assert inference.coefficients(tree)["standard error"].notna().all()
-
-
-def test_table_of_groups_has_means_and_differences_of_neighbours() -> None:
-    tree = PrognosticTree().fit(DATA.frame, DATA.y)
-    table = inference.groups(tree, DATA.frame, times=[500.0, 1500.0])
-    number = tree.apply(DATA.frame)
-    means = [
-        tree.predict_survival_function(DATA.frame[number == group], [500.0, 1500.0]).mean(0)
-        for group in np.unique(number)
-    ]
-    assert table.loc["1", "estimate"].to_numpy() == pytest.approx(means[0])
-    assert table.loc["2 - 1", "estimate"].to_numpy() == pytest.approx(means[1] - means[0])
-    assert (table["lower"] < table["estimate"]).all()
-    assert (table["estimate"] < table["upper"]).all()
-    alone = inference.groups(tree, DATA.frame[number == 1], "rmst", tau=1500.0)
-    assert list(alone.index) == ["1"]
 
 
 def test_models_without_covariance_say_why() -> None:
@@ -225,14 +182,10 @@ def test_bad_arguments_raise(lines: SurvivalRegression) -> None:
         inference.effect(lines, "tgrade", "IV", "I")
     with pytest.raises(DataError, match="column 'nodes'"):
         inference.effect(lines, "nodes", 10, 1)
-    with pytest.raises(DataError, match="needs the training rows"):
-        inference.with_covariance(lines, "sandwich")
     with pytest.raises(DataError, match="one label for all rows"):
-        inference.with_covariance(lines, "sandwich", DATA.frame, DATA.y, cluster=np.zeros(len(DATA.frame)))
+        inference.with_sandwich(lines, DATA.frame, DATA.y, cluster=np.zeros(len(DATA.frame)))
     with pytest.raises(DataError, match="not fitted to these rows with these weights"):
-        inference.with_covariance(lines, "sandwich", DATA.frame, DATA.y, DATA.frame["age"])
-    with pytest.raises(ConfigError, match="kind must be one of"):
-        inference.with_covariance(lines, "robust")
+        inference.with_sandwich(lines, DATA.frame, DATA.y, DATA.frame["age"])
     with pytest.raises(ConfigError, match="level"):
         lines.coefficients(level=95)
 
