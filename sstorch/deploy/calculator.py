@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from html import escape
 from importlib import resources
 
@@ -18,7 +17,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import as_numbers, nearest_text
 from sstorch.data.time_unit import duration
 from sstorch.deploy.expression import Formula
-from sstorch.deploy.languages import JavaScript
+from sstorch.deploy.languages import JAVASCRIPT
 from sstorch.exceptions import ConfigError
 
 # Texts of the page by key: ``"code"`` is the language tag (BCP 47), ``"decimal"`` the decimal mark,
@@ -141,59 +140,67 @@ class PageGroup:
     limits: Sequence[Sequence[float]] = ()
 
 
-@dataclass(frozen=True)
-class Calculator:
-    """Contents of the page."""
+def page(
+    title: str,
+    subtitle: str,
+    fields: Sequence[Field],
+    horizons: Sequence[float],
+    last_time: float,
+    time_unit: str | None,
+    outcome: str,
+    texts: Mapping[str, str],
+    formula: Formula,
+    nodes: Sequence[PageNode],
+    groups: Sequence[PageGroup],
+) -> str:
+    """The page.
 
-    title: str  # of the page
-    subtitle: str  # what the model was trained on, and what is supposed of a patient
-    fields: Sequence[Field]  # one a column, in order
-    horizons: Sequence[float]  # times at which probabilities are shown, increasing
-    last_time: float  # until which curves are drawn
-    time_unit: str | None  # of the times; None if not known
-    outcome: str  # what survival is called
-    texts: Mapping[str, str]  # by key, as PAGE_TEXTS
-    formula: Formula  # of the model
-    nodes: Sequence[PageNode]  # the root first
-    groups: Sequence[PageGroup]  # of the tree
-
-    def html(self) -> str:
-        """The page."""
-        texts = self.texts
-        labels = {each.name: each.label for each in self.fields}
-        data = {
-            "texts": {key: text for key, text in texts.items() if "|" not in text},
-            "columns": [asdict(each) for each in self.fields],
-            "nodes": [
-                {
-                    "text": labelled(each.rule, labels) or texts["all_patients"],
-                    "children": each.children,
-                    "group": each.group,
-                }
-                for each in self.nodes
-            ],
-            "groups": [asdict(each) for each in self.groups],
-            "causes": [*self.formula.causes],
-            "horizons": [*self.horizons],
-            "times": np.linspace(0.0, self.last_time, _POINTS).tolist(),
-            "ticks": _ticks(self.last_time),
-            "lastTime": self.last_time,
-            "timeUnit": unit_texts(texts, self.time_unit),
-            "outcome": self.outcome,
-        }
-        # Inside a script no text may end it.
-        printer = JavaScript()
-        code = printer.source(self.formula, self.title) + printer.gates(self.formula)
-        code = code.replace("</", "<\\/")
-        curve = say(texts, "incidence_curve" if data["causes"] else "curve", outcome=self.outcome)
-        parts = {key: escape(text) for key, text in texts.items()} | {
-            "TITLE": escape(self.title),
-            "SUBTITLE": escape(self.subtitle),
-            "CURVE": escape(sentence_case(curve)),
-            "CODE": code,
-            "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
-        }
-        return re.sub("@([A-Za-z_]+)@", lambda found: parts[found[1]], _template())
+    Args:
+        title: of the page.
+        subtitle: what the model was trained on, and what is supposed of a patient.
+        fields: one a column, in order.
+        horizons: times at which probabilities are shown, increasing.
+        last_time: time until which curves are drawn.
+        time_unit: of the times; None if not known.
+        outcome: what survival is called.
+        texts: by key, as PAGE_TEXTS.
+        formula: of the model.
+        nodes: the root first.
+        groups: of the tree.
+    """
+    labels = {each.name: each.label for each in fields}
+    data = {
+        "texts": {key: text for key, text in texts.items() if "|" not in text},
+        "columns": [asdict(each) for each in fields],
+        "nodes": [
+            {
+                "text": labelled(each.rule, labels) or texts["all_patients"],
+                "children": each.children,
+                "group": each.group,
+            }
+            for each in nodes
+        ],
+        "groups": [asdict(each) for each in groups],
+        "causes": [*formula.causes],
+        "horizons": [*horizons],
+        "times": np.linspace(0.0, last_time, _POINTS).tolist(),
+        "ticks": _ticks(last_time),
+        "lastTime": last_time,
+        "timeUnit": unit_texts(texts, time_unit),
+        "outcome": outcome,
+    }
+    # Inside a script no text may end it.
+    code = (JAVASCRIPT.source(formula, title) + JAVASCRIPT.gates(formula)).replace("</", "<\\/")
+    curve = say(texts, "incidence_curve" if formula.causes else "curve", outcome=outcome)
+    parts = {key: escape(text) for key, text in texts.items()} | {
+        "TITLE": escape(title),
+        "SUBTITLE": escape(subtitle),
+        "CURVE": escape(sentence_case(curve)),
+        "CODE": code,
+        "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
+    }
+    template = resources.files("sstorch.deploy").joinpath("calculator.html").read_text("utf-8")
+    return re.sub("@([A-Za-z_]+)@", lambda found: parts[found[1]], template)
 
 
 def page_texts(texts: Mapping[str, str] | None) -> dict[str, str]:
@@ -246,11 +253,6 @@ def labelled(rule: str, labels: Mapping[str, str]) -> str:
 def sentence_case(text: str) -> str:
     """A text that begins with a capital letter, the others as they are."""
     return text[:1].upper() + text[1:]
-
-
-@cache
-def _template() -> str:
-    return resources.files("sstorch.deploy").joinpath("calculator.html").read_text("utf-8")
 
 
 def _ticks(last: float) -> list[float]:

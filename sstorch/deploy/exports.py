@@ -20,7 +20,6 @@ from sstorch.data import Surv, outcome_of
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
     PAGE_TEXTS,
-    Calculator,
     Field,
     PageGroup,
     PageNode,
@@ -28,20 +27,21 @@ from sstorch.deploy.calculator import (
     check_names,
     counted_text,
     duration_text,
+    page,
     page_texts,
     say,
     sentence_case,
     thinned_steps,
 )
 from sstorch.deploy.expression import Formula, check_time
-from sstorch.deploy.languages import JavaScript, Python
-from sstorch.deploy.script import Missing, Script
+from sstorch.deploy.languages import JAVASCRIPT, PYTHON
+from sstorch.deploy.script import Missing
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics import KaplanMeierBand, aalen_johansen
 
 Language = Literal["python", "javascript"]
-_SCRIPTS: Mapping[Language, type[Script]] = {"python": Python, "javascript": JavaScript}
+_SCRIPTS = {"python": PYTHON, "javascript": JAVASCRIPT}
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def export_code(
     check_choice(language, "language", get_args(Language))
     check_choice(missing, "missing", get_args(Missing))
     time = None if horizon is None else check_time(horizon, "horizon")
-    code = _SCRIPTS[language]().source(conditional_formula(tree, after), headline(tree), time, missing)
+    code = _SCRIPTS[language].source(conditional_formula(tree, after), headline(tree), time, missing)
     if path is not None:
         _write(path, code)
     return code
@@ -291,7 +291,7 @@ def export_calculator(
         known = outcome_of(tree, y)
         check_same_order(X=X, y=known)
         groups = _group_curves(groups, tree.apply(X), known, last, start)
-    calculator = Calculator(
+    content = page(
         title or sentence_case(say(words, "title", outcome=outcome)),
         subtitle,
         fields,
@@ -304,7 +304,7 @@ def export_calculator(
         facts.nodes,
         groups,
     )
-    _write(path, calculator.html())
+    _write(path, content)
 
 
 def _fields(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -390,25 +391,22 @@ def _rebuilt(a: Expression, args: Sequence[Expression]) -> Expression:
     match a.op:
         case "constant" | "time" | "number" | "known" | "category":
             return a
-        case "where":
-            return where(*args)
-        case "pick":
+        case "pick" | "rank":
             assert isinstance(a.value, tuple)
-            return pick(args[0], a.value)
-        case "rank":
-            assert isinstance(a.value, tuple)
-            return rank(args[0], a.value)
+            return (pick if a.op == "pick" else rank)(args[0], a.value)
         case "let":
             return let(str(a.value), args[0])
-        case "add":
-            return args[0] + args[1]
-        case "subtract":
-            return args[0] - args[1]
-        case "multiply":
-            return args[0] * args[1]
-        case "divide":
-            return args[0] / args[1]
-        case op if op in _UNARY:
-            return unary(op, args[0])
+        case op if op in _SIMPLIFIED:
+            return _SIMPLIFIED[op](*args)
         case op:
-            return _binary(op, *args)
+            return unary(op, *args) if op in _UNARY else _binary(op, *args)
+
+
+# Operations that leave out arguments without effect.
+_SIMPLIFIED: dict[str, Callable[..., Expression]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "where": where,
+}

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from functools import partial
 
-from typing_extensions import override
-
-from sstorch.deploy.script import SIGNS, Script, indented
+from sstorch.deploy.script import SIGNS, Script
 
 _PYTHON_HEAD = """
 import bisect
@@ -104,14 +101,13 @@ def _integrals(at, time):
 """
 
 
-class Python(Script):
-    """Python, its standard library alone."""
-
-    truths = ("False", "True")
-    infinity = "math.inf"
-    nan = "math.nan"
-    signs: ClassVar = {**SIGNS, "and": "and", "or": "or", "not": "not ", "equal": "=="}
-    words: ClassVar = {
+PYTHON = Script(
+    literal=repr,
+    truths=("False", "True"),
+    infinity="math.inf",
+    nan="math.nan",
+    signs={**SIGNS, "and": "and", "or": "or", "not": "not ", "equal": "=="},
+    words={
         "divide": "_divide",  # a division by zero would raise
         "exp": "_exp",
         "expm1": "_expm1",
@@ -120,8 +116,8 @@ class Python(Script):
         "absolute": "abs",
         "minimum": "min",
         "maximum": "max",
-    }
-    forms: ClassVar = {
+    },
+    forms={
         "where": "({1} if {0} else {2})",
         "pick": "({})[int({})]",
         "rank": "bisect.bisect_right(({},), {})",
@@ -130,31 +126,19 @@ class Python(Script):
         "category": "(_label(patient, {}) == {})",
         "step": "{} = {}",
         "default": "{}={}",
-    }
-    _reading, _check, _checking = _PYTHON_READING, _PYTHON_CHECK, "_check(patient)"
-    _quadrature = _PYTHON_QUADRATURE
-
-    @override
-    def _quoted(self, text: str) -> str:
-        return repr(text)
-
-    @override
-    def _head(self, facts: Sequence[str]) -> str:
-        return '"""' + "\n".join(facts).replace("\\", "\\\\").replace('"', "'") + '\n"""' + _PYTHON_HEAD
-
-    @override
-    def _known_columns(self, columns: Mapping[str, Sequence[str]]) -> str:
-        return f"\n\n_COLUMNS = { ({name: [*labels] for name, labels in columns.items()})!r}\n"
-
-    @override
-    def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
-        body = [f'"""{says}"""', *lines, f"return {result}"]
-        return f"\n\ndef {head}:\n" + indented(body, 4)
-
-    @override
-    def _curves(self, lines: Sequence[str], result: str) -> list[str]:
-        body = [*lines, f"return {result}"]
-        return ["def at(time):", *("    " + line for line in body)]
+        "return": "return {}",
+        "head": '"""{}\n"""' + _PYTHON_HEAD.replace("{", "{{").replace("}", "}}"),
+        "columns": "\n\n_COLUMNS = {}\n",
+        "function": '\n\ndef {0}:\n    """{1}"""\n{2}',
+        "curves": "def at(time):\n{}",
+    },
+    line="{}",
+    indent="    ",
+    reading=_PYTHON_READING,
+    check=_PYTHON_CHECK,
+    checking="_check(patient)",
+    quadrature=_PYTHON_QUADRATURE,
+)
 
 
 _JS_READING = """
@@ -235,14 +219,13 @@ function _integrals(at, time) {
 """
 
 
-class JavaScript(Script):
-    """JavaScript of any browser."""
-
-    truths = ("false", "true")
-    infinity = "Infinity"
-    nan = "NaN"
-    signs: ClassVar = {**SIGNS, "divide": "/", "and": "&&", "or": "||", "not": "!", "equal": "==="}
-    words: ClassVar = {
+JAVASCRIPT = Script(
+    literal=partial(json.dumps, ensure_ascii=False),
+    truths=("false", "true"),
+    infinity="Infinity",
+    nan="NaN",
+    signs={**SIGNS, "divide": "/", "and": "&&", "or": "||", "not": "!", "equal": "==="},
+    words={
         "exp": "Math.exp",
         "expm1": "Math.expm1",
         "log": "Math.log",
@@ -250,8 +233,8 @@ class JavaScript(Script):
         "absolute": "Math.abs",
         "minimum": "Math.min",
         "maximum": "Math.max",
-    }
-    forms: ClassVar = {
+    },
+    forms={
         "where": "({} ? {} : {})",
         "pick": "[{}][{}]",
         "rank": "_rank([{}], {})",
@@ -260,27 +243,16 @@ class JavaScript(Script):
         "category": "(_label(patient, {}) === {})",
         "step": "const {} = {};",
         "default": "{} = {}",
-    }
-    _reading, _check, _checking = _JS_READING, _JS_CHECK, "_check(patient);"
-    _quadrature = _JS_QUADRATURE
-
-    @override
-    def _quoted(self, text: str) -> str:
-        return json.dumps(text)
-
-    @override
-    def _head(self, facts: Sequence[str]) -> str:
-        return "".join(f"// {line}\n" for line in facts)
-
-    @override
-    def _known_columns(self, columns: Mapping[str, Sequence[str]]) -> str:
-        return f"\nconst _COLUMNS = {json.dumps(columns, ensure_ascii=False)};\n"
-
-    @override
-    def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
-        return f"\n// {says}\nfunction {head} {{\n" + indented([*lines, f"return {result};"], 2) + "}\n"
-
-    @override
-    def _curves(self, lines: Sequence[str], result: str) -> list[str]:
-        body = [*lines, f"return {result};"]
-        return ["const at = (time) => {", *("  " + line for line in body), "};"]
+        "return": "return {};",
+        "head": "{}\n",
+        "columns": "\nconst _COLUMNS = {};\n",
+        "function": "\n// {1}\nfunction {0} {{\n{2}}}\n",
+        "curves": "const at = (time) => {{\n{}}};\n",
+    },
+    line="// {}",
+    indent="  ",
+    reading=_JS_READING,
+    check=_JS_CHECK,
+    checking="_check(patient);",
+    quadrature=_JS_QUADRATURE,
+)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, Literal
 
 from sstorch.deploy.expression import Expression, Formula, Hazards
 
@@ -139,131 +138,146 @@ def _free(name: str, taken: set[str]) -> str:
     return free
 
 
-class Script(ABC):
-    """Functions of a patient in a language of statements."""
+@dataclass(frozen=True)
+class Script:
+    """A language of statements, in which a formula is printed as functions of a patient."""
 
+    literal: Callable[[Any], str]  # a text, or columns with their categories, as a literal
     truths: tuple[str, str]
     infinity: str
     nan: str
-    words: ClassVar[Mapping[str, str]]
-    signs: ClassVar[Mapping[str, str]]
-    # Of ``where``, ``pick``, ``rank``, ``number``, ``known`` and ``category``, of a step and of a default.
-    forms: ClassVar[Mapping[str, str]]
-    names: dict[str, str]  # of the steps, as the language can have them
-    _reading: str
-    _check: str
-    _checking: str
-    _quadrature: str
+    words: Mapping[str, str]  # functions, by operation
+    signs: Mapping[str, str]  # operators, by operation
+    forms: Mapping[str, str]  # other operations and statements, with gaps
+    line: str  # a line of the head
+    indent: str
+    reading: str  # functions that read a patient
+    check: str  # the function that checks one
+    checking: str  # the statement that calls it
+    quadrature: str
 
     def source(
         self, formula: Formula, title: str, horizon: float | None = None, missing: Missing = "raise"
     ) -> str:
         """A module with ``group``, ``survival`` and, of several causes, ``incidence``."""
         time = "time" if horizon is None else self.forms["default"].format("time", repr(horizon))
-        event = "any event" if formula.causes else "the event"
-        parts = [
-            self._head(_facts_of(formula, title)),
-            self._values(missing, {name: formula.columns[name] or () for name in used_columns(formula)}),
-            self._of_results("group(patient)", _GROUP, formula.group),
-            self._of_results(
-                f"survival(patient, {time})", f"Probability of no event by a time: {event}.", formula.survival
-            ),
+        survives = f"Probability of no event by a time: {'any' if formula.causes else 'the'} event."
+        checks: list[str] = []
+        parts = [self.forms["head"].format("\n".join(map(self.line.format, _facts_of(formula, title))))]
+        parts.append(self.reading)
+        if missing == "raise":
+            columns = {name: [*(formula.columns[name] or ())] for name in used_columns(formula)}
+            parts += [self.forms["columns"].format(self.literal(columns)), self.check]
+            checks = [self.checking]
+        parts += [
+            self._of_results("group(patient)", _GROUP, [formula.group], checks=checks),
+            self._of_results(f"survival(patient, {time})", survives, [formula.survival], checks=checks),
         ]
         head = f"incidence(patient, {time})"
         if formula.hazards is not None:
-            parts += self._of_hazards(formula.hazards, head, formula.after)
+            parts += self._of_hazards(formula.hazards, head, formula.after, checks)
         elif formula.causes:
-            incidences = formula.incidence.values()
-            parts.append(self._of_results(head, _INCIDENCE, *incidences, names=formula.causes))
+            incidences = [*formula.incidence.values()]
+            parts.append(self._of_results(head, _INCIDENCE, incidences, formula.causes, checks))
         return "".join(parts)
 
     def gates(self, formula: Formula) -> str:
         """A function of the answers at all gates, for code that has :meth:`source` above it."""
-        if not formula.gates:
-            return ""
         names = [str(node) for node in formula.gates]
-        return self._of_results("gates(patient)", _GATES, *formula.gates.values(), names=names)
+        return self._of_results("gates(patient)", _GATES, [*formula.gates.values()], names) if names else ""
 
-    def _of_results(self, head: str, says: str, *results: Expression, names: Sequence[str] = ()) -> str:
+    def _of_results(
+        self,
+        head: str,
+        says: str,
+        results: Sequence[Expression],
+        names: Sequence[str] = (),
+        checks: Sequence[str] = (),
+    ) -> str:
         """A function of one result, or of several by name."""
         steps = Steps.of(*results)
-        self.names = _identifiers(steps)
-        texts = [self._text(each) for each in steps.results]
+        known = _identifiers(steps)
+        texts = [self._text(each, known) for each in steps.results]
         result = self._pairs(dict(zip(names, texts, strict=True))) if names else texts[0]
-        return self._function(head, says, [*self._checks, *self._lines(steps)], result)
+        return self._function(head, says, [*checks, *self._lines(steps, known)], result)
 
-    def _of_hazards(self, hazards: Hazards, head: str, after: float | None) -> list[str]:
-        """The functions by which incidences are integrated."""
-        curves = [*hazards.log_hazard.values(), hazards.cumulative]
+    def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
+        body = [*lines, self.forms["return"].format(result)]
+        return self.forms["function"].format(head, says, _indented(body, self.indent))
+
+    def _of_hazards(
+        self, hazards: Hazards, head: str, after: float | None, checks: Sequence[str]
+    ) -> list[str]:
+        """The functions by which incidences are integrated: the first returns curves, a function of time."""
         constants = {
             "EDGES": _list(map(repr, hazards.edges)),
             "RULE": _list(_list(map(repr, each)) for each in hazards.rule),
             "WIDTH": repr(hazards.width),
             "CAUSES": str(len(hazards.log_hazard)),
         }
+        steps = Steps.of(*hazards.log_hazard.values(), hazards.cumulative)
+        known, moving = _identifiers(steps, ["at"]), steps.moving()
+        fixed = self._lines(steps, known, [name for name, _ in steps.steps if name not in moving])
+        curves = _list(self._text(each, known) for each in steps.results)
+        body = [*self._lines(steps, known, moving), self.forms["return"].format(curves)]
+        at = self.forms["curves"].format(_indented(body, self.indent)).splitlines()
         shares = {name: f"found[{k}]" for k, name in enumerate(hazards.log_hazard)}
         time = f"{after!r} + time" if after else "time"
-        lines = [self._step("found", f"_integrals(_hazards(patient), {time})")]
+        found = self.forms["step"].format("found", f"_integrals(_hazards(patient), {time})")
         return [
-            self._of_curves("_hazards(patient)", _HAZARDS, curves),
-            re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self._quadrature),
-            self._function(head, _INCIDENCE, lines, self._pairs(shares)),
+            self._function("_hazards(patient)", _HAZARDS, [*checks, *fixed, *at], "at"),
+            re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self.quadrature),
+            self._function(head, _INCIDENCE, [found], self._pairs(shares)),
         ]
 
-    def _of_curves(self, head: str, says: str, curves: Sequence[Expression]) -> str:
-        """A function that returns a function ``at`` of time with a list of curves."""
-        steps = Steps.of(*curves)
-        self.names = _identifiers(steps, ["at"])
-        moving = steps.moving()
-        fixed = self._lines(steps, [name for name, _ in steps.steps if name not in moving])
-        at = self._curves(self._lines(steps, moving), _list(map(self._text, steps.results)))
-        return self._function(head, says, [*self._checks, *fixed, *at], "at")
-
-    def _lines(self, steps: Steps, chosen: Collection[str] | None = None) -> list[str]:
+    def _lines(
+        self, steps: Steps, names: Mapping[str, str], chosen: Collection[str] | None = None
+    ) -> list[str]:
         """Statements of the steps, or of some."""
         return [
-            self._step(self.names[name], self._text(a))
+            self.forms["step"].format(names[name], self._text(a, names))
             for name, a in steps.steps
             if chosen is None or name in chosen
         ]
 
-    def _text(self, a: Expression, within: int = 0) -> str:
+    def _text(self, a: Expression, names: Mapping[str, str], within: int = 0) -> str:
         """An expression, in parentheses where what is around it binds more strongly."""
         match a.op:
             case "constant":
                 return self._constant(a.constant)
             case "step":
-                return self.names[str(a.value)]
+                return names[str(a.value)]
             case "time":
                 return "time"
             case "number":
                 assert isinstance(a.value, tuple)
                 column, missing = a.value
-                return self.forms["number"].format(self._quoted(column), self._constant(missing))
+                return self.forms["number"].format(self.literal(column), self._constant(missing))
             case "category":
                 assert isinstance(a.value, tuple)
-                return self.forms["category"].format(*map(self._quoted, a.value))
+                return self.forms["category"].format(*map(self.literal, a.value))
             case "known":
-                return self.forms["known"].format(self._quoted(str(a.value)))
+                return self.forms["known"].format(self.literal(str(a.value)))
             case "where":
-                return self.forms["where"].format(*map(self._text, a.args))
+                return self.forms["where"].format(*(self._text(b, names) for b in a.args))
             case "pick" | "rank":
                 assert isinstance(a.value, tuple)
                 values = ", ".join(map(self._constant, a.value))
-                return self.forms[a.op].format(values, self._text(a.args[0]))
+                return self.forms[a.op].format(values, self._text(a.args[0], names))
             case op if op in self.signs:
                 strength = _STRENGTH[op]
                 if len(a.args) == 1:
-                    text = self.signs[op] + self._text(a.args[0], strength + 1)
+                    text = self.signs[op] + self._text(a.args[0], names, strength + 1)
                 else:
                     sign, (left, right) = self.signs[op], a.args
                     if op in _MIRRORED and left.is_constant:
                         sign, left, right = _MIRRORED[op], right, left
                     # From left to right: what is on the right needs its parentheses also at equal strength.
-                    text = f"{self._text(left, strength)} {sign} {self._text(right, strength + 1)}"
+                    left_text = self._text(left, names, strength)
+                    text = f"{left_text} {sign} {self._text(right, names, strength + 1)}"
                 return f"({text})" if strength < within else text
             case op:
-                return f"{self.words[op]}({', '.join(map(self._text, a.args))})"
+                return f"{self.words[op]}({', '.join(self._text(b, names) for b in a.args)})"
 
     def _constant(self, value: float | bool) -> str:
         """A number with all its digits, or a truth value."""
@@ -277,43 +291,14 @@ class Script(ABC):
             return self.infinity
         return repr(value).removesuffix(".0") if value < 1e15 else repr(value)
 
-    def _values(self, missing: Missing, columns: Mapping[str, Sequence[str]]) -> str:
-        """Functions that read a patient, and from now on the statement that checks one."""
-        self._checks = [] if missing == "typical" else [self._checking]
-        return self._reading + (self._known_columns(columns) + self._check if self._checks else "")
-
-    def _step(self, name: str, text: str) -> str:
-        """A statement that names a value."""
-        return self.forms["step"].format(name, text)
-
     def _pairs(self, pairs: Mapping[str, str]) -> str:
         """Values by name."""
-        return "{" + ", ".join(f"{self._quoted(name)}: {text}" for name, text in pairs.items()) + "}"
-
-    @abstractmethod
-    def _quoted(self, text: str) -> str:
-        """The name of a column, or a label, as a literal."""
-
-    @abstractmethod
-    def _head(self, facts: Sequence[str]) -> str:
-        """Comments and helpers."""
-
-    @abstractmethod
-    def _known_columns(self, columns: Mapping[str, Sequence[str]]) -> str:
-        """The columns with their categories, none of numbers, as a constant."""
-
-    @abstractmethod
-    def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
-        """A function with its comment."""
-
-    @abstractmethod
-    def _curves(self, lines: Sequence[str], result: str) -> list[str]:
-        """Statements that define ``at``, a list of curves at a time."""
+        return "{" + ", ".join(f"{self.literal(name)}: {text}" for name, text in pairs.items()) + "}"
 
 
-def indented(lines: Sequence[str], by: int) -> str:
+def _indented(lines: Sequence[str], by: str) -> str:
     """Lines of code, further to the right."""
-    return "".join(" " * by + line + "\n" for line in lines)
+    return "".join(by + line + "\n" for line in lines)
 
 
 def _list(items: Iterable[str]) -> str:
@@ -344,7 +329,8 @@ def _facts_of(formula: Formula, title: str) -> list[str]:
             f"  {name}: " + ("a number" if categories is None else f"one of {', '.join(categories)}")
         )
     lines.append("A value that is missing is filled as in the training rows. This is no medical device.")
-    return [line.replace("\n", " ") for line in lines]
+    # In a comment or docstring of any language.
+    return [line.replace("\n", " ").replace("\\", "\\\\").replace('"', "'") for line in lines]
 
 
 # Names that a step must not have, in any of the languages, whatever their case.

@@ -29,7 +29,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.columns import label
 from sstorch.deploy import export_code
 from sstorch.deploy.expression import Formula, constant, number
-from sstorch.deploy.languages import Python
+from sstorch.deploy.languages import PYTHON
 from sstorch.deploy.tracing import log_normal_tail
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
@@ -231,7 +231,7 @@ def test_the_normal_tail_is_exact_far_out() -> None:
     x = [-1e8, -300.0, -38.0, -5.0, -1.0, -1e-9, 0.0, 1e-9, 0.7, 5.0, 20.0, 1e8]
     tail = log_normal_tail(number("x", 0.0))
     names: dict[str, Any] = {}
-    exec(Python().source(Formula({"x": None}, constant(1.0), tail), "a tail"), names)
+    exec(PYTHON.source(Formula({"x": None}, constant(1.0), tail), "a tail"), names)
     for value in x:
         with mpmath.workdps(200):
             expected = float(mpmath.log(mpmath.ncdf(value))) if value > -1e4 else None
