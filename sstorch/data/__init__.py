@@ -6,9 +6,10 @@ from sstorch.data.files import load_file, read_file
 from sstorch.data.folds import Fold, folds_of, stratified_folds
 from sstorch.data.intervals import Intervals
 from sstorch.data.outcome_type import OutcomeType
+from sstorch.data.outcomes import as_surv, outcome_of, recoded
 from sstorch.data.preprocessing import Preprocessor
 from sstorch.data.schema import Schema
-from sstorch.data.surv import Surv, as_surv, outcome_of
+from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.target import Groups, parse_target
 
@@ -30,5 +31,6 @@ __all__ = [
     "outcome_of",
     "parse_target",
     "read_file",
+    "recoded",
     "stratified_folds",
 ]

@@ -8,10 +8,12 @@ from itertools import product
 from typing import Any, Literal, Self
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import blocks
 from sstorch.data.encodings import (
     MIN_DISTINCT,
     Combination,
@@ -22,7 +24,6 @@ from sstorch.data.encodings import (
     cubed,
     logarithm,
 )
-from sstorch.memory import at_once
 
 FeatureKind = Literal["column", "curve", "product"]
 
@@ -152,37 +153,15 @@ class Basis:
 
     def transform(self, z: FloatArray) -> FloatArray:
         """Features of rows, (n, p) -> (n, q)."""
-        if len(z) * self.mixing.size > _LARGE:
-            return self._by_columns(z)
-        return self._at_once(z)
-
-    def _by_columns(self, z: FloatArray) -> FloatArray:
-        """The same column by column, in blocks of rows: most entries of the mixing are zero."""
-        out = np.empty((len(z), len(self.features)))
-        mixed = self.mixing.shape[1]
-        base = np.array([feature.base[0] for feature in self.features[:mixed]], dtype=np.int64)
-        plain = np.array([feature.kind == "column" for feature in self.features[:mixed]], dtype=bool)
-        places, products = np.flatnonzero(plain), np.arange(mixed, len(self.features))
-        parts = []
-        for j in np.unique(base[~plain]):
-            own = np.flatnonzero(~plain & (base == j))
-            chosen = np.zeros(len(self.features), dtype=bool)
-            chosen[own] = True
-            parts.append((int(j), own, self.keep(chosen).of_columns(np.array([j]))))
-        size = at_once(len(self.features), _BLOCK)
-        for start in range(0, len(z), size):
-            rows = z[start : start + size]
-            block = out[start : start + size]
-            block[:, places] = rows[:, base[places]]
-            for j, own, part in parts:
-                block[:, own] = part._at_once(rows[:, j : j + 1])
-            if len(products):
-                logs = logarithm(rows[:, self.log_column], self.log_scale)
-                away = np.concatenate([rows, logs], axis=1) - self.center
-                block[:, products] = self.factor * away[:, self.first] * away[:, self.second]
+        if len(z) * self.mixing.size <= _LARGE:
+            return self._features_of(z, self.mixing)
+        # Most entries of the mixing are zero.
+        out, mixing = np.empty((len(z), len(self.features))), scipy.sparse.csr_array(self.mixing)
+        for rows in blocks(len(z), sum(self.mixing.shape), _BLOCK):
+            out[rows] = self._features_of(z[rows], mixing)
         return out
 
-    def _at_once(self, z: FloatArray) -> FloatArray:
+    def _features_of(self, z: FloatArray, mixing: Any) -> FloatArray:
         base = np.concatenate([z, logarithm(z[:, self.log_column], self.log_scale)], axis=1)
         functions = [
             np.ones((len(z), 1)),
@@ -190,7 +169,7 @@ class Basis:
             np.maximum(base[:, self.hinge_column] - self.hinge_knot, 0),
             cubed(np.maximum(np.minimum(base[:, self.cube_column], self.cube_end) - self.cube_knot, 0)),
         ]
-        mixed, away = np.concatenate(functions, axis=1) @ self.mixing, base - self.center
+        mixed, away = np.concatenate(functions, axis=1) @ mixing, base - self.center
         products = self.factor * away[:, self.first] * away[:, self.second]
         return np.concatenate([mixed, products], axis=1)
 
@@ -284,7 +263,7 @@ _FIELDS: dict[str, tuple[list[str], list[str]]] = {
     "cube": (["cube_column"], ["cube_knot", "cube_end"]),
     "product": (["first", "second"], ["factor"]),
 }
-# Elements of the products with the mixing from which on it pays to take columns one by one, and of a block.
+# Elements of the products with the mixing from which on its zeros are left out, and of a block of rows.
 _LARGE, _BLOCK = 2**27, 2**21
 # A feature, and its coefficients by kind of function and number among those of this kind.
 _Made = tuple[Feature, dict[tuple[str, int], float]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -41,7 +41,6 @@ MAX_NUMBER_LABELS = 10
 _NUMBER = re.compile(r"[+\u2212-]?(\d+|\d{1,3}([ .,'\u00a0\u202f\u2019]\d{3})+)([.,]\d+)?\s*%?")
 # A number with its unit, such as 172 cm; one unit has to stand in all cells.
 _WITH_UNIT = re.compile(r"[<>≤≥]?=?\s*[+\u2212-]?\d+([.,]\d+)?\s*([^\W\d]\S*( \S+)?)")
-_LIMIT = re.compile(r"\s*([<>≤≥])=?\s*(.+)")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
 # Cells of a text file that are missing; pandas would also take the category None.
 MISSING = ("", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null")
@@ -205,7 +204,7 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
         return
     odd = present & ~number
     others = f", but {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
-    remedy = _limit_remedy(column, odd) or (_file_remedy(column, odd) if reads_file() else _CONVERT)
+    remedy = _file_remedy(column, odd) if reads_file() else _CONVERT
     raise DataError(
         f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
         f"{others}; {remedy}"
@@ -219,32 +218,15 @@ def _unit(column: pd.Series) -> str:
     return units.pop() if len(units) == 1 else ""
 
 
-def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
-    """Remedy for detection limits such as ``>300`` in cells that are not numbers; "" if none."""
-    words = column.astype(object)[odd].dropna().astype(str)
-    for word in words.unique():
-        match = _LIMIT.fullmatch(word)
-        if match is not None and _looks_like_number(match[2]):
-            rows = np.zeros(len(column), dtype=np.bool_)
-            rows[odd] = [str(cell) == word for cell in column.astype(object)[odd]]
-            return (
-                f"{word.strip()!r} in {rows_text(rows)} is a detection limit, not a missing value: "
-                f"write the limit, {match[2].strip()}, into these cells"
-                + (", or half of it," if match[1] in "<≤" else "")
-                + " and mark them in a separate 0/1 column"
-            )
-    return ""
-
-
 _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
 
 
 def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
     """Remedy for numbers stored as text in a file; ``odd`` marks cells that are not numbers."""
-    if odd.any():
-        words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
+    words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
+    if words and not re.search(r"\d", "".join(words)):  # <0.1 is no missing value
         return f"if these are missing values, give {option_text('read', {'na_values': words}, '')}"
-    return "write plain numbers into the file, without units or signs between thousands, such as 1234.5"
+    return "write plain numbers into the file, without units or signs, such as 1234.5"
 
 
 def kind_of(column: pd.Series) -> Kind:
@@ -309,8 +291,7 @@ def numeric_values(
         odd = bad & ~np.array([isinstance(v, str) and _looks_like_number(v) for v in column.astype(object)])
         if odd.any():
             raise DataError(
-                f"{where} holds {_first(column, odd)}, which is not a number, in {rows_text(odd)}; "
-                f"{_limit_remedy(column, odd) or remedy}"
+                f"{where} holds {_first(column, odd)}, which is not a number, in {rows_text(odd)}; {remedy}"
             )
         raise DataError(
             f"{where} holds numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}; "
@@ -396,39 +377,6 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return tuple(dict.fromkeys(label(c) for c in column.cat.categories))
     return tuple(sorted(set(labels(column)) - {None}))
-
-
-def codes_of_missing(values: Iterable[object], names: Iterable[str]) -> dict[str, set[str]]:
-    """Codes of missing values of each column; ``COLUMN=VALUE`` is a code of this column alone."""
-    words = {label(value) for value in values}
-    own = {name: {word for word in words if word.startswith(f"{name}=")} for name in names}
-    shared = words.difference(*own.values())
-    return {name: shared | {word.removeprefix(f"{name}=") for word in own[name]} for name in own}
-
-
-def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
-    """The frame with cells of some values missing, which are as `codes_of_missing` takes them.
-
-    A number represents all that are equal to it.
-    """
-    codes = codes_of_missing(values, map(str, frame.columns))
-    if not any(codes.values()):
-        return frame
-
-    def cleared(column: pd.Series) -> pd.Series:
-        marks = codes[str(column.name)]
-        numbers = pd.to_numeric(pd.Series(sorted(marks), dtype=object), errors="coerce").dropna()
-        if pdt.is_numeric_dtype(column.dtype) and not pdt.is_bool_dtype(column.dtype):
-            return column.mask(column.isin(numbers))
-        if isinstance(column.dtype, pd.CategoricalDtype):
-            words = column.cat.categories
-            return column.cat.remove_categories([word for word in words if label(word).strip() in marks])
-        if pdt.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype):
-            return column.mask(column.map(lambda cell: label(cell).strip() in marks).astype(bool))
-        return column
-
-    columns = [cleared(frame.iloc[:, j]) for j in range(frame.shape[1])]
-    return pd.concat(columns, axis=1).set_axis(frame.columns, axis=1)
 
 
 def clean_features(

@@ -1,4 +1,4 @@
-"""Suspicious properties of training rows, which can invalidate results without an error.
+"""Training rows from which nothing can be learned, and suspicious ones, which can invalidate results.
 
 Each check returns its findings as :class:`Oddity`. Its thresholds are constants here; on the named data sets
 it has no false finding (``docs/data_sets.md`` lists all findings).
@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import names_text, option_text, rows_text
-from sstorch.data.columns import is_wide, label
+from sstorch.data.columns import check_not_all_missing, is_wide, label
 from sstorch.exceptions import DataError, DataWarning
 
 # A column with more missing values than this share has mostly none.
@@ -36,6 +36,8 @@ _SUBJECT = re.compile(
 # Rows of a first, cheap check of whether numbers can be those of an identifier.
 _MANY_ROWS = 10_000
 _FEW_EVENTS = 10
+# Below this many different times a feature can equal the times by chance.
+_MIN_DISTINCT_TIMES = 10
 # Rows from which a rank correlation above the bound is no chance, and those it is computed from at most.
 _MIN_RANKED, _MAX_RANKED = 20, 10_000
 _TELLS_TIME = 0.99
@@ -89,6 +91,41 @@ def drop_text(names: list[str]) -> str:
     it = "it" if len(names) == 1 else "them"
     option = option_text("drop", names, "")
     return f"drop {it} with {option}" if option else f"leave {it} out"
+
+
+def check_trainable(
+    frame: pd.DataFrame,
+    time: FloatArray,
+    event: BoolArray,
+    weight: FloatArray,
+    bounds: list[FloatArray],
+) -> None:
+    """Refuse rows that nothing can be learned from, or whose times, `bounds`, stand in a feature."""
+    if len(time) == 1:
+        raise DataError("the data have one row; at least two are needed (n_samples = 1)")
+    if not event.any():
+        raise DataError(
+            f"all {len(event)} rows are censored: no event to learn from; "
+            "check the coding of the event column"
+        )
+    if not all(times.any() for times in bounds[1:]):
+        raise DataError(
+            "lower must be > 0 in some rows, got left-censored ones alone: no row was event-free at a known "
+            "time, and the estimate is an event of every row at time zero"
+        )
+    if not (event & (weight > 0)).any():
+        raise DataError("every row with an event has sample_weight 0: no event to learn from")
+    if len(distinct := np.unique(time[weight > 0])) == 1:
+        value = f"{distinct[0]:g}" if distinct[0] else "zero"
+        raise DataError(f"all times are {value}: a model of time cannot be fitted; check the time column")
+    check_not_all_missing(frame[weight > 0])
+    if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
+        for name in frame.columns:
+            if any(np.array_equal(frame[name].to_numpy(), times) for times in bounds):
+                raise DataError(
+                    f"feature {name!r} equals the follow-up time in every row; "
+                    f"{option_text('drop', [name], 'drop it from X')}"
+                )
 
 
 def constant_columns(frame: pd.DataFrame) -> list[Oddity]:

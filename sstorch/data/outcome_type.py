@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, Self
-
-from sstorch.checks import option_text
-from sstorch.exceptions import DataError
+from typing import Any, Literal, Self
 
 OutcomeName = Literal["right", "counting", "interval", "competing", "competing counting"]
-
-
-class Outcome(Protocol):
-    """Checked parts of a `Surv`."""
-
-    @property
-    def causes(self) -> tuple[str, ...] | None:
-        """Names of the competing causes."""
-
-    def has(self, part: str) -> bool:
-        """Whether entry times or subjects are there."""
 
 
 @dataclass(frozen=True)
@@ -41,34 +27,6 @@ class OutcomeType:
     id: bool = False
     causes: tuple[str, ...] | None = None
     weighted: bool = False
-
-    def check(self, y: Outcome) -> None:
-        """Check that an outcome has all parts of the training outcome.
-
-        Raises:
-            DataError: Entry times, subjects or causes are missing, or there are causes but the model has one
-                event; the message contains the remedy.
-        """
-        lacking = [
-            part for part, wanted in (("entry", self.entry), ("id", self.id)) if wanted and not y.has(part)
-        ]
-        if lacking:
-            python = f"y=Surv(time, event, {'=..., '.join(lacking)}=...)"
-            given = " ".join(dict.fromkeys(option_text(part, "COLUMN", python) for part in lacking))
-            raise DataError(
-                f"y has no {' and no '.join(lacking)}, and the model was trained on {self.name} data with "
-                f"{' and '.join(lacking)}: give {given}"
-            )
-        if self.causes is None and y.causes is not None:
-            raise DataError(
-                "y has competing causes, and the model was trained on one event: give Surv(time, cause == k) "
-                "to look at the hazard of cause k, or train a model of competing risks"
-            )
-        if self.causes is not None and y.causes is None:
-            raise DataError(
-                f"y has one event, and the model was trained on competing causes ({', '.join(self.causes)}): "
-                "give y=Surv(time, cause, causes=...)"
-            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

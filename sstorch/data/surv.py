@@ -20,11 +20,11 @@ from sstorch.checks import (
     rows_text,
 )
 from sstorch.data.causes import CauseNames, Causes, known_causes, parse_causes
-from sstorch.data.columns import folded, numeric_values, row_labels, to_pandas
+from sstorch.data.columns import row_labels, to_pandas
 from sstorch.data.intervals import Intervals, no_intervals, read_bounds
 from sstorch.data.outcome_type import OutcomeName, OutcomeType
 from sstorch.data.subjects import ends_of_follow_up, parse_subjects
-from sstorch.data.target import column_of, parse_target, snapped, time_of_rows
+from sstorch.data.target import check_begun, entries_of, parse_target, snapped, time_of_rows
 from sstorch.exceptions import ConfigError, DataError
 
 # Outcomes that a text shows of many.
@@ -50,9 +50,8 @@ class Surv:
             censored rows; or ``"auto"``: 0 is censored and 1 .. K are causes, or the word ``censored`` is,
             or the first level of an ordered category. None for one event. Case and blanks around words do
             not matter.
-        event_value: Value of `event` for an event, such as ``"dead"`` in any case; all other values are
-            censored.
-        event_coding: ``"auto"``, or ``"1/2"`` for 1 = censored and 2 = event.
+        event_value: Value of `event` for an event, such as ``"dead"`` in any case, or 2 where 1 = censored;
+            all other values are censored.
         weight: Weight of each row (n,), >= 0, used as `sample_weight`.
 
     Attributes:
@@ -116,7 +115,6 @@ class Surv:
         id: object = None,
         causes: CauseNames | Sequence[str] | None = None,
         event_value: object = None,
-        event_coding: str = "auto",
         weight: object = None,
     ) -> None:
         if event is None:
@@ -124,15 +122,15 @@ class Surv:
         check_same_order(time=time, event=event, entry=entry, weight=weight, id=id)
         known = None
         if causes is None:
-            times, events = parse_target((time, event), event_coding=event_coding, event_value=event_value)
-        elif event_value is not None or event_coding != "auto":
-            raise ConfigError("causes define the values of event; leave event_value, event_coding out")
+            times, events = parse_target((time, event), event_value)
+        elif event_value is not None:
+            raise ConfigError("causes define the values of event; leave event_value out")
         else:
             times, known = parse_causes(time, event, causes)
             events = known.codes > 0
-        entries, where = _entries(entry, len(times))
+        entries, where = entries_of(entry, len(times))
         times, entries = snapped(times, entries)
-        _check_begun(entries, where, times, events)
+        check_begun(entries, where, times, events)
         self._set(
             time=times,
             event=events,
@@ -140,7 +138,7 @@ class Surv:
             entry=entries,
             id=None if id is None else row_labels(id, len(times), "id").to_numpy(),
             weight=check_weight(weight, len(times)),
-            index=_index_of(time, event, entry, id, weight),
+            index=index_of(time, event, entry, id, weight),
         )
 
     @classmethod
@@ -160,10 +158,10 @@ class Surv:
         """
         check_same_order(lower=lower, upper=upper, entry=entry, weight=weight)
         bounds = read_bounds(lower, upper)
-        entries, where = _entries(entry, len(bounds.lower))
+        entries, where = entries_of(entry, len(bounds.lower))
         *ends, entries = snapped(bounds.lower, bounds.upper, entries)
         bounds = Intervals(*ends)
-        _check_begun(entries, where, bounds.middle, bounds.event)
+        check_begun(entries, where, bounds.middle, bounds.event)
         if entries is not None and (late := bounds.censored & (entries > bounds.lower)).any():
             raise DataError(
                 f"entry is after the lower bound in {rows_text(late)}; a subject observed from an entry on "
@@ -173,7 +171,7 @@ class Surv:
             intervals=bounds,
             entry=entries,
             weight=check_weight(weight, len(bounds.lower)),
-            index=_index_of(lower, upper, entry, weight),
+            index=index_of(lower, upper, entry, weight),
         )
 
     @classmethod
@@ -188,7 +186,6 @@ class Surv:
         weight: str | None = None,
         causes: CauseNames | Sequence[str] | None = None,
         event_value: object = None,
-        event_coding: str = "auto",
     ) -> Self:
         """Create the outcome from columns of a frame, which are then not features.
 
@@ -203,7 +200,6 @@ class Surv:
             weight: Column of the weights.
             causes: As for the class.
             event_value: As for the class.
-            event_coding: As for the class.
 
         Raises:
             DataError: `frame` is not a DataFrame or lacks a column, or values are invalid.
@@ -233,7 +229,6 @@ class Surv:
             id=taken.get("id"),
             causes=causes,
             event_value=event_value,
-            event_coding=event_coding,
             weight=taken.get("weight"),
         )
         object.__setattr__(y, "source", taken)
@@ -247,10 +242,13 @@ class Surv:
         return y
 
     def _set(self, **parts: Any) -> None:
-        """Take over checked parts; those that are not given are None."""
+        """Take over checked parts, read-only; those that are not given are None."""
         for name in self.__slots__:
             value = parts.get(name.removeprefix("_"))
-            object.__setattr__(self, name, _read_only(value) if isinstance(value, np.ndarray) else value)
+            if isinstance(value, np.ndarray):
+                value = value.view()
+                value.flags.writeable = False
+            object.__setattr__(self, name, value)
 
     def _parts(self) -> dict[str, Any]:
         """The parts that :meth:`_set` takes."""
@@ -462,27 +460,6 @@ class Surv:
             weight=at.weight, index=at.index, source=at.source, entry=np.full(rows.size, float(after))
         )
 
-    def recoded(self, names: Sequence[str]) -> Self:
-        """Return the outcome with causes in the order of a model; causes without events are allowed.
-
-        Raises:
-            DataError: A cause is not in `names`, or the outcome has one event.
-        """
-        known = known_causes(self._causes)
-        if known.names == tuple(names):
-            return self
-        place = {folded(name): k for k, name in enumerate(names, 1)}
-        unknown = [name for name in known.names if folded(name) not in place]
-        if unknown:
-            raise DataError(
-                f"y has the cause {', '.join(map(repr, unknown))}; the model has {', '.join(names)}: name "
-                "the causes alike, Surv(time, cause, causes={value: name})"
-            )
-        codes = np.array([0, *(place[folded(name)] for name in known.names)])[known.codes]
-        values = {folded(name): value for value, name in known.coding.items()}
-        coding = {values.get(folded(name), name): name for name in names}
-        return self._with(causes=Causes(coding, codes))
-
     # ------------------------------------------------------------------ other forms
 
     def to_structured(self) -> npt.NDArray[np.void]:
@@ -520,13 +497,6 @@ class Surv:
         return texts
 
 
-def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same values that cannot be written to from here."""
-    view = values.view()
-    view.flags.writeable = False
-    return view
-
-
 def _bounds_text(low: float, high: float) -> str:
     if low == high:
         return f"{low:g}"
@@ -535,67 +505,6 @@ def _bounds_text(low: float, high: float) -> str:
     return f"{high:g}-" if low == 0 else f"({low:g}, {high:g}]"
 
 
-def _index_of(*parts: object) -> pd.Index | None:
+def index_of(*parts: object) -> pd.Index | None:
     """Row labels of the first part that has some."""
     return next((part.index for part in parts if isinstance(part, pd.DataFrame | pd.Series)), None)
-
-
-def _entries(entry: object, n_rows: int) -> tuple[FloatArray | None, str]:
-    """Entry times (n,), >= 0, None if there are none; and what messages call them."""
-    name = getattr(entry, "name", None)
-    where = "entry" if name is None else f"entry column {name!r}"
-    if entry is None:
-        return None, where
-    column = column_of(entry, "entry")
-    if len(column) != n_rows:
-        raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
-    entries = numeric_values(column, where)
-    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
-        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
-    return entries, where
-
-
-def _check_begun(entry: FloatArray | None, where: str, time: FloatArray, event: BoolArray) -> None:
-    """Refuse rows that end before or at their entry; an event at time zero is moved later."""
-    if entry is not None and (bad := (entry >= time) & ~(event & (time == 0))).any():
-        raise DataError(
-            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
-        )
-
-
-def as_surv(y: object) -> Surv:
-    """Convert any accepted form of an outcome to a :class:`Surv`.
-
-    Args:
-        y: A Surv; a tuple (time, event); a DataFrame with the columns ``time`` and ``event``; or a structured
-            array, whose fields are found by these names or by type.
-
-    Raises:
-        DataError: Unsupported form, or invalid values.
-    """
-    if isinstance(y, Surv):
-        return y
-    time, event = parse_target(y)
-    return Surv._of_parts(time=time, event=event, index=_index_of(*(y if isinstance(y, tuple) else [y])))
-
-
-def outcome_of(model: object, y: object) -> Surv:
-    """Convert an outcome for a fitted model, and check its type.
-
-    Args:
-        model: Fitted model; models without ``outcome_type_``, such as those of other packages, accept any
-            outcome.
-        y: In a form of :func:`as_surv`.
-
-    Returns:
-        The outcome, with causes in the order of the model.
-
-    Raises:
-        DataError: As :func:`as_surv` and :meth:`OutcomeType.check`, or a cause unknown to the model.
-    """
-    outcome, trained = as_surv(y), getattr(model, "outcome_type_", None)
-    if isinstance(trained, OutcomeType):
-        trained.check(outcome)
-        if trained.causes is not None:
-            outcome = outcome.recoded(trained.causes)
-    return outcome

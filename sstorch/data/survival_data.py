@@ -10,43 +10,38 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pandas.api import types as pdt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_columns_exist,
-    check_horizon,
     check_same_order,
     check_unique,
     check_weight,
     counted,
-    names_text,
-    option_text,
     wording,
 )
 from sstorch.data.causes import Causes, check_all_occur, known_causes
-from sstorch.data.columns import (
-    check_not_all_missing,
-    clean_features,
-    labels,
-    set_missing,
-    to_pandas,
-)
+from sstorch.data.columns import clean_features
 from sstorch.data.intervals import Intervals, no_intervals
-from sstorch.data.oddities import Oddity, constant_columns, few_events, odd_columns, report
+from sstorch.data.oddities import (
+    Oddity,
+    check_trainable,
+    constant_columns,
+    few_events,
+    odd_columns,
+    report,
+)
 from sstorch.data.outcome_type import OutcomeType
+from sstorch.data.outcomes import as_surv, without_outcome
 from sstorch.data.subjects import (
     check_histories,
     check_no_roles_left,
     parse_subjects,
 )
-from sstorch.data.surv import Surv, as_surv
-from sstorch.data.target import Groups, parse_groups, time_of_rows
+from sstorch.data.surv import Surv
+from sstorch.data.target import Groups, parse_groups
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults
-
-# Below this many different times a feature can equal the times by chance.
-_MIN_DISTINCT_TIMES = 10
 
 
 class SurvivalData:
@@ -117,7 +112,7 @@ class SurvivalData:
     ) -> None:
         self.time_unit = check_time_unit(time_unit)
         with wording(rows=X):
-            X = _without_outcome(X, y)
+            X = without_outcome(X, y)
             frame, outcome = clean_features(X), as_surv(y)
             self._set(frame, X, outcome, sample_weight, require_events, zero_time)
             if require_events:
@@ -160,7 +155,7 @@ class SurvivalData:
         if require_events:
             if self.causes is not None:
                 check_all_occur(self.causes, self.sample_weight)
-            _check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
+            check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
         self.nominal_time, self._moved = _positive(time, self.event, zero_time)
         self._unobserved = self._moved & ~self.event
         if self.intervals is not None:
@@ -189,10 +184,8 @@ class SurvivalData:
         event: str | None = "event",
         *,
         drop: Iterable[str] = (),
-        missing: Iterable[object] = (),
         strict: bool = False,
         time_unit: str | None = None,
-        censored_at: float | None = None,
         **outcome: Any,
     ) -> Self:
         """Create data from a frame with the outcome as in `Surv.of`; other columns are features.
@@ -204,14 +197,11 @@ class SurvivalData:
             time: Column of the times.
             event: Column of the event indicators, or with `causes` of the causes.
             drop: Columns that are not features, such as identifiers.
-            missing: Codes of missing values in all columns, such as ``[-999, "unknown"]``; text
-                ``COLUMN=VALUE``, such as ``"nodes=9"``, is a code of one column.
             strict: Raise an error for suspicious features: constant or mostly missing columns, identifiers,
                 leaks of the time or the event.
             time_unit: Unit of the times used in texts and figures, such as ``"days"``.
-            censored_at: Time at which longer follow-up is censored; see the method of this name.
             **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`,
-                `event_value`, `event_coding`.
+                `event_value`.
 
         Raises:
             DataError: A column does not exist, or the data are invalid.
@@ -230,7 +220,7 @@ class SurvivalData:
         if not keep:
             raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(target)))}")
         with wording(options="", rows=frame):
-            frame = set_missing(frame, missing).reset_index(drop=True)
+            frame = frame.reset_index(drop=True)
             faults, y = Faults(), None
             with faults.kept():
                 y = Surv.of(frame, time, event, **outcome)
@@ -249,36 +239,7 @@ class SurvivalData:
             if strict:
                 oddities = constant_columns(data.frame) + oddities
             report(oddities, strict, stacklevel=2)
-        return data if censored_at is None else data.censored_at(censored_at)
-
-    def censored_at(self, time: float) -> Self:
-        """Return the rows with follow-up censored at a time.
-
-        Rows with entry at this time or later are excluded: when censored, such rows have no follow-up.
-
-        Args:
-            time: End of follow-up, > 0, in the unit of the data.
-
-        Raises:
-            ConfigError: `time` is not a positive number.
-            DataError: No event, or none of a cause, is left, or times are interval-censored.
-        """
-        self.refuse_intervals("censored_at")
-        end = time_of_rows(check_horizon(time, "censored_at"), self.nominal_time, self.entry)
-        part = self.subset(self.entry < end)
-        late = part.nominal_time > end
-        part.nominal_time, part.event = np.minimum(part.nominal_time, end), part.event & ~late
-        if not part.event.any():
-            raise DataError(f"no event is left before censored_at={end:g}: give a later time")
-        if part.causes is not None:
-            codes = np.where(late, 0, part.causes.codes)
-            if (lost := np.setdiff1d(self.cause[self.event], codes)).size:
-                names = names_text([self.cause_names[k - 1] for k in lost])
-                raise DataError(
-                    f"no event of cause {names} is left before censored_at={end:g}: give a later time"
-                )
-            part.causes = Causes(part.causes.coding, codes)
-        return part
+        return data
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
         """Return the rows with sensitive groups.
@@ -573,67 +534,6 @@ class SurvivalData:
             f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
-
-
-def _without_outcome(X: object, y: object) -> object:
-    """Features without the columns that the outcome was taken from, whose values are compared."""
-    frame = to_pandas(X)
-    if not isinstance(y, Surv) or y.source is None or not isinstance(frame, pd.DataFrame):
-        return X
-    taken = {str(column.name): (role, column) for role, column in y.source.items()}
-    names = [str(name) for name in frame.columns]
-    for place, name in enumerate(names):
-        if name in taken and len(frame) == len(y) and not _equal(frame.iloc[:, place], taken[name][1]):
-            raise DataError(
-                f"column {name!r} of X is not the column of the {taken[name][0]} that y was taken from; "
-                "rename it, or give y of the same rows"
-            )
-    if set(names) <= taken.keys():
-        raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(taken)))}")
-    return frame.loc[:, [name not in taken for name in names]]
-
-
-def _equal(one: pd.Series, other: pd.Series) -> bool:
-    """Whether two columns hold the same numbers, or the same labels, but for the rounding of float32."""
-    if pdt.is_numeric_dtype(one.dtype) and pdt.is_numeric_dtype(other.dtype):
-        first, second = (x.to_numpy(dtype=np.float64, na_value=np.nan) for x in (one, other))
-        return np.allclose(first, second, rtol=1e-6, atol=0.0, equal_nan=True)
-    return np.array_equal(labels(one), labels(other))
-
-
-def _check_trainable(
-    frame: pd.DataFrame,
-    time: FloatArray,
-    event: BoolArray,
-    weight: FloatArray,
-    bounds: list[FloatArray],
-) -> None:
-    """Refuse rows that nothing can be learned from, or whose times, `bounds`, stand in a feature."""
-    if len(time) == 1:
-        raise DataError("the data have one row; at least two are needed (n_samples = 1)")
-    if not event.any():
-        raise DataError(
-            f"all {len(event)} rows are censored: no event to learn from; "
-            "check the coding of the event column"
-        )
-    if not all(times.any() for times in bounds[1:]):
-        raise DataError(
-            "lower must be > 0 in some rows, got left-censored ones alone: no row was event-free at a known "
-            "time, and the estimate is an event of every row at time zero"
-        )
-    if not (event & (weight > 0)).any():
-        raise DataError("every row with an event has sample_weight 0: no event to learn from")
-    if len(distinct := np.unique(time[weight > 0])) == 1:
-        value = f"{distinct[0]:g}" if distinct[0] else "zero"
-        raise DataError(f"all times are {value}: a model of time cannot be fitted; check the time column")
-    check_not_all_missing(frame[weight > 0])
-    if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
-        for name in frame.columns:
-            if any(np.array_equal(frame[name].to_numpy(), times) for times in bounds):
-                raise DataError(
-                    f"feature {name!r} equals the follow-up time in every row; "
-                    f"{option_text('drop', [name], 'drop it from X')}"
-                )
 
 
 def _positive(time: FloatArray, event: BoolArray, value: float | None) -> tuple[FloatArray, BoolArray]:

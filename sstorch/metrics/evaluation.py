@@ -27,7 +27,7 @@ import pandas as pd
 import sstorch.metrics.named  # noqa: F401  # declares the metrics
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_horizon, has_method
-from sstorch.data import Surv, as_surv
+from sstorch.data import Surv, as_surv, recoded
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.metrics.censoring import censoring_distribution, floored
 from sstorch.metrics.registry import ASKED, METRICS, check_names, kind_of, names_of
@@ -350,7 +350,7 @@ def _training_rows(y: Surv, train: Any, all_rows: Any) -> Surv:
         return as_surv(train)
     whole = as_surv(all_rows)
     if whole.causes is not None and y.causes is not None:
-        y = y.recoded(whole.causes)
+        y = recoded(y, whole.causes)
     every, some = _table(whole), _table(y)
     if every.shape[1] != some.shape[1]:
         raise DataError(f"y is {y.type}, and all_rows is {whole.type}; give both alike")

@@ -18,7 +18,7 @@ import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, check_after, check_horizon, check_same_order, has_method
-from sstorch.data import Surv, SurvivalData, outcome_of
+from sstorch.data import Surv, SurvivalData, outcome_of, recoded
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.brier import GrafIntegrals
 from sstorch.metrics.checks import check_survival, check_times
@@ -117,7 +117,7 @@ class Scored:
         kind, names = same_kind(known.y, given.y), known.y.causes or ()
         if kind == "competing":
             with named("test"):
-                given = given._replace(y=given.y.recoded(names))
+                given = given._replace(y=recoded(given.y, names))
         curves = {"survival": model[0]} if _is_curves(model) else {}
         check_same_order(X=given.X, y=given.y, **curves)
         n_rows = len(given.y)

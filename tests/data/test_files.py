@@ -70,7 +70,7 @@ def test_separator_is_not_one_within_quotes(write):
 
 def test_semicolons_and_decimal_commas(write):
     path = write("id;age;crp;days;dead\na;50;0,5;5;2\nb;60;12,25;3;1\n")
-    options: dict[str, Any] = {"time": "days", "event": "dead", "event_coding": "1/2", "drop": ["id"]}
+    options: dict[str, Any] = {"time": "days", "event": "dead", "event_value": 2, "drop": ["id"]}
     for read in ({"sep": ";", "decimal": ","}, {"decimal": ","}):
         data = load_file(path, **options, read=read)
         assert data.frame["crp"].tolist() == [0.5, 12.25]

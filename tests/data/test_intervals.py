@@ -97,8 +97,6 @@ def test_whoever_does_not_know_intervals_is_stopped() -> None:
     data = SurvivalData(X, Y)
     with pytest.raises(DataError, match="this method does not support interval-censored outcomes; use log_l"):
         _ = data.time
-    with pytest.raises(DataError, match="censored_at does not support"):
-        data.censored_at(6)
     with pytest.raises(DataError, match="plot does not support interval-censored outcomes"):
         Y.right_censored("plot")
     with pytest.raises(DataError, match="a landmark does not support"):

@@ -153,7 +153,7 @@ FILES: dict[str, Case] = {
         cohort(event=["relapse", "death", "censored"] * 20), event_value="relapse"
     ),
     "events TRUE and FALSE": accepted(cohort(event=["TRUE", "FALSE"] * 30)),
-    "events of 1 and 2": refused(cohort(event=[1, 2] * 30), "give event_coding='1/2'"),
+    "events of 1 and 2": refused(cohort(event=[1, 2] * 30), "give event_value=2"),
     "a mark in front, lines of Windows": accepted(excel("."), read={"sep": ";"}),
     "dates": refused(
         cohort(seen=pd.date_range("2001-01-01", periods=N).strftime("%d.%m.%Y")), "dates written as text"
@@ -221,18 +221,9 @@ def test_remedies_are_settings_where_a_command_reads(tmp_path: Path) -> None:
         SurvivalData(cohort(**{"patient id": np.arange(N)})[["patient id", "sex"]], COHORT[["time", "event"]])
 
 
-def test_words_that_are_missing_values_in_frames() -> None:
-    grade = pd.Categorical(some(["I", "II"] * 30, {4: "unknown"}))
-    table = cohort(age=ODD_AGE, grade=grade, sex=some(COHORT["sex"], {2: "unknown "}))
-    data = SurvivalData.from_frame(table, missing=[-999.0, "unknown"])
-    assert np.flatnonzero(data.frame["age"].isna()).tolist() == [3, 9]
-    assert np.flatnonzero(data.frame["grade"].isna()).tolist() == [4]
-    assert np.flatnonzero(data.frame["sex"].isna()).tolist() == [2]
-    assert data.frame["marker"].notna().all()
-    with pytest.raises(ConfigError, match="both define the event"):
-        SurvivalData.from_frame(cohort(), event_value=1, event_coding="1/2")
-    told = SurvivalData.from_frame(cohort(event=COHORT["event"] == 1), event_value="true")
-    assert (told.event == (COHORT["event"] == 1)).all()
+def test_words_of_events_in_frames() -> None:
+    data = SurvivalData.from_frame(cohort(event=COHORT["event"] == 1), event_value="true")
+    assert (data.event == (COHORT["event"] == 1)).all()
 
 
 def test_measurements_are_not_called_odd() -> None:

@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from sstorch import Columns, Surv, SurvivalData, SurvivalRegression
 from sstorch.data import OutcomeType, as_surv, outcome_of
+from sstorch.data.outcomes import check_outcome
 from sstorch.exceptions import ConfigError, DataError
 
 TIME, EVENT = [5.0, 3.0, 8.0, 2.0], [1, 0, 1, 1]
@@ -286,18 +287,18 @@ def test_train_test_split_keeps_the_parts_together() -> None:
 def test_a_model_refuses_an_outcome_without_what_training_had() -> None:
     kind = OutcomeType("counting", entry=True, id=True)
     assert OutcomeType.from_dict(kind.to_dict()) == kind
-    kind.check(COUNTING)
+    check_outcome(kind, COUNTING)
     with pytest.raises(DataError, match=r"no entry and no id.*give y=Surv\(time, event, entry=..., id=...\)"):
-        kind.check(Surv(TIME, EVENT))
+        check_outcome(kind, Surv(TIME, EVENT))
     with pytest.raises(DataError, match="no id"):
-        kind.check(Surv(TIME, EVENT, entry=[0, 0, 0, 0]))
+        check_outcome(kind, Surv(TIME, EVENT, entry=[0, 0, 0, 0]))
 
 
 def test_causes_and_one_event_are_not_taken_for_each_other() -> None:
     with pytest.raises(DataError, match="trained on one event"):
-        OutcomeType().check(COMPETING)
+        check_outcome(OutcomeType(), COMPETING)
     with pytest.raises(DataError, match="trained on competing causes"):
-        COMPETING.outcome_type.check(Surv(TIME, EVENT))
+        check_outcome(COMPETING.outcome_type, Surv(TIME, EVENT))
 
 
 def test_causes_come_in_the_order_of_the_model() -> None:

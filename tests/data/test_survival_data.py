@@ -252,12 +252,10 @@ def test_refused_subsets(rows, match):
 
 def test_from_frame():
     frame = features(id=list("abcd"), days=Y[0], dead=[2, 1, 2, 1])
-    data = SurvivalData.from_frame(frame, "days", "dead", event_coding="1/2", drop=["id"])
+    data = SurvivalData.from_frame(frame, "days", "dead", event_value=2, drop=["id"])
     assert data.feature_names == ["age"]
     assert data.n_events == 2
-    assert SurvivalData.from_frame(frame, "days", "dead", event_coding="1/2", drop="id").feature_names == [
-        "age"
-    ]
+    assert SurvivalData.from_frame(frame, "days", "dead", event_value=2, drop="id").feature_names == ["age"]
 
 
 def test_from_frame_refusals():
@@ -287,17 +285,3 @@ def test_na_of_r_gives_no_warning() -> None:
     np.testing.assert_array_equal(
         tree.predict_survival_function(frame, [100.0]), tree.predict_survival_function(quiet, [100.0])
     )
-
-
-def test_later_follow_up_of_causes_is_censored() -> None:
-    frame = pd.DataFrame(
-        {"age": range(6), "days": [50, 120, 200, 201, 260, 300], "cause": [1, 2, 1, 2, 0, 1]}
-    )
-    cut = SurvivalData.from_frame(frame, time="days", event="cause", causes="auto", censored_at=200.0)
-    assert cut.cause is not None
-    np.testing.assert_array_equal(cut.cause, [1, 2, 1, 0, 0, 0])
-    np.testing.assert_array_equal(cut.time, [50, 120, 200, 200, 200, 200])
-    with pytest.raises(DataError, match="no event of cause '2' is left before censored_at=100: give a later"):
-        cut.censored_at(100)
-    with pytest.raises(DataError, match="no event is left before censored_at=40"):
-        cut.censored_at(40)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from sstorch.data import Surv, parse_target
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 
 TIMES = [5.0, 3.0, 0.0, 8.5]
 EVENTS = [True, False, True, False]
@@ -93,8 +93,8 @@ def test_arrays_are_refused_as_lists_are(times, match):
             (TIMES, ["dead", "alive", "dead", "alive"]),
             r"event holds 'dead', which is not a number.*== 'dead'",
         ),
-        ((TIMES, [1, 2, 1, 2]), r"event is 2 in 2 rows.*never 0.*event_coding='1/2'"),
-        ((TIMES, [2, 2, 2, 2]), "event_coding='1/2'"),
+        ((TIMES, [1, 2, 1, 2]), r"event is 2 in 2 rows.*never 0.*event_value=2"),
+        ((TIMES, [2, 2, 2, 2]), "event_value=2"),
         ((TIMES, [0, 1, 2, 0]), r"event is 2 in 1 row \(0-based position 2\).*competing causes"),
         ((TIMES, [0, 1, -1, 0]), "event is -1 in 1 row"),
         ((TIMES, [0, 1, 0.5, 0]), "event is 0.5 in 1 row"),
@@ -141,16 +141,3 @@ def test_event_value_in_any_spelling_is_an_event():
         for column in (frame, frame.astype({"state": "category"}), frame.astype({"state": "string"})):
             y = Surv.of(column, time="time", event="state", event_value="dead")
             assert y.event.tolist() == [True, True, False]
-
-
-def test_coding_one_two():
-    assert parse_target((TIMES, [2, 1, 2, 1]), event_coding="1/2")[1].tolist() == EVENTS
-    with pytest.raises(DataError, match=r"event is 0 in 2 rows.*event_coding='auto'"):
-        parse_target((TIMES, [1, 0, 1, 0]), event_coding="1/2")
-    with pytest.raises(DataError, match=r"event is boolean.*event_coding='auto'"):
-        parse_target((TIMES, EVENTS), event_coding="1/2")
-
-
-def test_settings_that_do_not_exist():
-    with pytest.raises(ConfigError, match="got '2/1'"):
-        parse_target((TIMES, EVENTS), event_coding="2/1")

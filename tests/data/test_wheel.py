@@ -53,7 +53,7 @@ def replace_pip(monkeypatch):
 
 
 def kept(folder):
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
 def test_downloaded_once_and_offline_afterwards(folder, replace_pip):
@@ -146,23 +146,19 @@ def test_a_cache_folder_that_cannot_be_used(tmp_path, monkeypatch, replace_pip):
 
 
 @pytest.mark.parametrize(
-    ("platform", "variables", "expected"),
+    ("variables", "expected"),
     [
-        ("linux", {}, "home/.cache/sstorch"),
-        ("linux", {"XDG_CACHE_HOME": "xdg"}, "xdg/sstorch"),
-        ("linux", {"SSTORCH_CACHE": "own", "XDG_CACHE_HOME": "xdg"}, "own"),
-        ("linux", {"SSTORCH_CACHE": "~/own"}, "home/own"),
-        ("linux", {"SSTORCH_CACHE": ""}, "home/.cache/sstorch"),
-        ("darwin", {}, "home/Library/Caches/sstorch"),
-        ("win32", {}, "home/AppData/Local/sstorch"),
-        ("win32", {"LOCALAPPDATA": "local"}, "local/sstorch"),
+        ({}, "home/.cache/sstorch"),
+        ({"XDG_CACHE_HOME": "xdg"}, "xdg/sstorch"),
+        ({"SSTORCH_CACHE": "own", "XDG_CACHE_HOME": "xdg"}, "own"),
+        ({"SSTORCH_CACHE": "~/own"}, "home/own"),
+        ({"SSTORCH_CACHE": ""}, "home/.cache/sstorch"),
     ],
 )
-def test_the_cache_folder(platform, variables, expected, tmp_path, monkeypatch):
-    for name in ("SSTORCH_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+def test_the_cache_folder(variables, expected, tmp_path, monkeypatch):
+    for name in ("SSTORCH_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name, value in variables.items():
         monkeypatch.setenv(name, value if value.startswith("~") or not value else str(tmp_path / value))
-    monkeypatch.setattr("sys.platform", platform)
     assert cache_folder() == tmp_path / expected

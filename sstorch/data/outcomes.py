@@ -1,0 +1,129 @@
+"""Outcomes in any accepted form, those of a fitted model, and the features that are none of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from pandas.api import types as pdt
+
+from sstorch.checks import option_text
+from sstorch.data.causes import Causes, known_causes
+from sstorch.data.columns import folded, labels, to_pandas
+from sstorch.data.outcome_type import OutcomeType
+from sstorch.data.surv import Surv, index_of
+from sstorch.data.target import parse_target
+from sstorch.exceptions import DataError
+
+
+def as_surv(y: object) -> Surv:
+    """Convert any accepted form of an outcome to a :class:`Surv`.
+
+    Args:
+        y: A Surv; a tuple (time, event); a DataFrame with the columns ``time`` and ``event``; or a structured
+            array, whose fields are found by these names or by type.
+
+    Raises:
+        DataError: Unsupported form, or invalid values.
+    """
+    if isinstance(y, Surv):
+        return y
+    time, event = parse_target(y)
+    return Surv._of_parts(time=time, event=event, index=index_of(*(y if isinstance(y, tuple) else [y])))
+
+
+def outcome_of(model: object, y: object) -> Surv:
+    """Convert an outcome for a fitted model, and check its type.
+
+    Args:
+        model: Fitted model; models without ``outcome_type_``, such as those of other packages, accept any
+            outcome.
+        y: In a form of :func:`as_surv`.
+
+    Returns:
+        The outcome, with causes in the order of the model.
+
+    Raises:
+        DataError: As :func:`as_surv` and :func:`check_outcome`, or a cause unknown to the model.
+    """
+    outcome, trained = as_surv(y), getattr(model, "outcome_type_", None)
+    if isinstance(trained, OutcomeType):
+        check_outcome(trained, outcome)
+        if trained.causes is not None:
+            outcome = recoded(outcome, trained.causes)
+    return outcome
+
+
+def check_outcome(trained: OutcomeType, y: Surv) -> None:
+    """Check that an outcome has all parts of the training outcome.
+
+    Raises:
+        DataError: Entry times, subjects or causes are missing, or there are causes but the model has one
+            event; the message contains the remedy.
+    """
+    parts = (("entry", trained.entry), ("id", trained.id))
+    if lacking := [part for part, wanted in parts if wanted and not y.has(part)]:
+        python = f"y=Surv(time, event, {'=..., '.join(lacking)}=...)"
+        given = " ".join(dict.fromkeys(option_text(part, "COLUMN", python) for part in lacking))
+        raise DataError(
+            f"y has no {' and no '.join(lacking)}, and the model was trained on {trained.name} data with "
+            f"{' and '.join(lacking)}: give {given}"
+        )
+    if trained.causes is None and y.causes is not None:
+        raise DataError(
+            "y has competing causes, and the model was trained on one event: give Surv(time, cause == k) "
+            "to look at the hazard of cause k, or train a model of competing risks"
+        )
+    if trained.causes is not None and y.causes is None:
+        raise DataError(
+            f"y has one event, and the model was trained on competing causes ({', '.join(trained.causes)}): "
+            "give y=Surv(time, cause, causes=...)"
+        )
+
+
+def recoded(y: Surv, names: Sequence[str]) -> Surv:
+    """Return the outcome with causes in the order of a model; causes without events are allowed.
+
+    Raises:
+        DataError: A cause is not in `names`, or the outcome has one event.
+    """
+    known = known_causes(y.coded_causes)
+    if known.names == tuple(names):
+        return y
+    place = {folded(name): k for k, name in enumerate(names, 1)}
+    unknown = [name for name in known.names if folded(name) not in place]
+    if unknown:
+        raise DataError(
+            f"y has the cause {', '.join(map(repr, unknown))}; the model has {', '.join(names)}: name the "
+            "causes alike, Surv(time, cause, causes={value: name})"
+        )
+    codes = np.array([0, *(place[folded(name)] for name in known.names)])[known.codes]
+    values = {folded(name): value for value, name in known.coding.items()}
+    return y._with(causes=Causes({values.get(folded(name), name): name for name in names}, codes))
+
+
+def without_outcome(X: object, y: object) -> object:
+    """Features without the columns that the outcome was taken from, whose values are compared."""
+    frame = to_pandas(X)
+    if not isinstance(y, Surv) or y.source is None or not isinstance(frame, pd.DataFrame):
+        return X
+    taken = {str(column.name): (role, column) for role, column in y.source.items()}
+    names = [str(name) for name in frame.columns]
+    for place, name in enumerate(names):
+        if name in taken and len(frame) == len(y) and not _equal(frame.iloc[:, place], taken[name][1]):
+            raise DataError(
+                f"column {name!r} of X is not the column of the {taken[name][0]} that y was taken from; "
+                "rename it, or give y of the same rows"
+            )
+    if set(names) <= taken.keys():
+        raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(taken)))}")
+    return frame.loc[:, [name not in taken for name in names]]
+
+
+def _equal(one: pd.Series, other: pd.Series) -> bool:
+    """Whether two columns hold the same numbers, or the same labels, but for the rounding of float32."""
+    if pdt.is_numeric_dtype(one.dtype) and pdt.is_numeric_dtype(other.dtype):
+        first, second = (x.to_numpy(dtype=np.float64, na_value=np.nan) for x in (one, other))
+        return np.allclose(first, second, rtol=1e-6, atol=0.0, equal_nan=True)
+    return np.array_equal(labels(one), labels(other))
