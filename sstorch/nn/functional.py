@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
-from typing_extensions import override
 
 from sstorch.exceptions import DataError
 
@@ -19,83 +18,14 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 _GONE = 800.0
 
 
-class _Elementwise(torch.autograd.Function):
-    """A function of one tensor, which its gradient needs.
-
-    Of a function with one value, the same product with the derivative serves both modes of differentiation.
-    Where torch takes no function with a ``jvp`` of its own, plain operations stand for it.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Any) -> None:
-        ctx.save_for_backward(inputs[0])
-        ctx.save_for_forward(inputs[0])
-
-    @classmethod
-    def jvp(cls, ctx: Any, *tangents: Tensor) -> Any:
-        return cls.backward(ctx, *tangents)
-
-
-class _LogSigmoidPair(_Elementwise):
-    """log sigmoid(z) and log sigmoid(-z) from one exponential and one logarithm."""
-
-    @staticmethod
-    def forward(logit: Tensor) -> tuple[Tensor, Tensor]:
-        tail = torch.log1p(torch.exp(-logit.abs()))
-        below = logit.clamp(max=0)
-        return below - tail, (below - logit) - tail
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (logit,) = ctx.saved_tensors
-        grad_left, grad_right = grads
-        return grad_left - torch.sigmoid(logit) * (grad_left + grad_right)
-
-    @classmethod
-    @override
-    def jvp(cls, ctx: Any, *tangents: Tensor) -> tuple[Tensor, Tensor]:
-        (logit,) = ctx.saved_tensors
-        return torch.sigmoid(-logit) * tangents[0], -torch.sigmoid(logit) * tangents[0]
-
-
-class _Softplus(_Elementwise):
-    """log(1 + exp z), exact for every z (torch switches to the identity at a threshold)."""
-
-    @staticmethod
-    def forward(z: Tensor) -> Tensor:
-        return z.clamp(min=0) + torch.log1p(torch.exp(-z.abs()))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (z,) = ctx.saved_tensors
-        return grads[0] * torch.sigmoid(z)
-
-
-def untraceable() -> bool:
-    """True where a function with derivatives of its own has to be left: torch.compile, jacfwd of jacfwd.
-
-    Forward mode over forward mode takes the derivative of such a function for a constant, in silence.
-    """
-    if torch.compiler.is_dynamo_compiling():
-        return True
-    transforms = torch._C._functorch.get_interpreter_stack() or ()
-    return [each.key() for each in transforms].count(torch._C._functorch.TransformType.Jvp) > 1
-
-
 def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
     """Logs of sigmoid(z) and sigmoid(-z), any shape, exact to rounding and differentiable everywhere."""
-    if untraceable():
-        return logsigmoid(logit), logsigmoid(-logit)
-    return cast("tuple[Tensor, Tensor]", _LogSigmoidPair.apply(logit))  # type: ignore[no-untyped-call]
+    return logsigmoid(logit), logsigmoid(-logit)
 
 
 def softplus(z: Tensor) -> Tensor:
-    """log(1 + exp(z)) to full precision, any shape; 0 at -inf and +inf at +inf."""
-    if untraceable():
-        return -logsigmoid(-z)
-    return cast(Tensor, _Softplus.apply(z))  # type: ignore[no-untyped-call]
+    """log(1 + exp(z)) to full precision (torch's own has a threshold), any shape; 0 at -inf, +inf at +inf."""
+    return -logsigmoid(-z)
 
 
 def sigmoid_and_softplus(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,34 +39,10 @@ def sigmoid_and_softplus(z: Tensor) -> tuple[Tensor, Tensor]:
     return sigmoid, z.clamp(min=math.log(least)).sub_(sigmoid.clamp(min=least).log_())
 
 
-class _SaturatingExp(_Elementwise):
-    """exp(z), +inf if it overflows, with derivatives that stay finite there."""
-
-    @staticmethod
-    def forward(z: Tensor) -> Tensor:
-        return torch.exp(z)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (value,) = ctx.saved_tensors
-        # Products with the derivatives of z are finite, those of second derivatives, too.
-        large = math.sqrt(torch.finfo(value.dtype).max)
-        slope: Tensor = value.masked_fill(value.isinf(), large)
-        return grads[0] * slope
-
-
 def saturating_exp(z: Tensor) -> Tensor:
-    """exp(z), any shape, with a large finite gradient where it is +inf: 0 x inf would be nan."""
-    if untraceable():
-        # The gradient is 0 where it is +inf.
-        largest = math.log(torch.finfo(z.dtype).max) - 1e-3
-        return torch.where(z > largest, torch.inf, torch.exp(z.clamp(max=largest)))
-    return cast(Tensor, _SaturatingExp.apply(z))  # type: ignore[no-untyped-call]
+    """exp(z), any shape, with a gradient of 0 where it is +inf: 0 x inf would be nan."""
+    largest = math.log(torch.finfo(z.dtype).max) - 1e-3
+    return torch.where(z > largest, torch.inf, torch.exp(z.clamp(max=largest)))
 
 
 def survival_of(cumulative_hazard: Tensor) -> Tensor:
@@ -144,30 +50,12 @@ def survival_of(cumulative_hazard: Tensor) -> Tensor:
     return torch.exp(-cumulative_hazard.clamp(max=_GONE))
 
 
-class _NormalCumulativeHazard(_Elementwise):
-    """-log Phi(-z), whose gradient, the hazard of the normal distribution, stays finite."""
-
-    @staticmethod
-    def forward(z: Tensor) -> Tensor:
-        log_survival: Tensor = torch.special.log_ndtr(-z)
-        return -log_survival
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (z,) = ctx.saved_tensors
-        largest = torch.finfo(z.dtype).max
-        # Below, where the rate is smaller than 1 / sqrt(largest), its own derivative would be inf / inf.
-        scaled = z.clamp(min=-math.sqrt(math.log(largest) - 4)) * math.sqrt(0.5)
-        rate: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(scaled)
-        return grads[0] * rate.clamp(max=largest)
-
-
 def normal_cumulative_hazard(z: Tensor) -> Tensor:
-    """-log Phi(-z), any shape."""
-    if untraceable():
-        log_survival: Tensor = torch.special.log_ndtr(-z)
-        return -log_survival
-    return cast(Tensor, _NormalCumulativeHazard.apply(z))  # type: ignore[no-untyped-call]
+    """-log Phi(-z), any shape, constant where it is below 1e-150 (in double precision)."""
+    # Below, the derivative of torch's derivative would be inf / inf.
+    least = -math.sqrt(math.log(torch.finfo(z.dtype).max) - 4)
+    log_survival: Tensor = torch.special.log_ndtr(-z.clamp(min=least))
+    return -log_survival
 
 
 def log_expm1_ratio(z: Tensor) -> Tensor:
