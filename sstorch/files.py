@@ -21,6 +21,7 @@ from torch import Tensor
 
 from sstorch._version import __version__
 from sstorch.exceptions import ConfigError, FormatError
+from sstorch.packing import Arrays, layout_of, value_of
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
@@ -87,6 +88,8 @@ def unlock(lock: BaseFileLock) -> None:
     lock.release()
 
 
+# What altered content raises.
+_ALTERED = (AttributeError, ImportError, LookupError, TypeError, ValueError, RuntimeError)
 JSON_NAME, TENSOR_NAME = "model.json", "tensors.safetensors"
 _CHECKSUM = "state_sha256"
 
@@ -94,20 +97,23 @@ _CHECKSUM = "state_sha256"
 def write_folder(
     folder: Path, name: str, version: int, state: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Write a model into ``folder``, which is made if missing.
+    """Write a model into ``folder``, which is made if missing; values of the state are packed.
 
     Each file is written aside and then moved into place; the JSON names the checksums of the tensors and of
     its own content, so that a folder with one new and one old file, or an altered one, is refused when it is
     read.
     """
-    blob = dump_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    arrays: Arrays = {}
+    packed = {key: layout_of(value, arrays) for key, value in state.items()}
+    named = dict(tensors) | {key: torch.tensor(array) for key, array in arrays.items()}
+    blob = dump_tensors({key: value.detach().cpu().contiguous() for key, value in named.items()})
     whole = {
         "format": name,
         "format_version": version,
         "sstorch_version": __version__,
         "torch_version": torch.__version__,
         "tensors_sha256": checksum(blob),
-        **state,
+        **packed,
     }
     whole[_CHECKSUM] = _state_checksum(whole)
     try:
@@ -138,7 +144,8 @@ def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], 
         if _state_checksum(state) != state[_CHECKSUM] or _text(state) != text.replace(b"\r\n", b"\n"):
             raise FormatError(f"{folder / JSON_NAME} is incomplete or altered: its checksum does not fit")
         tensors = load_tensors(blob)
-    return state, tensors
+        arrays = {key: tensors.pop(key).numpy() for key in [*tensors] if key.startswith("array ")}
+        return {key: value_of(value, arrays) for key, value in state.items()}, tensors
 
 
 @contextmanager
@@ -148,7 +155,7 @@ def reading(folder: Path) -> Iterator[None]:
         yield
     except FormatError:
         raise
-    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+    except (*_ALTERED, SafetensorError) as error:
         raise FormatError(f"{folder} is incomplete or altered: {error}") from error
 
 

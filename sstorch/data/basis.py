@@ -191,27 +191,6 @@ class Basis:
         mixed = np.concatenate(functions, axis=1) @ self.mixing
         return np.concatenate([mixed, np.zeros((len(z), len(self.factor)))], axis=1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a dictionary that JSON can hold without loss."""
-        state = {item.name: getattr(self, item.name) for item in fields(self)}
-        state["features"] = [
-            [f.name, list(f.columns), list(f.base), f.kind, f.curved, f.logged] for f in self.features
-        ]
-        return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in state.items()}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`; the checksum of a saved model covers its entries."""
-        values: dict[str, Any] = {}
-        for item in fields(cls):
-            dtype = {"IntArray": np.int64, "FloatArray": np.float64}.get(str(item.type))
-            values[item.name] = np.array(state[item.name], dtype=dtype) if dtype else state[item.name]
-        values["features"] = tuple(
-            Feature(name, tuple(columns), tuple(base), *others)
-            for name, columns, base, *others in state["features"]
-        )
-        return cls(**values)
-
 
 class BasisModule(torch.nn.Module):
     """:meth:`Basis.transform` in torch, (n, p) -> (n, q) float64."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Literal
 
 OutcomeName = Literal["right", "counting", "interval", "competing", "competing counting"]
 
@@ -27,15 +26,3 @@ class OutcomeType:
     id: bool = False
     causes: tuple[str, ...] | None = None
     weighted: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`."""
-        causes = None if values["causes"] is None else tuple(str(name) for name in values["causes"])
-        return cls(
-            values["name"], bool(values["entry"]), bool(values["id"]), causes, bool(values["weighted"])
-        )

@@ -1,8 +1,8 @@
 """Preprocessor: from raw features to the numbers a model takes, with statistics of the training rows only."""
 
 import warnings
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, Self, get_args
+from collections.abc import Collection
+from typing import Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix, RowFeatures
 from sstorch.data.encodings import Encodings
 from sstorch.data.schema import MISSING_LEVEL, Schema
 from sstorch.exceptions import DataError, DataWarning
+from sstorch.packing import Packed
 
 Numeric = Literal["mean", "median"]
 Categorical = Literal["zeros", "most_frequent"]
@@ -32,7 +33,7 @@ _NOISE = 16 * float(np.finfo(np.float64).eps)
 _FAR = 1.0
 
 
-class Preprocessor:
+class Preprocessor(Packed):
     """Imputation, one-hot encoding, scaling, and optional curves of the scaled columns.
 
     Every category of the schema is one feature (none is dropped), at the position of its column. A category
@@ -339,39 +340,6 @@ class Preprocessor:
         if self.basis_ is None:
             return np.eye(len(self.scale_))[j : j + 1]
         return self.basis_.slopes(j)[:, len(self.features) - self.basis_.n_leaves :]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fitted preprocessing as a dictionary that JSON can hold without loss.
-
-        Raises:
-            sklearn.exceptions.NotFittedError: `fit` was not called.
-        """
-        self._check_fitted()
-        return {
-            "schema": self.schema.to_dict(),
-            "numeric": self.numeric,
-            "categorical": self.categorical,
-            "offset": self.offset_.tolist(),
-            "factor": self.scale_.tolist(),
-            "fill": dict(self.fill_),
-            "mode": dict(self.mode_),
-            "fixed": {"offset": self.offset, "strata": self.strata},
-            "basis": None if self.basis_ is None else self.basis_.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Restore a fitted preprocessing from `to_dict`; its transformation is identical.
-
-        The checksum of a saved model covers the entries; an altered state can raise any exception.
-        """
-        schema = Schema.from_dict(state["schema"])
-        new = cls(schema, state["numeric"], state["categorical"], **state["fixed"])
-        new.offset_ = np.array(state["offset"], dtype=np.float64)
-        new.scale_ = np.array(state["factor"], dtype=np.float64)
-        new.fill_, new.mode_ = dict(state["fill"]), dict(state["mode"])
-        new.basis_ = None if state["basis"] is None else Basis.from_dict(state["basis"])
-        return new
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "scale_"):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -161,20 +161,6 @@ class Schema:
         """
         with wording(rows=X):
             return clean_features(self.frame_of(X), categories=self.categories)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the schema as a dictionary that JSON can hold."""
-        return {
-            "columns": list(self.columns),
-            "categories": {name: list(values) for name, values in self.categories.items()},
-            "missing": list(self.missing),
-        }
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild a schema from `to_dict`."""
-        categories = {name: tuple(values) for name, values in state["categories"].items()}
-        return cls(tuple(state["columns"]), categories, tuple(state["missing"]))
 
 
 def _indicator(name: str) -> str:

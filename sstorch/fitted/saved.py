@@ -36,7 +36,7 @@ def tree_state(tree: FittedTree) -> tuple[dict[str, Any], dict[str, Tensor]]:
         ],
         "depth": tree.module.topology.depth,
         "prediction": tree.prediction,
-        "preprocessing": tree.preprocessor.to_dict(),
+        "preprocessing": tree.preprocessor,
         "time_unit": tree.time_unit,
         "time_varying": tree.time_varying,
         "event_times": tree.event_times.tolist(),
@@ -55,7 +55,7 @@ def tree_of_state(state: Mapping[str, Any], tensors: Mapping[str, Tensor], devic
 
     What an altered state raises is of any kind: see :func:`sstorch.files.reading`.
     """
-    preprocessor = Preprocessor.from_dict(state["preprocessing"])
+    preprocessor: Preprocessor = state["preprocessing"]
     hazards = {}
     for number, leaf in enumerate(state["leaves"], 1):
         own = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -201,39 +201,6 @@ class FitCovariance:
         """Return a copy that uses the sandwich, from the sums of outer products of scores by cause."""
         hazards = {name: each.sandwich(meats[name]) for name, each in self.hazards.items()}
         return replace(self, hazards=hazards, kind="sandwich", clusters=clusters)
-
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return the state for JSON and safetensors; the inverse is :meth:`from_state`."""
-        facts = {
-            "causes": list(self.hazards),
-            "terms": {name: vars(each) for name, each in self.terms.items()},
-            "kind": self.kind,
-            "clusters": self.clusters,
-            "reason": self.reason,
-        }
-        tensors = {
-            f"covariance.{number}.{item.name}": getattr(each, item.name).clone()
-            for number, each in enumerate(self.hazards.values(), 1)
-            for item in fields(HazardCovariance)
-            if not (self.kind == "marginal" and item.name == "covariance")
-        }
-        return facts, tensors
-
-    @classmethod
-    def from_state(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
-        """Inverse of :meth:`state`."""
-        hazards = {}
-        for number, name in enumerate(facts["causes"], 1):
-            prefix = f"covariance.{number}."
-            parts: dict[str, Any] = {
-                key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)
-            }
-            hazards[str(name)] = HazardCovariance(**{"covariance": parts["marginal"]} | parts)
-        terms = {
-            str(name): TermFacts(tuple(each["places"]), tuple(each["values"]))
-            for name, each in facts["terms"].items()
-        }
-        return cls(hazards, terms, facts["kind"], int(facts["clusters"]), str(facts["reason"]))
 
 
 def quantiles(values: np.ndarray) -> tuple[float, ...]:

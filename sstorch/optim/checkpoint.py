@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.files import checksum, take_lock, try_lock, unlock, write_whole
 from sstorch.nn import HazardFamily
-from sstorch.optim.packing import Arrays, pack, unpack
+from sstorch.packing import Arrays, pack, unpack
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Checkpoint:
         return unpack(arrays, device) if arrays else None
 
     def write(self, state: object) -> None:
-        """Replace the state of this part, and so the file: what :func:`~sstorch.optim.packing.pack` takes.
+        """Replace the state of this part, and so the file: what :func:`~sstorch.packing.pack` takes.
 
         Raises:
             ConfigError: the file cannot be written; an existing file is unchanged.

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sstorch.checks import check_device
-from sstorch.data import OutcomeType, Schema, SurvivalData
+from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.oddities import Oddity, few_events, report
 from sstorch.data.time_unit import check_time_unit
@@ -38,7 +38,6 @@ from sstorch.groups.table import (
     usual_horizons,
 )
 from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
-from sstorch.inference import FitCovariance
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
@@ -57,7 +56,7 @@ from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree_sample import TreeSample, partition
 from sstorch.threads import one_blas_thread
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 CARD = "MODEL_CARD.md"
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
@@ -311,7 +310,7 @@ class SoftEstimator(SoftModel):
             "feature_names": [str(name) for name in self.feature_names_in_],
             "zero_time": self.zero_time_,
             "horizon": self.horizon_,
-            "outcome_type": self.outcome_type_.to_dict(),
+            "outcome_type": self.outcome_type_,
             "objective": self.objective_,
             "node_table": _split_table(self.node_table_),
             "late_fit": list(self.late_fit_),
@@ -322,8 +321,7 @@ class SoftEstimator(SoftModel):
         if self.choice_ is not None:
             state["choice"] = self.choice_.to_dict()
         if "covariance_" in vars(self):
-            state["covariance"], own = self.covariance_.state()
-            tensors |= own
+            state["covariance"] = self.covariance_
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
         if tree.competing and "group_table_" in vars(self):
@@ -380,7 +378,7 @@ class SoftEstimator(SoftModel):
             estimator.event_times_ = tree.event_times
             estimator.time_unit_, estimator.time_varying_ = tree.time_unit, tree.time_varying
             estimator.zero_time_, estimator.horizon_ = float(state["zero_time"]), float(state["horizon"])
-            estimator.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
+            estimator.outcome_type_ = state["outcome_type"]
             estimator.objective_ = float(state["objective"])
             estimator.node_table_ = _join_table(state["node_table"])
             rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
@@ -390,7 +388,7 @@ class SoftEstimator(SoftModel):
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
             estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None
             if "covariance" in state:
-                estimator.covariance_ = FitCovariance.from_state(state["covariance"], tensors)
+                estimator.covariance_ = state["covariance"]
             if "group_validation" in state:
                 kind = CompetingGroupValidation if tree.competing else GroupValidation
                 estimator.group_validation_ = kind.from_dict(state["group_validation"])

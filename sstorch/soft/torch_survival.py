@@ -32,7 +32,7 @@ from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.nn.heads import DistributionModule
 from sstorch.threads import threads_for
 
-_FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 1
+_FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 2
 _DTYPES = (None, "float32", "float64", torch.float32, torch.float64)
 _REMEDY = "try a smaller lr, scale the inputs, or use dtype='float64'"
 # Parameters that a file holds.
@@ -206,9 +206,9 @@ class TorchSurvival(DistributionEstimator):
         state = {
             "parameters": {name: np.asarray(getattr(self, name)).item() for name in _SAVED},
             "dtype": str(self._model.like.dtype).removeprefix("torch."),
-            "preprocessing": self.preprocessor_.to_dict() if self.encode else None,
+            "preprocessing": self.preprocessor_ if self.encode else None,
             "feature_names": [str(name) for name in self.feature_names_in_] if self.encode else None,
-            "outcome_type": self.outcome_type_.to_dict(),
+            "outcome_type": self.outcome_type_,
             **{name: getattr(self, name, None) for name in _FACTS},
         }
         tensors = {f"module.{name}": value.clone() for name, value in self.module_.state_dict().items()}
@@ -235,11 +235,11 @@ class TorchSurvival(DistributionEstimator):
         with reading(Path(path)):
             estimator = cls(module, device=device, dtype=state["dtype"], **state["parameters"])
             estimator.event_times_ = tensors.pop("event_times").numpy()
-            estimator.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
+            estimator.outcome_type_ = state["outcome_type"]
             for name in _FACTS:
                 setattr(estimator, name, state[name])
             if estimator.encode:
-                estimator.preprocessor_ = Preprocessor.from_dict(state["preprocessing"])
+                estimator.preprocessor_ = state["preprocessing"]
                 estimator.feature_names_in_ = np.array(state["feature_names"], dtype=object)
                 estimator.n_features_in_ = len(estimator.feature_names_in_)
         estimator.module_, estimator.history_ = estimator._built().eval(), History()

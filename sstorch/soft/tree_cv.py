@@ -42,7 +42,7 @@ _HOOKS = (
 )
 
 FORMAT = "sstorch.prognostic_tree_cv"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 TREE_FOLDER = "tree"
 
 Preference = Literal["groups", "accuracy"]

@@ -1,7 +1,5 @@
 """Encodings of numeric columns: what they are, where their knots come from, and what is refused."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,6 +26,7 @@ from sstorch.data.encodings import (
     parse_monotone,
 )
 from sstorch.exceptions import ConfigError
+from sstorch.packing import pack, unpack
 
 RNG = np.random.default_rng(3)
 FRAME = pd.DataFrame(
@@ -345,7 +344,7 @@ def test_saved_alike_and_torch_alike(seed: int, encoding: NumericEncoding, data:
     other = pd.concat([frame, FRAME])
     made = preprocessor.transform(other)
     assert np.isfinite(made).all()
-    again = Preprocessor.from_dict(json.loads(json.dumps(preprocessor.to_dict())))
+    again = unpack(pack(preprocessor))
     np.testing.assert_array_equal(again.transform(other), made)
     assert again.features == preprocessor.features
     if preprocessor.basis_ is not None:

@@ -18,6 +18,7 @@ from sstorch import Columns, Surv, SurvivalData, SurvivalRegression
 from sstorch.data import OutcomeType, as_surv, outcome_of
 from sstorch.data.outcomes import check_outcome
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.packing import pack, unpack
 
 TIME, EVENT = [5.0, 3.0, 8.0, 2.0], [1, 0, 1, 1]
 COUNTING = Surv([2, 7, 4, 9], [0, 1, 0, 1], entry=[0, 2, 0, 4], id=["a", "a", "b", "b"])
@@ -286,7 +287,7 @@ def test_train_test_split_keeps_the_parts_together() -> None:
 
 def test_a_model_refuses_an_outcome_without_what_training_had() -> None:
     kind = OutcomeType("counting", entry=True, id=True)
-    assert OutcomeType.from_dict(kind.to_dict()) == kind
+    assert unpack(pack(kind)) == kind
     check_outcome(kind, COUNTING)
     with pytest.raises(DataError, match=r"no entry and no id.*give y=Surv\(time, event, entry=..., id=...\)"):
         check_outcome(kind, Surv(TIME, EVENT))

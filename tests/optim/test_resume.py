@@ -27,7 +27,7 @@ from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Joint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
 from sstorch.optim.checkpoint import kept, opened, plain_values
-from sstorch.optim.packing import Arrays, unpack
+from sstorch.packing import Arrays, unpack
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import devices, nightly
 from tests.optim.killed_run import CASES, Halt, train

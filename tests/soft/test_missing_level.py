@@ -13,6 +13,7 @@ from sstorch.data import Preprocessor, Schema
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.deploy import export_calculator, export_program
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.packing import pack, unpack
 from sstorch.plots import plot_effects
 from sstorch.reading import effects, export_text, importance
 from sstorch.validation import stability, validate_groups
@@ -109,7 +110,7 @@ def test_schema_adds_level_indicator_and_median() -> None:
     z = fitted.transform(FRAME)
     np.testing.assert_array_equal(z[:, 2], UNTESTED)
     np.testing.assert_array_equal(z[:, 5], UNKNOWN)
-    restored = Preprocessor.from_dict(fitted.to_dict())
+    restored = unpack(pack(fitted))
     np.testing.assert_array_equal(restored.transform(FRAME[::-1]), z[::-1])
 
 

@@ -86,7 +86,8 @@ def test_all_that_a_prediction_needs_is_kept(saved: Path, tmp_path: Path) -> Non
     tree = SoftSurvivalTree.load(saved / "soft")
     state = json.loads((saved / "soft" / "model.json").read_text())
     assert [(leaf["cause"], leaf["name"]) for leaf in state["leaves"]] == [("event", "spline_po")]
-    assert state["preprocessing"]["schema"]["categories"]["stage"] == ["I", "II", "III"]
+    schema = state["preprocessing"]["fields"]["schema"]["fields"]
+    assert schema["categories"]["stage"] == {"$tuple": ["I", "II", "III"]}
     assert {"sstorch_version", "torch_version", "format_version", "objective", "node_table"} <= set(state)
     assert tree.metrics_ == {}
     tree.metrics_ = {"cross_validated_c_harrell": 0.71}
@@ -158,6 +159,8 @@ def test_forged_files_do_no_harm(saved: Path, tmp_path: Path) -> None:
         {"parameters": {"depth": 1, "path": "/"}},
         {"event_times": "now"},
         {"node_table": {}},
+        {"preprocessing": {"$class": ["os", "system"], "fields": {}}},
+        {"outcome_type": {"$array": "array 99"}},
     ):
         with pytest.raises(FormatError, match="incomplete or altered"):
             SoftSurvivalTree.load(_forged(saved, tmp_path, **changes))

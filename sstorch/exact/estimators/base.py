@@ -38,7 +38,7 @@ from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import NestedParameters, restored
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 
 
 class ExactTree(NestedParameters, FrameEstimator):
@@ -235,7 +235,7 @@ class ExactTree(NestedParameters, FrameEstimator):
                 "names": list(tree.names),
                 "order": tree.leaf_number[tree.is_leaf].tolist(),
             },
-            "schema": self.schema_.to_dict(),
+            "schema": self.schema_,
             "n_samples_fit": self.n_samples_fit_,
             "numbers": {name: float(getattr(self, name)) for name in self._numbers if hasattr(self, name)},
             "tables": {name: list(getattr(self, name)) for name in self._tables if hasattr(self, name)},
@@ -262,7 +262,7 @@ class ExactTree(NestedParameters, FrameEstimator):
         self._settings = self._check()
         self.rules_ = [Rule.from_dict(rule) for rule in state["rules"]]
         self.tree_ = _tree(state["tree"], len(self.rules_))
-        self._set_schema(Schema.from_dict(state["schema"]))
+        self._set_schema(state["schema"])
         self.n_samples_fit_ = int(state["n_samples_fit"])
         if unknown := {rule.column for rule in self.rules_} - set(self.schema_.columns):
             raise ValueError(f"rules about unknown columns {sorted(unknown)}")

@@ -19,7 +19,7 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.checks import counted
-from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data import SurvivalData
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
 from sstorch.data.target import steps_up_to
@@ -110,7 +110,7 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     def _state(self) -> dict[str, Any]:
         state = super()._state() | {
-            "outcome_type": self.outcome_type_.to_dict(),
+            "outcome_type": self.outcome_type_,
             "time_varying": self.time_varying_,
             "training_rows": self.training_rows_,
             "subjects": self._subjects,
@@ -122,7 +122,7 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super()._set_state(state, tensors)
-        self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
+        self.outcome_type_ = state["outcome_type"]
         self.time_varying_ = bool(state["time_varying"])
         self.training_rows_ = str(state["training_rows"])
         self._subjects = [int(number) for number in state["subjects"]]

@@ -16,7 +16,7 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind
 from sstorch.checks import check_after, counted
-from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data import SurvivalData
 from sstorch.data.oddities import report
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable
@@ -349,7 +349,7 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         # The arrays and tables depend on the outcome.
-        self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
+        self.outcome_type_ = state["outcome_type"]
         super()._set_state(state, tensors)
         reports = {name: Recalibration.from_dict(each) for name, each in state["recalibration"].items()}
         if reports:
