@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.calibration_errors import ErrorTest
+from sstorch.metrics.calibration import ErrorTest, calibration_slope, observed_expected_ratio
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
-from sstorch.metrics.weak_calibration import calibration_slope, observed_expected_ratio
 
 # Weibull times: log(-log S(t | x)) = SHAPE log t + EFFECT x, x standard normal.
 SHAPE, EFFECT, HORIZON = 1.3, 0.8, 0.5

@@ -12,21 +12,21 @@ from sstorch.metrics.auc import (
 )
 from sstorch.metrics.brier import brier_score, integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.calibration import (
-    DCalibration,
-    OneCalibration,
-    aalen_johansen_calibration,
-    calibration_curve,
-    d_calibration,
-    grouped_calibration,
-    integrated_calibration_index,
-    one_calibration,
-    pseudo_observations,
-)
-from sstorch.metrics.calibration_errors import (
     CalibrationErrors,
+    calibration_curve,
     calibration_error_interval,
     calibration_errors,
-    hazard_calibration_curve,
+    calibration_intercept,
+    calibration_slope,
+    observed_expected_hazard,
+    observed_expected_ratio,
+    pseudo_observations,
+)
+from sstorch.metrics.calibration_tables import (
+    DCalibration,
+    aalen_johansen_calibration,
+    d_calibration,
+    grouped_calibration,
 )
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, ipcw_weights
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
@@ -58,12 +58,6 @@ from sstorch.metrics.groups import (
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
-from sstorch.metrics.weak_calibration import (
-    calibration_intercept,
-    calibration_slope,
-    observed_expected_hazard,
-    observed_expected_ratio,
-)
 from sstorch.metrics.weights import effective_sample_size
 
 __all__ = [
@@ -74,7 +68,6 @@ __all__ = [
     "KaplanMeier",
     "KaplanMeierBand",
     "LogrankTest",
-    "OneCalibration",
     "ResampledTTest",
     "SurvivalScorer",
     "aalen_johansen",
@@ -109,10 +102,8 @@ __all__ = [
     "group_parity",
     "group_scores",
     "grouped_calibration",
-    "hazard_calibration_curve",
     "incidence_times",
     "integrated_brier_score",
-    "integrated_calibration_index",
     "ipcw_weights",
     "leaf_groups",
     "log_likelihood",
@@ -123,7 +114,6 @@ __all__ = [
     "net_benefit",
     "observed_expected_hazard",
     "observed_expected_ratio",
-    "one_calibration",
     "pseudo_observations",
     "restricted_mean_survival_time",
     "scaled_integrated_brier_score",

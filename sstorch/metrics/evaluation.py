@@ -47,10 +47,10 @@ def evaluate(
 
     `docs/metrics.md` lists the names. The outcome determines which are defined. One event: "c_harrell" and
     "c_uno" (time-dependent concordance), "cd_auc", "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst",
-    "scaled_ibs_graf", "d_calibration_p" and "one_calibration_p" (p-values; 1-calibration at the median test
-    event time), "ici_pseudo" (at the same time). Competing causes, per cause: "c_cause_specific",
-    "c_wolbers", "auc" and "brier" at the horizon tau; "ibs", "scaled_ibs" and "aj_calibration" over the
-    `incidence_times` of the training rows up to tau. Both: "negative_log_likelihood".
+    "scaled_ibs_graf", "d_calibration_p" (a p-value), "ici_pseudo" (at the median test event time). Competing
+    causes, per cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs",
+    "scaled_ibs" and "aj_calibration" over the `incidence_times` of the training rows up to tau. Both:
+    "negative_log_likelihood".
 
     Weights of test rows are used in each metric that supports them, weights of training rows in the censoring
     distribution and the reference curves. With entry times (left truncation) "c_harrell" and

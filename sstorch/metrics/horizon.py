@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -217,42 +217,68 @@ def pseudo_values(rows: HorizonRows) -> FloatArray:
     return pseudo
 
 
-class CloglogFit(NamedTuple):
-    """Coefficients (p,) and their sandwich covariance (p, p)."""
-
-    coefficients: FloatArray
-    covariance: FloatArray
-
-
-def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: FloatArray) -> CloglogFit:
-    """Fit F = 1 - exp(-exp(x b)) to pseudo-values Y (n,) by weighted least squares; x is (n, p).
+def fit_cloglog(
+    rows: HorizonRows,
+    outcome: FloatArray,
+    x: FloatArray,
+    start: FloatArray,
+    offset: FloatArray | float = 0.0,
+) -> FloatArray:
+    """Fit F = 1 - exp(-exp(x b + offset)) to pseudo-values Y (n,) by weighted least squares; x is (n, p).
 
     The estimating equations of independence with a constant variance, sum_i w_i dF_i/db (Y_i - F_i) = 0, as
-    ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them, with the sandwich over subjects.
+    ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them.
+
+    Returns:
+        The coefficients, (p,).
+
+    Raises:
+        DataError: no finite minimum.
 
     References:
         Klein and Andersen (2005), Biometrics 61, 223-229.
     """
     weight = rows.weights / rows.weights.sum()
-    covariates, target, share = (torch.as_tensor(each) for each in (x, outcome, weight))
+    parts = (x, outcome, weight, np.broadcast_to(offset, outcome.shape).copy())
+    covariates, target, share, fixed = (torch.as_tensor(each) for each in parts)
 
     def loss(beta: Tensor) -> Tensor:
-        risk = -torch.expm1(-(beta @ covariates.mT).clamp(-_FURTHEST, _FURTHEST).exp())
-        return (target - risk).square() @ share / 2
+        place = (beta @ covariates.mT + fixed).clamp(-_FURTHEST, _FURTHEST)
+        return (target + torch.expm1(-place.exp())).square() @ share / 2
 
     theta = torch.as_tensor(start, dtype=torch.float64)[None]
     found = newton(Smooth(loss), Gaussian.flat(theta), theta, _TOLERANCE)
     system = found.hessian.factored(torch.zeros_like(theta))
     left = system.solve(found.gradient[..., None]).abs().max()
     beta: FloatArray = found.theta[0].numpy()
-    hazard = np.exp(x @ beta)
-    slope = (hazard * np.exp(-hazard))[:, None] * x
-    bread = slope.T @ (weight[:, None] * slope)
+    bread = _bread(weight, x, x @ beta + offset)[0]
     is_regular = np.linalg.cond(bread) < 1 / np.finfo(np.float64).eps
-    if is_regular and np.abs(x @ beta).max() <= _FURTHEST and left <= _PRECISION * (1 + np.abs(beta).max()):
-        influence = (weight * (outcome + np.expm1(-hazard)))[:, None] * slope @ np.linalg.inv(bread)
-        return CloglogFit(beta, covariance_of(influence, rows.subject))
+    is_near = np.abs(x @ beta + offset).max() <= _FURTHEST
+    if is_regular and is_near and left <= _PRECISION * (1 + np.abs(beta).max()):
+        return beta
     raise DataError(
         f"a regression on the predictions of {len(rows)} rows has no finite minimum: all predictions are "
         "equal, they order the events perfectly, or there are too few events."
     )
+
+
+def cloglog_covariance(
+    rows: HorizonRows,
+    outcome: FloatArray,
+    x: FloatArray,
+    beta: FloatArray,
+    offset: FloatArray | float = 0.0,
+) -> FloatArray:
+    """Sandwich covariance over subjects, (p, p), of the coefficients of `fit_cloglog`, at some, (p,)."""
+    weight = rows.weights / rows.weights.sum()
+    place = x @ beta + offset
+    bread, slope = _bread(weight, x, place)
+    residual = outcome + np.expm1(-np.exp(place))
+    return covariance_of((weight * residual)[:, None] * slope @ np.linalg.inv(bread), rows.subject)
+
+
+def _bread(weight: FloatArray, x: FloatArray, place: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weighted products of the derivatives of F at places x b, (p, p), and these, (n, p)."""
+    hazard = np.exp(np.minimum(place, 700.0))  # finite, with a derivative of 0
+    slope = (hazard * np.exp(-hazard))[:, None] * x
+    return slope.T @ (weight[:, None] * slope), slope

@@ -17,20 +17,19 @@ from sstorch.metrics.brier import (
     relative_score,
     scaled_integrated_brier_score,
 )
-from sstorch.metrics.calibration import (
-    aalen_johansen_calibration,
-    d_calibration_at,
-    integrated_calibration_index,
-    one_calibration,
-)
+from sstorch.metrics.calibration import calibration_errors
+from sstorch.metrics.calibration_tables import aalen_johansen_calibration, d_calibration_at
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import check_grid_unit
 from sstorch.metrics.concordance import concordance_harrell_risk, concordance_wolbers
 from sstorch.metrics.curves import survival_at
+from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.registry import declare, metric
 from sstorch.metrics.scored import Scored
 
+# Least probability of a prediction in the index of calibration.
+_LEAST = 1e-6
 _of_causes = partial(metric, outcomes=("competing",))
 _ANTOLINI = "Antolini, Boracchi and Biganzoli (2005), Statistics in Medicine 24, 3927-3944"
 _UNO = "Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117"
@@ -212,7 +211,9 @@ def _at_horizon(rows: Scored) -> tuple[FloatArray, float]:
 )
 def _ici(rows: Scored, _: int) -> float:
     predicted, t = _at_horizon(rows)
-    return integrated_calibration_index(rows.y, predicted, t=t)
+    # Steps of few rows predict 0 and 1, which have no place on the scale of the curve.
+    inside = np.clip(predicted, _LEAST, 1.0 - _LEAST)
+    return calibration_errors(HorizonRows.of(read_rows(rows.y, "the ICI"), inside, t)).ici
 
 
 @metric(
@@ -228,22 +229,6 @@ def _d_calibration(rows: Scored, _: int) -> float:
     y = read_rows(rows.y, "D-calibration")
     check_grid_unit(y.time, y.event, rows.times)
     return d_calibration_at(y.event, survival_at(rows.checked, rows.times, y.time)).p_value
-
-
-@metric(
-    "one_calibration_p",
-    "1-calibration: share of fits with p < .05",
-    "1-cal.",
-    None,
-    "D'Agostino and Nam (2003), Handbook of Statistics 23, 1-25",
-    rejection=True,
-)
-def _one_calibration(rows: Scored, _: int) -> float:
-    predicted, t = _at_horizon(rows)
-    result = one_calibration(rows.y, predicted, t=t)
-    if result.reason:
-        raise DataError(result.reason)
-    return result.p_value
 
 
 # Scores of causes: at the last of the times, or over them.

@@ -22,7 +22,14 @@ from sstorch.data.columns import to_pandas
 from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics import Estimate
-from sstorch.metrics.calibration_errors import calibration_error_interval, calibration_errors
+from sstorch.metrics.calibration import (
+    calibration_error_interval,
+    calibration_errors,
+    calibration_intercept,
+    calibration_slope,
+    observed_expected_hazard,
+    observed_expected_ratio,
+)
 from sstorch.metrics.censoring import NOT_FOLLOWED
 from sstorch.metrics.checks import check_probability
 from sstorch.metrics.comparison import resampler
@@ -40,12 +47,6 @@ from sstorch.metrics.intervals import (
     wolbers_value,
 )
 from sstorch.metrics.scored import predicts_incidence, predicts_survival, some_rows
-from sstorch.metrics.weak_calibration import (
-    calibration_intercept,
-    calibration_slope,
-    observed_expected_hazard,
-    observed_expected_ratio,
-)
 
 _Interval = Callable[[HorizonRows, float], Estimate[float]]
 # Rows whose hazards are predicted together, each at its own times.
@@ -65,9 +66,6 @@ class Measure:
     value: Callable[[HorizonRows], float] | None = None
     # whether it is of one event, of competing causes, or of both
     events: Literal["one", "competing", "both"] = "both"
-    # method of the limits with uneven weights; "" for the same
-    robust: str = ""
-    competing: str = ""  # method of the limits with competing causes; "" for the same
     higher_is_better: bool | None = None  # direction; None where a difference is no judgement, as of O/E
     # value and influences of the rows, (n,), whose root sum of squares is its error; None if it has none
     influence: Callable[[HorizonRows], tuple[float, FloatArray]] | None = None
@@ -75,10 +73,6 @@ class Measure:
     def defined_for(self, rows: HorizonRows) -> bool:
         """Whether the measure belongs to the kind of outcome of some rows."""
         return self.events in ("both", "competing" if rows.competing else "one")
-
-    def method_for(self, rows: HorizonRows) -> str:
-        """Method of the limits."""
-        return (rows.competing and self.competing) or (rows.robust and self.robust) or self.method
 
     def of(self, rows: HorizonRows) -> float:
         """The value; a DataError if it is not defined for these rows."""
@@ -104,7 +98,6 @@ def _calibration_error(name: str, title: str) -> Measure:
 
 NO_VARIANCE = "no limits: the variance cannot be estimated (a single event, or all pairs concordant)"
 _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
-_COUNT = "count of events"
 _uno = partial(concordance_interval, weights="uno")
 MEASURES = {
     "c_harrell_t": Measure(
@@ -143,26 +136,12 @@ MEASURES = {
     "auc": Measure(
         "AUC at the horizon", 1.0, auc_interval, _JACKKNIFE, higher_is_better=True, influence=auc_influence
     ),
-    "oe_ratio": Measure(
-        "observed over expected risk",
-        1.0,
-        observed_expected_ratio,
-        "Greenwood",
-        robust=_JACKKNIFE,
-        competing=_JACKKNIFE,
-    ),
+    "oe_ratio": Measure("observed over expected risk", 1.0, observed_expected_ratio, _JACKKNIFE),
     "oe_hazard": Measure(
-        "observed over expected events, by hazards",
-        1.0,
-        observed_expected_hazard,
-        _COUNT,
-        events="one",
-        robust=_SANDWICH,
+        "observed over expected events, by hazards", 1.0, observed_expected_hazard, _SANDWICH, events="one"
     ),
     "calibration_intercept": Measure("calibration intercept", 0.0, calibration_intercept, _SANDWICH),
-    "calibration_slope": Measure(
-        "calibration slope", 1.0, calibration_slope, "Wald", robust=_SANDWICH, competing=_SANDWICH
-    ),
+    "calibration_slope": Measure("calibration slope", 1.0, calibration_slope, _SANDWICH),
     "ici": _calibration_error("ici", "integrated calibration index"),
     "e50": _calibration_error("e50", "median calibration error"),
     "e90": _calibration_error("e90", "90 % quantile of calibration errors"),
@@ -195,7 +174,6 @@ def measure_table(
     for name, measure in MEASURES.items():
         if not measure.defined_for(rows):
             continue
-        method = measure.method_for(rows)
         row: tuple[object, ...]
         if measure.interval is None:
             row = resampled.pop(name)
@@ -203,9 +181,9 @@ def measure_table(
             try:
                 estimate = measure.interval(rows, level)
                 reason = NO_VARIANCE if np.isnan(estimate[1:]).all() else ""
-                row = (*estimate, measure.ideal, method, 0, reason)
+                row = (*estimate, measure.ideal, measure.method, 0, reason)
             except DataError as error:
-                row = (np.nan, np.nan, np.nan, measure.ideal, method, 0, str(error))
+                row = (np.nan, np.nan, np.nan, measure.ideal, measure.method, 0, str(error))
         table.append((name, *row))
     table += [(name, *row) for name, row in resampled.items()]
     columns = ["measure", "value", "lower", "upper", "ideal", "method", "n_undefined", "reason"]

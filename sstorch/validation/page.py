@@ -80,7 +80,7 @@ def _performance(facts: Facts, table: pd.DataFrame, rows: HorizonRows, cause: st
             *([Cell(number(table["corrected"][name]))] if "corrected" in table else []),
             Cell(_limits(table, name)),
             Cell(f"{measure.ideal:g}"),
-            Cell(measure.method_for(rows)),
+            Cell(measure.method),
         ]
         for name, measure in MEASURES.items()
         if measure.defined_for(rows)
@@ -125,9 +125,9 @@ def _calibration(
     plot_calibration(
         curve, rows.survival, figure.subplots(), incidence=rows.competing, horizon=facts.at_horizon
     )
-    what = "incidence, smoothed by pseudo-values," if cause else "survival, smoothed by a Cox model,"
+    what = "incidence" if cause else "survival"
     caption = (
-        f"Observed {what} against predicted {'incidence' if cause else 'survival'}, with a pointwise band of "
+        f"Observed {what}, a regression of pseudo-values, against predicted {what}, with a pointwise band of "
         f"{100 * facts.level:g} %; on the diagonal both agree. The histogram is of the predictions."
     )
     words = f"Calibration curve. Mean distance from the diagonal {number(table['value']['ici'])}."

@@ -99,7 +99,7 @@ def _single(measure: Measure, rows: HorizonRows, level: float, bootstrap: _Resam
     except DataError as error:
         return Estimate(np.nan, reason=str(error))
     reason = NO_VARIANCE if np.isnan(limits.lower) and np.isnan(limits.upper) else ""
-    return Estimate(value, limits.lower, limits.upper, method=measure.method_for(rows), reason=reason)
+    return Estimate(value, limits.lower, limits.upper, method=measure.method, reason=reason)
 
 
 def _paired(

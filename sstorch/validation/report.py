@@ -19,7 +19,7 @@ from sstorch.data.fingerprint import on_training_rows
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
-from sstorch.metrics.calibration_errors import hazard_calibration_curve
+from sstorch.metrics.calibration import calibration_curve
 from sstorch.metrics.checks import check_observed_horizon
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.decision_curve import benefits_of, check_thresholds
@@ -87,7 +87,7 @@ class ValidationReport:
         return f"{title}\n{self.table[['value', 'lower', 'upper']].round(3) + 0.0}"
 
     def calibration_curve(self, cause: int | str | None = None) -> pd.DataFrame:
-        """Observed against predicted survival, see :func:`sstorch.metrics.hazard_calibration_curve`.
+        """Observed against predicted survival, see :func:`sstorch.metrics.calibration_curve`.
 
         With competing causes it is one minus the incidence of a cause, by number or name; None for the first.
 
@@ -96,7 +96,7 @@ class ValidationReport:
             ConfigError: unknown cause.
         """
         rows = self.of_cause(cause)
-        return hazard_calibration_curve(rows, self.facts.level)
+        return calibration_curve(rows, self.facts.level)
 
     def decision_curve(
         self, thresholds: npt.ArrayLike | None = None, cause: int | str | None = None
@@ -191,14 +191,14 @@ def validate(
     * Limits of Uno's concordance include the uncertainty of the weights, unlike R's survival.
     * oe_ratio compares risks at the horizon. oe_hazard compares events with the sum of predicted cumulative
       hazards during follow-up (Crowson et al.); its logarithm is the intercept of a Poisson regression.
-    * The slope is from a Cox model on log(-log S), with Wald limits; the intercept from pseudo-observations
-      with a complementary log-log link; ICI, E50, E90 and Emax from a Cox model on a restricted cubic spline
-      of log(-log S) with three knots. With competing causes all of them use pseudo-values of the incidence
-      with a complementary log-log link.
+    * Intercept, slope and calibration curve (ICI, E50, E90, Emax) are regressions of pseudo-values of the
+      risk at the horizon with a complementary log-log link, the curve on a restricted cubic spline of
+      log(-log S) with three knots. McLernon et al. fit Cox models to follow-up instead, with values near to
+      these.
     * Net benefit is NaN if no row above the threshold was followed up to the horizon; some scripts use 0.
 
-    Left truncation: pairs are at risk at the same time; Cox models, hazards and Kaplan-Meier include rows
-    from entry on. Measures with censoring weights from time zero, or with mean risks of rows that survived
+    Left truncation: pairs are at risk at the same time; hazards and Kaplan-Meier include rows from entry on.
+    Measures with censoring weights or pseudo-values from time zero, or with mean risks of rows that survived
     until entry, are NaN with the reason; with `after` they use the rows at risk at this time.
 
     Start-stop rows of time-varying covariates (`entry` and `id`) need a landmark: with `after` predictions
@@ -207,8 +207,7 @@ def validate(
 
     Weights: every measure and every censoring weight is weighted. Limits do not depend on the scale of the
     weights; limits by formula are robust, from squares of weighted influences. A weight of 2 and two equal
-    rows give the same value, except for ties in Cox models (slope, ICI, E50, E90, Emax; as in R) and, by
-    terms of order 1 / n, pseudo-observations of the intercept.
+    rows give the same value, except for quantiles of rows (E50, E90).
 
     Args:
         model: a fitted model with ``predict_survival_function(X, times)`` -> (n, n_times), including models

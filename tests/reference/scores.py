@@ -68,12 +68,8 @@ PLAIN: dict[str, Callable[[], Any]] = {
         for c in CONVENTIONS
     },
     **{f"evaluation_times, {c}": lambda c=c: m.evaluation_times(TIME, TRAIN_TIME, c) for c in CONVENTIONS},
-    **{
-        f"one_calibration, {v}": lambda v=v: m.one_calibration(SEEN, AT_TEN, t=10.0, variance=v, n_bins=3)
-        for v in ("effective", "binomial", "greenwood")
-    },
-    "calibration_curve": lambda: m.calibration_curve(SEEN, AT_TEN, t=10.0),
-    "integrated_calibration_index": lambda: m.integrated_calibration_index(SEEN, AT_TEN, t=10.0),
+    "calibration_curve": lambda: m.calibration_curve(m.HorizonRows.of(SEEN, AT_TEN, 10.0)),
+    "integrated_calibration_index": lambda: m.calibration_errors(m.HorizonRows.of(SEEN, AT_TEN, 10.0)).ici,
     "pseudo_observations": lambda: m.pseudo_observations(SEEN, t=10.0),
     "d_calibration": lambda: m.d_calibration(SEEN, *CURVES_OF_ROWS),
     "median_survival_time": lambda: m.median_survival_time(CURVES, GRID),

@@ -18,11 +18,15 @@ from scipy.stats import norm
 
 from sstorch import Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import KaplanMeier, concordance_wolbers, observed_expected_hazard
+from sstorch.metrics import (
+    KaplanMeier,
+    concordance_wolbers,
+    observed_expected_hazard,
+    observed_expected_ratio,
+)
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.horizon import HorizonRows, incidence_of
 from sstorch.metrics.intervals import auc_interval, brier_interval
-from sstorch.metrics.weak_calibration import observed_expected_ratio
 from sstorch.plots import plot_effects
 from tests.histories import halved
 from tests.metrics.oracles import error_of_limits
@@ -32,9 +36,9 @@ HALF = norm.ppf(0.975)
 T = 1.2
 CAUSES = ("relapse", "death")
 # Measures that are defined for start-stop rows without a landmark.
-OF_ROWS = ["c_harrell_t", "oe_hazard", "calibration_slope"]
+OF_ROWS = ["c_harrell_t", "oe_hazard"]
 # Measures that need no survival from time zero of a population from which none was lost.
-OF_LATE = [*OF_ROWS, "ici", "e50", "e90", "e_max", "net_benefit(0.2)", "net_benefit(0.5)"]
+OF_LATE = [*OF_ROWS, "net_benefit(0.2)", "net_benefit(0.5)"]
 
 
 class Known:
@@ -125,16 +129,17 @@ def test_weights_and_entry_equal_r() -> None:
     for kind, y in (("late_", Surv(time, event, entry=entry)), ("weighted_", Surv(time, event))):
         report = validate(Given(survival), np.zeros((n, 1)), y, n_resamples=0, **options)
         table = report.to_frame()
-        for name in ("c_harrell_t", "calibration_slope"):  # iterations of R end at 1e-6
-            found = table["value"][name], _errors(table, name, n)
-            np.testing.assert_allclose(found, IN_R[kind + name], atol=1e-6, err_msg=kind + name)
-        np.testing.assert_allclose(table["value"][["ici", "e_max"]], IN_R[kind + "ici"], atol=1e-10)
+        found = table["value"]["c_harrell_t"], _errors(table, "c_harrell_t", n)
+        np.testing.assert_allclose(found, IN_R[kind + "c_harrell_t"], atol=1e-6, err_msg=kind)
         np.testing.assert_allclose(table["value"].iloc[-2:], IN_R[kind + "net_benefit"], atol=1e-12)
         if not y.has("entry"):
             expected = (1 - IN_R[kind + "survival"][0]) / np.average(1 - survival, weights=weight)
             assert table["value"]["oe_ratio"] == pytest.approx(expected, abs=1e-12)
-        curve = report.calibration_curve()
-        assert ((curve["lower"] < curve["observed"]) & (curve["observed"] < curve["upper"])).all()
+            slope, ici = IN_R[kind + "calibration_slope"][0], IN_R[kind + "ici"][0]  # of Cox models
+            assert table["value"]["calibration_slope"] == pytest.approx(slope, abs=0.15)
+            assert table["value"]["ici"] == pytest.approx(ici, abs=0.02)
+            curve = report.calibration_curve()
+            assert ((curve["lower"] < curve["observed"]) & (curve["observed"] < curve["upper"])).all()
 
 
 @pytest.mark.parametrize("which", [1, 2])
@@ -176,12 +181,11 @@ def test_integer_weights_are_repeated_rows(outcome: str) -> None:
     repeated = _table(model, X.iloc[rows], y[rows])
     sampling = _table(model, X, y, sample_weight=weight)
     names = np.array([name[-1] if isinstance(name, tuple) else name for name in repeated.index])
-    # Ties of Cox models and quantiles see rows, and pseudo-observations leave out one of them.
-    near = np.isin(names, ["calibration_slope", "calibration_intercept", "ici", "e50", "e90", "e_max"])
+    near = np.isin(names, ["ici", "e50", "e90", "e_max"])  # knots and quantiles are of rows
     found, expected = (table["value"].to_numpy(dtype=float) for table in (sampling, repeated))
-    np.testing.assert_allclose(found[~near], expected[~near], rtol=1e-9)
+    np.testing.assert_allclose(found[~near], expected[~near], rtol=1e-7)
     np.testing.assert_allclose(found[near], expected[near], atol=0.02)
-    assert np.isnan(found).sum() == {"right": 0, "late": 6, "competing": 0}[outcome]
+    assert np.isnan(found).sum() == {"right": 0, "late": 11, "competing": 0}[outcome]
 
 
 @pytest.mark.parametrize("after", [None, 0.1])
@@ -229,8 +233,9 @@ def test_expected_events_are_hazards_while_rows_were_observed() -> None:
     observed = (y.event & (y.time <= T)).sum()
     row = _table(Known(), X, y).loc["oe_hazard"]
     assert row["value"] == pytest.approx(observed / expected, rel=1e-12)
-    assert np.log(row["upper"] / row["value"]) == pytest.approx(HALF / np.sqrt(observed), rel=1e-9)
     while_seen = hazard * (np.minimum(y.time, T) - np.minimum(y.entry, T))
+    error = np.linalg.norm((y.event & (y.time <= T)) / observed - while_seen / expected)
+    assert np.log(row["upper"] / row["value"]) == pytest.approx(HALF * error, rel=1e-9)
     rows = HorizonRows.of(y, np.ones(len(y)), T, expected=while_seen)
     assert observed_expected_hazard(rows).value == pytest.approx(row["value"], rel=1e-12)
     with pytest.raises(DataError, match="add up to 0"):
@@ -244,10 +249,11 @@ def test_right_model_with_late_entry_is_calibrated() -> None:
     time = rng.exponential(np.exp(-x))
     seen = time > entry
     y = Surv(time[seen], np.ones(seen.sum(), dtype=bool), entry=entry[seen])
-    table = _table(Known(1.0, 1.0), pd.DataFrame({"x": x[seen]}), y)
-    assert table["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.02)
-    assert table["value"]["calibration_slope"] == pytest.approx(1.0, abs=0.02)
-    assert table["value"]["ici"] < 0.01
+    X = pd.DataFrame({"x": x[seen]})
+    assert _table(Known(1.0, 1.0), X, y)["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.02)
+    table = _table(Known(1.0, 1.0), X, y, after=0.3, horizon=0.8)
+    assert table["value"]["calibration_slope"] == pytest.approx(1.0, abs=0.05)
+    assert table["value"]["ici"] < 0.02
 
 
 def test_landmark_validates_rows_at_risk_from_there() -> None:

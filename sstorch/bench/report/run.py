@@ -356,15 +356,14 @@ def calibration_section(run: Run) -> Section:
     if data.entry.any():
         text = "Calibration curves do not support entry times (left truncation)."
         return Section("Calibration on held-out rows", [Paragraph(text)])
-    if data.uneven_weight is not None:
-        why = Paragraph("Calibration curves do not support weights; means and Kaplan-Meier are weighted.")
-        return Section("Calibration on held-out rows", [_calibration_in_the_large(run), why])
     times = [str(name) for name in run.held_out if str(name).startswith("S(")]
-    panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any]]](), list[str]()
+    panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any], float]](), list[str]()
     for name in times:
         time, predicted = float(name[2:-1]), run.held_out[name].to_numpy(np.float64)
         try:
-            panels.append((time, metrics.calibration_curve(data.y, predicted, t=time), predicted))
+            rows = metrics.HorizonRows.of(data.weighted_y, predicted, time)
+            curve, index = metrics.calibration_curve(rows), metrics.calibration_errors(rows).ici
+            panels.append((time, curve, predicted, index))
         except DataError as error:
             undefined.append(f"{run.unit_of(time)}: not defined, {error}")
     if len(data) < _LEAST_ROWS:
@@ -373,17 +372,18 @@ def calibration_section(run: Run) -> Section:
     if not panels:
         return Section("Calibration on held-out rows", [Bullets(undefined)])
     figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
-    for ax, (time, curve, predicted) in zip(
+    for ax, (time, curve, predicted, _) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
     ):
         plot_calibration(curve, predicted, ax, horizon=run.unit_of(time))
         ax.legend(frameon=False, loc="upper left", fontsize=8)
-    observed = _kaplan_meier(data).at(np.array([time for time, _, _ in panels])).value
+    observed = _kaplan_meier(data).at(np.array([panel[0] for panel in panels])).value
     said = [
-        f"{run.unit_of(time)}: mean predicted {number(float(predicted.mean()))}, Kaplan-Meier "
+        f"{run.unit_of(time)}: mean predicted "
+        f"{number(float(np.average(predicted, weights=data.sample_weight)))}, Kaplan-Meier "
         f"{number(float(survival))}, mean distance of the curve from the diagonal "
-        f"{number(metrics.integrated_calibration_index(data.y, predicted, t=time))}."
-        for (time, _, predicted), survival in zip(panels, observed, strict=True)
+        f"{number(index)}."
+        for (time, _, predicted, index), survival in zip(panels, observed, strict=True)
     ]
     caption = (
         "Observed survival, smoothed, against what the tree of the other folds predicts, with a pointwise "
