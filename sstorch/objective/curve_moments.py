@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from sstorch.batched import Batched
 from sstorch.memory import at_once
 from sstorch.nn import HazardFamily
-from sstorch.nn.functional import plain_operations, with_gradients
+from sstorch.nn.functional import plain_operations
 
 # Elements (problems x leaves x nodes x rows) of an intermediate; rows are taken in chunks that stay below.
 CHUNK_ELEMENTS = 2**18
@@ -58,10 +58,6 @@ class CurveMoments(Batched):
         between = self.mean[..., None] - self.mean[..., None, :]
         return within + torch.einsum("rqgh,rg,rh->rq", between.square(), self.weight, self.weight) / 2
 
-    def pulls(self) -> tuple[Tensor, Tensor]:
-        """V_g (R, G) and U_g = sum_{h != g} W_h m_h (R, Q, G): d/dS_i is 2 w_i (V_g (S_i - centre) - U_g)."""
-        return _others(self.weight), _others(self.weight[:, None, :] * self.mean)
-
 
 def pair_weight(weight: Tensor) -> Tensor:
     """Sum of w_i w_j over the pairs of rows of different groups, from the groups' weights (R, G): (R,)."""
@@ -95,12 +91,12 @@ class CurveRows(Batched):
             return curves.squeeze(1)
         return torch.einsum("rlm,rlqm->rqm", self.probability, curves)
 
-    def chunks(self, n_nodes: int) -> Iterator[tuple[slice, CurveRows]]:
+    def chunks(self, n_nodes: int) -> Iterator[CurveRows]:
         """Consecutive rows, few enough at a time for the memory budget."""
         n_problems, n_leaves, n_rows = self.linear.shape
         size = at_once(n_problems * n_leaves * n_nodes, CHUNK_ELEMENTS)
         for begin in range(0, n_rows, size):
-            yield slice(begin, begin + size), self.take(slice(begin, begin + size))
+            yield self.take(slice(begin, begin + size))
 
     def take(self, rows: slice | Tensor) -> CurveRows:
         """Some of the rows, the same positions in every problem."""
@@ -119,121 +115,45 @@ class CurveRows(Batched):
         step = max(1, -(-n_rows // _CENTRE_ROWS))
         total, count = torch.zeros_like(log_time), 0
         some = self.take(torch.arange(0, n_rows, step, device=log_time.device))
-        for _, part in some.chunks(log_time.shape[1]):
+        for part in some.chunks(log_time.shape[1]):
             curves = part.curves(log_time)
             total, count = total + curves.sum(-1), count + curves.shape[-1]
         return total / count
 
-    @torch.no_grad()
     def moments(self, grid: Grid) -> CurveMoments:
-        """Moments of the curves by group, in one pass."""
+        """Moments of the curves by group, chunk by chunk: only the curves of one are in memory.
+
+        Chunks of many rows are computed once more for their gradient.
+        """
         centre = self.centre(grid.log_time)
-        sums = _Sums(self.member)
-        for _, part in self.chunks(grid.log_time.shape[1]):
-            sums.add(part.curves(grid.log_time) - centre[..., None], part.member)
-        return sums.moments(centre)
+        known = not torch.is_grad_enabled() or plain_operations(self.member)
+        keep = known or self.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
+        first: Tensor | float = 0.0
+        second: Tensor | float = 0.0
+        for part in self.chunks(grid.log_time.shape[1]):
+            some = (part, grid.log_time, centre)
+            sums = _sums(*some) if keep else checkpoint(_sums, *some, use_reentrant=False)
+            first, second = first + sums[0], second + sums[1]
+        first, second, weight = torch.as_tensor(first), torch.as_tensor(second), self.member.sum(-1)
+        mean = first / _or_one(weight)[:, None, :]
+        return CurveMoments(centre, weight, mean, (second - first * mean).clamp(min=0))
 
 
-class _Sums:
-    """First and second sums by group, added up chunk by chunk."""
-
-    def __init__(self, member: Tensor) -> None:
-        self.weight = member.sum(-1)
-        self.first: Tensor | float = 0.0
-        self.second: Tensor | float = 0.0
-
-    def add(self, deviation: Tensor, member: Tensor) -> None:
-        """Count rows with curves minus the centre (R, Q, m)."""
-        self.first = self.first + deviation @ member.mT
-        self.second = self.second + deviation.square() @ member.mT
-
-    def moments(self, centre: Tensor) -> CurveMoments:
-        first, second = torch.as_tensor(self.first), torch.as_tensor(self.second)
-        mean = first / _or_one(self.weight)[:, None, :]
-        return CurveMoments(centre, self.weight, mean, (second - first * mean).clamp(min=0))
-
-
-_NAMES = ("linear", "shape", "probability")
+def _sums(rows: CurveRows, log_time: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+    """First and second sums by group, (R, Q, G), of curves minus the centre."""
+    deviation = rows.curves(log_time) - centre[..., None]
+    return deviation @ rows.member.mT, deviation.square() @ rows.member.mT
 
 
 def pair_sum(rows: CurveRows, grid: Grid, frozen: CurveMoments | None = None) -> Tensor:
     """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2, (R,), >= 0.
 
-    Each pair counts once; ``frozen`` holds the moments of further rows, constants. Differentiable; first
-    derivatives in ``linear``, ``shape`` and ``probability`` alone take O(M Q L') time and the memory of a
-    chunk and of the arguments.
+    Each pair counts once; ``frozen`` holds the moments of further rows, constants. Differentiable, in
+    O(M Q L') time and the memory of a chunk and of the arguments.
     """
-    parts = {name: getattr(rows, name) for name in _NAMES if getattr(rows, name) is not None}
-    recording = torch.is_grad_enabled()
-    needed = [name for name, part in parts.items() if recording and part.requires_grad and part.numel()]
-
-    def plain(*values: Tensor) -> Tensor:
-        """The same by plain operations, as a function of what is needed."""
-        changed: dict[str, Any] = dict(zip(needed, values, strict=True))
-        own = replace(rows, **changed)
-        centre, sums = own.centre(grid.log_time), _Sums(own.member)
-        sums.add(own.curves(grid.log_time) - centre[..., None], own.member)
-        moments = sums.moments(centre)
-        moments = moments if frozen is None else moments.merge(frozen)
-        return (grid.measure * moments.pair_sums()).sum(-1)
-
-    inputs = [parts[name] for name in needed]
-    if plain_operations(rows.member, *vars(grid).values(), *rows.family.parameters()):
-        return plain(*inputs)
-    with torch.no_grad():
-        value, gradients = _value_and_gradients(rows, grid, frozen, needed)
-    return with_gradients(plain, inputs, value, gradients) if gradients else value
-
-
-def _value_and_gradients(
-    rows: CurveRows, grid: Grid, frozen: CurveMoments | None, needed: list[str]
-) -> tuple[Tensor, list[Tensor]]:
-    """The integral and its gradients in what is needed: one pass over few rows, two over many."""
-    chunks = list(rows.chunks(grid.log_time.shape[1]))
-    centre, sums = rows.centre(grid.log_time), _Sums(rows.member)
-    keep = bool(needed) and rows.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
-    kept = []
-    for _, part in chunks:
-        recorded = _recorded(part, needed if keep else [], grid)
-        if keep:
-            kept.append(recorded)
-        sums.add(recorded[1].detach() - centre[..., None], part.member)
-    moments = sums.moments(centre)
+    moments = rows.moments(grid)
     moments = moments if frozen is None else moments.merge(frozen)
-    gradients = {name: torch.zeros_like(getattr(rows, name)) for name in needed}
-    for number, (place, chunk) in enumerate(chunks if needed else []):
-        part, curves = kept[number] if keep else _recorded(chunk, needed, grid)
-        slope = _slope(curves.detach(), part.member, moments, grid.measure)
-        of_part = torch.autograd.grad(curves, [getattr(part, name) for name in needed], slope)
-        for name, gradient in zip(needed, of_part, strict=True):
-            _add(gradients[name], name, place, gradient)
-    return (grid.measure * moments.pair_sums()).sum(-1), list(gradients.values())
-
-
-def _recorded(part: CurveRows, needed: list[str], grid: Grid) -> tuple[CurveRows, Tensor]:
-    """The rows with fresh tensors that need gradients, and their curves, recorded if there are such."""
-    with torch.set_grad_enabled(bool(needed)):
-        fresh = {name: getattr(part, name).detach().requires_grad_() for name in needed}
-        part = replace(part, **fresh)
-        return part, part.curves(grid.log_time)
-
-
-def _slope(curves: Tensor, member: Tensor, moments: CurveMoments, measure: Tensor) -> Tensor:
-    """Derivative of the integral by each curve at each node, shape (R, Q, m)."""
-    others, pull = moments.pulls()
-    other_weight = torch.einsum("rg,rgm->rm", others, member)
-    twice = (2 * measure)[..., None]
-    slope = (curves - moments.centre[..., None]).mul_(other_weight[:, None, :]).mul_(twice)
-    return torch.baddbmm(slope, pull * twice, member, alpha=-1)
-
-
-def _add(total: Tensor, name: str, place: slice, gradient: Tensor) -> None:
-    if name != "shape":
-        total[..., place] += gradient
-    elif total.shape[2] == 1:
-        total += gradient
-    else:
-        total[:, :, place] += gradient
+    return (grid.measure * moments.pair_sums()).sum(-1)
 
 
 def _others(values: Tensor) -> Tensor:

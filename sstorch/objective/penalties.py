@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from typing_extensions import override
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
+
+ParametersT = TypeVar("ParametersT", GateParameters, LeafParameters)
 
 
 class Penalty(nn.Module):
@@ -56,6 +59,37 @@ class Penalty(nn.Module):
         }
         return chosen
 
+    def curvature(self, parameters: ParametersT) -> ParametersT:
+        """Diagonal of the Hessian, by parameter, of K problems; exact for a ridge, else an estimate >= 0.
+
+        It scales the first step of a minimisation and does not decide where it ends. The estimate is |z * Hz|
+        by autograd, with signs z that alternate between nodes, whose products with other nodes cancel.
+        """
+        parts = [each.detach().requires_grad_() for each in vars(parameters).values()]
+        signs = [(1.0 - 2.0 * (_nodes_of(each) % 2)).to(each) for each in parts]
+        with torch.enable_grad():
+            value = torch.as_tensor(self(type(parameters)(*parts))).sum()
+            slopes = _gradients(value, parts, create_graph=True)
+            along = sum((sign * slope).sum() for sign, slope in zip(signs, slopes, strict=True))
+            bends = _gradients(torch.as_tensor(along), parts)
+        pairs = zip(signs, bends, strict=True)
+        return type(parameters)(*((sign * bend).abs().nan_to_num(0.0, 0.0, 0.0) for sign, bend in pairs))
+
+
+def _gradients(value: Tensor, parts: Sequence[Tensor], create_graph: bool = False) -> Sequence[Tensor]:
+    """Gradients of a value, zero if it does not depend on the parts."""
+    if not value.requires_grad:
+        return [torch.zeros_like(part) for part in parts]
+    return torch.autograd.grad(
+        value, parts, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
+
+
+def _nodes_of(values: Tensor) -> Tensor:
+    """Number of the node of each value, (K, nodes, ...)."""
+    numbers = torch.arange(values.shape[1], device=values.device)
+    return numbers.reshape(1, -1, *(1,) * (values.ndim - 2)).expand(values.shape)
+
 
 class GatePenalty(Penalty, ABC):
     """Base class of penalties on the gates; a subclass needs :meth:`forward`.
@@ -66,37 +100,6 @@ class GatePenalty(Penalty, ABC):
     @abstractmethod
     def forward(self, gates: GateParameters) -> Tensor:
         """Value per problem, shape (K,) or (), from all gates, (K, B, p); zero for a tree without gates."""
-
-    def curvature(self, gates: GateParameters) -> Tensor:
-        """Second derivatives, or bounds >= 0 on them, with respect to each weight, (K, B, p) or broadcast.
-
-        They scale the first step of a minimisation and do not decide where it ends. Here zero.
-        """
-        return torch.zeros_like(gates.weight)
-
-
-class LeafCurvature(NamedTuple):
-    """Second derivatives of a penalty in the parameters of leaves; 0 for parameters without penalty.
-
-    Attributes:
-        slope: by each slope, those of shapes too, shape (K or 1, p or 1).
-        shape: by each shape parameter, shape (K or 1, 1).
-        intercept: by the intercepts, shape (K or 1, 1).
-    """
-
-    slope: Tensor | float = 0.0
-    shape: Tensor | float = 0.0
-    intercept: Tensor | float = 0.0
-
-    def flatten(self, leaves: LeafParameters) -> Tensor:
-        """The same for each leaf in the order of :meth:`LeafParameters.unflatten`, (K, L, d)."""
-        parts = (leaves.slope, leaves.intercept[..., None], leaves.shape, leaves.shape_slope)
-        seconds = (self.slope, self.intercept, self.shape, self.slope)
-        total = [torch.zeros_like(part) for part in parts]
-        for part, value in zip(total, seconds, strict=True):
-            if isinstance(value, Tensor):
-                part += value.reshape(len(value), *(1,) * (part.ndim - 2), -1)
-        return LeafParameters(total[0], total[1].squeeze(-1), *total[2:]).flatten()
 
 
 class LeafPenalty(Penalty, ABC):
@@ -110,10 +113,6 @@ class LeafPenalty(Penalty, ABC):
     @abstractmethod
     def forward(self, leaves: LeafParameters) -> Tensor:
         """Value per problem, shape (K,) or (), from the parameters of all leaves."""
-
-    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        """Second derivatives, or bounds >= 0 on them, which scale the first step; here zero."""
-        return LeafCurvature()
 
 
 class Ridge(LeafPenalty):
@@ -165,14 +164,6 @@ class Ridge(LeafPenalty):
         squares = slope.square().sum((-2, -1)) + shape_slope.square().sum((-3, -2, -1))
         return self._each(leaves) * squares / 2
 
-    @override
-    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        coefficient = self._each(leaves).reshape(-1, 1)
-        of_slopes = coefficient if self.features is None else coefficient * self.features.to(coefficient)
-        if self.scale is not None:
-            of_slopes = of_slopes * self.scale.to(coefficient).square()
-        return LeafCurvature(of_slopes)
-
 
 class Roughness(Ridge):
     """(lambda / 2) times the roughness of the curves of numeric columns, summed over columns and leaves.
@@ -212,9 +203,13 @@ class Monotone(LeafPenalty):
         return self.at(wrong) * wrong.square().sum((-2, -1)) / 2
 
     @override
-    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        coefficient = self.at(leaves.intercept)[:, None]
-        return LeafCurvature(coefficient * self.cone.to(coefficient).square().sum(-2))
+    def curvature(self, parameters: ParametersT) -> ParametersT:
+        """Bounds, that of all pieces: steps lead from one to another."""
+        none = super().curvature(parameters)
+        if not isinstance(none, LeafParameters):
+            return none
+        bound = self.at(none.slope)[:, None] * self.cone.to(none.slope).square().sum(-2)
+        return replace(none, slope=bound[:, None].expand(none.slope.shape))
 
     @torch.no_grad()
     def project(self, tree: SoftTree) -> None:
@@ -255,10 +250,6 @@ class GateRidge(GatePenalty):
         squares = (gates.weight * self._scale(gates.weight)).square().sum((-2, -1))
         return self.at(squares) * squares / 2
 
-    @override
-    def curvature(self, gates: GateParameters) -> Tensor:
-        return self.at(gates.bias).reshape(-1, 1, 1) * self._scale(gates.bias).square()
-
 
 class GateGroupLasso(GatePenalty):
     """lambda sum_j ||w_.j||, w_.j the weights of feature j over all gates: whole features leave the gates.
@@ -277,11 +268,6 @@ class GateGroupLasso(GatePenalty):
     def forward(self, gates: GateParameters) -> Tensor:
         norms = (gates.weight.square().sum(-2) + self.SMOOTHING**2).sqrt() - self.SMOOTHING
         return self.at(norms) * norms.sum(-1)
-
-    @override
-    def curvature(self, gates: GateParameters) -> Tensor:
-        norms = (gates.weight.square().sum(-2, keepdim=True) + self.SMOOTHING**2).sqrt()
-        return self.at(norms).reshape(-1, 1, 1) / norms
 
     def vanishing(self, tree: SoftTree, smooth: Callable[[SoftTree], Tensor]) -> Tensor:
         """Features with zero weight at the minimum of the exact penalty, by its first order conditions.
@@ -332,10 +318,6 @@ class Together(LeafPenalty):
         squares = (theta - theta.mean(-2, keepdim=True)).square().sum((-2, -1))
         return self.at(theta) * squares / 2
 
-    def _pull(self, leaves: LeafParameters) -> Tensor:
-        """Second derivative by a parameter that it acts on, (K or 1, 1)."""
-        return self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
-
 
 class Fused(Together):
     """(lambda / 2) sum_n ||theta_n - mean theta||^2 over slopes and shapes of the leaves, intercepts free.
@@ -346,10 +328,6 @@ class Fused(Together):
     @override
     def _theta(self, leaves: LeafParameters) -> Tensor:
         return torch.cat([leaves.slope, leaves.shape, leaves.shape_slope.flatten(-2)], dim=-1)
-
-    @override
-    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        return LeafCurvature(self._pull(leaves), self._pull(leaves))
 
 
 class Offset(Together):
@@ -362,10 +340,6 @@ class Offset(Together):
     def _theta(self, leaves: LeafParameters) -> Tensor:
         return leaves.intercept[..., None]
 
-    @override
-    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        return LeafCurvature(intercept=self._pull(leaves))
-
 
 class FusedShape(Together):
     """(lambda / 2) sum_n ||shape_n - mean shape||^2, added to what :class:`Fused` does to shapes."""
@@ -373,7 +347,3 @@ class FusedShape(Together):
     @override
     def _theta(self, leaves: LeafParameters) -> Tensor:
         return leaves.shape
-
-    @override
-    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        return LeafCurvature(shape=self._pull(leaves))

@@ -24,6 +24,7 @@ from sstorch.objective.penalties import (
     LeafPenalty,
     Monotone,
     Offset,
+    ParametersT,
     Penalty,
     Ridge,
     Roughness,
@@ -225,16 +226,12 @@ class TrainingObjective(nn.Module):
         return _total(self.leaf_penalties, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]), leaves)
 
     def gate_curvature(self, gates: GateParameters) -> Tensor:
-        """Second derivatives, or bounds, of the penalties in weights and bias of gates, (K, B, p + 1)."""
-        total = torch.zeros_like(gates.flatten())
-        for penalty in self.gate_penalties:
-            total[..., :-1] += cast(GatePenalty, penalty).curvature(gates)
-        return total
+        """Diagonal of the Hessian of the penalties in weights and bias of gates, (K, B, p + 1)."""
+        return _curvature(self.gate_penalties, gates)
 
     def leaf_curvature(self, leaves: LeafParameters) -> Tensor:
         """The same for each leaf in the order of :meth:`LeafParameters.unflatten`, (K, L, d)."""
-        seconds = (cast(LeafPenalty, penalty).curvature(leaves) for penalty in self.leaf_penalties)
-        return sum((second.flatten(leaves) for second in seconds), torch.zeros_like(leaves.flatten()))
+        return _curvature(self.leaf_penalties, leaves)
 
     def project(self, tree: SoftTree) -> None:
         """Remove small violations of monotone effects, in place."""
@@ -312,6 +309,11 @@ def _active(penalties: Sequence[PenaltyT]) -> list[PenaltyT]:
 
 def _selected(penalties: nn.ModuleList, problems: Tensor | slice) -> list[Penalty]:
     return [penalty.select(problems) for penalty in penalties if isinstance(penalty, Penalty)]
+
+
+def _curvature(penalties: nn.ModuleList, parameters: ParametersT) -> Tensor:
+    seconds = (cast(Penalty, penalty).curvature(parameters).flatten() for penalty in penalties)
+    return sum(seconds, torch.zeros_like(parameters.flatten()))
 
 
 def _total(penalties: nn.ModuleList, zero: Tensor, *arguments: object) -> Tensor:

@@ -17,9 +17,13 @@ from sstorch.nn import (
 )
 from sstorch.nn.hazards import Ancillary
 from sstorch.objective import (
+    Fused,
+    FusedShape,
     GateGroupLasso,
     GatePenalty,
     LeafPenalty,
+    Offset,
+    Ridge,
     Sample,
     SmallLeaves,
     TrainingObjective,
@@ -101,17 +105,19 @@ def test_gates_in_units_of_the_features(depth: int) -> None:
     some = torch.tensor([0, 2])
     for penalty in objective.gate_penalties:
         torch.testing.assert_close(penalty.select(some)(gates.select(some)), penalty(gates)[some])
-        torch.testing.assert_close(
-            penalty.select(some).curvature(gates.select(some)), penalty.curvature(gates)[some]
-        )
+        for own, whole in zip(
+            vars(penalty.select(some).curvature(gates.select(some))).values(),
+            vars(penalty.curvature(gates)).values(),
+            strict=True,
+        ):
+            torch.testing.assert_close(own, whole[some])
         if depth:
             flat = gates.flatten().detach().requires_grad_()
             gradient = torch.autograd.grad(
                 penalty(type(gates).unflatten(flat)).sum(), flat, create_graph=True
             )
             (second,) = torch.autograd.grad(gradient[0].sum(), flat)
-            expanded = penalty.curvature(gates).expand(*gates.weight.shape)
-            torch.testing.assert_close(second[..., :-1], expanded)
+            torch.testing.assert_close(second, penalty.curvature(gates).flatten())
     uniform = TrainingObjective(gate_ridge=0.2, gate_scale=torch.ones(3, 3, dtype=torch.float64))
     torch.testing.assert_close(uniform(tree, sample), TrainingObjective(gate_ridge=0.2)(tree, sample))
 
@@ -373,17 +379,35 @@ class Orthogonal(GatePenalty):
 
 
 class Level(LeafPenalty):
-    """Squared intercepts, without curvature."""
+    """Squared intercepts."""
 
     def forward(self, leaves: LeafParameters) -> Tensor:
         return self.at(leaves.intercept) * leaves.intercept.square().sum(-1)
 
 
-def test_own_penalties_need_no_curvature() -> None:
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (Ridge(0.4), {"slope": 0.4, "shape_slope": 0.4}),
+        (Level(0.1), {"intercept": 0.2}),
+        # Squared distances from the mean of four leaves: 1 - 1/4, estimated as 1.
+        (Fused(0.3), {"slope": 0.3, "shape": 0.3, "shape_slope": 0.3}),
+        (Offset(0.3), {"intercept": 0.3}),
+        (FusedShape(0.3), {"shape": 0.3}),
+    ],
+)
+def test_curvature_of_penalties_on_leaves(own: LeafPenalty, expected: dict[str, float]) -> None:
+    leaves = random_tree(3, 2, LogLogistic(ancillary="linear")).leaf_parameters()
+    for name, found in vars(own.curvature(leaves)).items():
+        torch.testing.assert_close(found, torch.full_like(found, expected.get(name, 0.0)))
+
+
+def test_curvature_of_own_penalties_comes_from_autograd() -> None:
     batch = random_tree(3, 2, "weibull")
     objective = TrainingObjective(own=[Orthogonal(0.5), Level(0.1)])
-    assert not objective.gate_curvature(batch.gate_parameters()).any()
-    assert not objective.leaf_curvature(batch.leaf_parameters()).any()
+    assert (objective.gate_curvature(batch.gate_parameters())[..., :-1] > 0).any()
+    curvature = objective.leaf_curvature(batch.leaf_parameters())
+    assert float(curvature.sum()) == pytest.approx(3 * 4 * 0.2)  # of the intercepts of three trees
     alone = batch.select(1)
     value = objective.penalty(alone)
     torch.testing.assert_close(value, objective.penalty(batch)[1])

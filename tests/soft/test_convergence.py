@@ -7,7 +7,7 @@ from torch import Tensor
 from sstorch import Columns, Penalties, PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.exceptions import TrainingError
 from sstorch.nn import LeafParameters
-from sstorch.objective import LeafCurvature, LeafPenalty
+from sstorch.objective import LeafPenalty
 from sstorch.optim import LBFGSOptions, Leaves
 from sstorch.soft.estimator import SoftEstimator
 
@@ -21,9 +21,6 @@ class Norm(LeafPenalty):
 
     def forward(self, leaves: LeafParameters) -> Tensor:
         return self.factor * leaves.slope.square().sum((-2, -1)).sqrt()
-
-    def curvature(self, leaves: LeafParameters) -> LeafCurvature:
-        return LeafCurvature()
 
 
 @pytest.mark.parametrize(
