@@ -1,35 +1,64 @@
-"""Named data sets, and files of your own."""
+"""Named data sets, checked against what is listed of each."""
 
+import csv
 import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
 
 import pandas as pd
 
 from sstorch.checks import names_text, nearest_text
-from sstorch.data.r_sets import R_SETS
-from sstorch.data.sources import (
-    LIFELINES_SETS,
-    SCIKIT_SURVIVAL_SETS,
-    SURVSET_SETS,
-    Entry,
-)
+from sstorch.data.sources import LOADERS, SOURCES, Package
 from sstorch.data.survival_data import SurvivalData
-from sstorch.data.wheels import WHEEL_SETS
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.usage import pip_install
 
-ENTRIES: dict[str, Entry] = {
-    entry.name: entry
-    for entry in sorted(
-        (
-            *LIFELINES_SETS,
-            *R_SETS,
-            *SCIKIT_SURVIVAL_SETS,
-            *SURVSET_SETS,
-            *WHEEL_SETS,
-        ),
-        key=lambda entry: entry.name,
-    )
-}
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set: how to load it, and what is known without loading it, a row of ``datasets.csv``."""
+
+    name: str  # name for `load_dataset`
+    loader: Callable[..., SurvivalData]  # loads it; its parameters are the options of `load_dataset`
+    n: int  # rows
+    p: int  # raw features, before any encoding, without those that an option of their name adds
+    events: int  # observed events
+    time_unit: str  # unit of the times
+    source: str  # where it comes from: package and name there
+    notes: str  # what is observed, and until which event
+    pitfalls: str  # leaks of the outcome into the features, zero times, ties, and what else to mind
+    licence: str  # of the package, and of the data where one is stated
+    packages: tuple[Package, ...]  # optional packages it comes from
+    download: str  # what is downloaded at the first use; empty if nothing is
+
+    @property
+    def needs(self) -> str:
+        """Packages and downloads that it needs besides sstorch; empty if it needs none."""
+        return ", ".join(
+            [*(package.distribution for package in self.packages), *filter(None, [self.download])]
+        )
+
+    @property
+    def options(self) -> list[str]:
+        """Options of the loader: features that are there only if they are requested."""
+        return list(inspect.signature(self.loader).parameters)
+
+
+def _entries() -> dict[str, Entry]:
+    with (resources.files("sstorch.data") / "datasets.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {
+        row["name"]: Entry(
+            loader=LOADERS[row["name"]],
+            **row | {key: int(row[key]) for key in ("n", "p", "events")},  # type: ignore[arg-type]
+            **vars(SOURCES[row["source"].partition(":")[0]]),
+        )
+        for row in rows
+    }
+
+
+ENTRIES = _entries()
 
 
 def load_dataset(name: str, **options: object) -> SurvivalData:
@@ -62,16 +91,14 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
         raise ConfigError(
             f"no data set {name!r}; there are {names_text(ENTRIES)}.{nearest_text(name, list(ENTRIES))}"
         )
-    loader = ENTRIES[name].loader
+    entry = ENTRIES[name]
+    if unknown := [option for option in options if option not in entry.options]:
+        choices = names_text(entry.options) or "none"
+        raise ConfigError(f"data set {name!r} has no option {unknown[0]!r}; its options are {choices}")
     try:
-        inspect.signature(loader).bind(**options)
-    except TypeError as error:
-        choices = names_text(inspect.signature(loader).parameters) or "none"
-        raise ConfigError(f"data set {name!r}: {error}; its options are {choices}") from error
-    try:
-        data = loader(**options)
-        _check_as_listed(data, ENTRIES[name])
-        data.time_unit = ENTRIES[name].time_unit
+        data = entry.loader(**options)
+        _check_as_listed(data, entry)
+        data.time_unit = entry.time_unit
     except (ConfigError, DataError) as error:
         raise type(error)(f"data set {name!r}: {error}") from error
     return data
@@ -79,7 +106,7 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
 
 def optional_columns(name: str, wanted: str | None) -> tuple[str, ...]:
     """Options of a data set that add the column that is wanted: one, or none if it has no such option."""
-    return tuple(column for column in (ENTRIES[name].optional if name in ENTRIES else ()) if column == wanted)
+    return tuple(column for column in (ENTRIES[name].options if name in ENTRIES else ()) if column == wanted)
 
 
 def list_datasets() -> pd.DataFrame:
@@ -104,7 +131,7 @@ def list_datasets() -> pd.DataFrame:
 
 def _check_as_listed(data: SurvivalData, entry: Entry) -> None:
     """Refuse data that a changed source has changed; the message names the version to install."""
-    features = [name for name in data.feature_names if name not in entry.optional]
+    features = [name for name in data.feature_names if name not in entry.options]
     loaded, listed = (len(data), len(features), data.n_events), (entry.n, entry.p, entry.events)
     if loaded == listed:
         return

