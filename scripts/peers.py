@@ -14,16 +14,13 @@ from scipy.optimize import minimize as scipy_minimize
 from scipy.special import expit
 from torch import Tensor
 
-from sstorch.optim import LBFGSOptions, OptimizationResult, Status, run
-from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, Step
+from sstorch.optim import LBFGSOptions, OptimizationResult, Status, steps
+from sstorch.optim.steps import StepObjective
+from sstorch.optim.working_sets import BranchObjective, LeafObjective, LogisticObjective
 
 
 class OneStep(Protocol):
-    """What the minimisers below need of a step: its objective, differentiable, and with its gradient."""
-
-    def value_at(self, x: Tensor) -> Tensor:
-        """Objective (1,) at parameters (1, d)."""
-        ...
+    """What the minimisers below need of a step: its objective with its gradient."""
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Objective (1,) and gradient (1, d) at parameters (1, d)."""
@@ -33,15 +30,17 @@ class OneStep(Protocol):
 Peer = Callable[[OneStep, Tensor, LBFGSOptions], OptimizationResult]
 
 
-def _result(x: Tensor, value: Tensor, gradient: Tensor, n_evaluations: int) -> OptimizationResult:
+def _result(
+    x: Tensor, value: Tensor, gradient: Tensor, n_evaluations: int, before: Tensor
+) -> OptimizationResult:
     count = torch.tensor([n_evaluations], device=x.device)
     status = torch.full_like(count, Status.CONVERGED)
-    return OptimizationResult(x, value, gradient.abs().amax(-1), status, count, count, n_evaluations)
+    return OptimizationResult(x, value, gradient.abs().amax(-1), status, count, count, before, n_evaluations)
 
 
 def torch_lbfgs(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
     """torch.optim.LBFGS with strong Wolfe line search on the step's own parameters, for one tree."""
-    x = start.clone().requires_grad_()
+    x, before = start.clone().requires_grad_(), step.value_and_gradient(start)[0]
     optimizer = torch.optim.LBFGS(
         [x],
         max_iter=options.max_iterations,
@@ -56,15 +55,13 @@ def torch_lbfgs(step: OneStep, start: Tensor, options: LBFGSOptions) -> Optimiza
     def closure() -> Tensor:
         nonlocal calls
         calls += 1
-        optimizer.zero_grad()
-        value = step.value_at(x).sum()
-        value.backward()
-        return value
+        value, x.grad = step.value_and_gradient(x.detach())
+        return value.sum()
 
     optimizer.step(closure)
     x = x.detach()
     value, gradient = step.value_and_gradient(x)
-    return _result(x, value, gradient, calls)
+    return _result(x, value, gradient, calls, before)
 
 
 def scipy_slsqp(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
@@ -83,23 +80,19 @@ def scipy_slsqp(step: OneStep, start: Tensor, options: LBFGSOptions) -> Optimiza
     )
     x = torch.as_tensor(found.x, device=start.device)[None]
     value, gradient = step.value_and_gradient(x)
-    return _result(x, value, gradient, int(found.nfev))
+    return _result(x, value, gradient, int(found.nfev), step.value_and_gradient(start)[0])
 
 
 @dataclass(frozen=True)
 class PlainStep:
     """A training step over all rows, with values and gradients by plain autograd, whatever else it has."""
 
-    step: Step
-
-    def value_at(self, x: Tensor) -> Tensor:
-        """See :meth:`Step.value_at`."""
-        return self.step.plain_data(x) + self.step.penalty(x)
+    step: StepObjective
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Step.value_and_gradient`."""
+        """See :meth:`StepObjective.value_and_gradient`."""
         x = x.detach().requires_grad_()
-        value = self.value_at(x)
+        value = self.step.data(x) + self.step.penalty(x)
         (gradient,) = torch.autograd.grad(value.sum(), x)
         return value.detach(), gradient
 
@@ -112,7 +105,8 @@ class NumpyStep:
     matrices are BLAS's.
 
     Attributes:
-        step: a :class:`BranchStep` of one gate, a :class:`LogisticStep` or a :class:`LeafStep`.
+        step: a :class:`BranchObjective` of one gate, a :class:`LogisticObjective` or a
+            :class:`LeafObjective`.
         x: features of the rows of the node, shape (n, p).
         weights: losses at both ends of a gate, logistic weights (all, left) or leaf probabilities, (k, n).
         log_time: model time, shape (n,).
@@ -120,7 +114,7 @@ class NumpyStep:
         ridge: twice the coefficient of each parameter's square, shape (d,).
     """
 
-    step: Step
+    step: StepObjective
     x: np.ndarray
     weights: np.ndarray
     log_time: np.ndarray
@@ -128,15 +122,15 @@ class NumpyStep:
     ridge: np.ndarray
 
     @classmethod
-    def of(cls, step: Step, start: Tensor) -> NumpyStep:
+    def of(cls, step: StepObjective, start: Tensor) -> NumpyStep:
         """The rows, weights and ridges of a step that begins at parameters (1, d)."""
-        if isinstance(step, BranchStep):
-            assert len(step.nodes) == 1
+        if isinstance(step, BranchObjective):
+            assert len(step.places) == 1
             weights = step.losses[0]
-        elif isinstance(step, LogisticStep):
+        elif isinstance(step, LogisticObjective):
             weights = torch.stack([step.weight[0], step.left_weight[0]])
         else:
-            assert isinstance(step, LeafStep)
+            assert isinstance(step, LeafObjective)
             weights = step.probability[0]
         sample, split = step.sample, int(np.argmax(step.sample.x.counts))
         values = [sample.x.to_dense()[split], weights.T, sample.log_time[0], sample.event[0]]
@@ -144,12 +138,12 @@ class NumpyStep:
             values[0] = values[0][sample.x.rows[0]]
         used = (weights != 0).any(0).cpu().numpy()
         x, own, log_time, event = (value.cpu().numpy()[used] for value in values)
-        (ridge,) = step.penalty_curvature(start)
-        return cls(step, x, np.ascontiguousarray(own.T), log_time, event, ridge.flatten().cpu().numpy())
+        ridge = torch.autograd.functional.hessian(lambda x: step.penalty(x).sum(), start)[0, :, 0].diagonal()
+        return cls(step, x, np.ascontiguousarray(own.T), log_time, event, ridge.cpu().numpy())
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Objective and gradient (d,) at parameters (d,)."""
-        if isinstance(self.step, LeafStep):
+        if isinstance(self.step, LeafObjective):
             parts = zip(np.split(x, len(self.weights)), self.weights, strict=True)
             found = [self._leaf(own, weight) for own, weight in parts]
             value, gradient = sum(each[0] for each in found), np.concatenate([each[1] for each in found])
@@ -161,7 +155,7 @@ class NumpyStep:
     def _gate(self, z: np.ndarray) -> tuple[float, np.ndarray]:
         """Loss of a gate or of a logistic regression, and its derivatives in the logits (n,)."""
         left, (first, second) = expit(z), self.weights
-        if isinstance(self.step, LogisticStep):
+        if isinstance(self.step, LogisticObjective):
             return float(first @ np.logaddexp(0.0, z) - second @ z), first * left - second
         return float(left @ first + (1.0 - left) @ second), left * (1.0 - left) * (first - second)
 
@@ -180,7 +174,7 @@ class NumpyStep:
 
 def numpy_slsqp(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
     """SciPy's SLSQP with its defaults on gradients written in NumPy."""
-    assert isinstance(step, Step)
+    assert isinstance(step, StepObjective)
     own = NumpyStep.of(step, start)
     found = scipy_minimize(
         own.value_and_gradient,
@@ -191,14 +185,15 @@ def numpy_slsqp(step: OneStep, start: Tensor, options: LBFGSOptions) -> Optimiza
     )
     value, gradient = own.value_and_gradient(found.x)
     x, gradient = (torch.as_tensor(each)[None] for each in (found.x, gradient))
-    return _result(x, torch.tensor([value], dtype=x.dtype), gradient, int(found.nfev))
+    before = step.value_and_gradient(start)[0]
+    return _result(x, torch.tensor([value], dtype=x.dtype), gradient, int(found.nfev), before)
 
 
 def with_autograd(minimizer: Peer) -> Peer:
     """The same minimiser on plain autograd gradients."""
 
     def minimize(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
-        assert isinstance(step, Step)
+        assert isinstance(step, StepObjective)
         return minimizer(PlainStep(step), start, options)
 
     return minimize
@@ -207,5 +202,5 @@ def with_autograd(minimizer: Peer) -> Peer:
 @contextmanager
 def minimized_by(minimizer: Peer | None) -> Iterator[None]:
     """Let every trainer take its steps with another minimiser meanwhile; with its own if there is none."""
-    with patch.object(run, "lbfgs", minimizer or run.lbfgs):
+    with patch.object(steps, "lbfgs", minimizer or steps.lbfgs):
         yield

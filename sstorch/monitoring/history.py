@@ -42,8 +42,8 @@ class History:
     ``gate_norm_<gate>`` the Euclidean norm of the weights of each gate, and with held-out rows
     ``held_out_loss``, their mean loss.
     For trainers other than the decomposition a macro iteration is a pass: the one joint minimisation, whose
-    step is ``JOINT`` of the root, or the steps of :meth:`TrainingRun.train
-    <sstorch.optim.TrainingRun.train>`, by their names.
+    step is ``JOINT`` of the root, or the steps of :meth:`TrainingRun.step
+    <sstorch.optim.TrainingRun.step>`, by their names.
     """
 
     _steps: list[Columns] = field(default_factory=list)

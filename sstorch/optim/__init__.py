@@ -2,15 +2,14 @@
 
 from sstorch.optim.batched_lbfgs import LBFGSOptions, OptimizationResult, Status, minimize
 from sstorch.optim.engine import ENGINES, Engine
-from sstorch.optim.joint import Joint, NodecJoint
-from sstorch.optim.leaves import Leaves
+from sstorch.optim.joint import Joint, Leaves, NodecJoint
 from sstorch.optim.minimizers import torch_minimizer
 from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.distilled import Distillation, initialize_regression
-from sstorch.optim.steps import Minimizer, lbfgs
+from sstorch.optim.steps import Minimizer, Step, lbfgs
 from sstorch.optim.trainer import Trainer
 
 __all__ = [
@@ -26,6 +25,7 @@ __all__ = [
     "NodecJoint",
     "OptimizationResult",
     "Status",
+    "Step",
     "Thresholds",
     "Trainer",
     "TrainingRun",

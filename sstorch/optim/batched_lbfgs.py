@@ -52,6 +52,7 @@ class OptimizationResult(Batched):
         status: (R,) int64, a `Status` per problem.
         n_evaluations: (R,) int64, evaluations per problem, including the start.
         n_iterations: (R,) int64, successful line searches.
+        start_value: (R,), the value at the start.
         n_batched_evaluations: Calls of the batched function, each for all problems still in the batch.
     """
 
@@ -61,6 +62,7 @@ class OptimizationResult(Batched):
     status: Tensor
     n_evaluations: Tensor
     n_iterations: Tensor
+    start_value: Tensor
     n_batched_evaluations: int = field(metadata=SHARED)
 
 
@@ -227,7 +229,7 @@ def _combine(weight: Tensor, matrix: Tensor) -> Tensor:
 
 # Compaction copies the whole state, so it waits until it saves this share of the rows.
 _COMPACT_AT = 0.8
-_REPORTED = ("x", "value", "gradient_norm", "status", "n_evaluations", "n_iterations")
+_REPORTED = ("x", "value", "gradient_norm", "status", "n_evaluations", "n_iterations", "start_value")
 
 
 @dataclass(frozen=True)

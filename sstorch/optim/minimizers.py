@@ -11,14 +11,14 @@ from torch import Tensor
 
 from sstorch.checks import check_integer
 from sstorch.optim.batched_lbfgs import LBFGSOptions, OptimizationResult, Status
-from sstorch.optim.steps import Minimizer, Step
+from sstorch.optim.steps import Minimizer, StepObjective
 
 _SMALL = LBFGSOptions().gradient_tolerance
 
 
 @dataclass(frozen=True)
 class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that checkpoints can compare it
-    """Minimiser for :meth:`TrainingRun.train` by any optimiser of torch.
+    """Minimiser for :meth:`TrainingRun.step` by any optimiser of torch.
 
     The gradient of all problems is one batched evaluation of the step. The result of a problem is the best
     point that was evaluated, and does not depend on the other problems: optimisers treat parameters one by
@@ -43,7 +43,7 @@ class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that
     def __post_init__(self) -> None:
         check_integer("steps", self.steps, least=1)
 
-    def __call__(self, step: Step, start: Tensor) -> OptimizationResult:
+    def __call__(self, step: StepObjective, start: Tensor) -> OptimizationResult:
         """Minimise a step from parameters (K, d)."""
         parameters = [row.clone().requires_grad_() for row in start]
         optimizer = self.make(parameters)
@@ -53,10 +53,10 @@ class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that
         best, n_evaluations = start.clone(), 0
         lowest = start.new_full(start.shape[:1], torch.inf)
         norm = torch.full_like(lowest, torch.nan)
-        value = lowest
+        value = before = lowest
 
         def closure() -> Any:
-            nonlocal best, lowest, norm, value, n_evaluations
+            nonlocal before, best, lowest, norm, value, n_evaluations
             x = torch.stack([parameter.detach() for parameter in parameters])
             value, gradient = step.value_and_gradient(x)
             for parameter, own in zip(parameters, gradient, strict=True):
@@ -65,6 +65,7 @@ class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that
             best = torch.where(better[:, None], x, best)
             lowest = torch.where(better, value, lowest)
             norm = torch.where(better, gradient.abs().amax(-1), norm)
+            before = before if n_evaluations else value
             n_evaluations += 1
             return value.sum()
 
@@ -74,7 +75,7 @@ class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that
         status = torch.where(norm <= _SMALL, int(Status.CONVERGED), int(Status.MAX_ITER))
         status = status.masked_fill(~(value.isfinite() & lowest.isfinite()), int(Status.NON_FINITE))
         count, taken = (torch.full_like(status, number) for number in (n_evaluations, self.steps))
-        return OptimizationResult(best, lowest, norm, status, count, taken, n_evaluations)
+        return OptimizationResult(best, lowest, norm, status, count, taken, before, n_evaluations)
 
 
 def never_worse(minimizer: Minimizer) -> Minimizer:
@@ -83,7 +84,7 @@ def never_worse(minimizer: Minimizer) -> Minimizer:
     Value and gradient norm of the result are those of the step at its end points.
     """
 
-    def minimize(step: Step, start: Tensor) -> OptimizationResult:
+    def minimize(step: StepObjective, start: Tensor) -> OptimizationResult:
         result = minimizer(step, start)
         before, after = step.value_and_gradient(start), step.value_and_gradient(result.x)
         lower = after[0] <= torch.nan_to_num(before[0], nan=torch.inf)
@@ -94,7 +95,7 @@ def never_worse(minimizer: Minimizer) -> Minimizer:
         status = result.status.masked_fill(~kept, int(Status.STALLED))
         status = status.masked_fill(~finite, int(Status.NON_FINITE))
         x = torch.where(kept[:, None], result.x, start)
-        return replace(result, x=x, value=value, gradient_norm=norm, status=status)
+        return replace(result, x=x, value=value, gradient_norm=norm, status=status, start_value=before[0])
 
     return minimize
 

@@ -1,10 +1,15 @@
-"""NODEC-DR-SST: node-based decomposition with data-point reassignment, for a batch of trees."""
+"""NODEC-DR-SST: node-based decomposition with data-point reassignment, for a batch of trees.
+
+References:
+    Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
+"""
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -18,12 +23,12 @@ from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, leaf_losses
 from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.run import TrainingRun
-from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep
+from sstorch.optim.steps import Step
 from sstorch.optim.trainer import Trainer
+from sstorch.optim.working_sets import LOSS_CEILING, branch_step, leaf_step, logistic_step
 
 
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(NamedTuple):
     """Imbalance thresholds of UpdateBranchNode, as shares of the rows at a node.
 
     Attributes:
@@ -36,14 +41,9 @@ class Thresholds:
     high_imbalance: float
     reassigned: float
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not 0 <= value < 1:
-                raise ConfigError(f"threshold {name} must be in [0, 1), got {value!r}")
-
     def scaled(self, factor: float) -> Thresholds:
         """All three thresholds times ``factor``."""
-        return Thresholds(self.imbalance * factor, self.high_imbalance * factor, self.reassigned * factor)
+        return Thresholds(*(value * factor for value in self))
 
 
 # The paper's text wants e1 > e2 and its reported values have e1 < e2, with which every imbalance is high.
@@ -69,9 +69,6 @@ def classify(
     """Sort problems into balanced, moderately and highly imbalanced at ``node``, on their rows I_s.
 
     ``n_training_rows`` is N of each problem, (K,); where e1 N < 1 every gate is balanced.
-
-    References:
-        Consolo, Amaldi and Carrizosa, procedure UpdateBranchNode.
     """
     left = tree.gate_logits(rows.x, [node]).squeeze(1) >= 0
     share = (rows.weight * left).sum(-1) / rows.weight.sum(-1)
@@ -159,6 +156,8 @@ class Nodec(Trainer):
         super().__post_init__()
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
             raise ConfigError(f"eps must be one of {', '.join(THRESHOLDS)}, or Thresholds, got {self.eps!r}")
+        if not all(0 <= value < 1 for value in self.thresholds):
+            raise ConfigError(f"eps must be three thresholds in [0, 1), got {self.eps!r}")
         check_integer("macro_iterations", self.macro_iterations, least=1)
         if not is_number_of(self.zeta, Real) or not 0 < self.zeta <= 1:
             raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
@@ -169,11 +168,7 @@ class Nodec(Trainer):
 
     @classmethod
     def paper(cls) -> Self:
-        """The published settings: thresholds ``eps_paper``, 10 macro iterations and no patience.
-
-        References:
-            Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis", NODEC-DR-SST.
-        """
+        """The published settings: thresholds ``eps_paper``, 10 macro iterations and no patience."""
         return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None)
 
     @property
@@ -182,138 +177,62 @@ class Nodec(Trainer):
         return THRESHOLDS[self.eps] if isinstance(self.eps, str) else self.eps
 
     @property
+    @override
     def n_passes(self) -> int:
-        """See :attr:`Trainer.n_passes`: macro iterations."""
         return self.macro_iterations
 
     @override
-    def advance(self, run: TrainingRun) -> None:
-        _Scheduler(self, run).run()
-
-
-class _Scheduler:
-    """One run of the decomposition: its thresholds and the patience spent on each problem."""
-
-    def __init__(self, settings: Nodec, run: TrainingRun) -> None:
-        self.settings = settings
-        self.state = run
-        self.thresholds = settings.thresholds
-        self.n_rows = run.rows.n_rows
-        self.unimproved = torch.zeros(run.tree.n_problems, dtype=torch.long, device=run.active.device)
-        if run.notes:
-            self.thresholds = Thresholds(*run.notes["thresholds"].tolist())
-            self.unimproved = run.notes["unimproved"]
-
-    def run(self) -> None:
-        settings, state = self.settings, self.state
-        while state.n_passes < settings.macro_iterations and len(state.active):
-            trained, standing = state.active, None
-            if state.compiled is None:
-                self._pass(trained)
-            else:
-                records, standing = state.compiled.train_pass(
-                    state.tree,
-                    state.best_tree,
-                    state.best,
-                    trained,
-                    astuple(self.thresholds),
-                    settings.lbfgs,
-                    settings.patience,
-                    self.unimproved,
-                )
-                for record in records:
-                    state.record(**record)
-                self._retire()
-            gradient_norm = state.end_pass(trained, standing)
-            # A gradient that is not finite is none that is small.
-            stationary = torch.zeros_like(state.best, dtype=torch.bool)
-            stationary[trained] = gradient_norm <= settings.gradient_tolerance
-            state.active = state.active[~stationary[state.active]]
-            self.thresholds = self.thresholds.scaled(settings.zeta)
-            thresholds = torch.tensor(astuple(self.thresholds), dtype=torch.float64)
-            state.save(thresholds=thresholds, unimproved=self.unimproved)
-
-    def _pass(self, trained: Tensor) -> None:
-        """Visit every node once, while a problem trains."""
+    def steps(self, run: TrainingRun) -> Iterator[Step]:
+        """Visit every node in each macro iteration; problems out of patience or at a minimum stop."""
+        thresholds = self.thresholds
+        for _ in range(run.n_passes):
+            thresholds = thresholds.scaled(self.zeta)
         # A single leaf has no branch node to visit: its one step is the leaf's.
-        nodes = self.state.tree.topology.branches or self.state.tree.topology.leaves
-        for node in nodes:
-            self._visit(node)
-            if node == nodes[-1]:
-                self.state.look(trained)
-            self._keep_best()
-            if len(self.state.active) == 0:
-                break
+        nodes = run.tree.topology.branches or run.tree.topology.leaves
+        while run.n_passes < self.macro_iterations and len(run.active):
+            trained, standing = run.active, None
+            if run.compiled is not None:
+                standing = run.compiled.train_pass(run, thresholds, self.lbfgs, self.patience)
+            for node in nodes if run.compiled is None else ():
+                if len(run.active):
+                    for step in self._visit(run, node, thresholds):
+                        yield replace(step, minimizer=self.lbfgs)
+                    if node == nodes[-1]:
+                        run.look(trained)
+                    run.keep_best(self.patience)
+            small = run.end_pass(trained, standing) <= self.gradient_tolerance  # not where it is nan
+            run.active = run.active[~torch.isin(run.active, trained[small])]
+            thresholds = thresholds.scaled(self.zeta)
+            run.save()
 
-    def _visiting(self, problems: Tensor, node: int) -> tuple[SoftTree, Sample, Sample]:
-        """Some problems, their rows, and those of these that visit ``node``."""
-        tree, everything = self.state.present(problems)
-        return tree, everything, everything.restrict(tree.visits(everything.x, node))
-
-    def _visit(self, node: int) -> None:
+    def _visit(self, run: TrainingRun, node: int, thresholds: Thresholds) -> Iterator[Step]:
         """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
-        state, active, lbfgs = self.state, self.state.active, self.settings.lbfgs
-        topology = state.tree.topology
-        tree, everything, rows = self._visiting(active, node)
-        count = rows.n_rows
+        topology, batch = run.tree.topology, run.visiting(node)
+        trains = batch.rows.n_rows >= 2
         if node in topology.branches:
-            update = classify(tree, rows, node, self.thresholds, self.n_rows[active])
-            trains = count >= 2
-            share = update.left_share
-            state.skip(active[~trains], node, count[~trains], share[~trains])
-            chosen = (trains & update.balanced).nonzero().squeeze(-1)
-            if len(chosen):
-                sub, visiting = tree.select(chosen), rows.select(chosen)
-                all_rows = self._all_rows(everything, chosen)
-                objective = state.objective.select(active[chosen])
-                gates = BranchStep.make(sub, objective, visiting, node, all_rows)
-                state.minimize(lbfgs, "BN", node, gates, active[chosen], count[chosen], share[chosen])
-            chosen = (trains & ~update.balanced).nonzero().squeeze(-1)
-            if len(chosen):
-                sub, visiting = tree.select(chosen), rows.select(chosen)
-                decisions = update.select(chosen)
-                left = reassign(sub, visiting, node, decisions, self.thresholds.reassigned)
-                step = LogisticStep.make(sub, visiting, node, left, balancing_weights(visiting, decisions))
-                # The regression is convex and its start does not matter to its end; the present gate may
-                # be so hard that its gradient vanishes.
+            update = classify(batch.tree, batch.rows, node, thresholds, run.n_rows[run.active])
+            batch = replace(batch, left_share=update.left_share)
+            run.skip(batch, ~trains, node)
+            for chosen in _where(trains & update.balanced):
+                yield branch_step(batch.select(chosen), node)
+            for chosen in _where(trains & ~update.balanced):
+                some, own = batch.select(chosen), update.select(chosen)
+                left = reassign(some.tree, some.rows, node, own, thresholds.reassigned)
+                step = logistic_step(some, node, left, balancing_weights(some.rows, own))
+                # The regression is convex and its start does not matter to its end; the present gate may be
+                # so hard that its gradient vanishes.
                 step.write(torch.zeros_like(step.read()))
-                state.minimize(lbfgs, "WLR", node, step, active[chosen], count[chosen], share[chosen])
-        else:
-            share = torch.full_like(state.best[active], torch.nan)
+                yield step
         if node > 1 or topology.depth <= 1:
-            self._train_leaves(node, active, everything, rows, share)
-
-    def _train_leaves(
-        self, node: int, problems: Tensor, everything: Sample, rows: Sample, share: Tensor
-    ) -> None:
-        """LN step below ``node`` of problems (K,), on those of all their rows that visit it."""
-        state, count, lbfgs = self.state, rows.n_rows, self.settings.lbfgs
-        n_events = (rows.event * rows.weight).sum(-1)
-        trains = (count >= 2) & (n_events > 0)
-        idle = (count >= 2) & ~trains
-        state.skip(problems[idle], node, count[idle], share[idle])
-        chosen = trains.nonzero().squeeze(-1)
-        if len(chosen):
             # Gates above s have not moved, so I_s is the same; gates from s down have.
-            sub, visiting = state.tree.select(problems[chosen]), rows.select(chosen)
-            all_rows = self._all_rows(everything, chosen)
-            objective = state.objective.select(problems[chosen])
-            step = LeafStep.make(sub, objective, visiting, node, everything=all_rows)
-            state.minimize(lbfgs, "LN", node, step, problems[chosen], count[chosen], share[chosen])
+            batch = replace(batch, tree=run.present(run.active)[0])
+            has_events = (batch.rows.event * batch.rows.weight).sum(-1) > 0
+            run.skip(batch, trains & ~has_events, node)
+            for chosen in _where(trains & has_events):
+                yield leaf_step(batch.select(chosen), node)
 
-    def _all_rows(self, everything: Sample, chosen: Tensor) -> Sample | None:
-        """All rows of some problems, if there is a penalty that needs them."""
-        return everything.select(chosen) if len(self.state.objective.row_penalties) else None
 
-    def _keep_best(self) -> None:
-        """Note improvements of E, and retire problems whose patience is spent."""
-        state = self.state
-        better = state.keep_best()
-        self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
-        self._retire()
-
-    def _retire(self) -> None:
-        """Problems whose patience is spent no longer train."""
-        if self.settings.patience is not None:
-            active = self.state.active
-            self.state.active = active[self.unimproved[active] < self.settings.patience]
+def _where(mask: Tensor) -> list[Tensor]:
+    """Positions at which a mask (K,) is true, if there are any."""
+    positions = mask.nonzero().squeeze(-1)
+    return [positions] if len(positions) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -22,6 +22,7 @@ from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.checkpoint import Checkpoint, opened
 from sstorch.optim.engine import ENGINES, Engine, compiled_trees
 from sstorch.optim.run import TrainingRun
+from sstorch.optim.steps import Step
 from sstorch.threads import torch_threads
 
 
@@ -35,8 +36,8 @@ def environment(device: torch.device, compiled: bool = False) -> dict[str, str]:
 class Trainer(ABC):
     """Settings of the training of a batch.
 
-    A subclass defines :meth:`advance` by :meth:`TrainingRun.train` and :meth:`TrainingRun.end_pass`, and with
-    several passes :attr:`n_passes`; fields of its own need the decorator ``@dataclass(frozen=True)``.
+    A subclass defines :meth:`steps`, and with several passes :attr:`n_passes`; fields of its own need the
+    decorator ``@dataclass(frozen=True)``.
 
     Attributes:
         holdout: share of held-out training rows, stratified by event. The iterate of each tree, and the
@@ -64,8 +65,12 @@ class Trainer(ABC):
         return 1
 
     @abstractmethod
-    def advance(self, run: TrainingRun) -> None:
-        """Train the active problems of ``run``; the result is the best point of each."""
+    def steps(self, run: TrainingRun) -> Iterator[Step]:
+        """Yield the steps of the active problems, each made by :meth:`TrainingRun.step` when it is its turn.
+
+        The run takes a step before the next one is made. :meth:`TrainingRun.end_pass` ends a pass. The result
+        of the training is the best point of each problem.
+        """
 
     def train(
         self,
@@ -120,9 +125,7 @@ class Trainer(ABC):
             run = TrainingRun(
                 tree, objective, sample, callbacks, held_out, stack.enter_context(file), compiled
             )
-            with run.session(self.n_passes):
-                if not run.finished:
-                    self.advance(run)
+            run.train(self.steps, self.n_passes)
             if not run.finished:
                 run.objective.project(tree)
                 run.objective.sparsify(tree, sample)

@@ -104,8 +104,8 @@ def test_starts_that_stop_count_with_their_last_value(tmp_path: Path) -> None:
 
 def test_value_that_is_not_finite_is_shown(tmp_path: Path) -> None:
     class Nothing(Trainer):
-        def advance(self, run: object) -> None:
-            pass
+        def steps(self, run: object) -> tuple[()]:
+            return ()
 
     tree, sample = random_tree(2, 1, "weibull"), random_sample(2)
     with torch.no_grad():

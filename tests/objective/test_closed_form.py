@@ -1,6 +1,7 @@
 """Gradients that are written out compared with plain autograd."""
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from sstorch.nn.functional import sigmoid_and_softplus
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.rows import CPU_ELEMENTS, problem_blocks
 from sstorch.objective.training import leaf_losses
-from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
-from sstorch.optim.steps.base import by_autograd
+from sstorch.optim.steps import Batch, Step, by_autograd
+from sstorch.optim.working_sets import branch_step, joint_step, leaf_step, logistic_step
 from tests.batches import random_sample, random_tree, with_entry, within_intervals
 
 LEAVES = [
@@ -35,11 +36,11 @@ def _steps(depth: int, leaf: str | HazardFamily, sample: Sample) -> list[Step]:
     rows = sample.restrict(tree.visits(sample.x, 2))
     left = tree.gate_logits(rows.x, [1]).squeeze(1) >= 0
     return [
-        BranchStep.make(tree, objective, sample, 1),
-        BranchStep.make(tree, objective, rows, 2),
-        LeafStep.make(tree, objective, rows, 2),
-        LogisticStep.make(tree, rows, 1, left, rows.weight),
-        JointStep.make(tree, objective, sample),
+        branch_step(Batch(tree, objective, sample), 1),
+        branch_step(Batch(tree, objective, rows), 2),
+        leaf_step(Batch(tree, objective, rows), 2),
+        logistic_step(Batch(tree, objective, rows), 1, left, rows.weight),
+        joint_step(Batch(tree, objective, sample)),
     ]
 
 
@@ -59,21 +60,19 @@ def test_every_step_equals_autograd_within_intervals(leaf: str | HazardFamily) -
 def _compare(depth: int, leaf: str | HazardFamily, sample: Sample) -> None:
     for step in _steps(depth, leaf, sample):
         x = step.read()
-        assert step.written_data(x) is not None
         with torch.enable_grad():
             at = x.clone().requires_grad_()
-            value = step.plain_data(at) + step.penalty(at)
+            value = step.objective.data(at) + step.objective.penalty(at)
             (gradient,) = torch.autograd.grad(value.sum(), at)
-        for own_value, own in (step.value_and_gradient(x), _by_value_at(step, x)):
-            torch.testing.assert_close(own_value, value.detach(), rtol=1e-12, atol=1e-13)
-            torch.testing.assert_close(own, gradient, rtol=1e-11, atol=1e-13)
+        with patch("sstorch.optim.steps.by_autograd", _of_penalties_alone):
+            own_value, own = step.value_and_gradient(x)
+        torch.testing.assert_close(own_value, value.detach(), rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(own, gradient, rtol=1e-11, atol=1e-13)
 
 
-def _by_value_at(step: Step, x: Tensor) -> tuple[Tensor, Tensor]:
-    at = x.clone().requires_grad_()
-    value = step.value_at(at)
-    (gradient,) = torch.autograd.grad(value.sum(), at)
-    return value.detach(), gradient
+def _of_penalties_alone(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    assert function.__name__ == "penalty"  # the rows' part has a closed form
+    return by_autograd(function, x)
 
 
 @pytest.mark.parametrize("leaf", ["log_normal", "spline_probit", *LEAVES], ids=str)
@@ -129,11 +128,10 @@ def test_a_leaf_that_overflows_where_nobody_goes_does_no_harm(
     if sample.log_lower is not None and sample.log_upper is not None:
         certain = (sample.log_lower.isneginf() & sample.log_upper.isfinite())[:, None]
     assert bool((leaf_losses(tree, sample, (4, 5)).isinf() | certain).all())
-    step = JointStep.make(tree, TrainingObjective(0.02, 0.03), sample)
+    step = joint_step(Batch(tree, TrainingObjective(0.02, 0.03), sample))
     x = step.read()
-    found = step.written_data(x)
-    assert found is not None
-    value, gradient = by_autograd(step.plain_data, x)
+    found = step.objective.data_and_gradient(x)
+    value, gradient = by_autograd(step.objective.data, x)
     assert bool(value.isfinite().all())
     torch.testing.assert_close(found[0], value, rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(found[1], gradient, rtol=1e-11, atol=1e-13)
@@ -141,11 +139,13 @@ def test_a_leaf_that_overflows_where_nobody_goes_does_no_harm(
 
 def test_entry_times_take_the_plain_way() -> None:
     tree, sample = random_tree(2, 1), with_entry(random_sample(2))
-    step = LeafStep.make(tree, TrainingObjective(), sample, 1)
-    assert step.written_data(step.read()) is None
-    without = LeafStep.make(tree, TrainingObjective(), random_sample(2), 1)
-    assert without.written_data(without.read()) is not None
-    assert not torch.equal(step.value(), without.value())
+    step = leaf_step(Batch(tree, TrainingObjective(), sample), 1)
+    without = leaf_step(Batch(tree, TrainingObjective(), random_sample(2)), 1)
+    with patch("sstorch.optim.working_sets.leaf_value_and_gradient", None):
+        value = step.value_and_gradient(step.read())[0]
+        with pytest.raises(TypeError):
+            without.value_and_gradient(without.read())
+    assert not torch.equal(value, without.value_and_gradient(without.read())[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -186,11 +186,10 @@ def test_far_bounds_have_a_finite_gradient(leaf: str, shift: float) -> None:
     with torch.no_grad():
         for node in (2, 3):
             dict(tree.named_parameters())[f"leaves.{node}.intercept"].add_(shift)
-    step = JointStep.make(tree, TrainingObjective(), sample)
+    step = joint_step(Batch(tree, TrainingObjective(), sample))
     x = step.read()
-    found = step.written_data(x)
-    assert found is not None
-    value, gradient = by_autograd(step.plain_data, x)
+    found = step.objective.data_and_gradient(x)
+    value, gradient = by_autograd(step.objective.data, x)
     assert not value.isnan().any()
     if value.isfinite().all():
         assert found[1].isfinite().all()

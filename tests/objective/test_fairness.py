@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -14,7 +15,8 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, PiecewiseExponential, SoftTree, Spline
 from sstorch.objective import GroupParity, L2Parity, RowPenalty, Sample, TrainingObjective, curve_moments
 from sstorch.objective.parity import log_time_quadrature
-from sstorch.optim.steps import BranchStep, JointStep, LeafStep
+from sstorch.optim.steps import Batch, Step
+from sstorch.optim.working_sets import BranchObjective, branch_step, joint_step, leaf_step
 from tests.batches import random_sample, random_tree, with_groups
 from tests.conftest import covering, nightly
 
@@ -234,41 +236,42 @@ def test_rows_of_one_group_have_no_pairs_and_a_group_of_one_row_has() -> None:
 # ---------------------------------------------------------------------- in the steps
 
 
-def _check_step(penalty: GroupParity, depth: int, node: int, kind: type[LeafStep | BranchStep]) -> None:
+def _check_step(penalty: GroupParity, depth: int, node: int, kind: Callable[[Batch, int], Step]) -> None:
     """A step with the penalty over all rows compared with one without: value and gradient."""
     tree, sample = random_tree(4, depth), with_groups(random_sample(4, n_splits=2))
     rows = sample.restrict(tree.visits(sample.x, node)) if depth else sample
     objective = TrainingObjective(row_penalties=[penalty])
-    step = kind.make(tree, objective, rows, node, everything=sample)
-    plain = kind.make(tree, TrainingObjective(), rows, node)
+    step = kind(Batch(tree, objective, rows, sample), node)
+    plain = kind(Batch(tree, TrainingObjective(), rows), node)
     inside = rows.weight.sum(-1)
     assert int((inside > 0).sum()) >= 3
     scale = torch.where(inside > 0, sample.weight.sum(-1) / inside, 0.0)
     (value, gradient), (base, base_gradient) = (s.value_and_gradient(s.read()) for s in (step, plain))
-    reference = _by_pairs(tree, sample, penalty, relaxed=kind is BranchStep) * scale
+    reference = _by_pairs(tree, sample, penalty, relaxed=kind is branch_step) * scale
     torch.testing.assert_close(value - base, reference.detach(), rtol=1e-10, atol=1e-13)
     tree.requires_grad_(True)
     slopes = torch.autograd.grad(reference.sum(), step.parameters)
     expected = torch.cat([g.reshape(4, -1) for g in slopes], 1)
     torch.testing.assert_close(gradient - base_gradient, expected, rtol=1e-9, atol=1e-12)
-    some = step.select(torch.tensor([1, 3]))
-    torch.testing.assert_close(
-        some.value_and_gradient(some.read())[1], gradient[[1, 3]], rtol=1e-10, atol=1e-13
-    )
+    some = step.objective.select(torch.tensor([1, 3]))
+    own = some.value_and_gradient(step.read()[[1, 3]])[1]
+    torch.testing.assert_close(own, gradient[[1, 3]], rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize(("depth", "node"), [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 2), (3, 5)])
 def test_leaf_step_carries_the_penalty_over_all_rows(depth: int, node: int) -> None:
-    _check_step(_penalty(), depth, node, LeafStep)
+    _check_step(_penalty(), depth, node, leaf_step)
 
 
 @pytest.mark.parametrize(("depth", "node"), [(1, 1), (2, 1), (2, 2), (3, 3)])
 def test_branch_step_carries_the_relaxation_when_asked(depth: int, node: int) -> None:
-    _check_step(_penalty(L2Parity(gates="relaxed")), depth, node, BranchStep)
+    _check_step(_penalty(L2Parity(gates="relaxed")), depth, node, branch_step)
     tree, sample = random_tree(4, depth), with_groups(random_sample(4, n_splits=2))
     frozen = TrainingObjective(row_penalties=[_penalty()])
     rows = sample.restrict(tree.visits(sample.x, node))
-    assert BranchStep.make(tree, frozen, rows, node, sample).terms == ()
+    objective = branch_step(Batch(tree, frozen, rows, sample), node).objective
+    assert isinstance(objective, BranchObjective)
+    assert objective.terms == ()
 
 
 class ByForward(GroupParity):
@@ -277,9 +280,9 @@ class ByForward(GroupParity):
     leaf_term, gate_term = RowPenalty.leaf_term, RowPenalty.gate_term  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize(("gates", "node", "kind"), [("frozen", 3, LeafStep), ("relaxed", 2, BranchStep)])
+@pytest.mark.parametrize(("gates", "node", "kind"), [("frozen", 3, leaf_step), ("relaxed", 2, branch_step)])
 def test_steps_carry_a_penalty_that_has_forward_alone(
-    gates: Literal["frozen", "relaxed"], node: int, kind: type[LeafStep | BranchStep]
+    gates: Literal["frozen", "relaxed"], node: int, kind: Callable[[Batch, int], Step]
 ) -> None:
     penalty = _penalty(L2Parity(gates=gates))
     penalty.__class__ = ByForward
@@ -291,9 +294,10 @@ def test_joint_step_minimises_the_relaxation() -> None:
     objective = TrainingObjective(0.1, row_penalties=[_penalty(L2Parity(gates="relaxed"))])
     plain = TrainingObjective(0.1)(tree, sample)
     for relaxed in (False, True):
-        value = JointStep.make(tree, objective, sample, relaxed).value()
+        step = joint_step(Batch(tree, objective, sample), relaxed=relaxed)
+        value = step.value_and_gradient(step.read())[0]
         expected = plain + _by_pairs(tree, sample, _penalty(), relaxed=relaxed)
-        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(value, expected.detach())
 
 
 def test_objective_selects_its_row_penalties() -> None:

@@ -29,7 +29,8 @@ from sstorch.objective import (
     TrainingObjective,
 )
 from sstorch.optim import LBFGSOptions, minimize
-from sstorch.optim.steps import BranchStep, JointStep
+from sstorch.optim.steps import Batch
+from sstorch.optim.working_sets import branch_step, joint_step
 from tests.batches import blank_tree, random_sample, random_tree, with_entry, within_intervals
 
 
@@ -265,11 +266,11 @@ def test_features_leave_the_gates_as_the_exact_penalty_has_it() -> None:
         tree.leaf(2).intercept.fill_(-2.0)
         tree.leaf(3).intercept.fill_(2.0)
         tree.leaf(2).slope.zero_()
-    step = BranchStep.make(tree, objective, sample, 1)
+    step = branch_step(Batch(tree, objective, sample), 1)
     options = LBFGSOptions(max_iterations=3000, gradient_tolerance=1e-9, relative_tolerance=0.0)
     step.write(minimize(step, step.read(), options).x)
     # Proximal gradient descent on the same problem with the exact norm; one gate, so that groups are numbers.
-    smooth = BranchStep.make(tree, TrainingObjective(gate_ridge=1e-3), sample, 1)
+    smooth = branch_step(Batch(tree, TrainingObjective(gate_ridge=1e-3), sample), 1)
     theta = torch.zeros(1, 5).double()
     for _ in range(20000):
         _, gradient = smooth.value_and_gradient(theta)
@@ -347,9 +348,10 @@ def test_second_derivatives_are_exact(leaf: str) -> None:
     assert expected.abs().max() > 0.05
     for found in (torch.func.hessian(total)(start), torch.autograd.functional.hessian(total, start)):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
-    step = JointStep.make(tree, objective, sample)
+    step = joint_step(Batch(tree, objective, sample))
     at = step.read().requires_grad_()
-    (first,) = torch.autograd.grad(step.value_at(at).sum(), at, create_graph=True)
+    value = step.objective.data(at) + step.objective.penalty(at)
+    (first,) = torch.autograd.grad(value.sum(), at, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), at)
     size = (2 * expected @ slope(start)).norm()
     torch.testing.assert_close(second.norm(), size, rtol=1e-5, atol=0)

@@ -22,11 +22,23 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, ProgressBar, StepContext
 from sstorch.nn import SoftTree, make_family
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import Engine, Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Thresholds, Trainer
+from sstorch.optim import (
+    Engine,
+    Joint,
+    LBFGSOptions,
+    Leaves,
+    Nodec,
+    NodecJoint,
+    Thresholds,
+    Trainer,
+    TrainingRun,
+)
 from sstorch.optim.compiled import jit, minimizer, passes, rows
 from sstorch.optim.compiled.trees import CompiledTrees
+from sstorch.optim.curvature import MAX_BLOCK
 from sstorch.optim.engine import compiled_trees, link_of
-from sstorch.optim.steps import LOSS_CEILING, JointStep, base
+from sstorch.optim.steps import MAX_ROWS, Batch
+from sstorch.optim.working_sets import LOSS_CEILING, joint_step
 from tests.batches import blank_tree, random_sample, random_tree, with_entry
 from tests.conftest import nightly
 
@@ -128,16 +140,9 @@ def test_where_a_tree_stands_is_what_torch_says(leaf: str, entry: bool) -> None:
         tree, sample = _problems(leaf, entry, depth)
         everyone = torch.arange(4)
         engine = CompiledTrees(tree, RIDGES, sample, sample.select(everyone), str(link_of(tree.family)))
-        given = (
-            everyone,
-            (0.1, 0.3, 0.4),
-            LBFGSOptions(max_iterations=5),
-            None,
-            torch.zeros(4, dtype=torch.long),
-        )
-        best = torch.full((4,), torch.inf, dtype=torch.float64)
-        _, standing = engine.train_pass(tree, tree.select(everyone), best, *given)
-        step = JointStep.make(tree, RIDGES, sample)
+        run = TrainingRun(tree, RIDGES, sample, (), sample.select(everyone), compiled=engine)
+        standing = engine.train_pass(run, (0.1, 0.3, 0.4), LBFGSOptions(max_iterations=5), None)
+        step = joint_step(Batch(tree, RIDGES, sample))
         value, gradient = step.value_and_gradient(step.read())
         torch.testing.assert_close(standing[0], value, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(standing[1], gradient.abs().amax(-1), rtol=1e-9, atol=1e-10)
@@ -283,7 +288,7 @@ def test_numbers_are_those_of_torch() -> None:
 
     for name in ("CONVERGED", "MAX_ITER", "STALLED", "NON_FINITE"):
         assert getattr(minimizer, name) == Status[name]
-    assert (rows.MAX_ROWS, rows.MAX_BLOCK) == (base.MAX_ROWS, base.MAX_BLOCK)
+    assert (rows.MAX_ROWS, rows.MAX_BLOCK) == (MAX_ROWS, MAX_BLOCK)
     assert passes.CEILING == LOSS_CEILING
 
 

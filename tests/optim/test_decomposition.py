@@ -20,7 +20,6 @@ from sstorch.optim import (
     initialize_random,
     problem_seed,
 )
-from sstorch.optim.nodec import _Scheduler
 from sstorch.soft.sample import stack_splits
 from tests.batches import blank_tree, random_sample, to_device
 from tests.conftest import devices, nightly
@@ -258,7 +257,7 @@ def test_one_row_is_skipped() -> None:
         tree.gate(1).weight.copy_(torch.tensor([[1e3, 0.0, 0.0]]))
         tree.gate(1).bias.fill_(-1e3 * float(top[:2].mean()))
     run = TrainingRun(tree, OBJECTIVE, sample, ())
-    _Scheduler(Nodec(), run)._visit(2)
+    assert list(Nodec()._visit(run, 2, Nodec().thresholds)) == []
     steps = run.history.steps
     assert steps[["step", "rows"]].to_numpy().tolist() == [["SKIP", 1]]
 
@@ -289,5 +288,5 @@ def test_thresholds_presets() -> None:
     assert Nodec().thresholds == Thresholds(0.1, 0.3, 0.4)
     assert Nodec(eps="eps_ordered").thresholds == Thresholds(0.1, 0.03, 0.4)
     assert Nodec(eps=Thresholds(0.2, 0.1, 0.5)).thresholds.scaled(0.5) == Thresholds(0.1, 0.05, 0.25)
-    with pytest.raises(ConfigError, match="threshold reassigned must be in"):
-        Thresholds(0.1, 0.1, 1.0)
+    with pytest.raises(ConfigError, match="eps must be three thresholds in"):
+        Nodec(eps=Thresholds(0.1, 0.1, 1.0))

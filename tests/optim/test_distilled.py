@@ -17,10 +17,11 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
 from sstorch.objective import TrainingObjective
 from sstorch.optim import Distillation, Joint, LBFGSOptions, Leaves, Nodec
-from sstorch.optim.leaves import most_probable
+from sstorch.optim.joint import most_probable
 from sstorch.optim.starts.gate_rows import GateColumns
 from sstorch.optim.starts.regression_tree import regression_tree
-from sstorch.optim.steps import LeafStep, SharedSlopesStep
+from sstorch.optim.steps import Batch
+from sstorch.optim.working_sets import leaf_step
 from sstorch.reading import gate_coefficients
 from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
@@ -101,20 +102,20 @@ def test_shared_slopes_are_one_variable(ancillary: str) -> None:
         for node in tree.topology.leaves:
             tree.leaf(node).slope.copy_(tree.leaf(4).slope)
     chance = most_probable(tree, sample)
-    shared = SharedSlopesStep.make(tree, objective, sample, 1, chance)
-    own = LeafStep.make(tree, objective, sample, 1, chance)
+    shared = leaf_step(Batch(tree, objective, sample), 1, chance, share_slopes=True)
+    own = leaf_step(Batch(tree, objective, sample), 1, chance)
     x = shared.read()
     p, m = tree.in_features, len(tree.family.shape_names)
     assert x.shape == (3, p + 4 * (1 + m))
     value, gradient = shared.value_and_gradient(x)
     torch.testing.assert_close(value, own.value_and_gradient(own.read())[0])
     moved = torch.randn(x.shape, dtype=torch.float64)
-    difference = (shared.value_at(x + 1e-6 * moved) - shared.value_at(x - 1e-6 * moved)) / 2e-6
+    ahead, behind = (shared.value_and_gradient(x + side * moved)[0] for side in (1e-6, -1e-6))
+    difference = (ahead - behind) / 2e-6
     torch.testing.assert_close(difference, (gradient * moved).sum(-1), rtol=1e-6, atol=1e-8)
     # Second derivatives are exact here: rows of a leaf see its own parameters alone.
-    (blocks,), (seconds,) = shared.curvature(x), shared.penalty_curvature(x)
+    (blocks,) = shared.objective.curvature(x)
     assert blocks.shape == (3, 1, x.shape[1], x.shape[1])
-    assert seconds.shape == (3, 1, x.shape[1])
     torch.testing.assert_close(blocks, blocks.mT)
     shared.write(x + moved)
     slopes = torch.stack([tree.leaf(node).slope for node in tree.topology.leaves])

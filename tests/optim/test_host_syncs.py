@@ -13,9 +13,10 @@ import torch
 
 from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, minimize
+from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, minimize, steps
 from sstorch.optim.batched_lbfgs import OptimizationResult, _Problems
-from sstorch.optim.steps import LeafStep, base
+from sstorch.optim.steps import Batch
+from sstorch.optim.working_sets import leaf_step
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import nightly
 from tests.host_syncs import host_syncs
@@ -52,13 +53,13 @@ def batch(leaf: str) -> tuple[SoftTree, Sample]:
 @contextmanager
 def within_minimize(guard: Any) -> Iterator[None]:
     """Every L-BFGS of a fit runs under the context manager that ``guard`` makes."""
-    whole = base.minimize
+    whole = steps.minimize
 
     def guarded(*args: Any) -> OptimizationResult:
         with guard():
             return whole(*args)
 
-    with patch.object(base, "minimize", guarded):
+    with patch.object(steps, "minimize", guarded):
         yield
 
 
@@ -113,7 +114,7 @@ def test_families_that_look_at_their_rows_are_known() -> None:
         ("generalized_gamma", {"_log_mills", "_moments"}),
     ):
         tree, sample = batch(leaf)
-        step = LeafStep.make(tree, PLAIN, sample, 1)
+        step = leaf_step(Batch(tree, PLAIN, sample), 1)
         with host_syncs() as found:
             step.value_and_gradient(step.read())
         assert {place.split(".")[-1].split(" ")[-1] for place in found} == names

@@ -9,15 +9,9 @@ from sstorch.objective import TrainingObjective
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.batched_lbfgs import AutogradFunction, BlockMetric, Status
-from sstorch.optim.steps import (
-    BranchStep,
-    JointStep,
-    LeafStep,
-    LogisticStep,
-    Step,
-    lbfgs,
-)
-from sstorch.optim.steps.base import MAX_BLOCK
+from sstorch.optim.curvature import MAX_BLOCK
+from sstorch.optim.steps import Batch, Step, lbfgs
+from sstorch.optim.working_sets import branch_step, joint_step, leaf_step, logistic_step
 from tests.batches import random_sample, random_tree
 
 OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)
@@ -32,8 +26,7 @@ def _hessian(step: Step, x: Tensor) -> Tensor:
 
 
 def _curvature(step: Step, x: Tensor) -> list[Tensor]:
-    parts = zip(step.curvature(x), step.penalty_curvature(x), strict=True)
-    return [blocks + torch.diag_embed(penalty) for blocks, penalty in parts]
+    return list(step.objective.curvature(x))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +46,7 @@ def test_leaf_blocks_are_the_hessian(leaf: str | HazardFamily) -> None:
     tree, sample = random_tree(3, 2, leaf), random_sample(3, n_splits=2)
     rows = sample.restrict(tree.visits(sample.x, 2))
     # A single leaf's block is all of its Hessian; the fused penalty binds leaves to each other.
-    step = LeafStep.make(tree, TrainingObjective(0.02), rows, 2)
+    step = leaf_step(Batch(tree, TrainingObjective(0.02), rows), 2)
     x = step.read()
     (blocks,) = _curvature(step, x)
     hessian, size = _hessian(step, x), blocks.shape[-1]
@@ -66,11 +59,11 @@ def test_leaf_blocks_are_the_hessian(leaf: str | HazardFamily) -> None:
 
 def test_blocks_of_many_problems_and_shapes_are_those_of_each_alone() -> None:
     tree, sample = random_tree(5, 2, LogisticHazard(30)), random_sample(5, n_rows=900)
-    step = JointStep.make(tree, TrainingObjective(), sample)
-    together = step.curvature(step.read())
+    step = joint_step(Batch(tree, TrainingObjective(), sample))
+    together = step.objective.curvature(step.read())
     assert len(problem_blocks(5, 32 * 4 * 900, torch.device("cpu"))) == 5
     for k in range(5):
-        alone = step.select(slice(k, k + 1)).curvature(step.read()[k : k + 1])
+        alone = step.objective.select(slice(k, k + 1)).curvature(step.read()[k : k + 1])
         for whole, own in zip(together, alone, strict=True):
             torch.testing.assert_close(whole[k : k + 1], own)
 
@@ -78,7 +71,7 @@ def test_blocks_of_many_problems_and_shapes_are_those_of_each_alone() -> None:
 def test_gate_blocks_are_the_hessian_where_rows_curve_upwards() -> None:
     tree, sample = random_tree(2, 1), random_sample(2)
     left = torch.rand_like(sample.weight) < 0.5
-    step = LogisticStep.make(tree, sample, 1, left, sample.weight)
+    step = logistic_step(Batch(tree, OBJECTIVE, sample), 1, left, sample.weight)
     (blocks,) = _curvature(step, step.read())
     torch.testing.assert_close(blocks[:, 0], _hessian(step, step.read()), rtol=1e-6, atol=1e-8)
 
@@ -89,13 +82,13 @@ def test_fewer_evaluations_for_the_same_minimum(kind: str) -> None:
     # Columns far from zero and of different sizes.
     sample.x.to_dense().mul_(torch.tensor([1.0, 10.0, 0.1])).add_(2.0)
     left = sample.log_time > 0
-    step: Step = LeafStep.make(tree, OBJECTIVE, sample, 1)
+    step: Step = leaf_step(Batch(tree, OBJECTIVE, sample), 1)
     if kind == "logistic":
-        step = LogisticStep.make(tree, sample, 1, left, sample.weight)
+        step = logistic_step(Batch(tree, OBJECTIVE, sample), 1, left, sample.weight)
         step.write(torch.zeros_like(step.read()))
     options = LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0)
-    scaled = lbfgs(step, step.read(), options)
-    plain = minimize(step, step.read(), options)
+    scaled = lbfgs(step.objective, step.read(), options)
+    plain = minimize(step.objective, step.read(), options)
     torch.testing.assert_close(scaled.value, plain.value, rtol=1e-9, atol=1e-9)
     assert int(scaled.n_evaluations.sum()) < 0.5 * int(plain.n_evaluations.sum())
 
@@ -103,11 +96,14 @@ def test_fewer_evaluations_for_the_same_minimum(kind: str) -> None:
 def test_wide_blocks_are_diagonal() -> None:
     p = MAX_BLOCK + 3
     tree, sample = random_tree(2, 1, p=p, scale=0.1), random_sample(2, p=p)
-    for step in (LeafStep.make(tree, OBJECTIVE, sample, 1), BranchStep.make(tree, OBJECTIVE, sample, 1)):
-        (blocks,) = step.curvature(step.read())
+    for step in (
+        leaf_step(Batch(tree, OBJECTIVE, sample), 1),
+        branch_step(Batch(tree, OBJECTIVE, sample), 1),
+    ):
+        (blocks,) = step.objective.curvature(step.read())
         assert blocks.shape[1:] == (step.read().shape[1], 1, 1)
-        result = lbfgs(step, step.read(), LBFGSOptions(max_iterations=50))
-        assert (result.value < step.value()).all()
+        result = lbfgs(step.objective, step.read(), LBFGSOptions(max_iterations=50))
+        assert (result.value < result.start_value).all()
 
 
 def test_blocks_that_are_not_definite() -> None:

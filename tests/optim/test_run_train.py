@@ -1,6 +1,6 @@
 """Training of any set of nodes, by any minimiser, and trainers made of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,12 +20,14 @@ from sstorch.optim import (
     Minimizer,
     OptimizationResult,
     Status,
+    Step,
     Trainer,
     TrainingRun,
     lbfgs,
     torch_minimizer,
 )
-from sstorch.optim.steps import JointStep, Step
+from sstorch.optim.steps import Batch
+from sstorch.optim.working_sets import joint_step
 from sstorch.soft import GatePenalties, GroupPenalties, Penalties
 from tests.batches import random_sample, random_tree
 
@@ -54,14 +56,15 @@ def _value(run: TrainingRun, tree: SoftTree | None = None) -> Tensor:
 @pytest.mark.parametrize("nodes", NODES)
 def test_gradient_of_some_nodes_is_that_of_autograd_and_of_differences(leaf: str, nodes: set[int]) -> None:
     tree, sample = random_tree(3, 2, leaf), random_sample(3)
-    step = JointStep.make(tree, OBJECTIVE, sample, nodes=nodes)
+    step = joint_step(Batch(tree, OBJECTIVE, sample), nodes)
     x = step.read()
     value, gradient = step.value_and_gradient(x)
     with torch.no_grad():
         torch.testing.assert_close(value, OBJECTIVE(tree, sample), rtol=1e-12, atol=1e-12)
-    thawed = {name for name, parameter in tree.named_parameters() if parameter.requires_grad}
-    assert {int(name.split(".")[1]) for name in thawed} == nodes
-    plain = step.plain_data(x.requires_grad_()) + step.penalty(x)
+    thawed = {id(parameter) for parameter in step.parameters}
+    names = [name for name, parameter in tree.named_parameters() if id(parameter) in thawed]
+    assert {int(name.split(".")[1]) for name in names} == nodes
+    plain = step.objective.data(x.requires_grad_()) + step.objective.penalty(x)
     torch.testing.assert_close(torch.autograd.grad(plain.sum(), x)[0], gradient, rtol=1e-9, atol=1e-11)
     x = x.detach()
     for place in range(0, x.shape[1], 3):
@@ -75,10 +78,10 @@ def test_gradient_of_some_nodes_is_that_of_autograd_and_of_differences(leaf: str
 @pytest.mark.parametrize("p", [3, 70])  # blocks, and diagonals of large ones
 def test_metric_of_some_nodes_is_a_part_of_that_of_all(p: int) -> None:
     tree, sample = random_tree(2, 2, p=p, scale=0.1), random_sample(2, p=p)
-    whole = JointStep.make(tree, OBJECTIVE, sample)
-    every = whole.metric(whole.read())(torch.ones_like(whole.read()))
-    step = JointStep.make(tree, OBJECTIVE, sample, nodes={2, 4, 7})
-    own = step.metric(step.read())(torch.ones_like(step.read()))
+    whole = joint_step(Batch(tree, OBJECTIVE, sample))
+    every = whole.objective.metric(whole.read())(torch.ones_like(whole.read()))
+    step = joint_step(Batch(tree, OBJECTIVE, sample), {2, 4, 7})
+    own = step.objective.metric(step.read())(torch.ones_like(step.read()))
     gate, leaf = p + 1, p + 2
     first = 3 * gate
     expected = [every[:, gate : 2 * gate], every[:, first : first + leaf], every[:, first + 3 * leaf :]]
@@ -103,9 +106,9 @@ def test_step_lowers_the_objective_by_its_nodes_alone_and_is_recorded(
     run.callbacks = [Steps()]
     run.active = torch.tensor([0, 2, 3])
     start, before = run.tree.select(torch.arange(4)), _value(run)
-    improved = run.train(nodes, name="MINE", minimizer=MINIMIZERS[minimizer])  # type: ignore[arg-type]
+    run.take(run.step(nodes, name="MINE", minimizer=MINIMIZERS[minimizer]))  # type: ignore[arg-type]
     after = _value(run)
-    assert improved.all()
+    assert run.improved.all()
     assert (after[run.active] < before[run.active] - 1e-3).all()
     assert after[1] == before[1]
     for name, parameter in run.tree.named_parameters():
@@ -121,7 +124,7 @@ def test_step_lowers_the_objective_by_its_nodes_alone_and_is_recorded(
     assert (steps["evaluations"] > 1).all()
     torch.testing.assert_close(_value(run, run.best_tree), after, rtol=0, atol=0)
     torch.testing.assert_close(run.best, after, rtol=1e-12, atol=0)
-    run.train(nodes)
+    run.take(run.step(nodes))
     assert run.history.steps["step"].iloc[-1] == "+".join(map(str, sorted(nodes)))
 
 
@@ -134,9 +137,9 @@ def test_all_penalties_are_part_of_the_objective(minimizer: str) -> None:
     rows = random_sample(n, n_splits=2)
     rows = replace(rows, group=(torch.arange(60) % 2).expand(n, -1).contiguous(), n_groups=2)
     run = TrainingRun(random_tree(n, 2, "weibull"), objective, rows)
-    run.train({4, 5}, minimizer=MINIMIZERS[minimizer])  # type: ignore[arg-type]
+    run.take(run.step({4, 5}, minimizer=MINIMIZERS[minimizer]))  # type: ignore[arg-type]
     np.testing.assert_allclose(run.history.steps["objective_after"], _value(run), rtol=1e-10)
-    run.train({1, 2}, minimizer=MINIMIZERS[minimizer])  # type: ignore[arg-type]
+    run.take(run.step({1, 2}, minimizer=MINIMIZERS[minimizer]))  # type: ignore[arg-type]
     with torch.no_grad():
         relaxed = objective.data_term(run.tree, run.rows) + objective.penalty(run.tree)
         relaxed = relaxed + objective.row_penalty(run.tree, run.rows, relaxed=True)
@@ -144,9 +147,9 @@ def test_all_penalties_are_part_of_the_objective(minimizer: str) -> None:
     assert (run.best <= _value(run) + 1e-12).all()
 
 
-def _result(step: Step, x: Tensor) -> OptimizationResult:
+def _result(x: Tensor) -> OptimizationResult:
     value, count = x.new_full(x.shape[:1], -1e9), torch.ones(len(x), dtype=torch.int64)
-    return OptimizationResult(x, value, value, count * Status.CONVERGED, count, count, 1)
+    return OptimizationResult(x, value, value, count * Status.CONVERGED, count, count, value, 1)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,8 @@ def test_minimiser_that_ends_worse_or_not_finite_leaves_the_problem_as_it_was(
 ) -> None:
     run = _run()
     start, before = run.tree.select(torch.arange(4)), _value(run)
-    assert run.train({1, 4, 5}, minimizer=lambda step, x: _result(step, x + end)).logical_not().all()
+    run.take(run.step({1, 4, 5}, minimizer=lambda _, x: _result(x + end)))
+    assert run.improved.logical_not().all()
     for name, parameter in run.tree.named_parameters():
         assert torch.equal(parameter, start.get_parameter(name))
     assert torch.equal(_value(run), before)
@@ -176,7 +180,7 @@ def test_leaf_that_overflows_is_restarted_only_where_leaves_are_trained(minimize
             tree.leaf(5).shape[0] = 3.0
         run = TrainingRun(tree, OBJECTIVE, random_sample(2))
         assert _value(run).isfinite().tolist() == [False, True]
-        run.train(nodes, minimizer=MINIMIZERS[minimizer])  # type: ignore[arg-type]
+        run.take(run.step(nodes, minimizer=MINIMIZERS[minimizer]))  # type: ignore[arg-type]
         assert _value(run).isfinite().tolist() == [finite, True]
         assert run.history.steps["restarted"].tolist() == [finite, False]
         assert run.history.steps["status"].iloc[0] != "NON_FINITE" or not finite
@@ -187,16 +191,16 @@ def test_nodes_that_the_tree_lacks_raise(nodes: Iterable[int]) -> None:
     with pytest.raises(
         ConfigError, match=r"`nodes` must be numbers of gates \(1 to 3\) and leaves \(4 to 7\)"
     ):
-        _run().train(nodes)
+        _run().step(nodes)
     run = TrainingRun(random_tree(1, 0), OBJECTIVE, random_sample(1))
     with pytest.raises(ConfigError, match=r"numbers of leaves \(1 to 1\), got \[2\]"):
-        run.train([2])
+        run.step([2])
 
 
 def test_run_without_active_problems_trains_and_records_nothing() -> None:
     run = _run()
     run.active = run.active[:0]
-    assert len(run.train({1})) == 0
+    run.take(run.step({1}))
     assert len(run.history.steps) == 0
 
 
@@ -215,18 +219,18 @@ def test_run_without_active_problems_trains_and_records_nothing() -> None:
 def test_optimiser_treats_each_problem_as_if_it_were_alone(make: object) -> None:
     minimizer = torch_minimizer(make, 10)  # type: ignore[arg-type]
     tree, sample = random_tree(4, 2), random_sample(4, n_splits=2)
-    step = JointStep.make(tree, OBJECTIVE, sample)
-    together = minimizer(step, step.read())
+    step = joint_step(Batch(tree, OBJECTIVE, sample))
+    together = minimizer(step.objective, step.read())
     for k in range(4):
-        alone = minimizer(step.select(slice(k, k + 1)), step.read()[k : k + 1])
+        alone = minimizer(step.objective.select(slice(k, k + 1)), step.read()[k : k + 1])
         torch.testing.assert_close(together.x[k : k + 1], alone.x, rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(together.value[k : k + 1], alone.value, rtol=1e-9, atol=0)
 
 
 def test_optimiser_takes_the_steps_that_a_loop_of_torch_takes() -> None:
     tree, sample = random_tree(1, 2, "weibull"), random_sample(1)
-    step = JointStep.make(tree, OBJECTIVE, sample)
-    result = torch_minimizer(lambda p: torch.optim.SGD(p, 0.01), 15)(step, step.read())
+    step = joint_step(Batch(tree, OBJECTIVE, sample))
+    result = torch_minimizer(lambda p: torch.optim.SGD(p, 0.01), 15)(step.objective, step.read())
     optimizer = torch.optim.SGD(tree.parameters(), 0.01)
     for _ in range(15):
         optimizer.zero_grad()
@@ -239,9 +243,9 @@ def test_optimiser_takes_the_steps_that_a_loop_of_torch_takes() -> None:
 
 def test_optimiser_that_diverges_returns_the_best_point_it_saw() -> None:
     tree, sample = random_tree(3, 1, "weibull"), random_sample(3)
-    step = JointStep.make(tree, OBJECTIVE, sample)
+    step = joint_step(Batch(tree, OBJECTIVE, sample))
     start = step.value_and_gradient(step.read())[0]
-    result = torch_minimizer(lambda p: torch.optim.SGD(p, 1e4), 20)(step, step.read())
+    result = torch_minimizer(lambda p: torch.optim.SGD(p, 1e4), 20)(step.objective, step.read())
     assert (result.value <= start).all()
     torch.testing.assert_close(step.value_and_gradient(result.x)[0], result.value, rtol=1e-12, atol=0)
     with pytest.raises(ConfigError, match="steps must be at least 1"):
@@ -254,10 +258,10 @@ def test_optimiser_that_diverges_returns_the_best_point_it_saw() -> None:
 class Pairs(Trainer):
     """As a user writes it: one pass, without settings."""
 
-    def advance(self, run: TrainingRun) -> None:
+    def steps(self, run: TrainingRun) -> Iterator[Step]:
         for nodes in permuted([{1}, {2, 3}, {4, 5}, {6, 7}]):
-            run.train(nodes, minimizer=torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 40))
-        run.end_pass(run.active)
+            yield run.step(nodes, minimizer=torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 40))
+        run.end_pass()
 
 
 def permuted(sets: Sequence[set[int]]) -> list[set[int]]:
@@ -271,11 +275,10 @@ class Everything(Trainer):
     minimizer: Minimizer = field(default=lbfgs)
     n_passes: int = 1
 
-    def advance(self, run: TrainingRun) -> None:
-        topology = run.tree.topology
+    def steps(self, run: TrainingRun) -> Iterator[Step]:
         for _ in range(self.n_passes):
-            run.train([*topology.branches, *topology.leaves], name="ALL", minimizer=self.minimizer)
-            run.end_pass(run.active)
+            yield run.step(name="ALL", minimizer=self.minimizer)
+            run.end_pass()
 
 
 @pytest.mark.parametrize(

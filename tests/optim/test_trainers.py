@@ -22,7 +22,8 @@ from sstorch.optim import (
     initialize_random,
     problem_seed,
 )
-from sstorch.optim.steps import JointStep
+from sstorch.optim.steps import Batch
+from sstorch.optim.working_sets import joint_step
 from sstorch.soft import train_batch
 from sstorch.soft.problems import _held_in
 from tests.batches import blank_tree, random_sample, with_entry
@@ -84,7 +85,7 @@ def test_joint_ends_at_stationary_points_of_the_whole_objective() -> None:
     tree, sample = _start(depth=1)
     trainer = Joint(LBFGSOptions(gradient_tolerance=1e-7, relative_tolerance=0.0, max_iterations=5000))
     history = trainer.train(tree, OBJECTIVE, sample)
-    step = JointStep.make(tree, OBJECTIVE, sample)
+    step = joint_step(Batch(tree, OBJECTIVE, sample))
     _, gradient = step.value_and_gradient(step.read())
     assert gradient.abs().max() < 1e-6
     assert (history.steps["step"] == "JOINT").all()

@@ -4,6 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ from sstorch.nn import (
     SurvivalDistribution,
 )
 from sstorch.objective import GatePenalty, RowPenalty, Sample
-from sstorch.optim import Trainer, torch_minimizer
+from sstorch.optim import Step, Trainer, torch_minimizer
 from sstorch.optim.run import TrainingRun
 
 ROOT = Path(__file__).parents[2]
@@ -135,12 +136,12 @@ def test_experts_of_a_router_train(tensors: tuple[Tensor, Tensor, Tensor]) -> No
 class Pairs(Trainer):
     """Pairs of nodes in a random order, by Adam."""
 
-    def advance(self, run: TrainingRun) -> None:
+    def steps(self, run: TrainingRun) -> Iterator[Step]:
         """See :class:`Trainer`."""
         sets = [{1}, {2, 3}, {4, 5}, {6, 7}]
         for number in np.random.default_rng(0).permutation(4):
-            run.train(sets[number], minimizer=torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 40))
-        run.end_pass(run.active)
+            yield run.step(sets[number], minimizer=torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 40))
+        run.end_pass()
 
 
 class Orthogonal(GatePenalty):

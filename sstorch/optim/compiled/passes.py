@@ -37,7 +37,7 @@ from sstorch.optim.compiled.rows import (
     score,
 )
 
-CEILING = 1e10  # as sstorch.optim.steps.LOSS_CEILING
+CEILING = 1e10  # as sstorch.optim.working_sets.LOSS_CEILING
 # Of a record of a step: the five numbers of a result, then these.
 STEP, COUNT, SHARE, RESTARTED, N_RECORDS = range(5, 10)
 NONE, BN, WLR, LN, SKIP = range(5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from sstorch.nn.hazards.numeric import evaluate_basis
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.compiled import minimizer, passes, rows
+
+if TYPE_CHECKING:
+    from sstorch.optim.run import TrainingRun
 
 LINKS = {"exp": rows.EXP, "logistic": rows.LOGISTIC, "probit": rows.PROBIT}
 _OPTIONS = ("history", "max_iterations", "max_evaluations", "gradient_tolerance", "relative_tolerance")
@@ -56,21 +59,16 @@ class CompiledTrees:
 
     def train_pass(
         self,
-        tree: SoftTree,
-        best_tree: SoftTree,
-        best: Tensor,
-        active: Tensor,
+        run: TrainingRun,
         thresholds: tuple[float, ...],
         options: LBFGSOptions,
         patience: int | None,
-        unimproved: Tensor,
-    ) -> tuple[list[dict[str, Any]], tuple[Tensor, ...]]:
-        """A pass of the active trees.
+    ) -> tuple[Tensor, ...]:
+        """A pass of the active trees of a run, in place, with the records of its steps.
 
-        Changed in place are the trees, their best points with the criterion (R,), and the numbers of visits
-        of nodes without improvement (R,). Returned are the arguments of :meth:`TrainingRun.record` for each
-        kind of step at each node, and the standing of the trees, see :meth:`TrainingRun.record_pass`.
+        Returned is the standing of the trees, see :meth:`TrainingRun.record_pass`.
         """
+        active, tree, best_tree = run.active, run.tree, run.best_tree
         pair = tree, best_tree
         gates, best_gates = (_array(each.gate_parameters().flatten()) for each in pair)
         leaves, best_leaves = (self._sign * _array(each.leaf_parameters().flatten()) for each in pair)
@@ -89,10 +87,10 @@ class CompiledTrees:
             np.array(thresholds),
             patience or np.iinfo(np.int64).max,
             tuple(float(getattr(options, name)) for name in _OPTIONS + _SEARCH),
-            best.numpy(),
+            run.best.numpy(),
             best_gates,
             best_leaves,
-            unimproved.numpy(),
+            run.unimproved.numpy(),
             records,
             standing,
         )
@@ -108,7 +106,10 @@ class CompiledTrees:
         value, norm, criterion = torch.from_numpy(standing[:, : passes.MASSES]).unbind(-1)
         masses = torch.from_numpy(standing[:, passes.MASSES :])
         held_out = (criterion,) if self._judge[4].size else ()
-        return _steps(records, active), (value, norm, masses, *held_out)
+        for step in _steps(records, active):
+            run.record(**step)
+        run.retire(patience)
+        return value, norm, masses, *held_out
 
 
 def _steps(records: FloatArray, active: Tensor) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions
-from sstorch.optim.steps import LeafStep, LogisticStep, lbfgs
+from sstorch.optim.steps import Batch, lbfgs
+from sstorch.optim.working_sets import leaf_step, logistic_step
 
 SLOPE_SCALE = 0.1
 OPTIONS = LBFGSOptions(max_iterations=100)
@@ -112,8 +113,8 @@ def initialize_kmeans(
         with torch.no_grad():
             tree.gate(node).weight.zero_()
             tree.gate(node).bias.zero_()
-        step = LogisticStep.make(tree, sample, node, left, sample.weight * inside)
-        step.write(lbfgs(step, step.read(), OPTIONS).x)
+        step = logistic_step(Batch(tree, objective, sample), node, left, sample.weight * inside)
+        step.write(lbfgs(step.objective, step.read(), OPTIONS).x)
     fit_leaves(tree, objective, sample, cluster)
 
 
@@ -127,9 +128,9 @@ def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, clu
     positions = torch.arange(len(tree.topology.leaves), device=cluster.device)
     assigned = (cluster[:, None, :] == positions[:, None]).to(sample.weight)
     n_events = (assigned * (sample.weight * sample.event)[:, None, :]).sum(-1, keepdim=True)
-    leaves = LeafStep.make(tree, objective, sample, 1, assigned * (n_events > 0))
+    leaves = leaf_step(Batch(tree, objective, sample), 1, assigned * (n_events > 0))
     start = leaves.read()
-    fitted = lbfgs(leaves, start, OPTIONS).x
+    fitted = lbfgs(leaves.objective, start, OPTIONS).x
     leaves.write(fitted)
     # A leaf fitted to its own cluster can be absurd at the rows of others, which soft gates send there too:
     # where it makes the objective worse than leaves without covariates do, it begins from those.

@@ -1,0 +1,120 @@
+"""Curvature of training steps, block by block: one a node.
+
+It scales the first direction of a minimisation and does not decide where it ends: second derivatives between
+nodes are excluded, and where a row's own second derivative is negative its size is taken.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters
+from sstorch.nn.losses import LogTimes, derivatives_by_autograd
+from sstorch.objective import Sample
+from sstorch.objective.closed_form import routing_slopes
+from sstorch.objective.rows import problem_blocks
+
+# The largest block that is worth its cost: beyond, only diagonals.
+MAX_BLOCK = 64
+
+
+def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
+    """Curvature of gates by ``logits`` (K, B, M) and weighted ``losses`` (K, B + 1, M)."""
+    return feature_blocks(x, (routing_slopes(logits, losses) * (1 - 2 * torch.sigmoid(logits))).abs_())
+
+
+def leaf_curvature(
+    family: HazardFamily, leaves: LeafParameters, sample: Sample, probability: Tensor
+) -> Tensor:
+    """Curvature (K, L, d, d) of the expected loss in leaves, weighted ``probability`` (K, L, M)."""
+    count = 1 + leaves.shape.shape[-1]
+    parts = []
+    for some in problem_blocks(len(probability), count * probability[0].numel(), probability.device):
+        hazard, parameters = family.select(some), leaves.select(some)
+        rows, reach = sample.select(some), probability[some]
+        linear, shape = parameters.linear_predictor(rows.x), parameters.shape_parameters(rows.x)
+        times = LogTimes(rows.log_time[:, None], rows.event[:, None])
+        if hazard.has_second_derivatives:
+            pairs = hazard.second_derivatives(*times[:2], linear, shape, hazard.basis(rows.log_time))
+        else:
+            pairs = derivatives_by_autograd(hazard, times, linear, shape, reach)[2]
+        weighted = {
+            pair: torch.nan_to_num(torch.where(reach > 0, reach * second, 0.0), 0.0, 0.0, 0.0)
+            for pair, second in pairs.items()
+        }
+        parts.append(
+            _leaf_blocks(leaves.features(rows.x), weighted, count - 1, n_slopes=leaves.shape_slope.shape[-2])
+        )
+    return torch.cat(parts)
+
+
+def _leaf_blocks(
+    x: DesignMatrix, pairs: dict[tuple[int, int], Tensor], n_shape: int, n_slopes: int
+) -> Tensor:
+    """Blocks of leaves from second derivatives of rows, (K, L, M) for each pair of g and m shapes."""
+    n_features, zero = x.shape[-1], torch.zeros_like(pairs[0, 0])
+    size = (n_features + 1) + n_shape + n_slopes * n_features
+    if size > MAX_BLOCK:
+        first = [_squares(x, pairs[0, 0])]
+        shapes = [_squares(x, pairs.get((k, k), zero)) for k in range(1, n_shape + 1)]
+        first += [shape[..., -1:] for shape in shapes]
+        return _diagonal(torch.cat(first + [shape[..., :-1] for shape in shapes] * (n_slopes > 0), dim=-1))
+    parts = [[zero] * (n_shape + 1) for _ in range(n_shape + 1)]
+    for j in range(n_shape + 1):
+        for k in range(j, n_shape + 1):
+            rows = pairs.get((j, k), zero)
+            if n_slopes or k == 0:
+                part = x.gram(rows)
+            elif j == 0:
+                part = x.pull_back(rows)[..., None]
+            else:
+                part = rows.sum(-1)[..., None, None]
+            parts[j][k], parts[k][j] = part, part.mT
+    whole = torch.cat([torch.cat(row, dim=-1) for row in parts], dim=-2)
+    if not n_slopes:
+        return whole
+    # From slopes and constant of g, of shape 1, ... to the order of the leaf's parameters.
+    places = torch.arange(whole.shape[-1], device=whole.device).reshape(n_shape + 1, -1)
+    order = torch.cat([places[0], places[1:, -1], places[1:, :-1].flatten()])
+    return whole[..., order, :][..., order]
+
+
+def feature_blocks(x: DesignMatrix, weight: Tensor) -> Tensor:
+    """Moments of features and a one by weights (K, n, M): blocks (K, n, p + 1, p + 1), or their diagonals."""
+    if x.shape[-1] + 1 <= MAX_BLOCK:
+        return x.gram(weight)
+    return _diagonal(_squares(x, weight))
+
+
+def plus_diagonal(curvature: Tensor, values: Tensor) -> Tensor:
+    """Blocks with values (K, n, b) added to their diagonals."""
+    if curvature.shape[-1] == 1:
+        return curvature + _diagonal(values)
+    return curvature + torch.diag_embed(values)
+
+
+def tied_blocks(blocks: Tensor, tied: Tensor, size: int) -> Tensor:
+    """Curvature of tied parameters in a single block, or a diagonal, from blocks of leaves (K, L, b, b)."""
+    if blocks.shape[-1] == 1 or size > MAX_BLOCK:
+        diagonal = blocks.diagonal(dim1=-2, dim2=-1).reshape(len(blocks), -1)
+        return _diagonal(sums_of_tied(diagonal, tied, size)[:, None])
+    whole = blocks.new_zeros(len(blocks), 1, size, size)
+    for block, at in zip(blocks.unbind(1), tied.reshape(blocks.shape[1], -1), strict=True):
+        whole[:, 0, at[:, None], at] += block
+    return whole
+
+
+def sums_of_tied(values: Tensor, tied: Tensor, size: int) -> Tensor:
+    """Sums (K, size) of values (K, D) that belong to the same element."""
+    return values.new_zeros(len(values), size).index_add(1, tied, values)
+
+
+def _squares(x: DesignMatrix, weight: Tensor) -> Tensor:
+    """Weighted sums of squared features and of ones, (K, n, p + 1)."""
+    return DesignMatrix(x.to_dense().square(), x.counts, x.rows).pull_back(weight)
+
+
+def _diagonal(values: Tensor) -> Tensor:
+    """Blocks of size one, (K, n b, 1, 1), from diagonals (K, n, b)."""
+    return values.flatten(1)[..., None, None]
