@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -46,8 +47,8 @@ def unpack(arrays: Arrays, device: torch.device | str = "cpu") -> Any:
 def layout_of(value: object, arrays: Arrays) -> Any:
     """What JSON holds of a value; its arrays and tensors are added to the named arrays.
 
-    Plain values, lists, tuples, mappings, arrays, tensors, and dataclasses or :class:`Packed` objects of this
-    package are possible; TypeError for others.
+    Plain values, lists, tuples, mappings, arrays, frames, tensors, and dataclasses or :class:`Packed` objects
+    of this package are possible; TypeError for others.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -58,6 +59,12 @@ def layout_of(value: object, arrays: Arrays) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":  # as code points of characters
         points = np.ascontiguousarray(value).view(np.uint32).reshape(*value.shape, -1)
         return {"$text": _named(points, arrays)}
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        return {"$objects": [layout_of(item, arrays) for item in value.tolist()]}
+    if isinstance(value, pd.DataFrame):
+        index = value.index.to_numpy(), value.index.name
+        columns = [(name, column.to_numpy()) for name, column in value.items()]
+        return {"$frame": [layout_of(part, arrays) for part in (*index, columns, list(value.columns.names))]}
     if isinstance(value, np.ndarray):
         return {"$array": _named(value, arrays)}
     if isinstance(value, Tensor):
@@ -110,6 +117,18 @@ def value_of(layout: Any, arrays: Arrays, device: torch.device | str = "cpu") ->
         case "$text":
             points = np.ascontiguousarray(arrays[content])
             return points.view(f"<U{points.shape[-1]}").reshape(points.shape[:-1])
+        case "$objects":
+            items = np.empty(len(content), dtype=object)
+            items[:] = [value_of(item, arrays, device) for item in content]
+            return items
+        case "$frame":
+            index, name, columns, names = (value_of(part, arrays, device) for part in content)
+            frame = pd.DataFrame(
+                dict(enumerate(column for _, column in columns)), index=pd.Index(index, name=name)
+            )
+            frame.columns = pd.Index([column for column, _ in columns])
+            frame.columns.names = names
+            return frame
         case "$dict":
             return {value_of(key, arrays, device): value_of(item, arrays, device) for key, item in content}
         case "$tuple":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -20,7 +19,7 @@ from sstorch.exact.observed import weighted_rows
 from sstorch.exact.rounding import whole_weights
 from sstorch.exact.targets import check_weights
 from sstorch.exact.tree import martingale_residuals
-from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.exceptions import ConfigError, DataError
 
 RuleKind = Literal["above", "between", "is", "other", "missing"]
 
@@ -70,34 +69,6 @@ class Rule:
         if self.kind == "is":
             return known
         return ~known & ~column.isna().to_numpy(dtype=np.bool_)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The rule as a dictionary that JSON can hold: infinite ends are None."""
-        state = asdict(self)
-        for end in ("low", "high"):
-            state[end] = state[end] if np.isfinite(state[end]) else None
-        return state
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild a rule from `to_dict`.
-
-        Raises:
-            FormatError: an entry is missing or altered.
-        """
-        try:
-            kind = state["kind"]
-            if kind not in get_args(RuleKind):
-                raise ValueError(f"kind {kind!r}")
-            return cls(
-                str(state["column"]),
-                kind,
-                -np.inf if state["low"] is None else float(state["low"]),
-                np.inf if state["high"] is None else float(state["high"]),
-                tuple(str(value) for value in state["values"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"a saved rule is incomplete or altered: {error!r}") from error
 
 
 def _number(value: float) -> str:

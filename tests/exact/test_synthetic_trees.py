@@ -1,4 +1,4 @@
-"""The synthetic data and the heuristic trees of experiments/synthetic_trees."""
+"""The synthetic data and the heuristic trees of experiments/exact_papers."""
 
 import importlib
 import sys
@@ -11,14 +11,14 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sstorch.exact import Binarizer, LogLikelihood, solve
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "synthetic_trees"
+FOLDER = Path(__file__).parents[2] / "experiments" / "exact_papers"
 
 
 @pytest.fixture
 def sets_and_heuristics(monkeypatch):
     """Modules of the study, forgotten afterwards: other studies have modules of the same names."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("sets", "heuristics")
+    names = ("synthetic_sets", "heuristics")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield [importlib.import_module(name) for name in names]
@@ -52,7 +52,7 @@ def test_local_search_is_between_the_greedy_and_the_optimal_tree(sets_and_heuris
         loss = task.loss(np.unique(tree.apply(features), return_inverse=True)[1])
         assert task.constant + tree.cost == pytest.approx(loss, rel=1e-12)
         losses.append(loss)
-    optimum = solve(features, task, 3, engine="torch").loss
+    optimum = solve(features, task, 3).loss
     assert optimum - 1e-9 <= losses[1] < losses[0]
 
 
@@ -62,4 +62,4 @@ def test_greedy_stumps_and_optimal_stumps_are_the_same(sets_and_heuristics):
     features = np.asarray(Binarizer("surtree").fit_transform(data.frame))
     task = LogLikelihood(data.time, data.event)
     found = task.constant + heuristics.greedy(features, task, 1).cost
-    assert found == pytest.approx(solve(features, task, 1, engine="torch").loss, rel=1e-12)
+    assert found == pytest.approx(solve(features, task, 1).loss, rel=1e-12)

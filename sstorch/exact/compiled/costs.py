@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -45,8 +45,8 @@ class Form(NamedTuple):
         _say_compiling()
         scale = scale_of(task)
         if isinstance(task, IntegratedBrier):
-            loop = _ipcw_costs if floor or task.leaf_curve == "ipcw" else _kaplan_meier_costs
-            return cls(address(loop, _SIGNATURE), scale, blocks=np.stack(task.blocks))
+            place = _address_of(_ipcw_costs if floor or task.leaf_curve == "ipcw" else _kaplan_meier_costs)
+            return cls(place, scale, blocks=np.stack(task.blocks))
         cost = getattr(task, "floor_cost", task.leaf_cost) if floor else task.leaf_cost
         return cls(_loop_of(cost), scale)
 
@@ -86,6 +86,11 @@ def _loop_of(leaf_cost: LeafCost) -> int:
 
 
 _KEPT: list[object] = []
+
+
+@cache
+def _address_of(loop: Any) -> int:
+    return address(loop, _SIGNATURE)
 
 
 @elementwise

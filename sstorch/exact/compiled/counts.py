@@ -12,10 +12,7 @@ from sstorch.optim.compiled.jit import borrowed, call, compiled, entry, take
 
 
 class Rows(NamedTuple):
-    """Distinct rows, sorted by their features, the first feature first.
-
-    Rows that agree in the features below any one are then neighbours, also among those that have some other
-    features: once these are given, they are one row.
+    """Distinct rows, by their features.
 
     Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
     column. What a row has then follows from the last feature of each chain, and sums follow by adding up.
@@ -29,15 +26,14 @@ class Rows(NamedTuple):
     kept: IntArray  # (D - 1, U), rows that have the first, the first two, ... features of a prefix.
     # (D - 1, U), how many chains they have some of, before that of the last of these features
     n_below: IntArray
-    differs: IntArray  # (D - 1, U), the first feature in which each differs from the one before
-    values: FloatArray  # (D - 1, U, C), their sums
+    values: FloatArray  # (C, U), their sums
     size: IntArray  # (D - 1,), how many there are
     single: FloatArray  # (F,), work space
 
 
 @compiled
 def _read(rows, literals):
-    """Fill `rows` but for chains and values, from sorted rows (U, F)."""
+    """Fill `rows` but for chains and values, from rows (U, F)."""
     n_rows, n = literals.shape
     at = 0
     for r in range(n_rows):
@@ -53,37 +49,20 @@ def _read(rows, literals):
             else:
                 rows.below[r, f] = -1
         at += count
-        f = 0
-        if r > 0:
-            while f < n and literals[r, f] == literals[r - 1, f]:
-                f += 1
-        rows.kept[0, r], rows.n_below[0, r], rows.differs[0, r] = r, count, f
+        rows.kept[0, r], rows.n_below[0, r] = r, count
     rows.size[0] = n_rows
 
 
 @compiled
 def _keep(rows, level, feature):
-    """The rows of a level that have one more feature, and some below it; equal ones added up."""
-    above = level - 1
-    count = 0
-    differs = feature
-    in_chain = rows.chain[feature] < feature
-    for i in range(rows.size[above]):
-        r = rows.kept[above, i]
-        differs = min(differs, rows.differs[above, i])
+    """The rows of a level that have one more feature, and some below it."""
+    count, in_chain = 0, rows.chain[feature] < feature
+    for i in range(rows.size[level - 1]):
+        r = rows.kept[level - 1, i]
         n_below = rows.below[r, feature]
-        if n_below < 0 or (n_below == 0 and not in_chain):
-            continue
-        if count > 0 and differs >= feature:
-            for channel in range(rows.values.shape[2]):
-                rows.values[level, count - 1, channel] += rows.values[above, i, channel]
-        else:
+        if n_below > 0 or (n_below == 0 and in_chain):
             rows.kept[level, count], rows.n_below[level, count] = r, n_below
-            rows.differs[level, count] = differs
-            for channel in range(rows.values.shape[2]):
-                rows.values[level, count, channel] = rows.values[above, i, channel]
             count += 1
-        differs = feature
     rows.size[level] = count
 
 
@@ -122,9 +101,10 @@ def _count_pairs(rows, level, low, feature, binomials, out, start):
         single[:feature] = 0.0
         total = 0.0
         for i in range(rows.size[level]):
-            begin = rows.begin[rows.kept[level, i]]
+            r = rows.kept[level, i]
+            begin = rows.begin[r]
             end = begin + rows.n_below[level, i]
-            value = rows.values[level, i, channel]
+            value = rows.values[channel, r]
             if value == 0.0:
                 continue
             total += value
@@ -167,7 +147,7 @@ def _begin(t, rows, depth):
         sums[:] = 0.0
         total = 0.0
         for i in range(rows.size[0]):
-            value = rows.values[0, i, channel]
+            value = rows.values[channel, i]
             total += value
             if value == 0.0:
                 continue
@@ -224,7 +204,7 @@ def _visit_pairs(t, rows, first, last):
 
 @entry
 def begin(t, rows, literals, depth, last):
-    """Begin a search of depth >= 2 over sorted rows (U, F): moments of single features and of pairs.
+    """Begin a search of depth >= 2 over rows (U, F): moments of single features and of pairs.
 
     At depth 2 the pairs of the features below `last` are visited, too; where these are all, the search ends.
     """

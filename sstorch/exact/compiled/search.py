@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import comb
 from typing import Any, NamedTuple
 
@@ -53,7 +53,7 @@ def estimate(
     least = sum((len(budgets(depth - k, max_nodes)) - 1) * (sets[k] << k) for k in range(depth))
     at_once = (n_channels + len(budgets(max(depth - 1, 0), max_nodes))) * _most_cells(n, depth, n_channels)
     # Features of the rows, at most half of all, and chains below each; then the rows of each level.
-    rows, levels = n_patterns * (2 + n + n // 2), n_patterns * max(1, depth - 1) * (3 + n_channels)
+    rows, levels = n_patterns * (2 + n + n // 2), n_patterns * max(1, depth - 1) * 2
     curves = n_leaving * (6 + n // 8) + ((6 * (n + 1)) << depth if n_leaving else 0)
     doubles = moments + rows + n_threads * (pairs + least + at_once + levels + curves)
     return Work(cells, 8 * doubles, cells * _SECONDS_PER_CELL + sum(sets) * n_leaving * SECONDS_PER_ROW)
@@ -136,11 +136,15 @@ def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
     )
 
 
-@cache
-def _absorb_address(tables: Any) -> int:
-    """Of the machine code of `absorb_prefix`, for tables of a type."""
-    n = numba.int64
-    return address(absorb_prefix, numba.void(tables, n[::1], n, n, n, n))
+_ADDRESS: list[int] = []
+
+
+def _absorb_address(tables: Tables) -> int:
+    """Of the machine code of `absorb_prefix`, made or loaded once: all tables have arrays of one layout."""
+    if not _ADDRESS:
+        n = numba.int64
+        _ADDRESS.append(address(absorb_prefix, numba.void(numba.typeof(tables), n[::1], n, n, n, n)))
+    return _ADDRESS[0]
 
 
 class _Helper:
@@ -163,7 +167,7 @@ class _Helper:
     @cached_property
     def _rows(self) -> Rows:
         rows = self._shared[1]
-        names = ("kept", "n_below", "differs", "values", "size", "single")
+        names = ("kept", "n_below", "size", "single")
         return rows._replace(**{name: getattr(rows, name).copy() for name in names})
 
     def visit(self, *task: Any) -> None:
@@ -188,7 +192,7 @@ def _of_pairs(tables: Tables) -> Tables:
 
 @dataclass(frozen=True)
 class CompiledProblem:
-    """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need."""
+    """Distinct rows to grow trees on, and what leaves cost and need."""
 
     literals: npt.NDArray[np.uint8]  # (U, F) uint8
     # (F,), where the chain of each feature begins; rows that have a feature have those before it in its chain
@@ -346,7 +350,7 @@ class CompiledProblem:
             price=np.empty((depth if len(self.prices.full) else 0, max(most >> 2, n))),
             paid=np.empty((2, most if len(self.prices.full) else 0)),
         )
-        return tables._replace(absorb=_absorb_address(numba.typeof(tables))) if searched else tables
+        return tables._replace(absorb=_absorb_address(tables)) if searched else tables
 
     def _curves(self, depth: int) -> Curves:
         # Also of rows that all leave before the first event: their leaves have a state, too.
@@ -355,20 +359,17 @@ class CompiledProblem:
     def _rows(self, depth: int) -> Rows:
         n_rows, n = self.literals.shape
         levels = depth - 1
-        rows = Rows(
+        return Rows(
             chain=self.chain,
             last=np.empty(int(self.literals.sum()), dtype=np.int64),
             begin=np.empty(n_rows, dtype=np.int64),
             below=np.empty((n_rows, n), dtype=np.int64),
             kept=np.empty((levels, n_rows), dtype=np.int64),
             n_below=np.empty((levels, n_rows), dtype=np.int64),
-            differs=np.empty((levels, n_rows), dtype=np.int64),
-            values=np.empty((levels, n_rows, len(self.values))),
+            values=self.values,
             size=np.empty(levels, dtype=np.int64),
             single=np.empty(n),
         )
-        rows.values[0] = self.values.T
-        return rows
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from html import escape
 from pathlib import Path
@@ -13,9 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from sstorch._types import IntArray
 from sstorch.base import FrameEstimator
@@ -38,20 +36,18 @@ from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import NestedParameters, restored
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 
 
 class ExactTree(NestedParameters, FrameEstimator):
     """Base class of exact trees for all objectives; not for direct use.
 
-    A subclass names its file format, and the numbers and tables that are saved with those of all trees, where
-    a fit has them; it gives what it holds of the leaves as arrays.
+    A subclass names its file format, and what of a fit is not written to files.
     """
 
     _format: ClassVar[str]
     _settings_class: ClassVar[type[SearchSettings]] = SearchSettings
-    _numbers: ClassVar[tuple[str, ...]] = ("loss_", "objective_", "gap_")
-    _tables: ClassVar[tuple[str, ...]] = ("optima_", "path_")
+    _not_saved: ClassVar[tuple[str, ...]] = ()
 
     tree_: BinaryTree
     rules_: list[Rule]
@@ -215,97 +211,32 @@ class ExactTree(NestedParameters, FrameEstimator):
             ConfigError: the folder cannot be written.
         """
         check_is_fitted(self, "tree_")
-        state = self._state()
-        tensors = {name: torch.tensor(array) for name, array in self._leaf_arrays().items()}
-        for name, columns in state["tables"].items():
-            for j in range(len(columns)):
-                tensors[f"{name}.{j}"] = torch.tensor(getattr(self, name).iloc[:, j].to_numpy())
-        write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
-
-    def _state(self) -> dict[str, Any]:
-        """The fitted tree as JSON can hold it, without arrays and tables."""
-        tree = self.tree_
-        return {
-            "parameters": self.get_params(deep=False) | _plain(self._settings),
-            "rules": [rule.to_dict() for rule in self.rules_],
-            "tree": {
-                "feature": tree.feature.tolist(),
-                "absent": tree.absent.tolist(),
-                "present": tree.present.tolist(),
-                "names": list(tree.names),
-                "order": tree.leaf_number[tree.is_leaf].tolist(),
-            },
-            "schema": self.schema_,
-            "n_samples_fit": self.n_samples_fit_,
-            "numbers": {name: float(getattr(self, name)) for name in self._numbers if hasattr(self, name)},
-            "tables": {name: list(getattr(self, name)) for name in self._tables if hasattr(self, name)},
-        }
-
-    @abstractmethod
-    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays that describe the leaves, by name."""
-
-    @abstractmethod
-    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what :meth:`_leaf_arrays` gave.
-
-        Raises:
-            KeyError, ValueError: something is missing, or there are not as many leaves as in the tree.
-        """
-
-    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Take over what :meth:`save` wrote.
-
-        Raises:
-            KeyError, TypeError, ValueError, IndexError: something is missing or altered.
-        """
-        self._settings = self._check()
-        self.rules_ = [Rule.from_dict(rule) for rule in state["rules"]]
-        self.tree_ = _tree(state["tree"], len(self.rules_))
-        self._set_schema(state["schema"])
-        self.n_samples_fit_ = int(state["n_samples_fit"])
-        if unknown := {rule.column for rule in self.rules_} - set(self.schema_.columns):
-            raise ValueError(f"rules about unknown columns {sorted(unknown)}")
-        for name in set(self._numbers) & set(state["numbers"]):
-            setattr(self, name, float(state["numbers"][name]))
-        for name in set(self._tables) & set(state["tables"]):
-            columns = enumerate(state["tables"][name])
-            arrays = {str(column): tensors[f"{name}.{j}"].numpy() for j, column in columns}
-            setattr(self, name, pd.DataFrame(arrays))
-        self._set_leaf_arrays(tensors)
-
-
-class LoadableTree(ExactTree):
-    """Base class of exact trees that can be refitted with their saved parameters."""
+        left_out = {"_settings", *self._not_saved, *self._get_param_names()}
+        fitted = {name: value for name, value in vars(self).items() if name not in left_out}
+        state = {"parameters": _parameters(self._settings), "fitted": fitted}
+        write_folder(Path(path), self._format, FORMAT_VERSION, state, {})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load a tree written by :meth:`save`.
+        """Load a tree written by :meth:`save`, which can be fitted again with its saved parameters.
 
         Raises:
             FormatError: files are missing, altered or of an unknown format version.
         """
         folder = Path(path)
-        state, tensors = read_folder(folder, cls._format, FORMAT_VERSION)
+        state, _ = read_folder(folder, cls._format, FORMAT_VERSION)
         with reading(folder):
             parameters = {**state["parameters"]}
-            parameters["search"] = Search(**parameters["search"])
             if isinstance(parameters["binarize"], dict):
                 parameters["binarize"] = Binarizer(**parameters["binarize"])
             tree = restored(cls, parameters)
-            tree._set_state(state, tensors)
+            tree._settings = tree._check()
+            tree.__dict__.update(state["fitted"])
         return tree
 
 
-class ArrayLeaves(LoadableTree):
-    """Base class of exact trees with arrays that have one row per leaf; not for direct use.
-
-    A subclass names the attributes that are such arrays, and the one, if any, that names classes or
-    treatments.
-    """
-
-    _arrays: ClassVar[tuple[str, ...]]
-    _labels: ClassVar[str | None] = None
+class ArrayLeaves(ExactTree):
+    """Base class of exact trees with arrays that have one row per leaf; not for direct use."""
 
     leaf_rows_: IntArray
 
@@ -315,30 +246,6 @@ class ArrayLeaves(LoadableTree):
         leaf = super()._set(questions, solution, tree)
         self.leaf_rows_ = np.bincount(leaf, minlength=self.tree_.n_leaves)
         return leaf
-
-    def _state(self) -> dict[str, Any]:
-        state = super()._state()
-        if self._labels is not None:
-            names: npt.NDArray[Any] = getattr(self, self._labels)
-            dtype = names.dtype.str if names.dtype.kind != "O" else "object"
-            state[self._labels] = {"dtype": dtype, "values": names.tolist()}
-        return state
-
-    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        return {name: getattr(self, name) for name in self._arrays}
-
-    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
-        for name in self._arrays:
-            array = tensors[name].numpy()
-            if len(array) != self.tree_.n_leaves:
-                raise ValueError(f"{name} has {len(array)} rows for {self.tree_.n_leaves} leaves")
-            setattr(self, name, array)
-
-    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        super()._set_state(state, tensors)
-        if self._labels is not None:
-            names = state[self._labels]
-            setattr(self, self._labels, np.array(names["values"], dtype=names["dtype"]))
 
 
 def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:
@@ -352,34 +259,12 @@ def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:
         )
 
 
-def _plain(settings: SearchSettings) -> dict[str, Any]:
-    """The settings as the constructor's arguments, in a form that JSON can hold."""
+def _parameters(settings: SearchSettings) -> dict[str, Any]:
+    """The settings as the constructor's arguments, a binarizer by its preset or its own parameters."""
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    values["search"] = settings.search.get_params()
     binarizer: Binarizer | None = settings.binarize
     if binarizer is None:
         return {**values, "binarize": False}
     parameters = binarizer.get_params()
     is_preset = parameters == Binarizer(parameters["preset"]).get_params()
     return {**values, "binarize": parameters["preset"] if is_preset else parameters}
-
-
-def _tree(state: Mapping[str, Any], n_rules: int) -> BinaryTree:
-    """The tree, if its nodes are one in preorder. Raises ValueError: they are not."""
-    feature, absent, present, order = (
-        np.array(state[key], dtype=np.int64) for key in ("feature", "absent", "present", "order")
-    )
-    names = tuple(str(name) for name in state["names"])
-    inner = np.flatnonzero(feature >= 0)
-    children = np.concatenate([absent[inner], present[inner]])
-    if (
-        len(names) != n_rules
-        or not len(feature) == len(absent) == len(present)
-        or (feature < -1).any()
-        or (feature >= n_rules).any()
-        or not np.array_equal(np.sort(children), np.arange(1, len(feature)))
-        or (children <= np.concatenate([inner, inner])).any()
-        or not np.array_equal(np.sort(order), np.arange(len(inner) + 1))
-    ):
-        raise ValueError("the nodes do not form a tree over its rules")
-    return BinaryTree(feature, absent, present, names, order)

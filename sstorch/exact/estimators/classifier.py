@@ -103,10 +103,6 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
     """
 
     _format = "sstorch.optimal_tree_classifier"
-    _arrays = ("leaf_rows_", "leaf_weights_", "leaf_class_")
-    _labels = "classes_"
-    _tables = (*ArrayLeaves._tables, "front_")
-    _numbers = (*ArrayLeaves._numbers, "disparity_")
     _settings_class = ClassifierSettings
 
     classes_: npt.NDArray[Any]

@@ -6,15 +6,13 @@ import copy
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
-from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
@@ -32,14 +30,10 @@ from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, PartitionOf
 from sstorch.groups.stability import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines, table_of
-from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.outcome import Observed
 from sstorch.reading.nodes import steps_from_entry
-
-# Attributes with a number or curve of each leaf and cause.
-_OF_CAUSES = ("incidence_", "hazards_", "hazard_ratios_")
 
 
 def observed(data: SurvivalData) -> Observed:
@@ -70,6 +64,9 @@ class OutcomeTree(ExactTree, GroupedTree):
     Not for use by itself. With competing causes the curves of a leaf are the estimates of Aalen and Johansen
     of its rows.
     """
+
+    # of a search over sizes, see :meth:`save`
+    _not_saved = ("stability_", "best_depth_", "best_nodes_", "best_score_", "cv_results_", "folds_")
 
     training_rows_: str  # fingerprint of the training rows
     _start_text: str  # that curves before the first entry are not observed; empty if nothing is lost
@@ -107,29 +104,6 @@ class OutcomeTree(ExactTree, GroupedTree):
         """Drop results about another tree."""
         for name in (*RESULTS, "leaf_table_", "group_table_", "recalibration_"):
             self.__dict__.pop(name, None)
-
-    def _state(self) -> dict[str, Any]:
-        state = super()._state() | {
-            "outcome_type": self.outcome_type_,
-            "time_varying": self.time_varying_,
-            "training_rows": self.training_rows_,
-            "subjects": self._subjects,
-            "start_text": self._start_text,
-        }
-        if "group_validation_" in vars(self):
-            state["group_validation"] = self.group_validation_.to_dict()
-        return state
-
-    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        super()._set_state(state, tensors)
-        self.outcome_type_ = state["outcome_type"]
-        self.time_varying_ = bool(state["time_varying"])
-        self.training_rows_ = str(state["training_rows"])
-        self._subjects = [int(number) for number in state["subjects"]]
-        self._start_text = str(state["start_text"])
-        if "group_validation" in state:
-            of_file = CompetingGroupValidation if self._competing else GroupValidation
-            self.group_validation_ = of_file.from_dict(state["group_validation"])
 
     def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
@@ -316,28 +290,3 @@ class OutcomeTree(ExactTree, GroupedTree):
         for name, report in reports.items():
             parts.append(f"{name}: {report}")
         return "\n\n".join([*parts, *self._cautions])
-
-    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        arrays = {
-            "event_times": self.event_times_,
-            "survival": self.curves_.survival,
-            "cumulative_hazard": self.curves_.cumulative_hazard,
-        }
-        return arrays | {name: getattr(self, name) for name in _OF_CAUSES if self._competing}
-
-    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
-        self.event_times_ = tensors["event_times"].numpy()
-        n_leaves, n_causes, n_times = self.tree_.n_leaves, len(self.causes_), len(self.event_times_)
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
-            ("survival", "cumulative_hazard"), (n_leaves, n_times)
-        )
-        if self._competing:
-            curves = (n_leaves, n_causes, n_times)
-            shapes |= {"incidence_": curves, "hazards_": curves, "hazard_ratios_": (n_leaves, n_causes)}
-        arrays = {name: tensors[name].numpy() for name in shapes}
-        for name, shape in shapes.items():
-            if arrays[name].shape != shape:
-                raise ValueError(f"{name} has the shape {arrays[name].shape}, expected {shape}")
-        self.curves_ = LeafCurves(self.event_times_, arrays.pop("survival"), arrays.pop("cumulative_hazard"))
-        for name, array in arrays.items():
-            setattr(self, name, array)

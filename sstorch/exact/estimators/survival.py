@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind
@@ -24,7 +22,6 @@ from sstorch.deploy.calculator import Field
 from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.base import ExactTree, LoadableTree
 from sstorch.exact.estimators.outcome import OutcomeTree, observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
 from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
@@ -43,8 +40,6 @@ from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
 from sstorch.groups.table import (
-    frame_of_state,
-    frame_state,
     groups_text,
     groups_without_events,
     survival_texts,
@@ -59,8 +54,6 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
 
     _format = "sstorch.optimal_survival_tree"
     _settings_class = SurvivalSettings
-    _numbers = (*ExactTree._numbers, "zero_time_", "horizon_")
-    _tables = (*ExactTree._tables, "leaf_table_")
 
     leaf_table_: pd.DataFrame
     _settings: SurvivalSettings
@@ -340,25 +333,6 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
             parts.insert(1 + ("group_validation_" in results), groups_text(self.group_table_))
         return "\n\n".join([*parts, *self._cautions])
 
-    def _state(self) -> dict[str, Any]:
-        state, report = super()._state(), vars(self).get("recalibration_")
-        if self._competing:
-            state["group_table"] = frame_state(self.group_table_)
-        reports = report if isinstance(report, dict) else {"": report} if report else {}
-        return state | {"recalibration": {name: each.to_dict() for name, each in reports.items()}}
-
-    def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        # The arrays and tables depend on the outcome.
-        self.outcome_type_ = state["outcome_type"]
-        super()._set_state(state, tensors)
-        reports = {name: Recalibration.from_dict(each) for name, each in state["recalibration"].items()}
-        if reports:
-            self.recalibration_ = reports if self._competing else reports[""]
-        if self._competing:
-            self.group_table_ = frame_of_state(state["group_table"])
-        else:
-            self.leaf_table_.index = pd.RangeIndex(1, len(self.leaf_table_) + 1, name="group")
-
     def _formula(self) -> Formula:
         check_is_fitted(self, "tree_")
         incidence = None
@@ -393,7 +367,7 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
         )
 
 
-class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
+class OptimalSurvivalTree(ExactSurvivalTree):
     """Survival tree with the smallest training loss of all trees of its size with binary splits.
 
     Columns are converted to binary splits such as "age > 45.5" (`binarize`). An exact search finds the tree

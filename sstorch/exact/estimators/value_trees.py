@@ -48,7 +48,6 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
     """
 
     _format = "sstorch.optimal_tree_regressor"
-    _arrays = ("leaf_rows_", "leaf_value_", "leaf_deviation_")
 
     leaf_value_: FloatArray
     leaf_deviation_: FloatArray
@@ -142,8 +141,6 @@ class OptimalPolicyTree(ArrayLeaves):
     """
 
     _format = "sstorch.optimal_policy_tree"
-    _arrays = ("leaf_rows_", "leaf_value_", "leaf_treatment_")
-    _labels = "treatments_"
 
     treatments_: npt.NDArray[Any]
     leaf_treatment_: IntArray

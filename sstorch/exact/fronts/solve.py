@@ -14,7 +14,7 @@ import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.deadline import Deadline
-from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
+from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask, check_additive
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import INFINITY, Budget, budget, budgets, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
@@ -301,9 +301,7 @@ def solve_front(
 
 def _row_points(task: FrontTask, channels: IntArray, n_features: int, depth: int, memory: int) -> IntArray:
     """Contribution of each row to both totals under each decision, (2, K, N)."""
-    points = task.points(channels)
-    if not np.array_equal(points.sum(axis=-1), task.points(channels.sum(axis=1))):
-        raise ConfigError("points: with order='pareto' those of rows must add up to that of a leaf")
+    points = check_additive(task, channels)
     if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
         raise ConfigError("points: totals of 2**53 and more are not exact; use coarser weights")
     size = 8 * (2 * points.shape[1] + 1) * comb(n_features + 1, min(depth, 3))

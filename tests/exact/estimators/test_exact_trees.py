@@ -295,7 +295,7 @@ def test_trees_are_kept(name: str, iris: Any, diabetes: Any, scores: Any, tmp_pa
     assert again.score(X, y) == tree.score(X, y)
     clone(again).fit(X, y)
     text = (tmp_path / "tree" / "model.json").read_text()
-    (tmp_path / "tree" / "model.json").write_text(text.replace('"n_samples_fit": ', '"n_samples_fit": 1'))
+    (tmp_path / "tree" / "model.json").write_text(text.replace('"n_samples_fit_": ', '"n_samples_fit_": 1'))
     with pytest.raises(FormatError, match="altered"):
         type(tree).load(tmp_path / "tree")
     tree.save(tmp_path / "other")

@@ -1,4 +1,4 @@
-"""Test scores of tuned exact trees beside those that SurTree's paper reports: see README.md here."""
+"""Test scores of tuned exact trees beside those that SurTree's paper reports: see surtree.md here."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ LARGE = ("hdfail",)
 
 
 def main() -> None:
-    """Tune and score on every fold; write scores.csv, one row a fold, and print means."""
+    """Tune and score on every fold; write surtree.csv, one row a fold, and print means."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--datasets", nargs="+", default=list(REPORTED))
-    parser.add_argument("--seed", type=int, default=0, help="of the folds; scores.csv is of all sets with 0")
+    parser.add_argument("--seed", type=int, default=0, help="of the folds; surtree.csv is of all sets with 0")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, object]] = []
@@ -59,7 +59,7 @@ def main() -> None:
         print(means(pd.DataFrame(rows)).loc[[name]].to_string(), flush=True)
     table = pd.DataFrame(rows)
     if given.seed == 0 and set(given.datasets) == set(REPORTED):
-        table.to_csv(HERE / "scores.csv", index=False, float_format="%.5f")
+        table.to_csv(HERE / "surtree.csv", index=False, float_format="%.5f")
     print(means(table).to_string())
 
 

@@ -1,8 +1,8 @@
 """Published losses of OSST and SurTree, and two kinds of leaf curves on training and test rows.
 
-python experiments/optimal_trees/published.py churn     # OSST's README: needs network once
-python experiments/optimal_trees/published.py colon     # pystreed's tests: needs the extra "studies"
-python experiments/optimal_trees/published.py curves    # Kaplan-Meier and least-Brier leaves
+python experiments/exact_papers/published.py churn     # OSST's README: needs network once
+python experiments/exact_papers/published.py colon     # pystreed's tests: needs the extra "studies"
+python experiments/exact_papers/published.py curves    # Kaplan-Meier and least-Brier leaves
 
 """
 

@@ -1,6 +1,6 @@
-"""Exact trees of depth 6 to 8: time to the proof, and what a reference model saves and costs.
+"""Exact trees of depth 6 to 9: time to the proof, and what a reference model saves and costs.
 
-    OMP_NUM_THREADS=1 python experiments/exact_trees/deep.py        # extra "datasets"
+    OMP_NUM_THREADS=1 python experiments/exact/deep.py        # extra "datasets"
 
 Prints CPU seconds of `solve` on one core with `min_leaf=10`, the loss and its certificate. The reference is a
 random survival forest of the same questions (100 trees, depth 9, leaves of 7), which learns and scores first.

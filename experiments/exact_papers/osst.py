@@ -1,4 +1,4 @@
-"""OSST's studies repeated: python experiments/osst/study.py frontiers | lambdas | scaling; see README.md.
+"""OSST's studies repeated: python experiments/exact_papers/osst.py frontiers | lambdas | scaling: osst.md.
 
 Tables are printed and written as CSV files next to this one. Seconds are processor time, by one thread.
 """

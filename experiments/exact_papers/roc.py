@@ -1,4 +1,4 @@
-"""ROC curves of trees trained for six objectives, on training and test folds. See README.md here.
+"""ROC curves of trees trained for six objectives, on training and test folds. See roc.md here.
 
 A tree is scored twice: as a classifier, by the point of its classes, and as a ranking, by the area under the
 curve of its leaves in the order of their share of positive training rows (in training its convex hull).
@@ -7,13 +7,12 @@ curve of its leaves in the order of their share of positive training rows (in tr
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import peers
-import sets
 import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import RepeatedStratifiedKFold
@@ -23,6 +22,11 @@ from sstorch.exact import BinaryTree, Classification, solve
 from sstorch.exact.fronts import ConfusionFront, solve_front, solve_roc_hull
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1] / "scripts"))
+
+import optimal_peers as peers  # noqa: E402
+import optimal_sets as sets  # noqa: E402
+
 # Thresholds of each column, the sets of scikit-learn and R first, then those of gosdt's source archive.
 SETS = {"breast_cancer": 2, "pima": 8, "titanic": 10, "hmda": 5, "default": 10}
 SETS |= {"monk2": 1, "tic-tac-toe": 1, "spiral": 20, "broward_general_2y": 3, "compas": 10}

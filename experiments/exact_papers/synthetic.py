@@ -1,8 +1,8 @@
-"""Optimal and heuristic survival trees on SurTree's synthetic data: see README.md here.
+"""Optimal and heuristic survival trees on SurTree's synthetic data: see synthetic.md here.
 
-    python experiments/synthetic_trees/study.py training    # training scores and times by depth
-    python experiments/synthetic_trees/study.py test        # test scores by number of rows
-    python experiments/synthetic_trees/study.py tables      # means of both as Markdown
+    python experiments/exact_papers/synthetic.py training    # training scores and times by depth
+    python experiments/exact_papers/synthetic.py test        # test scores by number of rows
+    python experiments/exact_papers/synthetic.py tables      # means of both as Markdown
 
 Rows that the csv file of a part has already are kept, so that a part can be run in pieces.
 """
@@ -26,9 +26,9 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from heuristics import ctree, greedy, local_search
-from sets import sample
 from sksurv.tree import SurvivalTree
 from sksurv.util import Surv
+from synthetic_sets import sample
 
 from sstorch import OptimalSurvivalTreeCV, SurvivalData, metrics
 from sstorch.data import stratified_folds

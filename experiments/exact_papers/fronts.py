@@ -1,0 +1,122 @@
+"""What limits on disparity cost and whether they hold: python experiments/exact_papers/fronts.py held_out.
+
+Parts: held_out, survival, auc. Tables are printed and written as CSV files next to this one; times are
+processor seconds. F1 and limits compared with pystreed: `scripts/bench_optimal f1 parity`.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import roc_auc_score
+from sklearn.tree import DecisionTreeClassifier
+
+from sstorch.exact.fronts import (
+    ConfusionFront,
+    FairSurvival,
+    GroupFairness,
+    disparity,
+    solve_front,
+    solve_roc_hull,
+)
+
+FOLDER = Path(__file__).parent
+sys.path.append(str(FOLDER.parents[1] / "scripts"))
+
+from optimal_sets import CLASSES, GROUPS, TIMES, binary, groups, survival_rows  # noqa: E402
+
+PARITIES = ["demographic_parity", "equal_opportunity"]
+
+
+def seconds(function: Callable[[], object]) -> tuple[float, object]:
+    """Processor seconds of a call, and what it returns."""
+    begin = time.process_time()
+    found = function()
+    return time.process_time() - begin, found
+
+
+def survival(options: argparse.Namespace) -> pd.DataFrame:
+    """What a limit on the difference of predicted survival costs."""
+    table = []
+    for name, horizon in TIMES.items():
+        frame, times, event, group = survival_rows(name)
+        features = binary(frame)
+        for depth in options.depths:
+            for limit in (1.0, 0.1, 0.05, 0.02, 0.01):
+
+                def run(limit: float = limit, depth: int = depth):  # type: ignore[no-untyped-def]
+                    task = FairSurvival(times, event, group, horizon=horizon, max_disparity=limit)  # noqa: B023
+                    found = solve_front(features, task, depth, min_leaf=len(group) // 50)  # noqa: B023
+                    best = found.best()
+                    return found.values[best], found.tree(best).tree.n_leaves, found.certificate
+
+                spent, (values, n_leaves, certificate) = seconds(run)
+                row = [name, *features.shape, horizon, depth, limit, *values, n_leaves, certificate, spent]
+                table.append(row)
+                print(*row, flush=True)
+    columns = ["set", "n", "F", "horizon", "depth", "limit", "loss", "disparity", "leaves", "proof", "s"]
+    return pd.DataFrame(table, columns=columns)
+
+
+def auc(options: argparse.Namespace) -> pd.DataFrame:
+    """The largest area at depth 2, beside that of a greedy tree and of the tree with fewest errors."""
+    table = []
+    for name in options.sets or CLASSES:
+        rows = groups(name)
+        x = rows.features.to_numpy()
+        spent, found = seconds(lambda rows=rows: solve_roc_hull(rows.features, rows.y))
+        best = found.tree()
+        area = roc_auc_score(rows.y, best.predict(x))
+        greedy = DecisionTreeClassifier(max_depth=2, random_state=0).fit(x, rows.y)
+        accurate = solve_front(rows.features, ConfusionFront(rows.y, metric="accuracy"), 2).tree().tree
+        leaf = accurate.apply(x)
+        rate = np.bincount(leaf, rows.y) / np.bincount(leaf)
+        others = roc_auc_score(rows.y, greedy.predict_proba(x)[:, 1]), roc_auc_score(rows.y, rate[leaf])
+        table.append([name, *x.shape, found.auc[-1], area - found.auc[-1], *others, spent])
+        print(*table[-1], flush=True)
+    columns = ["set", "n", "F", "AUC", "scikit-learn's score of it, difference", "greedy tree"]
+    return pd.DataFrame(table, columns=[*columns, "tree of fewest errors", "s"])
+
+
+def held_out(options: argparse.Namespace) -> pd.DataFrame:
+    """Disparity on the training half, and on the other half with its own group sizes; means over splits."""
+    table = []
+    for name in options.sets or GROUPS:
+        rows = groups(name)
+        x = rows.features.to_numpy()
+        for parity in PARITIES:
+            for limit in (1.0, 0.05, 0.01):
+                found = []
+                for seed in range(20):
+                    train = np.random.default_rng(seed).random(len(x)) < 0.5
+                    task = GroupFairness(rows.y[train], rows.group[train], parity, max_disparity=limit)
+                    tree = solve_front(x[train], task, 2, min_leaf=10).tree()
+                    row = []
+                    for part in (train, ~train):
+                        y, predicted = rows.y[part], tree.predict(x[part])
+                        true = y if parity == "equal_opportunity" else None
+                        row += [(predicted != y).mean(), abs(disparity(predicted, rows.group[part], y=true))]
+                    found.append([*row, row[3] > limit])
+                table.append([name, parity, limit, *np.mean(found, axis=0)])
+                print(*table[-1], flush=True)
+    columns = ["set", "parity", "limit", "error", "disparity", "error, held out", "disparity, held out"]
+    return pd.DataFrame(table, columns=[*columns, "share of splits beyond the limit"])
+
+
+def main() -> None:
+    """Run one part."""
+    from parts import run_part
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", nargs="*")
+    parser.add_argument("--depths", nargs="*", type=int, default=[2])
+    parts = {part.__name__: part for part in (held_out, survival, auc)}
+    run_part(parser, parts, FOLDER, "%.10g")
+
+
+if __name__ == "__main__":
+    main()
