@@ -44,7 +44,7 @@ def trace(function: Callable[..., Tensor], *args: Array, what: str = "a model") 
     values: dict[Any, Any] = {}
     inputs = iter(args)
 
-    def look(node: Any) -> Any:
+    def resolved(node: Any) -> Any:
         return torch.fx.node.map_arg(node, lambda each: values[each])
 
     for node in graph.graph.nodes:
@@ -60,7 +60,7 @@ def trace(function: Callable[..., Tensor], *args: Array, what: str = "a model") 
             name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
             if name not in _OPERATIONS:
                 raise ConfigError(f"{what} cannot be written as code: {name} has no counterpart")
-            values[node] = _OPERATIONS[name](*look(node.args), **look(node.kwargs))
+            values[node] = _OPERATIONS[name](*resolved(node.args), **resolved(node.kwargs))
     raise AssertionError("a trace without a result")
 
 
@@ -197,6 +197,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "log1p": _each(lambda x: unary("log1p", x)),
     "expm1": _each(lambda x: unary("expm1", x)),
     "sigmoid": _each(lambda x: unary("exp", -_softplus(-x))),
+    "log_sigmoid_forward": lambda a: (_each(lambda x: -_softplus(-x))(a), a),  # the second one is not used
     "special_log_ndtr": _each(log_normal_tail),
     "clamp": _clamp,
     "clamp_min": lambda a, low: _clamp(a, low),
