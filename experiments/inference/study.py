@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference
+from sstorch import Columns, Penalties, PrognosticTree, Surv, SurvivalRegression, inference
 from sstorch.exceptions import DataWarning
 from sstorch.validation import contrast
 
@@ -170,11 +170,35 @@ def clusters(rng, n):
     )
 
 
+def groups(rng, n):
+    """Mean S(t) of groups, and their differences: gates placed by the same rows.
+
+    Truth is the mean over the rows of each group. The effect of x jumps, so that gates matter.
+    """
+    frame = covariates(rng, n)
+    eta = 0.5 * curve(frame["x"]) + (frame["x"].to_numpy() > 0.5) + shift(frame)
+    uniform, times = rng.uniform(size=n), TIMES[1:4]
+    time, event = censored(rng, ((1 / uniform - 1) * np.exp(-eta)) ** (1 / 1.5))
+    truth = 1 / (1 + times**1.5 * np.exp(eta)[:, None])
+    tree = PrognosticTree().fit(frame, Surv(time, event))
+    table = inference.groups(tree, frame, times=times)
+    number = tree.apply(frame)
+    means = {str(each): truth[number == each].mean(0) for each in np.unique(number)}
+    inside = {"survival": [], "difference": []}
+    for key in table.index.get_level_values("group").unique():
+        own = table.loc[key]
+        later, _, first = str(key).partition(" - ")
+        exact = means[later] - means[first] if first else means[later]
+        inside["difference" if first else "survival"].append(within(own["lower"], exact, own["upper"]))
+    return [(f"{what}, same rows", float(np.mean(each))) for what, each in inside.items() if each]
+
+
 SCENARIOS = {
     "lines": (lines, 300),
     "curves": (curves, 500),
     "causes": (causes, 600),
     "clusters": (clusters, 1000),
+    "groups": (groups, 600),
 }
 
 

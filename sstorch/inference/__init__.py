@@ -3,7 +3,7 @@
 from sstorch.inference.coefficients import Effect, coefficients, effect, terms
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance, Inferable
 from sstorch.inference.hazard_rows import likelihood_ratio_test, with_sandwich
-from sstorch.inference.predictions import Intervals, predict
+from sstorch.inference.predictions import IntervalEstimates, groups, predict
 
 __all__ = [
     "CovarianceKind",
@@ -11,9 +11,10 @@ __all__ = [
     "FitCovariance",
     "HazardCovariance",
     "Inferable",
-    "Intervals",
+    "IntervalEstimates",
     "coefficients",
     "effect",
+    "groups",
     "likelihood_ratio_test",
     "predict",
     "terms",

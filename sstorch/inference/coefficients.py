@@ -27,7 +27,7 @@ _ANGLES, _NODES = 64, 200
 
 
 @dataclass(frozen=True)
-class Estimate:
+class WaldEstimate:
     """A contrast of the linear predictor with its standard error.
 
     Attributes:
@@ -86,18 +86,20 @@ class _Hazard:
     slopes: Tensor  # of the features, (p,)
     map: Tensor  # parameters as combinations of the coefficients, (d, D)
 
-    def estimates(self, contrasts: Sequence[Contrast]) -> list[Estimate]:
+    def estimates(self, contrasts: Sequence[Contrast]) -> list[WaldEstimate]:
         if not contrasts:
             return []
         features = torch.stack([each.features for each in contrasts])
         return self._with_errors(contrasts, features @ self.slopes, features @ self.map[: len(self.slopes)])
 
-    def _with_errors(self, contrasts: Sequence[Contrast], values: Tensor, combined: Tensor) -> list[Estimate]:
+    def _with_errors(
+        self, contrasts: Sequence[Contrast], values: Tensor, combined: Tensor
+    ) -> list[WaldEstimate]:
         error = (combined @ self.covariance.root).norm(dim=-1)
         error = torch.where(self.covariance.unseen(combined), torch.nan, error)
-        return [Estimate(*each) for each in zip(contrasts, values.tolist(), error.tolist(), strict=True)]
+        return [WaldEstimate(*each) for each in zip(contrasts, values.tolist(), error.tolist(), strict=True)]
 
-    def baseline(self, contrasts: Contrasts) -> list[Estimate]:
+    def baseline(self, contrasts: Contrasts) -> list[WaldEstimate]:
         """Intercept and shapes where they have a meaning in original units, else none."""
         family = self.module.family
         if family.ratio != "time ratio" or family.ancillary == "linear" or contrasts.curves:
@@ -109,7 +111,7 @@ class _Hazard:
             for each in self._at(contrasts.encoded([numbers | changes])[0], text)
         ]
 
-    def _at(self, x: Tensor, text: str) -> list[Estimate]:
+    def _at(self, x: Tensor, text: str) -> list[WaldEstimate]:
         """Intercept and shapes at features x (p,), in original units of time."""
         names, p = self.module.family.shape_names, len(self.slopes)
         parts = torch.cat([self.map, self._leaf()[:, None]], 1)  # combinations, and values
@@ -169,7 +171,7 @@ def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
             yield _Hazard(name, group, groups, module, own, slopes, own.by_group[group])
 
 
-def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float, float]:
+def _limits(estimate: WaldEstimate, level: float, ratio: bool) -> tuple[float, float, float]:
     width = norm.ppf((1 + level) / 2) * estimate.error
     ends = estimate.value, estimate.value - width, estimate.value + width
     with np.errstate(over="ignore"):  # where the estimate is infinite, so is its upper limit
@@ -300,7 +302,7 @@ def _pairs(contrasts: Contrasts, term: str) -> list[Values]:
 
 @torch_threads(1)
 def effect(model: Inferable, column: str, value: object, reference: object, level: float = 0.95) -> Effect:
-    """Estimate the contrast between two values of a covariate, all other covariates equal.
+    """WaldEstimate the contrast between two values of a covariate, all other covariates equal.
 
     Args:
         model: fitted regression for one event; for several causes or groups see :func:`coefficients`.

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -76,7 +77,7 @@ COMPLEMENT = Link(
 
 
 @dataclass(frozen=True)
-class Intervals:
+class IntervalEstimates:
     """Estimates with standard errors and confidence limits.
 
     Attributes:
@@ -188,12 +189,12 @@ class Quantity:
         index: Sequence[Any],
         simultaneous: bool = False,
         difference: bool = False,
-    ) -> Intervals:
+    ) -> IntervalEstimates:
         """Intervals on the scale of a link, from chunks of values (n, ...) and deviations (n, ..., D)."""
         found = [limits(value, moves, link, level, simultaneous) for value, moves in parts]
         value, error, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
         what = f"difference of {self.what}" if difference else self.what
-        return Intervals(what, value, error, lower, upper, level, self.times, self.causes, index)
+        return IntervalEstimates(what, value, error, lower, upper, level, self.times, self.causes, index)
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -207,7 +208,7 @@ def predict(
     tau: float | None = None,
     level: float = 0.95,
     simultaneous: bool = False,
-) -> Intervals:
+) -> IntervalEstimates:
     """Predict with standard errors and confidence limits.
 
     Limits are symmetric on a scale on which estimates are nearly normal: log(-log S) for survival, log(-log(1
@@ -284,7 +285,7 @@ def contrast(
     average: bool = False,
     level: float = 0.95,
     simultaneous: bool = False,
-) -> Intervals:
+) -> IntervalEstimates:
     """Estimate the difference of a prediction between two sets of rows, a minus b.
 
     Both predictions use the same coefficients: the standard error accounts for their correlation. For the
@@ -334,6 +335,70 @@ def contrast(
     else:
         parts = list(differences)
     return quantity.intervals(parts, IDENTITY, level, index, simultaneous, difference=True)
+
+
+@torch_threads(1)  # a second one gains nothing on small matrices
+def groups(
+    model: Inferable,
+    X: object,
+    what: What = "survival",
+    times: npt.ArrayLike | None = None,
+    *,
+    q: float = 0.5,
+    tau: float | None = None,
+    level: float = 0.95,
+) -> pd.DataFrame:
+    """Estimate the mean prediction of each group and differences between adjacent groups, with intervals.
+
+    Intervals are conditional on the gates, and too narrow, since the same rows placed the gates.
+    :func:`sstorch.validation.group_table` with ``n_resamples`` corrects Kaplan-Meier estimates for this
+    selection.
+
+    Args:
+        model: fitted groups.
+        X: rows; predictions are averaged over their covariates.
+        what: as in :func:`predict`.
+        times: times of curves, original units.
+        q: level of the quantile, in (0, 1).
+        tau: end of the restricted mean, original units.
+        level: level of the confidence limits, in (0, 1).
+
+    Returns:
+        Indexed by ``group``, number or ``"2 - 1"``, and by cause and time if applicable: ``estimate``,
+        ``standard error``, ``lower`` and ``upper``. Groups without rows in X are excluded.
+
+    Raises:
+        ConfigError: an argument is out of range, or the model has no covariance.
+        DataError: X lacks columns or has no rows.
+    """
+    check_share(level, "level")
+    covariance, fitted = covariance_of(model), model._tree
+    quantity = Quantity.of(fitted, what, times, q, tau)
+    _, x = encoded_rows(model, X)
+    number = fitted.apply(x)
+    shown = np.unique(number).tolist()
+    means: list[tuple[Tensor, Tensor]] = []
+    for group in shown:
+        own = x[torch.as_tensor(number == group)]
+        chunks = [
+            (value.sum(0), moves.sum(0)) for value, moves in quantity.deviations(fitted, covariance, own)
+        ]
+        value, moves = (torch.stack(each).sum(0) / len(own) for each in zip(*chunks, strict=True))
+        means.append((value, moves))
+    changes = [(later[0] - first[0], later[1] - first[1]) for first, later in pairwise(means)]
+    names = [f"{later} - {first}" for first, later in pairwise(shown)]
+    parts = [_group_table(quantity, means, [str(group) for group in shown], quantity.link, level)]
+    if changes:
+        parts.append(_group_table(quantity, changes, names, IDENTITY, level))
+    return pd.concat(parts).rename_axis(index={"row": "group"})
+
+
+def _group_table(
+    quantity: Quantity, parts: list[tuple[Tensor, Tensor]], names: list[str], link: Link, level: float
+) -> pd.DataFrame:
+    value, moves = (torch.stack(each) for each in zip(*parts, strict=True))
+    table = quantity.intervals([(value, moves)], link, level, names).to_frame()
+    return table if table.index.nlevels > 1 else table.rename_axis("row")
 
 
 @dataclass(frozen=True)

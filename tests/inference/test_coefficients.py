@@ -168,6 +168,22 @@ def test_groups_have_tables_given_their_gates() -> None:
     assert inference.coefficients(tree)["standard error"].notna().all()
 
 
+def test_table_of_groups_has_means_and_differences_of_neighbours() -> None:
+    tree = PrognosticTree().fit(DATA.frame, DATA.y)
+    table = inference.groups(tree, DATA.frame, times=[500.0, 1500.0])
+    number = tree.apply(DATA.frame)
+    means = [
+        tree.predict_survival_function(DATA.frame[number == group], [500.0, 1500.0]).mean(0)
+        for group in np.unique(number)
+    ]
+    assert table.loc["1", "estimate"].to_numpy() == pytest.approx(means[0])
+    assert table.loc["2 - 1", "estimate"].to_numpy() == pytest.approx(means[1] - means[0])
+    assert (table["lower"] < table["estimate"]).all()
+    assert (table["estimate"] < table["upper"]).all()
+    alone = inference.groups(tree, DATA.frame[number == 1], "rmst", tau=1500.0)
+    assert list(alone.index) == ["1"]
+
+
 def test_models_without_covariance_say_why() -> None:
     trained = SoftSurvivalTree(depth=1).fit(DATA.frame, DATA.y)
     with pytest.raises(ConfigError, match="have no covariance: gates"):

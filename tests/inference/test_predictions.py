@@ -192,8 +192,9 @@ def test_bad_arguments_raise(spline: SurvivalRegression) -> None:
         inference.predict(spline, ROWS, "hazard", TIMES)
     with pytest.raises(DataError, match="a row of X_b for each of X_a"):
         contrast(spline, ROWS, ROWS[:2], TIMES)
-    with pytest.raises(DataError, match="no rows"):
-        inference.predict(spline, ROWS[:0], times=TIMES)
+    for call in (inference.predict, inference.groups):
+        with pytest.raises(DataError, match="no rows"):
+            call(spline, ROWS[:0], times=TIMES)
     with pytest.raises(DataError, match="no rows"):
         contrast(spline, ROWS[:0], ROWS[:0], TIMES)
     with pytest.raises(ConfigError, match="must be a fitted soft survival tree, got NoneType"):
