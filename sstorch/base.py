@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, Protocol, cast, overload
+from typing import Any, Literal, Protocol, Self, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
@@ -24,6 +24,7 @@ from sstorch.data.columns import to_rows
 from sstorch.data.target import steps_up_to
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.curves import check_alive
+from sstorch.parameters import Parameters
 
 # Times of predictions: numbers, "events" or the default.
 Times = npt.ArrayLike | Literal["events"] | None
@@ -80,6 +81,17 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _schema(self) -> Schema:
         """Columns of the training rows."""
+
+    def set_params(self, **values: Any) -> Self:
+        """Set parameters by name, ``penalties__ridge=1`` that of a group of parameters.
+
+        Only this estimator is changed, even if another one has the same group.
+        """
+        for group in {name.partition("__")[0] for name in values if "__" in name}:
+            if isinstance(own := getattr(self, group, None), Parameters):
+                setattr(self, group, clone(own))
+        changed: Self = super().set_params(**values)
+        return changed
 
     def __sklearn_tags__(self) -> Tags:
         """Tags of scikit-learn: a target is needed; text, categories and missing values may come."""

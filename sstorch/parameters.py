@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypeVar
 
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 
 from sstorch.exceptions import ConfigError
 
@@ -48,21 +48,6 @@ class Parameters:
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
         return f"{type(self).__name__}({values})"
-
-
-class NestedParameters:
-    """Mixin of an estimator some of whose parameters are :class:`Parameters`."""
-
-    def set_params(self, **values: Any) -> Self:
-        """Set parameters by name, ``penalties__ridge=1`` that of a group.
-
-        Only this estimator is changed, even if another one has the same group.
-        """
-        for group in {name.partition("__")[0] for name in values if "__" in name}:
-            if isinstance(own := getattr(self, group, None), Parameters):
-                setattr(self, group, clone(own))
-        changed: Self = super().set_params(**values)  # type: ignore[misc]
-        return changed
 
 
 def restored(kind: type[EstimatorT], parameters: Mapping[str, Any]) -> EstimatorT:

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
+from sstorch.base import FrameEstimator
 from sstorch.exceptions import ConfigError
-from sstorch.parameters import NestedParameters, Parameters
+from sstorch.parameters import Parameters
 
 
 @dataclass(repr=False)
@@ -19,7 +20,7 @@ class Weights(Parameters):
 WEIGHTS = Weights()
 
 
-class Model(NestedParameters, BaseEstimator):  # type: ignore[misc]
+class Model(FrameEstimator):  # type: ignore[misc]
     def __init__(self, weights: Weights = WEIGHTS, depth: int = 2) -> None:
         self.weights = weights
         self.depth = depth

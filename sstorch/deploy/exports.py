@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch._types import IntArray
-from sstorch.base import SurvivalEstimator
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_after, check_choice, check_same_order, check_tree
 from sstorch.data import Surv, outcome_of
 from sstorch.data.time_unit import round_horizons
@@ -107,27 +105,25 @@ class Deployed:
         return f"{self.kind}, {rows}"
 
 
-class Deployable(SurvivalEstimator):
-    """Base class of fitted trees that can be exported: the interface used by this package."""
+class Deployable(Protocol):
+    """A fitted survival tree, soft or exact, that can be exported."""
 
-    @abstractmethod
+    event_times_: FloatArray
+
+    def apply(self, X: object) -> IntArray:
+        """Group of each row, shape (n,)."""
+
     def _formula(self) -> Formula:
         """The tree as a formula."""
 
-    @abstractmethod
     def _deployed(self, medians: bool) -> Deployed:
         """Facts for the page and the head of the code, with or without medians of the groups."""
 
-    def _write_program(self, path: Path, after: float | None) -> None:
-        """Write the prediction as a program of torch; `after` is checked."""
-        raise ConfigError(
-            f"export_program is for soft trees, which torch computes, got {type(self).__name__}; export_code "
-            "writes every tree"
-        )
+    def _cleaned(self, X: object) -> pd.DataFrame:
+        """The training columns of rows, read."""
 
-    @abstractmethod
-    def apply(self, X: object) -> IntArray:
-        """Group of each row, shape (n,)."""
+    def _refuse_unknown_future(self, after: object) -> None:
+        """Require ``after`` for a model with time-varying covariates."""
 
 
 def conditional_formula(tree: Deployable, after: float | None) -> Formula:
@@ -142,11 +138,19 @@ def conditional_formula(tree: Deployable, after: float | None) -> Formula:
     return formula.conditional(after)
 
 
-def headline(tree: Deployable) -> str:
+def headline(tree: Deployable, formula: Formula) -> str:
     """Description of the tree in one line, for the head of the code."""
     facts = tree._deployed(medians=False)
     unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
-    return f"{facts.subtitle(PAGE_TEXTS)}.{unit}"
+    return f"{facts.subtitle(PAGE_TEXTS)}.{unit} {_supposed(formula, PAGE_TEXTS)}".rstrip()
+
+
+def _supposed(formula: Formula, texts: Mapping[str, str]) -> str:
+    """What is supposed of a patient, as a sentence; empty if nothing is."""
+    if formula.after is None:
+        return ""
+    time = f"{formula.after:g}".replace(".", texts["decimal"])
+    return say(texts, "from_time" if formula.after else "from_zero", time=time)
 
 
 def export_code(
@@ -189,7 +193,8 @@ def export_code(
     check_choice(language, "language", get_args(Language))
     check_choice(missing, "missing", get_args(Missing))
     time = None if horizon is None else check_time(horizon, "horizon")
-    code = _SCRIPTS[language].source(conditional_formula(tree, after), headline(tree), time, missing)
+    formula = conditional_formula(tree, after)
+    code = _SCRIPTS[language].source(formula, headline(tree, formula), time, missing)
     if path is not None:
         _write(path, code)
     return code
@@ -219,6 +224,11 @@ def export_program(tree: Deployable, path: str | Path, *, after: float | None = 
     """
     check_tree(tree, "_deployed")
     tree._refuse_unknown_future(after)
+    if not hasattr(tree, "_write_program"):
+        raise ConfigError(
+            f"export_program is for soft trees, which torch computes, got {type(tree).__name__}; export_code "
+            "writes every tree"
+        )
     tree._write_program(Path(path), None if after is None else float(check_after(after, 1)[0]))
 
 
@@ -275,10 +285,7 @@ def export_calculator(
     if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
         raise ConfigError(f"after={start:g} is not before the last training event, {tree.event_times_[-1]:g}")
     subtitle, last = facts.subtitle(words), float(events[-1])
-    if formula.after is not None:
-        supposed = say(
-            words, "from_time" if start else "from_zero", time=f"{start:g}".replace(".", words["decimal"])
-        )
+    if supposed := _supposed(formula, words):
         subtitle = f"{subtitle}. {supposed}"
     outcome = outcome or words["event_free_survival" if formula.causes else "survival"]
     fields = _fields(tree, facts.fields, X, labels, units)

@@ -348,18 +348,6 @@ class Formula:
         survival = where(alive > 0.0, later / alive, math.nan)
         return replace(self, survival=survival, incidence=incidence, after=start)
 
-    @property
-    def condition(self) -> str:
-        """Condition on the patient, as a sentence; empty if there is none."""
-        if self.after is None:
-            return ""
-        if not self.after:
-            return "Survival from time 0 of a subject whose covariates stay as entered."
-        return (
-            f"For a subject at risk at {self.after:g}, whose covariates stay as entered: times count from "
-            f"{self.after:g}."
-        )
-
 
 def _hazard_left(cumulative: Expression, time: Expression, start: float) -> Expression:
     """H(time) - H(start), nan where exp(-H(start)) is 0 in double precision."""

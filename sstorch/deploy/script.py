@@ -323,7 +323,7 @@ def _identifiers(steps: Steps, taken: Sequence[str] = ()) -> dict[str, str]:
 
 def _facts_of(formula: Formula, title: str) -> list[str]:
     """Notes for readers of the code."""
-    lines = [title, *([formula.condition] if formula.condition else []), "Columns of a patient:"]
+    lines = [title, "Columns of a patient:"]
     for name, categories in formula.columns.items():
         lines.append(
             f"  {name}: " + ("a number" if categories is None else f"one of {', '.join(categories)}")

@@ -48,6 +48,10 @@ class GroupedTree(SurvivalEstimator):
     stability_: Stability  # the last result of :func:`~sstorch.validation.stability`; not saved
 
     @abstractmethod
+    def apply(self, X: object) -> IntArray:
+        """Group of each row, shape (n,)."""
+
+    @abstractmethod
     def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
         """Leaf of each row that was read, (n,), without a warning."""
 

@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_same_order, check_tree
-from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.groups.hooks import GroupedTree
 from sstorch.plots.figures import (
     COLOURS,
     colour_of,
@@ -34,7 +34,7 @@ _BELOW = 0.25
 
 
 def plot_survival_by_leaf(
-    tree: Deployable,
+    tree: GroupedTree,
     X: object,
     ax: Axes | None = None,
     max_curves: int = 300,

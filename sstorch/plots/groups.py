@@ -20,9 +20,9 @@ from sstorch.checks import check_tree
 from sstorch.data import outcome_of
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.data.time_unit import median_text
-from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import Stability
+from sstorch.groups.hooks import GroupedTree
 from sstorch.metrics import aalen_johansen, logrank_test
 from sstorch.plots.figures import (
     COLOURS,
@@ -51,7 +51,7 @@ _EACH, _LEGEND = 3.0, 0.55
 
 
 def plot_groups(
-    tree: Deployable,
+    tree: GroupedTree,
     X: object,
     y: object,
     figure: Figure | SubFigure | None = None,
@@ -291,7 +291,7 @@ def plot_stability(stability: Stability, figure: Figure | SubFigure | None = Non
 
 
 def plot_incidence(
-    tree: Deployable,
+    tree: GroupedTree,
     X: object,
     y: object,
     time_unit: str | None = None,

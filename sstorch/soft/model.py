@@ -17,7 +17,6 @@ from sstorch.data import Preprocessor, Schema
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
-from sstorch.deploy import Deployable
 from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.fitted import FittedTree, Prediction
@@ -30,7 +29,6 @@ from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import no_covariance
 from sstorch.nn import SoftTree
-from sstorch.parameters import NestedParameters
 from sstorch.reading import Explanation
 from sstorch.reading.effects import explain_row
 from sstorch.reading.functions import ReadableTree
@@ -51,7 +49,7 @@ from sstorch.soft.tree_sample import partition
 SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as given."
 
 
-class SoftModel(NestedParameters, DistributionEstimator, GroupedTree, Deployable, ReadableTree):
+class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
     """Predictions and texts of a fitted soft estimator; attributes are listed in :class:`SoftEstimator`."""
 
     _title: ClassVar[str]

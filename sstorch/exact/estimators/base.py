@@ -34,12 +34,12 @@ from sstorch.exact.solution import Solution
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder
-from sstorch.parameters import NestedParameters, restored
+from sstorch.parameters import restored
 
 FORMAT_VERSION = 9
 
 
-class ExactTree(NestedParameters, FrameEstimator):
+class ExactTree(FrameEstimator):
     """Base class of exact trees for all objectives; not for direct use.
 
     A subclass names its file format, and what of a fit is not written to files.

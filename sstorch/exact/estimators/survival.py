@@ -17,7 +17,6 @@ from sstorch.checks import check_after, counted
 from sstorch.data import SurvivalData
 from sstorch.data.oddities import report
 from sstorch.data.time_unit import round_horizons
-from sstorch.deploy import Deployable
 from sstorch.deploy.calculator import Field
 from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import Formula
@@ -49,7 +48,7 @@ from sstorch.metrics.curves import check_alive
 from sstorch.metrics.outcome import Observed
 
 
-class ExactSurvivalTree(OutcomeTree, Deployable):
+class ExactSurvivalTree(OutcomeTree):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"
