@@ -84,7 +84,7 @@ class Basis:
         origins: Sequence[tuple[str, str | None]],
         names: Sequence[str],
         z: FloatArray,
-        held: IntArray | None = None,
+        given: IntArray | None = None,
     ) -> Self:
         """Take knots and scales from rows; features without information in these rows are zero.
 
@@ -93,10 +93,10 @@ class Basis:
             origins: column and category, None for a number, of each base feature.
             names: of the base features.
             z: the rows' base features, scaled to [0, 1], (n, p).
-            held: positions of those that are given, all if None; the others are categories without products.
+            given: positions of those that are given, all if None; the others are categories without products.
         """
-        held = np.arange(len(names)) if held is None else held
-        return cls(**_Builder(encodings, origins, names, z, held).fields())
+        given = np.arange(len(names)) if given is None else given
+        return cls(**_Builder(encodings, origins, names, z, given).fields())
 
     @property
     def informative(self) -> BoolArray:
@@ -121,12 +121,12 @@ class Basis:
             factor=self.factor[products],
         )
 
-    def of_columns(self, held: IntArray) -> Basis:
+    def of_columns(self, given: IntArray) -> Basis:
         """The features of some base features, at ascending positions (p',), as a basis of these alone."""
         n_base, p = len(self.center), len(self.center) - len(self.log_column)
-        kept = np.array([set(feature.base) <= set(held.tolist()) for feature in self.features])
-        of_logs = np.isin(self.log_column, held)
-        base = np.r_[held, p + np.flatnonzero(of_logs)]
+        kept = np.array([set(feature.base) <= set(given.tolist()) for feature in self.features])
+        of_logs = np.isin(self.log_column, given)
+        base = np.r_[given, p + np.flatnonzero(of_logs)]
         at = np.full(n_base, -1)
         at[base] = np.arange(len(base))
         hinges, cubes = at[self.hinge_column] >= 0, at[self.cube_column] >= 0
@@ -257,11 +257,11 @@ class _Builder:
         origins: Sequence[tuple[str, str | None]],
         names: Sequence[str],
         z: FloatArray,
-        held: IntArray,
+        given: IntArray,
     ) -> None:
         self._p, self._z = len(names), z
         self._logs: dict[int, FloatArray] = {}
-        self._at = dict(zip(held.tolist(), range(len(held)), strict=True))
+        self._at = dict(zip(given.tolist(), range(len(given)), strict=True))
         # Functions of each kind and their numbers.
         self._functions: dict[str, dict[tuple[float, ...], int]] = {kind: {} for kind in _FIELDS}
         # Of gates alone, of both, and of leaves alone; and the straight features of leaves, by column.

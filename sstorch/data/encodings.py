@@ -162,7 +162,7 @@ class NaturalSpline(NumericEncoding):
 
         That is the integral of the squared second derivative, z in units of its standard deviation.
         """
-        knots = _apart(np.quantile(z, np.linspace(_OUTER, 1 - _OUTER, self.df + 1)))
+        knots = _distinct(np.quantile(z, np.linspace(_OUTER, 1 - _OUTER, self.df + 1)))
         return None, _natural_curves(z, knots) if len(knots) > 2 else []
 
 
@@ -197,13 +197,13 @@ class Smooth(Log):
         straight, _ = super().functions(z)
         scale = None if straight is None else straight.log_scale
         x = z if scale is None else logarithm(z, scale)
-        knots = _apart(np.quantile(x, np.linspace(0, 1, self.df + 1)))
+        knots = _distinct(np.quantile(x, np.linspace(0, 1, self.df + 1)))
         if len(np.unique(z)) < _MIN_SMOOTH or len(knots) < _MIN_KNOTS:
             return straight, []
         return straight, [replace(curve, log_scale=scale) for curve in _natural_curves(x, knots)]
 
 
-def _apart(knots: FloatArray) -> list[float]:
+def _distinct(knots: FloatArray) -> list[float]:
     """Knots in order, without those that nearly equal the one before."""
     kept: list[float] = knots[:1].tolist()
     for knot in knots[1:].tolist():

@@ -20,96 +20,72 @@ R = TypeVar("R")
 
 
 def stratified_folds(
-    event: npt.ArrayLike, n_folds: int, seed: int, subject: IntArray | None = None
+    stratum: npt.ArrayLike,
+    n_folds: int,
+    seed: int,
+    subject: IntArray | None = None,
+    names: Sequence[str] = (),
 ) -> IntArray:
-    """Split rows at random into folds of equal size with equal shares of events.
+    """Split rows at random into folds of equal size with equal shares of events, or of those of each cause.
 
     Args:
-        event: Boolean or 0/1, 1 = event observed (n,).
+        stratum: Event indicators (n,), or the cause of each row's event, 0 without an event.
         n_folds: Number of folds, at least 2.
         seed: Seed of the shuffle; equal seeds give equal folds.
         subject: Subject of each row (n,), 0 .. P - 1, for several rows per subject: all rows of a subject are
             in one fold, and subjects with and without an event are distributed evenly. None if each row is a
             subject.
+        names: Names of the causes.
 
     Returns:
         Fold (n,) of each row, 0 to n_folds - 1: the rows of fold k are the test rows of the model trained on
         the others.
 
     Raises:
-        DataError: Fewer events than folds, or `event` is not (n,) of 0/1.
+        DataError: There are fewer events, or events of a cause, than folds.
         ConfigError: `n_folds` below 2, or `seed` out of range.
     """
-    values = np.asarray(event)
-    if values.ndim != 1 or not np.isin(values, (0, 1)).all():
-        _check_folds(n_folds, seed)
-        raise DataError("event must be one boolean (or 0/1) for each row")
-    return _spread(values.astype(np.int64), n_folds, seed, subject)
+    # Imported here: it loads all of scikit-learn's metrics.
+    from sklearn.model_selection import StratifiedKFold
+
+    if n_folds < 2:
+        raise ConfigError(f"n_folds={n_folds}; cross-validation needs at least 2")
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"the seed of the folds must be from 0 to 2**32 - 1, got {seed}")
+    own, of = np.asarray(stratum).astype(np.int64), "rows"
+    if subject is not None:
+        rows, of = own, "subjects"
+        own = np.zeros(int(subject.max()) + 1, dtype=np.int64)
+        np.maximum.at(own, subject, rows)
+    counts = np.bincount(own, minlength=max(len(names), 1) + 1)[1:]
+    if (few := counts < n_folds).any():
+        rare = int(few.argmax())
+        found = f"{counts[rare]} events in {len(own)} {of}"
+        found = f"cause {names[rare]} has {found}," if names else f"{found} are"
+        raise DataError(f"{found} too few for {n_folds} folds, which need one each; choose fewer folds")
+    fold = np.zeros(len(own), dtype=np.int64)
+    splitter = StratifiedKFold(n_splits=n_folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        # Raised when fewer rows than folds are censored, which does no harm: every fold has an event.
+        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+        for k, (_, test) in enumerate(splitter.split(np.zeros((len(own), 1)), own)):
+            fold[test] = k
+    return fold if subject is None else fold[subject]
 
 
 def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
-    """Assign rows to folds: by subject, stratified by event, or by cause with competing causes.
+    """Assign rows, or those of an outcome, to folds by subject, stratified by event or cause.
 
-    Args:
-        data: Rows, or their outcome.
-        n_folds: Number of folds, at least 2.
-        seed: Seed of the shuffle; equal seeds give equal folds.
-
-    Returns:
-        Fold (n,) of each row, 0 to n_folds - 1.
-
-    Raises:
-        DataError: There are fewer events, or events of a cause, than folds.
-        ConfigError: `n_folds` below 2, or `seed` out of range.
+    See :func:`stratified_folds` for arguments, result and errors.
     """
     if isinstance(data, SurvivalData):
         y, subject = data.y, data.subject
     else:
         y, subject = data, None if data.id is None else parse_subjects(data.id, len(data))[0]
     if y.cause is not None:
-        return _spread(y.cause, n_folds, seed, subject, y.causes or ())
+        return stratified_folds(y.cause, n_folds, seed, subject, y.causes or ())
     event = y.event if y.intervals is None else y.intervals.event
     return stratified_folds(np.asarray(event), n_folds, seed, subject)
-
-
-def _spread(
-    stratum: IntArray,
-    n_folds: int,
-    seed: int,
-    subject: IntArray | None,
-    names: Sequence[str] = (),
-    of: str = "rows",
-) -> IntArray:
-    """Folds with equal shares of each stratum: 0 without an event, 1 .. K the causes called `names`."""
-    # Imported here: it loads all of scikit-learn's metrics.
-    from sklearn.model_selection import StratifiedKFold
-
-    _check_folds(n_folds, seed)
-    if subject is not None:
-        own = np.zeros(int(subject.max()) + 1, dtype=np.int64)
-        np.maximum.at(own, subject, stratum)
-        return _spread(own, n_folds, seed, None, names, "subjects")[subject]
-    counts = np.bincount(stratum, minlength=max(len(names), 1) + 1)[1:]
-    if (few := counts < n_folds).any():
-        rare = int(few.argmax())
-        found = f"{counts[rare]} events in {len(stratum)} {of}"
-        found = f"cause {names[rare]} has {found}," if names else f"{found} are"
-        raise DataError(f"{found} too few for {n_folds} folds, which need one each; choose fewer folds")
-    fold = np.zeros(len(stratum), dtype=np.int64)
-    splitter = StratifiedKFold(n_splits=n_folds, shuffle=True, random_state=seed)
-    with warnings.catch_warnings():
-        # Raised when fewer rows than folds are censored, which does no harm: every fold has an event.
-        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-        for k, (_, test) in enumerate(splitter.split(np.zeros((len(stratum), 1)), stratum)):
-            fold[test] = k
-    return fold
-
-
-def _check_folds(n_folds: int, seed: int) -> None:
-    if n_folds < 2:
-        raise ConfigError(f"n_folds={n_folds}; cross-validation needs at least 2")
-    if not 0 <= seed < 2**32:
-        raise ConfigError(f"the seed of the folds must be from 0 to 2**32 - 1, got {seed}")
 
 
 @dataclass(frozen=True, eq=False)

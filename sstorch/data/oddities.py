@@ -130,31 +130,22 @@ def check_trainable(
 
 def constant_columns(frame: pd.DataFrame) -> list[Oddity]:
     """Columns with one value only."""
-    constant = [str(name) for name in frame.columns if _is_constant(frame[name])]
-    if not constant:
-        return []
-    return [Oddity.of_columns(f"column {names_text(constant)} has the same value in every row", constant)]
+    constant = [str(name) for name in frame.columns[frame.nunique(dropna=False) == 1]]
+    text = f"column {names_text(constant)} has the same value in every row"
+    return [Oddity.of_columns(text, constant)] if constant else []
 
 
 def missing_columns(frame: pd.DataFrame) -> list[Oddity]:
     """Columns that are missing in half of the rows or more; in more than half it is hardly ever meant."""
     if len(frame) < _MIN_IDENTIFIED:
         return []
-    share = frame.isna().mean()
-    found = []
-    for accident in (True, False):
-        names = [str(name) for name in frame.columns if share[name] >= _MOSTLY]
-        names = [name for name in names if (share[name] > _MOSTLY) == accident]
-        if names:
-            shares = ", ".join(f"{share[name]:.0%}" for name in names)
+    share, found = frame.isna().mean(), []
+    for accident, wanted in ((True, share > _MOSTLY), (False, share == _MOSTLY)):
+        if names := [str(name) for name in frame.columns[wanted]]:
+            shares = ", ".join(f"{part:.0%}" for part in share[wanted])
             text = f"column {names_text(names)} is missing in {shares} of the rows"
             found.append(Oddity.of_columns(text, names, accident, "find out why, or "))
     return found
-
-
-def _is_constant(column: pd.Series) -> bool:
-    values = column.cat.codes if isinstance(column.dtype, pd.CategoricalDtype) else column
-    return bool((values == values.iloc[0]).all() or column.isna().all())
 
 
 def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
@@ -172,19 +163,13 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
     if n_events < _FEW_EVENTS:
         text = f"{n_events} event{'s' * (n_events > 1)} in {len(event)} rows"
         return [Oddity(text, "fewer than ten events have little information on features; collect more rows")]
-    n_encoded = sum(
-        int((_frequencies(frame[name]) > 0).sum()) if isinstance(kind, pd.CategoricalDtype) else 1
-        for name, kind in frame.dtypes.items()
-    )
-    n_numeric = sum(not isinstance(kind, pd.CategoricalDtype) for kind in frame.dtypes)
+    coded = [isinstance(kind, pd.CategoricalDtype) for kind in frame.dtypes]
+    n_numeric = len(coded) - sum(coded)
+    n_encoded = n_numeric + int(frame.loc[:, coded].nunique().sum())
     if n_encoded <= n_events or is_wide(n_numeric, len(frame)):
         return []
-    return [
-        Oddity(
-            f"{n_encoded} columns after encoding, but {n_events} events",
-            "with few events many columns overfit; drop columns, or merge categories",
-        )
-    ]
+    remedy = "with few events many columns overfit; drop columns, or merge categories"
+    return [Oddity(f"{n_encoded} columns after encoding, but {n_events} events", remedy)]
 
 
 def several_rows(column: pd.Series) -> list[Oddity]:
@@ -204,12 +189,6 @@ def several_rows(column: pd.Series) -> list[Oddity]:
     return [Oddity(text, f"{remedy}errors by cluster, and {drop_text([name])}", True)]
 
 
-def _frequencies(column: pd.Series) -> IntArray:
-    """Rows of each category."""
-    codes = column.cat.codes.to_numpy()
-    return np.bincount(codes[codes >= 0], minlength=len(column.cat.categories))
-
-
 def _identifiers(frame: pd.DataFrame, name: str) -> list[Oddity]:
     column = frame[name]
     if subjects := several_rows(column):
@@ -217,8 +196,7 @@ def _identifiers(frame: pd.DataFrame, name: str) -> list[Oddity]:
     if not isinstance(column.dtype, pd.CategoricalDtype):
         text = f"column {name!r} has a different whole number in every row, as an identifier has"
         return [Oddity.of_columns(text, [name])] if _identifies(frame, name) else []
-    counts = _frequencies(column)
-    n, n_rows = int((counts > 0).sum()), int(counts.sum())
+    n, n_rows = column.nunique(), int(column.count())
     text = f"column {name!r} has {n} different values in {n_rows} rows, as an identifier has"
     found = n_rows >= _MIN_IDENTIFIED and n > _IDENTIFYING * n_rows
     return [Oddity.of_columns(text, [name])] if found else []
@@ -243,55 +221,45 @@ def _identifies(frame: pd.DataFrame, name: str) -> bool:
     return bool(n >= (_MIN_IDENTIFIED if close else _MIN_SCATTERED))
 
 
-def _leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
-    """Columns that order the rows as their times do, or that separate rows with events from the others.
-
-    The area under the curve is that of the ranks of a numeric column, and that of the shares of events in the
-    categories of a categorical one or of a numeric one with few values, a missing value being a category.
-    """
+def _leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> Iterator[Oddity]:
+    """Columns that order the rows as their times do, or that separate rows with events from the others."""
     some = np.linspace(0, len(time) - 1, min(len(time), _MAX_RANKED)).astype(np.int64)
-    t, e = rankdata(time[some]), event[some]
-    found: list[Oddity] = []
     for name in map(str, frame.columns):
-        column = frame[name]
-        if isinstance(column.dtype, pd.CategoricalDtype):
-            codes, missing = column.cat.codes.to_numpy()[some].astype(np.int64), len(column.cat.categories)
-            area = _area_of_codes(np.where(codes < 0, missing, codes), e)
+        column, after = frame[name], "it is probably known only afterwards"
+        part, e = column.iloc[some], event[some]
+        if not isinstance(column.dtype, pd.CategoricalDtype) and _orders(part, time[some]):
+            text = f"orders the rows as the follow-up time does (rank correlation above {_TELLS_TIME:g})"
+            yield Oddity.of_columns(f"column {name!r} {text}: {after}", [name])
+        elif (area := _separation(part, e)) > (_SUSPECT if _OUTCOME_NAME.search(name) else _TELLS_EVENT):
+            text = f"(area under the curve {math.floor(1000 * area) / 1000:g}): {after}"
+            text = f"column {name!r} separates rows with events from rows without {text}"
+            yield Oddity.of_columns(text, [name], area > _TELLS_EVENT)
         else:
-            values = column.to_numpy()[some]
-            there = ~np.isnan(values)
-            ranks: FloatArray = rankdata(values[there])
-            times = t if there.all() else rankdata(t[there])
-            if there.sum() >= _MIN_RANKED and abs(_correlation(ranks, times)) > _TELLS_TIME:
-                text = f"orders the rows as the follow-up time does (rank correlation above {_TELLS_TIME:g})"
-                found.append(
-                    Oddity.of_columns(f"column {name!r} {text}: it is probably known only afterwards", [name])
-                )
-                continue
-            area = _area(ranks, e[there])
-            few = np.unique(values[there])
-            if len(few) <= _FEW_VALUES or not there.all():
-                codes = np.where(there, np.searchsorted(few, values), len(few))
-                area = max(
-                    area, _area_of_codes(np.where(there, 0, 1) if len(few) > _FEW_VALUES else codes, e)
-                )
-        bound = _SUSPECT if _OUTCOME_NAME.search(name) else _TELLS_EVENT
-        if area > bound:
-            text = (
-                f"column {name!r} separates rows with events from rows without (area under the curve "
-                f"{math.floor(1000 * area) / 1000:g}): it is probably known only afterwards"
-            )
-            found.append(Oddity.of_columns(text, [name], area > _TELLS_EVENT))
-        else:
-            found += _only_events(column, event)
-    return found
+            yield from _only_events(column, event)
 
 
-def _correlation(ranks: FloatArray, others: FloatArray) -> float:
-    """Spearman's rho from two sets of ranks, 0 if one of them is constant."""
-    a, b = (values - 0.5 * (len(ranks) + 1) for values in (ranks, others))
-    norm = math.sqrt(float((a**2).sum()) * float((b**2).sum()))
-    return float(a @ b) / norm if norm else 0.0
+def _orders(column: pd.Series, time: FloatArray) -> bool:
+    """Whether Spearman's rho of a numeric column and the times is nearly 1 or -1."""
+    there = column.notna().to_numpy()
+    ranks, others = rankdata(column[there]), rankdata(time[there])
+    if len(ranks) < _MIN_RANKED or not np.ptp(ranks) or not np.ptp(others):
+        return False
+    return bool(abs(np.corrcoef(ranks, others)[0, 1]) > _TELLS_TIME)
+
+
+def _separation(column: pd.Series, event: BoolArray) -> float:
+    """Area under the curve of a column as a prediction of the event.
+
+    It is that of the ranks of a numeric column, and that of the shares of events in the categories of a
+    categorical one or of a numeric one with few values, a missing value being a category.
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return _area_of_codes(pd.factorize(column, use_na_sentinel=False)[0], event)
+    there = column.notna().to_numpy()
+    area = _area(rankdata(column[there]), event[there])
+    if column.nunique() <= _FEW_VALUES:
+        return max(area, _area_of_codes(pd.factorize(column, use_na_sentinel=False)[0], event))
+    return area if there.all() else max(area, _area_of_codes(there.astype(np.int64), event))
 
 
 def _area(ranks: FloatArray, event: BoolArray) -> float:

@@ -173,8 +173,8 @@ class Preprocessor(Packed):
             names, origins = self.schema.feature_names_out, self.schema.origins
             pairs = self.encodings.pairs(self.schema.columns)
             coded = self._many_levels({column for pair in pairs for column in pair})
-            z, _, held = self._scaled(frame, coded)
-            self.basis_ = Basis.fit(self.encodings, origins, names, z, held)
+            z, _, given = self._scaled(frame, coded)
+            self.basis_ = Basis.fit(self.encodings, origins, names, z, given)
         if empty:
             warnings.warn(
                 f"column {names_text(empty)} is missing in every training row and is set to zero",
@@ -218,8 +218,8 @@ class Preprocessor(Packed):
         coded = self._coded
         if not coded:
             return torch.as_tensor(self.transform(X))
-        z, codes, held = self._scaled(X, coded)
-        basis = None if self.basis_ is None else self.basis_.of_columns(held)
+        z, codes, given = self._scaled(X, coded)
+        basis = None if self.basis_ is None else self.basis_.of_columns(given)
         numbers = z if basis is None else basis.transform(z)
         columns = [feature.columns[0] for feature in self.features]
         blocks = tuple(
@@ -259,8 +259,8 @@ class Preprocessor(Packed):
         """
         self._check_fitted()
         frame = self.schema.frame_of(X)
-        held = np.array([column not in coded for column, _ in self.schema.origins], dtype=bool)
-        out = np.empty((len(frame), int(held.sum())))
+        given = np.array([column not in coded for column, _ in self.schema.origins], dtype=bool)
+        out = np.empty((len(frame), int(given.sum())))
         codes = np.empty((len(frame), len(coded)), dtype=np.int32)
         at = first = number = 0
         for name in self.schema.columns:
@@ -289,9 +289,9 @@ class Preprocessor(Packed):
                 out[:, at : at + len(words)] = levels[:, None] == np.arange(len(words))
                 at += len(words)
             first += len(words)
-        out -= self.offset_[held]
-        out *= self.scale_[held]
-        return out, codes, np.asarray(np.flatnonzero(held), dtype=np.int64)
+        out -= self.offset_[given]
+        out *= self.scale_[given]
+        return out, codes, np.asarray(np.flatnonzero(given), dtype=np.int64)
 
     def _check_known(self, column: pd.Series, unknown: npt.NDArray[np.bool_]) -> None:
         """Refuse values of the offset or strata that are missing, or strata without training rows."""

@@ -80,11 +80,24 @@ def rows_of_subjects(rows: float, subjects: float | None) -> str:
     return counted(rows, "row") + of_subjects
 
 
-def ends_of_follow_up(subject: IntArray, entry: FloatArray, time: FloatArray, event: BoolArray) -> IntArray:
-    """Of each row the last of those that continue it without an event or a gap, (n,)."""
+def continuations(
+    subject: IntArray, entry: FloatArray, time: FloatArray, event: BoolArray, *same: npt.NDArray[Any]
+) -> tuple[IntArray, BoolArray]:
+    """Order of rows by subject and entry, (n,), and whether each goes on with the next one, (n - 1,).
+
+    It does without an event or a gap between them, if given values, (n,) each, are equal.
+    """
     order = np.lexsort((entry, subject))
     one, other = order[:-1], order[1:]
-    goes_on = (subject[other] == subject[one]) & (entry[other] == time[one]) & ~event[one]
+    goes_on = (entry[other] == time[one]) & ~event[one]
+    for values in (subject, *same):
+        goes_on &= values[one] == values[other]
+    return order, goes_on
+
+
+def ends_of_follow_up(subject: IntArray, entry: FloatArray, time: FloatArray, event: BoolArray) -> IntArray:
+    """Of each row the last of those that continue it without an event or a gap, (n,)."""
+    order, goes_on = continuations(subject, entry, time, event)
     ends = np.append(np.flatnonzero(~goes_on), len(order) - 1)
     last = np.empty_like(order)
     last[order] = order[ends[np.append(0, np.cumsum(~goes_on))]]

@@ -27,9 +27,6 @@ from sstorch.data.subjects import ends_of_follow_up, parse_subjects
 from sstorch.data.target import check_begun, entries_of, parse_target, snapped, time_of_rows
 from sstorch.exceptions import ConfigError, DataError
 
-# Outcomes that a text shows of many.
-_SHOWN = 6
-
 
 class Surv:
     """Survival outcome: times, events, entry times, subjects, causes or intervals, as R's ``Surv``.
@@ -221,16 +218,8 @@ class Surv:
             twice = next(name for name in named.values() if list(named.values()).count(name) > 1)
             both = " and ".join(role for role, name in named.items() if name == twice)
             raise ConfigError(f"column {twice!r} is named as {both}; name different columns")
-        taken = {role: table.iloc[:, names.index(name)] for role, name in named.items()}
-        y = cls(
-            taken["time"],
-            taken.get("event"),
-            entry=taken.get("entry"),
-            id=taken.get("id"),
-            causes=causes,
-            event_value=event_value,
-            weight=taken.get("weight"),
-        )
+        taken: dict[str, Any] = {role: table.iloc[:, names.index(name)] for role, name in named.items()}
+        y = cls(**taken, causes=causes, event_value=event_value)
         object.__setattr__(y, "source", taken)
         return y
 
@@ -479,7 +468,7 @@ class Surv:
         return self.to_structured()
 
     def __repr__(self) -> str:
-        shown = ", ".join(self[:_SHOWN]._texts()) + (", ..." if len(self) > _SHOWN else "")
+        shown = ", ".join(self[:6]._texts()) + (", ..." if len(self) > 6 else "")
         n, k = len(self), self.n_events
         return f"Surv([{shown}], {self.type}, {counted(k, 'event')} in {counted(n, 'row')})"
 

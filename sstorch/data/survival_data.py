@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from copy import copy
 from typing import Any, Self
@@ -36,12 +35,13 @@ from sstorch.data.outcomes import as_surv, without_outcome
 from sstorch.data.subjects import (
     check_histories,
     check_no_roles_left,
+    continuations,
     parse_subjects,
 )
 from sstorch.data.surv import Surv
-from sstorch.data.target import Groups, parse_groups
+from sstorch.data.target import Groups, parse_groups, positive_times
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults
+from sstorch.exceptions import ConfigError, DataError, Faults
 
 
 class SurvivalData:
@@ -156,7 +156,7 @@ class SurvivalData:
             if self.causes is not None:
                 check_all_occur(self.causes, self.sample_weight)
             check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
-        self.nominal_time, self._moved = _positive(time, self.event, zero_time)
+        self.nominal_time, self._moved = positive_times(time, self.event, zero_time)
         self._unobserved = self._moved & ~self.event
         if self.intervals is not None:
             self.intervals = self.intervals.moved(self._moved & self.event, self.nominal_time)
@@ -334,24 +334,6 @@ class SurvivalData:
         """True if some subjects have several rows."""
         return self.subject is not None and int(self.subject.max()) + 1 < len(self)
 
-    def check_causes(self, wanted: bool) -> None:
-        """Check that there is one event, or that there are competing causes.
-
-        Raises:
-            DataError: The outcome has the other form.
-        """
-        if wanted and self.causes is None:
-            raise DataError(
-                "y has one event; a model of competing risks needs Surv(time, cause, causes=...), with 0 for "
-                "censored rows"
-            )
-        if not wanted and self.causes is not None:
-            raise DataError(
-                f"y has competing causes ({', '.join(self.cause_names)}): use PrognosticTree, "
-                "SurvivalRegression or OptimalSurvivalTree, or Surv(time, cause == k) for the hazard of "
-                "cause k alone"
-            )
-
     @property
     def n_moved(self) -> int:
         """Number of events at time zero, which are moved."""
@@ -441,16 +423,12 @@ class SurvivalData:
         part = self.followed()
         if part.subject is None:
             return part
-        same = [part.subject, part.sample_weight, *([] if part.groups is None else [part.groups.codes])]
+        same = [part.sample_weight, *([] if part.groups is None else [part.groups.codes])]
         for name in part.frame.columns:
             column = part.frame[name]
             coded = isinstance(column.dtype, pd.CategoricalDtype)
             same.append((column.cat.codes if coded else column.fillna(np.inf)).to_numpy())
-        order = np.lexsort((part.entry, part.subject))
-        one, other = order[:-1], order[1:]
-        goes_on = (part.entry[other] == part.nominal_time[one]) & ~part.event[one]
-        for values in same:
-            goes_on &= values[one] == values[other]
+        order, goes_on = continuations(part.subject, part.entry, part.nominal_time, part.event, *same)
         if not goes_on.any():
             return part
         first, last = order[np.append(True, ~goes_on)], order[np.append(~goes_on, True)]
@@ -516,11 +494,11 @@ class SurvivalData:
         """Describe the data in one line."""
         n, p = self.frame.shape
         n_categorical = sum(isinstance(d, pd.CategoricalDtype) for d in self.frame.dtypes)
+        n_late = int(np.count_nonzero(self.entry))
+        subjects = "" if self.subject is None else f" of {self.subject.max() + 1} subjects"
         in_unit = f" {self.time_unit}" if self.time_unit else ""
         moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
-        n_late = int(np.count_nonzero(self.entry))
-        late = f", {n_late} row{'s' * (n_late > 1)} with late entry" if n_late else ""
-        subjects = "" if self.subject is None else f" of {self.subject.max() + 1} subjects"
+        late = f", {counted(n_late, 'row')} with late entry" if n_late else ""
         causes = ""
         if self.intervals is not None:
             causes = f": {int(self.intervals.censored.sum())} within intervals"
@@ -528,28 +506,9 @@ class SurvivalData:
             counts = np.bincount(self.cause, minlength=len(self.cause_names) + 1)[1:]
             causes = ": " + ", ".join(f"{k} {name}" for k, name in zip(counts, self.cause_names, strict=True))
         return (
-            f"{n} row{'s' * (n > 1)}{subjects}, {p} feature{'s' * (p > 1)} "
+            f"{counted(n, 'row')}{subjects}, {counted(p, 'feature')} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
             f"{self.n_events} events ({100 * self.event.mean():.1f} %{causes}), "
             f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
-
-
-def _positive(time: FloatArray, event: BoolArray, value: float | None) -> tuple[FloatArray, BoolArray]:
-    """Move zero times to `value`, below the smallest positive one; times and mask of the moved rows."""
-    zero = time == 0
-    if not zero.any():
-        return time, zero
-    if zero.all() and value is None:
-        raise DataError("all times are zero; check the time column")
-    half = [0.5 * float(time[~zero].min())] if not zero.all() else []
-    value = min([*half, *([] if value is None else [value])])
-    if n_events := int((zero & event).sum()):
-        warnings.warn(
-            f"{counted(n_events, 'event')} at time zero moved to {value:g}, "
-            + ("half the smallest positive time" if half == [value] else "as in training"),
-            DataWarning,
-            stacklevel=4,
-        )
-    return np.where(zero, value, time), zero

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from sstorch.checks import (
     check_columns_exist,
     check_same_order,
     check_unique,
+    counted,
     names_text,
     nearest_text,
     option_text,
@@ -32,7 +34,7 @@ from sstorch.data.columns import (
     to_pandas,
     vocabulary,
 )
-from sstorch.exceptions import DataError, Faults
+from sstorch.exceptions import DataError, DataWarning, Faults
 
 _FORMS = (
     "give sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event column, "
@@ -124,11 +126,11 @@ def snapped(*parts: FloatArray | None) -> tuple[Any, ...]:
     values = values[: np.searchsorted(values, np.inf)]
     median = values[(np.searchsorted(values, 0.0, side="right") + len(values) - 1) // 2]
     gaps = np.diff(values)
-    apart = gaps > ROUNDING * np.maximum(values[1:], 1e-3 * median)
-    near = np.flatnonzero(~apart & (gaps > 0.0)) + 1
+    distinct = gaps > ROUNDING * np.maximum(values[1:], 1e-3 * median)
+    near = np.flatnonzero(~distinct & (gaps > 0.0)) + 1
     if not near.size:
         return parts
-    first = np.maximum.accumulate(np.where(np.append(True, apart), np.arange(values.size), 0))
+    first = np.maximum.accumulate(np.where(np.append(True, distinct), np.arange(values.size), 0))
 
     def each(part: FloatArray) -> FloatArray:
         place = near[np.searchsorted(values[near], part).clip(max=near.size - 1)]
@@ -305,6 +307,25 @@ def check_begun(entry: FloatArray | None, where: str, time: FloatArray, event: B
         raise DataError(
             f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
         )
+
+
+def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> tuple[FloatArray, BoolArray]:
+    """Move zero times to `value`, below the smallest positive one; times and mask of the moved rows."""
+    zero = time == 0
+    if not zero.any():
+        return time, zero
+    if zero.all() and value is None:
+        raise DataError("all times are zero; check the time column")
+    half = [0.5 * float(time[~zero].min())] if not zero.all() else []
+    value = min([*half, *([] if value is None else [value])])
+    if n_events := int((zero & event).sum()):
+        warnings.warn(
+            f"{counted(n_events, 'event')} at time zero moved to {value:g}, "
+            + ("half the smallest positive time" if half == [value] else "as in training"),
+            DataWarning,
+            stacklevel=4,
+        )
+    return np.where(zero, value, time), zero
 
 
 def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:

@@ -130,7 +130,7 @@ class Baseline(ABC):
         Raises:
             DataError: the rows have weights or entry times that the model does not support, or intervals.
         """
-        rows.check_causes(False)
+        _check_causes(rows, False)
         if np.ptp(rows.sample_weight) > 0 and "weights" not in self.knows:
             raise DataError("the baseline does not support weights; kaplan_meier does, and Cox in a run")
         if rows.entry.any() and "entry" not in self.knows:
@@ -327,7 +327,7 @@ class AalenJohansen:
 
     def check_rows(self, rows: SurvivalData) -> None:
         """Any rows with causes can be used."""
-        rows.check_causes(True)
+        _check_causes(rows, True)
 
     def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> PredictsIncidence:
         """Estimate the incidences; ``seed`` is not read."""
@@ -378,3 +378,18 @@ class CauseSpecific:
             return np.asarray(np.cumsum(shares * lost[:, None], axis=2))
 
         return StepIncidences(jumps, values)
+
+
+def _check_causes(data: SurvivalData, wanted: bool) -> None:
+    """Check that there is one event, or that there are competing causes."""
+    if wanted and data.causes is None:
+        raise DataError(
+            "y has one event; a model of competing risks needs Surv(time, cause, causes=...), with 0 for "
+            "censored rows"
+        )
+    if not wanted and data.causes is not None:
+        raise DataError(
+            f"y has competing causes ({', '.join(data.cause_names)}): use PrognosticTree, "
+            "SurvivalRegression or OptimalSurvivalTree, or Surv(time, cause == k) for the hazard of "
+            "cause k alone"
+        )
