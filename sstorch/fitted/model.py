@@ -245,11 +245,12 @@ class FittedModel(ABC):
 
         if after is not None:
             target = target + curve("cumulative_hazard", after[:, None])
-        log_time = invert(
-            lambda y: curve("cumulative_hazard", (y + scale).exp()),
-            lambda y: curve("log_hazard", (y + scale).exp()) + scale,
-            target,
-        )
+
+        def terms(y: Tensor) -> tuple[Tensor, Tensor]:
+            time = (y + scale).exp()
+            return curve("cumulative_hazard", time), curve("log_hazard", time) + scale
+
+        log_time = invert(terms, target)
         for cause in causes:
             horizon = cause.family.horizon(log_time)
             if horizon is not None:

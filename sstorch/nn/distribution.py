@@ -176,14 +176,11 @@ class SurvivalDistribution:
             log_time = self.family.log_quantile(each, linear, shape).squeeze(-3)
         else:
 
-            def mixed(y: Tensor) -> Tensor:
-                hazard = self.family.cumulative_hazard(y[..., None, :, :], linear, shape)
-                return -self._mixed_log_survival(hazard)
+            def mixed(y: Tensor) -> tuple[Tensor, Tensor]:
+                hazard, log_hazard = self.family.terms(y[..., None, :, :], linear, shape)
+                return -self._mixed_log_survival(hazard), self._mixed_log_hazard(hazard, log_hazard)
 
-            def log_hazard(y: Tensor) -> Tensor:
-                return self._mixed_log_hazard(*self.family.terms(y[..., None, :, :], linear, shape))
-
-            log_time = invert(mixed, log_hazard, target.expand(*self.batch_shape, self.n_rows, 1))
+            log_time = invert(mixed, target.expand(*self.batch_shape, self.n_rows, 1))
         time = self._reached(log_time).squeeze(-1)
         return time if after is None else (time - after).clamp(min=0)
 
@@ -288,7 +285,7 @@ class SurvivalDistribution:
         it is right-censored at ``lower``. With ``entry``, conditional on survival to it: left truncation.
 
         Components with a closed form (exponential, Weibull, log-logistic, logistic hazard, splines of hazards
-        and odds) are one node of the graph without ``entry``; derivatives of any order are exact.
+        and odds) are one node of the graph without ``entry`` and bounds; derivatives of any order are exact.
 
         Args:
             time: last times, > 0, shape (N,) or (*batch_shape, N); censored rows may have no follow-up.

@@ -41,6 +41,8 @@ def sigmoid_and_softplus(z: Tensor) -> tuple[Tensor, Tensor]:
 
 def saturating_exp(z: Tensor) -> Tensor:
     """exp(z), any shape, with a gradient of 0 where it is +inf: 0 x inf would be nan."""
+    if not torch.is_grad_enabled():
+        return torch.exp(z)
     largest = math.log(torch.finfo(z.dtype).max) - 1e-3
     return torch.where(z > largest, torch.inf, torch.exp(z.clamp(max=largest)))
 

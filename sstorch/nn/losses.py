@@ -40,8 +40,8 @@ def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shap
     """Negative log-likelihood of every row under every component, given survival to entry.
 
     H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval. It
-    is one node of the graph, with derivatives in closed form, if the family has them and no row was observed
-    from a later time on; derivatives of any order are exact.
+    is one node of the graph, with derivatives in closed form, if the family has them, all rows were observed
+    from time zero and none has an interval; derivatives of any order are exact.
 
     Args:
         family: of the components.
@@ -55,6 +55,7 @@ def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shap
     fused = (
         family.closed_form
         and times.log_entry is None
+        and times.log_lower is None
         and linear.ndim <= 3
         and torch.is_grad_enabled()
         and not plain_operations(*times, *family.parameters())
@@ -65,7 +66,8 @@ def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shap
     with torch.no_grad():
         rows = times.unsqueeze(0) if lead else times
         parts = (part[None] if lead else part for part in (linear, shape))
-        value, *slopes = losses_and_gradients(family, rows, *parts)
+        value, of_linear, slopes_of_shape = family.loss_and_gradient(rows.log_time, rows.event, *parts)
+        slopes = [of_linear, *slopes_of_shape]
         if family.overflows:  # 0 x inf would be nan where a component has no weight
             largest = torch.finfo(linear.dtype).max ** 0.5
             slopes = [slope.clamp_(-largest, largest).nan_to_num_(0.0) for slope in slopes]
@@ -89,46 +91,6 @@ def plain_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shape: T
         before = family.hazard_before(log_entry, log_time, linear, shape)
         alone = alone - before.masked_fill(alone.isinf(), 0.0)
     return torch.where(within, alone, loss)
-
-
-def losses_and_gradients(
-    family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-) -> list[Tensor]:
-    """Losses of rows at risk from time zero and derivatives in g and each shape, without a graph.
-
-    Args:
-        family: with closed forms.
-        times: outcome of the rows, shapes (K, 1, M).
-        linear: linear predictors, shape (K, L, M).
-        shape: shape parameters, shape (K, L, 1 or M, m).
-        basis: :meth:`HazardFamily.basis` of the log times; None to compute it.
-
-    Returns:
-        2 + m tensors of shape (K, L, M).
-    """
-    log_time, event, _, lower, upper = times
-    if lower is None or upper is None:
-        return _flat(family.loss_and_gradient(log_time, event, linear, shape, basis))
-    within = upper.isfinite()
-    event = event.masked_fill(within, 0)
-    begun = within & lower.isfinite()
-    start, end = torch.where(begun, lower, log_time), torch.where(within, upper, log_time)
-    loss, *slopes = _flat(family.loss_and_gradient(start, event, linear, shape))
-    # A difference of two H needs all digits of small ones, which the loss of a row need not have.
-    before = family.cumulative_hazard(start, linear, shape).masked_fill(~begun, 0.0)
-    after = family.cumulative_hazard(end, linear, shape)
-    between = torch.where(after.isinf(), torch.inf, after - before)
-    between.clamp_(min=torch.finfo(between.dtype).tiny)
-    loss = torch.where(within, before - torch.log(-torch.expm1(-between)), loss)
-    # d/dD of -log(1 - exp(-D)), of which nothing is left where the event is certain.
-    rate = torch.expm1(between).reciprocal_()
-    gained = within & (rate > 0)
-    _, *at_end = _flat(family.loss_and_gradient(end, torch.zeros_like(event), linear, shape))
-    changes = []
-    for at_start, later in zip(slopes, at_end, strict=True):
-        at_start.masked_fill_(within & ~begun, 0.0)
-        changes.append(at_start - (rate * (later - at_start)).where(gained, 0))
-    return [loss, *changes]
 
 
 def derivatives_by_autograd(
@@ -165,8 +127,3 @@ def derivatives_by_autograd(
     n = len(parts)
     second = {(j, k): (rows[j][k] + rows[k][j]) / 2 for j in range(n) for k in range(j, n)}
     return loss.detach(), [each.detach() for each in first], second
-
-
-def _flat(parts: tuple[Tensor, Tensor, tuple[Tensor, ...]]) -> list[Tensor]:
-    loss, first, others = parts
-    return [loss, first, *others]

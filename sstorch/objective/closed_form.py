@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters
 from sstorch.nn.functional import sigmoid_and_softplus
-from sstorch.nn.losses import losses_and_gradients
 from sstorch.objective.rows import Sample
 
 
@@ -122,7 +121,8 @@ def _row_losses(
 ) -> tuple[Tensor, list[Tensor]]:
     """Losses (K, L, M) of rows and derivatives in g and shapes, finite where the probability is zero."""
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
-    parts = losses_and_gradients(family, sample.log_times, linear, shape, basis)
+    loss, of_linear, of_shape = family.loss_and_gradient(*sample.log_times[:2], linear, shape, basis)
+    parts = [loss, of_linear, *of_shape]
     if family.overflows:
         irrelevant = probability == 0
         for part in parts:

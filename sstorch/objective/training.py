@@ -215,7 +215,7 @@ class TrainingObjective(nn.Module):
 
     def has_closed_form(self, family: HazardFamily, sample: Sample) -> bool:
         """True if the gradient in the leaves has a closed form."""
-        return family.closed_form and sample.log_entry is None
+        return family.closed_form and sample.log_entry is None and sample.log_lower is None
 
     def gate_penalty(self, gates: GateParameters) -> Tensor:
         """Sum of the penalties that act on gates, shape (K,)."""

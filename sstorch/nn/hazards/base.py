@@ -225,11 +225,7 @@ class HazardFamily(nn.Module, ABC):
             broadcast shape; +inf if H stays below. Differentiable in the parameters.
         """
         size = torch.broadcast_shapes(cumulative_hazard.shape, linear.shape, shape.shape[:-1])
-        return invert(
-            lambda y: self.cumulative_hazard(y, linear, shape),
-            lambda y: self.log_hazard(y, linear, shape),
-            cumulative_hazard.expand(size),
-        )
+        return invert(lambda y: self.terms(y, linear, shape), cumulative_hazard.expand(size))
 
     def horizon(self, log_time: Tensor) -> Tensor | None:
         """Log time in model units beyond which extrapolation is not meaningful.

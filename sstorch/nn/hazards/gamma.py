@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -31,8 +32,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 _DEPTH = 38.0
 _NEWTON_STEPS = 6
 _SERIES_Q, _SERIES_TERMS = -0.5, 32
-# Rows of a chunk, whose nodes stay in the processor's cache.
-_CHUNK = 1024
+# Rows of a chunk, whose nodes stay in the processor's cache; other devices want to be filled.
+_CHUNK, _OTHER_CHUNK = 1024, 2**18
 # Exponents beyond which a term of the integrand is as good as infinite.
 _EXPONENT = 300.0
 # |Q| below which v^2 psi(Q v) comes from its series: the direct form loses 1 / |Q| of its digits.
@@ -69,7 +70,8 @@ def _log_density(w: Tensor, q: Tensor) -> Tensor:
 
 def _log_mills(w: Tensor, q: Tensor) -> Tensor:
     """Log J for w >= 0; w and Q of one shape."""
-    parts = zip(w.reshape(-1).split(_CHUNK), q.reshape(-1).split(_CHUNK), strict=True)
+    size = _CHUNK if w.device.type == "cpu" else _OTHER_CHUNK
+    parts = zip(w.reshape(-1).split(size), q.reshape(-1).split(size), strict=True)
     return torch.cat([_log_mills_of(*part) for part in parts]).reshape(w.shape)
 
 
@@ -104,14 +106,21 @@ def _log_mills_quadrature(w: Tensor, q: Tensor) -> Tensor:
     a = torch.where(near, w + q * w * w * _psi(u), torch.expm1(u) / torch.where(near, 1.0, q))
     with torch.no_grad():
         end = _depth(a, b, q)
-    nodes = torch.as_tensor((_NODES + 1) / 2, dtype=q.dtype, device=q.device).unsqueeze(-1)
-    v = end * nodes
+    nodes, weights = (_rule if torch.compiler.is_compiling() else _kept_rule)(q.device)
+    v = end * nodes[:, None]
     x = (q * v).clamp(max=_EXPONENT)
     v2_psi = (torch.expm1(x) - x) / torch.where(small, 1.0, q).square()
     if not (readable(small) and not bool(small.any())):
         v2_psi = torch.where(small, v * v * _horner(x, _PSI_SERIES[:7]), v2_psi)
-    weights = torch.as_tensor(_WEIGHTS, dtype=q.dtype, device=q.device)
     return torch.log(weights @ torch.exp(-a * v - b * v2_psi) * end / 2)
+
+
+def _rule(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Nodes in (0, 1) and weights that sum to two."""
+    return torch.as_tensor((_NODES + 1) / 2, device=device), torch.as_tensor(_WEIGHTS, device=device)
+
+
+_kept_rule = lru_cache(_rule)  # a copy to another device waits
 
 
 def _depth(a: Tensor, b: Tensor, q: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.nn.functional import readable
 
 # Log times between which a solution is sought; exp of them neither overflows nor vanishes.
 _DOUBLE_RANGE, _SINGLE_RANGE = 700.0, 80.0
@@ -37,27 +38,39 @@ def log_time_limit(dtype: torch.dtype) -> float:
     return _DOUBLE_RANGE if dtype == torch.float64 else _SINGLE_RANGE
 
 
-def invert(
-    cumulative_hazard: Callable[[Tensor], Tensor], log_hazard: Callable[[Tensor], Tensor], target: Tensor
-) -> Tensor:
+def invert(terms: Callable[[Tensor], tuple[Tensor, Tensor]], target: Tensor) -> Tensor:
     """Log time at which a cumulative hazard, elementwise and never falling, reaches values ``target`` > 0.
 
-    By bisection; +inf if H stays below the target, -inf if it is above at once. The result has the first and
-    second derivatives of the implicit function: two Newton steps, which are zero up to rounding, are added
-    without their values.
+    By bisection; where values can be looked at, steps of Newton's method for log H, which is nearly linear in
+    log time, lead there sooner. +inf if H stays below the target, -inf if it is above at once. The result has
+    the first and second derivatives of the implicit function: two Newton steps, which are zero up to
+    rounding, are added without their values.
+
+    Args:
+        terms: H and log h at log times of the shape of the target.
+        target: values of H.
     """
     with torch.no_grad():
         limit = log_time_limit(target.dtype)
         low, high = torch.full_like(target, -limit), torch.full_like(target, limit)
-        never, at_once = cumulative_hazard(high) < target, cumulative_hazard(low) > target
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            below = cumulative_hazard(middle) < target
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        solution = (low + high) / 2
+        never, at_once = terms(high)[0] < target, terms(low)[0] > target
+        solution, looking = torch.zeros_like(target), readable(target)
+        rounding = 2 * torch.finfo(target.dtype).eps
+        for step in range(2 * _HALVINGS if looking else _HALVINGS):
+            hazard, log_hazard = terms(solution)
+            below = hazard < target
+            low, high = torch.where(below, solution, low), torch.where(below, high, solution)
+            following = (low + high) / 2
+            if looking and step % 3 < 2:
+                newton = solution + (target / hazard).log() * hazard / torch.exp(log_hazard + solution)
+                following = torch.where((newton > low) & (newton < high), newton, following)
+            moved = (following - solution).abs() > rounding * (1 + following.abs())
+            solution = following
+            if looking and not bool((moved & ~never & ~at_once).any()):
+                break
     for _ in range(2 if torch.is_grad_enabled() else 0):
-        excess = cumulative_hazard(solution) - target
-        slope = torch.exp(log_hazard(solution) + solution)
+        hazard, log_hazard = terms(solution)
+        excess, slope = hazard - target, torch.exp(log_hazard + solution)
         usable = (slope > 0) & torch.isfinite(slope) & torch.isfinite(excess)
         change = (excess - excess.detach()) / torch.where(usable, slope, torch.ones_like(slope))
         solution = solution - torch.where(usable, change, torch.zeros_like(change))

@@ -8,12 +8,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sstorch.nn.functional import log_expm1_ratio, saturating_exp, softplus
+from sstorch.nn.functional import log_expm1_ratio, saturating_exp
 from sstorch.nn.hazards.base import HazardFamily
 from sstorch.nn.hazards.links import ExponentialLink, Index, Link, LinkFamily, LogisticLink, NormalLink
-
-# Of a H / b in a Gompertz quantile: beyond, log(1 + x) is taken from log x, which does not overflow.
-_FAR = 1e8
 
 
 class RateFamily(HazardFamily):
@@ -215,18 +212,3 @@ class Gompertz(RateFamily):
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_hazard`: g + a t."""
         return linear + shape[..., 0] * saturating_exp(log_time)
-
-    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_quantile`: log(log(1 + a H / b) / a), +inf among the cured."""
-        a, exponential = shape[..., 0], cumulative_hazard.log() - linear
-        x = torch.where(a == 0, 0.0, a * exponential.exp())
-        reached, beyond = x > -1, x > _FAR
-        x = torch.where(reached & ~beyond, x, 0.0)
-        near = x.abs() < 1e-4
-        far = torch.where(near, 1.0, x)
-        ratio = torch.where(near, 1 - x * (1 / 2 - x * (1 / 3 - x / 4)), torch.log1p(far) / far)
-        # There x may be infinite, and its logarithm is not.
-        rising = torch.where(beyond, a, 1.0)
-        log_x = rising.log() + torch.where(beyond, exponential, 0.0)
-        late = softplus(log_x).log() - rising.log()
-        return torch.where(reached, torch.where(beyond, late, exponential + ratio.log()), torch.inf)

@@ -15,7 +15,7 @@ from sstorch.exceptions import DataWarning
 from sstorch.nn.functional import saturating_exp
 from sstorch.nn.hazards.base import Ancillary
 from sstorch.nn.hazards.numeric import check_placement, placement_times
-from sstorch.nn.hazards.parametric import RateFamily, exponential_integral
+from sstorch.nn.hazards.parametric import RateFamily
 
 # Units in the last place within which a time is at a breakpoint.
 _ROUNDING = 32
@@ -68,41 +68,6 @@ class PiecewiseExponential(RateFamily):
             exposure = exposure + saturating_exp(shape[..., k]) * inside
             log_ratio = torch.where(time > left * slack, shape[..., k], log_ratio)
         return saturating_exp(linear + exposure.log()), linear + log_ratio
-
-    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_quantile`: H is made of straight pieces."""
-        left_over = cumulative_hazard * torch.exp(-linear) + torch.zeros_like(shape[..., 0])
-        breaks = [self._aligned(value, linear) for value in self.breaks.unbind(-1)]
-        time = torch.minimum(left_over, breaks[0])
-        left_over = left_over - time
-        for k, left in enumerate(breaks):
-            more = left_over > 0
-            log_inside = torch.where(more, left_over, 1.0).log() - shape[..., k]
-            inside = torch.where(more, saturating_exp(log_inside), 0.0)
-            if k + 1 < len(breaks):
-                length = breaks[k + 1] - left
-                passes = inside > length
-                spent = torch.where(passes, length, 0.0) * torch.exp(torch.where(passes, shape[..., k], 0.0))
-                left_over = torch.where(passes, left_over - spent, 0.0)
-                inside = torch.minimum(inside, length)
-            time = time + inside
-        return time.log()
-
-    def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.restricted_mean`: a sum of exponential integrals."""
-        tau = torch.exp(log_tau)
-        log_rates = [linear, *(linear + shape[..., k] for k in range(shape.shape[-1]))]
-        breaks = [self._aligned(value, linear) for value in self.breaks.unbind(-1)]
-        ends = [*(torch.minimum(value, tau) for value in breaks), tau]
-        total, hazard, left = torch.zeros_like(linear), torch.zeros_like(linear), torch.zeros_like(tau)
-        for log_rate_, right in zip(log_rates, ends, strict=True):
-            length = right - left
-            total = total + torch.exp(-hazard) * exponential_integral(log_rate_, length)
-            passes = (length > 0) & torch.isfinite(length)
-            log_passed = log_rate_ + torch.where(passes, length, 1.0).log()
-            hazard = hazard + torch.where(passes, saturating_exp(log_passed), 0.0)
-            left = right
-        return total
 
     @override
     def options(self) -> dict[str, Any]:
