@@ -204,8 +204,6 @@ class GroupRows:
 
 CLASSES = ["breast_cancer", "HMDA", "Arrests", "recid", "attrition", "credit_data", "flchain"]
 GROUPS = ["HMDA", "loanapp", "recid", "Arrests", "attrition", "flchain"]
-# Sets with times, and the horizon at which survival is compared, in the unit of the set.
-TIMES = {"recid": 24.0, "whas500": 365.0, "flchain_no_chapter": 3650.0, "framingham": 3650.0}
 
 
 @cache

@@ -1,6 +1,6 @@
 """What limits on disparity cost and whether they hold: python experiments/exact_papers/fronts.py held_out.
 
-Parts: held_out, survival, auc. Tables are printed and written as CSV files next to this one; times are
+Parts: held_out, auc. Tables are printed and written as CSV files next to this one; times are
 processor seconds. F1 and limits compared with pystreed: `scripts/bench_optimal f1 parity`.
 """
 
@@ -17,7 +17,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sstorch.exact.fronts import (
     ConfusionFront,
-    FairSurvival,
     GroupFairness,
     disparity,
     solve_front,
@@ -27,7 +26,7 @@ from sstorch.exact.fronts import (
 FOLDER = Path(__file__).parent
 sys.path.append(str(FOLDER.parents[1] / "scripts"))
 
-from optimal_sets import CLASSES, GROUPS, TIMES, binary, groups, survival_rows  # noqa: E402
+from optimal_sets import CLASSES, GROUPS, groups  # noqa: E402
 
 PARITIES = ["demographic_parity", "equal_opportunity"]
 
@@ -37,29 +36,6 @@ def seconds(function: Callable[[], object]) -> tuple[float, object]:
     begin = time.process_time()
     found = function()
     return time.process_time() - begin, found
-
-
-def survival(options: argparse.Namespace) -> pd.DataFrame:
-    """What a limit on the difference of predicted survival costs."""
-    table = []
-    for name, horizon in TIMES.items():
-        frame, times, event, group = survival_rows(name)
-        features = binary(frame)
-        for depth in options.depths:
-            for limit in (1.0, 0.1, 0.05, 0.02, 0.01):
-
-                def run(limit: float = limit, depth: int = depth):  # type: ignore[no-untyped-def]
-                    task = FairSurvival(times, event, group, horizon=horizon, max_disparity=limit)  # noqa: B023
-                    found = solve_front(features, task, depth, min_leaf=len(group) // 50)  # noqa: B023
-                    best = found.best()
-                    return found.values[best], found.tree(best).tree.n_leaves, found.certificate
-
-                spent, (values, n_leaves, certificate) = seconds(run)
-                row = [name, *features.shape, horizon, depth, limit, *values, n_leaves, certificate, spent]
-                table.append(row)
-                print(*row, flush=True)
-    columns = ["set", "n", "F", "horizon", "depth", "limit", "loss", "disparity", "leaves", "proof", "s"]
-    return pd.DataFrame(table, columns=columns)
 
 
 def auc(options: argparse.Namespace) -> pd.DataFrame:
@@ -114,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="*")
     parser.add_argument("--depths", nargs="*", type=int, default=[2])
-    parts = {part.__name__: part for part in (held_out, survival, auc)}
+    parts = {part.__name__: part for part in (held_out, auc)}
     run_part(parser, parts, FOLDER, "%.10g")
 
 

@@ -48,7 +48,6 @@ from sstorch.bench.study_model import BaselineModel
 from sstorch.data import Schema
 from sstorch.deploy import export_program
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, horizon_labels, policy_scores, solve
-from sstorch.exact.fronts import FairSurvival, solve_front
 from sstorch.exceptions import ConfigError, SstorchError
 from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
@@ -475,18 +474,6 @@ def exact_task(make: Callable[[Any, Any], Any]) -> Entry:
     }
 
 
-def fair_survival() -> Entry:
-    """Survival trees under a limit on a disparity."""
-    group = (cohort()["sex"] == "m").to_numpy().astype(int)
-    task = FairSurvival(*target(), group, horizon=HORIZON, max_disparity=0.1)
-    solution = solve_front(questions("quantiles"), task, 2, min_leaf=6)
-    return {
-        "table": solution.table(),
-        "tree": solution.tree().tree,
-        "values": solution.values,
-    }
-
-
 def questions_case(preset: Any) -> Entry:
     """The questions that columns become."""
     table = questions(preset, 10_000)
@@ -660,7 +647,6 @@ EXACT: dict[str, Case] = {
     **{f"policy, {method}": partial(exact_policy, method) for method in ("direct", "ipw", "doubly_robust")},
     "task log-likelihood": partial(exact_task, LogLikelihood),
     "task integrated Brier": partial(exact_task, IntegratedBrier),
-    "task fair survival": fair_survival,
     **{
         f"questions {p}": partial(questions_case, p)
         for p in ("surtree", "osst", "all", "quantiles", "boosted")

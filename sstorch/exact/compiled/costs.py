@@ -42,7 +42,6 @@ class Form(NamedTuple):
 
         Raises ConfigError: its `leaf_cost` cannot be compiled.
         """
-        _say_compiling()
         scale = scale_of(task)
         if isinstance(task, IntegratedBrier):
             place = _address_of(_ipcw_costs if floor or task.leaf_curve == "ipcw" else _kaplan_meier_costs)
@@ -57,7 +56,7 @@ def _fast_log(x):
 
 
 @cache
-def _say_compiling() -> None:
+def say_compiling() -> None:
     """Print one line where the kernels are not compiled yet, which takes some seconds."""
     if not any(cache_folder().rglob("counts.begin-*")):
         print("exact trees: compiling, once per machine", file=sys.stderr, flush=True)

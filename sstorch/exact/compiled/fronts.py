@@ -113,6 +113,15 @@ def _sides(t, root):
                 pairs[1, at + e], pairs[0, at + e] = with_root, moments[two + at + e] - with_root
 
 
+@entry
+def fill_sides(t, root):
+    """Sums of the rows without and with a feature; of all rows, on the first side, where it is negative."""
+    if root < 0:
+        _whole(t)
+    else:
+        _sides(t, root)
+
+
 @elementwise
 def _weigh(first, second, a, b, n, out):
     for i in range(n):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.costs import Form
+from sstorch.exact.compiled.costs import Form, say_compiling
 from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, visit
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
 from sstorch.exact.compiled.prices import Prices
@@ -208,6 +208,7 @@ class CompiledProblem:
         cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves, prices: Prices
     ) -> CompiledProblem:
         """Problem of the distinct rows of a matrix; arguments as the attributes."""
+        say_compiling()
         # Kernels are compiled anew for arrays of another layout, which indices in brackets would give.
         literals = patterns.literals.take(patterns.order, axis=1)
         return cls(literals, patterns.chain, patterns.order, values, form, curves, prices)

@@ -3,12 +3,11 @@
 from sstorch.exact.fronts.problem import FrontTask, Order, check_front_task
 from sstorch.exact.fronts.roc_hull import RankingTree, RocSolution, solve_roc_hull
 from sstorch.exact.fronts.solve import DecidedTree, FrontSolution, solve_front
-from sstorch.exact.fronts.tasks import ConfusionFront, FairSurvival, GroupFairness, disparity
+from sstorch.exact.fronts.tasks import ConfusionFront, GroupFairness, disparity
 
 __all__ = [
     "ConfusionFront",
     "DecidedTree",
-    "FairSurvival",
     "FrontSolution",
     "FrontTask",
     "GroupFairness",

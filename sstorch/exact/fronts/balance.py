@@ -14,7 +14,7 @@ import numpy as np
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.balance import add_balanced, cheapest_pair, count_within, points_within
 from sstorch.exact.deadline import Deadline, OutOfTimeError
-from sstorch.exact.fronts.problem import REACHED, FrontProblem
+from sstorch.exact.fronts.problem import REACHED, FrontProblem, Side
 from sstorch.exact.problem import INFINITY, Budget, splits
 
 # Points of subtrees at a time.
@@ -26,10 +26,10 @@ _DUAL_STEPS, _LITTLE = 10, 0.1
 
 def balance_front(problem: FrontProblem, target: Budget) -> IntArray:
     """The points (2, n) that no tree within a budget of depth up to 2 beats in cost and absolute balance."""
-    front, size = np.empty((2, 64), dtype=np.int64), 0
-    pairs = [(problem.leaf[:, None], np.zeros((2, 1, 1), dtype=np.int64))]
+    front, size, whole = np.empty((2, 64), dtype=np.int64), 0, problem.whole
+    pairs = [(whole.leaf[:, None], np.zeros((2, 1, 1), dtype=np.int64))]
     if target.nodes and problem.n_features:
-        pairs += [(problem.children(a)[:, 0], problem.children(b)[:, 1]) for a, b in splits(target)]
+        pairs += [(whole.children(a)[:, 0], whole.children(b)[:, 1]) for a, b in splits(target)]
     for left, right in pairs:
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         front, size = add_balanced(left, right, problem.task.limit, REACHED, front, size)
@@ -53,7 +53,7 @@ def _by_balance(points: IntArray) -> IntArray:
 class _Subtrees:
     """All trees within a budget of depth up to 2 below a root, of any balance."""
 
-    def __init__(self, problem: FrontProblem, target: Budget) -> None:
+    def __init__(self, problem: Side, target: Budget) -> None:
         self._leaf, self._halves = problem.leaf, list[tuple[IntArray, IntArray]]()
         if target.nodes and problem.n_features:
             self._halves = [(problem.children(a)[:, 0], problem.children(b)[:, 1]) for a, b in splits(target)]
@@ -185,7 +185,7 @@ class _Roots:
 
     def __init__(self, problem: FrontProblem, target: Budget, memory: int, deadline: Deadline) -> None:
         self._problem, self._halves, self._deadline = problem, splits(target), deadline
-        n, k = problem.n_features, problem.leaf.shape[1]
+        n, k = problem.n_features, problem.whole.leaf.shape[1]
         self._keep = 2 * n * 16 * n * (k * k * n + 2 * k) * len(self._halves) <= memory
         self._sides: dict[int, tuple[_Subtrees, _Subtrees]] = {}
         self.largest = np.zeros(2, dtype=np.int64)  # of the roots used so far
@@ -202,7 +202,7 @@ class _Roots:
             feature, split = self.place(number)
             if not self._keep:
                 self._sides.clear()
-            absent, present = self._problem.split(feature)
+            absent, present = self._problem.sides(feature)
             for place, halves in enumerate(self._halves):
                 both = _Subtrees(absent, halves[0]), _Subtrees(present, halves[1])
                 self._sides[number - split + place] = both

@@ -1,37 +1,37 @@
-"""Problems of two totals, and a check that a task keeps their rules."""
+"""Problems of two totals: the protocol, sums of rows by their features, and a check of a task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.exact.patterns import Patterns, check_binary
+from sstorch._types import FloatArray, IntArray
+from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import Budget
 from sstorch.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from sstorch.exact.compiled.fronts import Sums
 
 Order = Literal["pareto", "balance"]
 Number = TypeVar("Number", np.float64, np.int64)
 
 # Both parts of a point that no tree reaches; sums of eight of them still fit 64 bits.
 UNREACHABLE = 2**58
-# Absolute totals are below 2**55, so that sums with an unreachable point stay above this.
+# Absolute totals are below 2**53, so that sums with an unreachable point stay above this.
 REACHED = 2**57
 
 
 class FrontTask(Protocol):
-    """An objective that is a function of two totals over leaves, T = 2 integers.
+    """An objective that is a function of two totals over leaves, integers.
 
-    A leaf has one or more candidate solutions: a decision, such as a class, and a point, the amounts that
-    the leaf adds to the totals under that decision. A point is a function of sums over the leaf's rows. The
-    points of two subtrees are added; of the trees below a node only those stay that another does not beat:
+    Each leaf takes one of K decisions, such as a class; a row then adds its point under this decision, two
+    integers, to the totals. Of the trees below a node only those stay that another does not beat:
 
-    * ``"pareto"``: both totals are costs; (a, b) is beaten by points with neither cost larger. The point of a
-      leaf under a decision is the sum of the points of its rows.
+    * ``"pareto"``: both totals are costs; (a, b) is beaten by points with neither cost larger.
     * ``"balance"``: the first total is a cost, the other is signed, and has to end within ± `limit`; (a, b)
       is beaten by points with the same b and no larger a. Before the end nothing else can be said, since what
       is missing on one side can be made up for on the other.
@@ -46,7 +46,6 @@ class FrontTask(Protocol):
         limit: with ``"balance"``, the largest absolute value of the second total; otherwise not read.
         names: of the totals, in the user's units.
         unit: what 1 is in each total, in the user's units.
-        offset: what the totals of every tree contain besides, in the user's units.
 
     References:
         van der Linden, de Weerdt and Demirović (2023), Necessary and sufficient conditions for optimal
@@ -63,26 +62,13 @@ class FrontTask(Protocol):
     def names(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def unit(self) -> tuple[float, ...]: ...  # noqa: D102
-    @property
-    def offset(self) -> tuple[float, ...]: ...  # noqa: D102
 
-    def channels(self) -> IntArray:
-        """(C, N), contributions of each row to the sums of its leaf; sums of absolute values below 2^53."""
-        ...
-
-    def points(self, sums: IntArray) -> IntArray:
-        """Candidate points (T, K, ...) of leaves from their sums (C, ...), all int64, for K decisions."""
-        ...
-
-    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
-        """The totals (T,) of a tree from its definition, row by row.
-
-        Leaves are those of the rows, (N,), and each has a `decision` 0 .. K - 1, (L,).
-        """
+    def row_points(self) -> IntArray:
+        """The point of each row under each decision, (2, K, N) int64; sums of absolute values below 2^53."""
         ...
 
     def score(self, totals: IntArray) -> FloatArray:
-        """(n,), how good totals (n, T) are: larger is better, and never falls when a total improves.
+        """(n,), how good totals (n, 2) are: larger is better, and never falls when a total improves.
 
         With ``"balance"`` to improve is: a smaller first total, another one nearer to 0.
         """
@@ -99,169 +85,127 @@ def pair_cells(pairs: npt.NDArray[Number]) -> npt.NDArray[Number]:
     return np.stack([without, np.stack([a - both, both], axis=1)], axis=1)
 
 
-class FrontProblem:
-    """Rows to grow trees on, a task and the least rows of a leaf.
+class Side:
+    """Points of trees of depth up to 2 on some rows, by sums of these rows.
 
-    `rows` gives the distinct rows, (U, 1 + F) with ones first, and their values (C + 1, U), the last channel
-    of which counts rows. Of rows that are the `rest` of a problem without another one's rows, sums are
-    differences.
+    Args:
+        total: sums of all rows (C,), C = 2 K + 1: both totals of each decision, then rows.
+        single: those of the rows of each literal (C, F).
+        pairs: for trees of depth 2, those of the rows of each two (C, F, F).
+        min_leaf: least rows of a leaf.
     """
 
-    def __init__(
-        self,
-        task: FrontTask,
-        rows: Callable[[], tuple[FloatArray, FloatArray]],
-        min_leaf: int,
-        rest: tuple[FrontProblem, FrontProblem] | None = None,
-    ) -> None:
-        self.task, self._rows, self.min_leaf, self._rest = task, rows, min_leaf, rest
-
-    @classmethod
-    def of(cls, task: FrontTask, patterns: Patterns, channels: IntArray, min_leaf: int) -> FrontProblem:
-        """All rows of a task, with its channels (C, N)."""
-        values = patterns.sums(np.concatenate([channels, np.ones((1, task.n_rows))]))
-        literals = np.ones((len(patterns.literals), 1 + patterns.n_features))
-        literals[:, 1:] = patterns.literals
-        return cls(task, lambda: (literals, values), min_leaf)
-
-    @cached_property
-    def _gathered(self) -> tuple[FloatArray, FloatArray]:
-        """The rows; they are gathered where their sums are not enough."""
-        return self._rows()
-
-    @cached_property
-    def _pairs(self) -> IntArray:
-        """(C + 1, 1 + F, 1 + F), sums over the rows that have two literals; the first are all rows."""
-        if self._rest is not None:
-            return self._rest[0]._pairs - self._rest[1]._pairs
-        literals, values = self._gathered
-        return ((values[:, None] * literals.T) @ literals).astype(np.int64)
-
-    @cached_property
-    def _singles(self) -> IntArray:
-        """(C + 1, 1 + F), sums of all rows, then of those of each literal."""
-        if "_pairs" in self.__dict__:
-            return self._pairs[:, :, 0]
-        if self._rest is not None:
-            return self._rest[0]._singles - self._rest[1]._singles
-        literals, values = self._gathered
-        return (values @ literals).astype(np.int64)
+    def __init__(self, total: IntArray, single: IntArray, pairs: IntArray | None, min_leaf: int) -> None:
+        self._total, self._single, self._pairs, self._min_leaf = total, single, pairs, min_leaf
 
     @property
     def n_features(self) -> int:
         """F."""
-        return int(self._singles.shape[1]) - 1
+        return int(self._single.shape[1])
 
-    def split(self, feature: int) -> tuple[FrontProblem, FrontProblem]:
-        """The rows in which the literal of a feature is 0, and those in which it is 1."""
-        literals, values = self._gathered
-        has = literals[:, 1 + feature] > 0.0
-
-        def part(kept: BoolArray) -> Callable[[], tuple[FloatArray, FloatArray]]:
-            return lambda: (literals[kept], values[:, kept])
-
-        present = FrontProblem(self.task, part(has), self.min_leaf)
-        # Literals are mostly 0: sums of the many rows are differences of two others.
-        return FrontProblem(self.task, part(~has), self.min_leaf, (self, present)), present
+    def split(self, feature: int) -> tuple[Side, Side]:
+        """The rows in which the literal of a feature is 0, and those in which it is 1, for stumps."""
+        assert self._pairs is not None
+        total, single = self._single[:, feature], self._pairs[:, feature]
+        absent = Side(self._total - total, self._single - single, None, self._min_leaf)
+        return absent, Side(total, single, None, self._min_leaf)
 
     @cached_property
     def leaf(self) -> IntArray:
-        """(T, K): the points of all rows as one leaf."""
-        return self._points(self._singles[:, 0])
+        """(2, K): the points of all rows as one leaf."""
+        return self._points(self._total)
 
     def children(self, below: Budget) -> IntArray:
-        """(T, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal."""
+        """(2, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal by sign."""
         return self._stumps if below.nodes else self._leaves
 
     @cached_property
     def _leaves(self) -> IntArray:
-        single, total = self._singles[:, 1:], self._singles[:, :1]
-        return np.moveaxis(self._points(np.stack([total - single, single], axis=1)), 1, -1)
+        sums = np.stack([self._total[:, None] - self._single, self._single], axis=1)
+        return np.moveaxis(self._points(sums), 1, -1)
 
     @cached_property
     def _stumps(self) -> IntArray:
-        """The tests c among the rows of each literal (s, a), for all pairs of decisions, and the leaves."""
-        points = self._points(pair_cells(self._pairs))  # (T, K, s_a, s_c, A, F)
+        """The tests c among the rows of each literal (s, a), for the pairs of decisions, and the leaves."""
+        assert self._pairs is not None
+        n_channels, n = self._single.shape
+        padded = np.empty((n_channels, 1 + n, 1 + n), dtype=np.int64)
+        padded[:, 0, 0], padded[:, 0, 1:], padded[:, 1:, 0] = self._total, self._single, self._single
+        padded[:, 1:, 1:] = self._pairs
+        points = self._points(pair_cells(padded))  # (2, K, s_a, s_c, A, F)
         decisions = range(points.shape[1])
-        leaves, parts = self._leaves, list[IntArray]()
-        for first in decisions:
-            for second in decisions:
-                sums = points[:, first, :, 0] + points[:, second, :, 1]
-                # Where points add up over rows, a test with one decision on both sides is as good as none.
-                if first != second or (sums != leaves[..., first, None])[:, sums[0] < REACHED].any():
-                    parts.append(sums)
-        stumps: IntArray = np.minimum(np.concatenate([*parts, leaves], axis=-1), UNREACHABLE)
+        # A test with one decision on both sides is as good as none.
+        sums = [points[:, i, :, 0] + points[:, j, :, 1] for i in decisions for j in decisions if i != j]
+        stumps: IntArray = np.minimum(np.concatenate([*sums, self._leaves], axis=-1), UNREACHABLE)
         return stumps
 
     def _points(self, sums: IntArray) -> IntArray:
-        points = np.array(self.task.points(sums[:-1]))
-        points[..., sums[-1] < self.min_leaf] = UNREACHABLE
+        """(2, K, ...) from sums (C, ...)."""
+        points = sums[:-1].reshape(-1, 2, *sums.shape[1:]).swapaxes(0, 1).copy()
+        points[..., sums[-1] < self._min_leaf] = UNREACHABLE
         return points
 
 
-def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, seed: int = 0) -> None:
-    """Test on random leaves, trees and totals whether a task is separable.
+class FrontProblem:
+    """Rows to grow trees on: sums over all rows and over both sides of a root; features by chains."""
 
-    * Channels are integers, one for each row, and points are integers made of sums of channels.
-    * The totals of a partition of the rows are the sums of the points of its leaves, for any decisions; with
-      the order ``"pareto"`` points are sums over rows.
-    * The score does not decrease when a total improves.
+    def __init__(self, task: FrontTask, patterns: Patterns, depth: int, min_leaf: int) -> None:
+        # numba takes a while to load, which only a search need wait for.
+        from sstorch.exact.compiled.costs import Form
+        from sstorch.exact.compiled.curves import Curves
+        from sstorch.exact.compiled.fronts import Sums, fill_sides
+        from sstorch.exact.compiled.prices import Prices
+        from sstorch.exact.compiled.search import CompiledProblem
+
+        points, n = task.row_points(), patterns.n_features
+        channels = np.concatenate([points.swapaxes(0, 1).reshape(-1, task.n_rows), np.ones((1, task.n_rows))])
+        nothing = Form(0), Curves.none(n), Prices.none()
+        moments = CompiledProblem.of(patterns, patterns.sums(channels), *nothing).moments(max(depth, 2))
+        largest = float(np.abs(points).max(axis=1).sum(axis=1).max())
+        self.task, self.min_leaf, self.n_features, self._fill = task, min_leaf, n, fill_sides
+        self.sums: Sums = Sums.of(moments, n, float(min_leaf), largest)
+
+    @cached_property
+    def whole(self) -> Side:
+        """All rows."""
+        self._fill(self.sums, -1)
+        return self._side(0)
+
+    def sides(self, root: int) -> tuple[Side, Side]:
+        """The rows in which the literal of a root is 0, and those where it is 1, of a search of depth 3."""
+        self._fill(self.sums, root)
+        return self._side(0), self._side(1)
+
+    def _side(self, side: int) -> Side:
+        n, t = self.n_features, self.sums
+        pairs = np.empty((len(t.moments), n, n), dtype=np.int64)
+        first, second = np.tril_indices(n, -1)
+        pairs[:, first, second] = pairs[:, second, first] = t.pairs[side]
+        pairs[:, np.arange(n), np.arange(n)] = t.single[side]
+        return Side(t.total[side].astype(np.int64), t.single[side].astype(np.int64), pairs, self.min_leaf)
+
+
+def check_front_task(task: FrontTask, *, n_trials: int = 50, seed: int = 0) -> None:
+    """Test whether points of rows are integers small enough to be added exactly, and the score never falls.
 
     Args:
         task: the objective.
-        features: binary matrix, (N, p), of the rows of the task.
-        n_trials: random partitions and pairs of totals.
+        n_trials: random trees whose totals are improved.
         seed: seed of the random choices.
 
     Raises:
         ConfigError: the first check that fails, with the numbers.
-        DataError: `features` is not binary.
     """
-    if len(check_binary(features)[0]) != task.n_rows:
-        raise ConfigError(f"n_rows: the task has {task.n_rows}, the features have another number of rows")
-    channels = task.channels()
-    if channels.dtype != np.int64 or channels.ndim != 2 or channels.shape[1] != task.n_rows:
+    points = task.row_points()
+    if points.dtype != np.int64 or points.ndim != 3 or points.shape[::2] != (2, task.n_rows):
         raise ConfigError(
-            f"channels must be int64 of shape (C, {task.n_rows}), got {channels.dtype} of {channels.shape}"
+            f"row_points must be int64 of shape (2, K, {task.n_rows}), got {points.dtype} of {points.shape}"
         )
-    leaf = task.points(channels.sum(axis=1))
-    if leaf.dtype != np.int64 or leaf.ndim != 2 or len(leaf) != len(task.names):
-        raise ConfigError(
-            f"points must be int64 of shape ({len(task.names)}, K, ...), got {leaf.dtype} of {leaf.shape}"
-        )
+    if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
+        raise ConfigError("row_points: totals of 2**53 and more are not exact; use coarser weights")
     rng = np.random.default_rng(seed)
-    reached = np.array([_check_totals(task, rng) for _ in range(n_trials)])
-    if np.abs(reached).max() >= 2**55:
-        raise ConfigError(f"points: totals must be below 2**55, got {np.abs(reached).max()}")
-    if task.order == "pareto":
-        check_additive(task, channels)
-    _check_score(task, reached, rng)
-
-
-def check_additive(task: FrontTask, channels: IntArray) -> IntArray:
-    """The points of all rows (2, K, N), which have to add up. Raises ConfigError: they do not."""
-    points = task.points(channels)
-    if not np.array_equal(points.sum(axis=-1), task.points(channels.sum(axis=1))):
-        raise ConfigError("points: with order='pareto' those of rows must add up to that of a leaf")
-    return points
-
-
-def _check_totals(task: FrontTask, rng: np.random.Generator) -> IntArray:
-    """Totals of a random partition, which have to be the sum of its leaves' points."""
-    n_leaves = int(rng.integers(1, min(8, task.n_rows) + 1))
-    leaf = rng.permutation(np.arange(task.n_rows) % n_leaves)
-    channels = task.channels()
-    sums = np.stack([channels[:, leaf == number].sum(axis=1) for number in range(n_leaves)], axis=1)
-    points = task.points(sums)
-    decision = rng.integers(0, points.shape[1], n_leaves)
-    expected = points[:, decision, np.arange(n_leaves)].sum(axis=1)
-    totals: IntArray = np.asarray(task.totals(leaf, decision))
-    if not np.array_equal(totals, expected):
-        raise ConfigError(
-            f"totals: a partition into {n_leaves} leaves has {totals.tolist()} by definition, but its points "
-            f"add up to {expected.tolist()}: the task is not a sum over leaves"
-        )
-    return totals
+    decision = rng.integers(0, points.shape[1], (n_trials, task.n_rows))
+    _check_score(task, points[:, decision, np.arange(task.n_rows)].sum(axis=-1).T, rng)
 
 
 def _check_score(task: FrontTask, totals: IntArray, rng: np.random.Generator) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,20 +13,20 @@ import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.deadline import Deadline
-from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask, check_additive
+from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask, Side, check_front_task
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import INFINITY, Budget, budget, budgets, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
-if TYPE_CHECKING:
-    from sstorch.exact.compiled.linear_front import Origin
-
 _MULTIPLIER = np.int64(0x5851F42D4C957F2D)
 MAX_FRONT_DEPTH = 3
+# Where a tree of a front comes from: feature of the root, budgets of both subtrees, point of the left one;
+# None if it has to be found.
+Origin = tuple[int, tuple[Budget, Budget], IntArray] | None
 
 
-def locate(problem: FrontProblem, target: Budget, point: IntArray) -> Nested:
+def locate(problem: Side, target: Budget, point: IntArray) -> Nested:
     """A smallest tree within a budget of depth 0, 1 or 2 that has a point (T,).
 
     Raises:
@@ -40,7 +39,7 @@ def locate(problem: FrontProblem, target: Budget, point: IntArray) -> Nested:
     raise TrainingError(f"no tree has the totals {point.tolist()} of the search; please report this")
 
 
-def _locate(problem: FrontProblem, target: Budget, point: IntArray) -> Nested:
+def _locate(problem: Side, target: Budget, point: IntArray) -> Nested:
     if target.nodes == 0:
         same = np.flatnonzero((problem.leaf == point[:, None]).all(axis=0))
         return int(same[0]) if len(same) else None
@@ -60,7 +59,7 @@ def _locate(problem: FrontProblem, target: Budget, point: IntArray) -> Nested:
                 continue
             if target.nodes == 1:  # the points of leaves are those of their decisions
                 return feature, int(same[0]), int(second[same[0]])
-            return below(problem, feature, halves, left[:, feature, same[0]], point)
+            return below(problem.split(feature), feature, halves, left[:, feature, same[0]], point)
     return None
 
 
@@ -72,17 +71,23 @@ def _key(points: IntArray) -> IntArray:
 
 
 def below(
-    problem: FrontProblem, feature: int, halves: tuple[Budget, Budget], left: IntArray, point: IntArray
+    sides: tuple[Side, Side], feature: int, halves: tuple[Budget, Budget], left: IntArray, point: IntArray
 ) -> Nested:
-    """The tree with a test at the root, whose subtrees are within two budgets, that has a point (T,).
+    """The tree with a test at the root, whose subtrees are within two budgets, that has a point (2,).
 
-    `left` is the point (T,) of the subtree where the literal is 0.
+    `left` is the point (2,) of the subtree where the literal is 0.
 
     Raises:
         TrainingError: there is none.
     """
-    absent, present = problem.split(feature)
-    return feature, locate(absent, halves[0], left), locate(present, halves[1], point - left)
+    return feature, locate(sides[0], halves[0], left), locate(sides[1], halves[1], point - left)
+
+
+def _features(tree: Nested, order: IntArray) -> Nested:
+    """A tree over features in the order of chains as one over features."""
+    if not isinstance(tree, tuple):
+        return tree
+    return int(order[tree[0]]), _features(tree[1], order), _features(tree[2], order)
 
 
 def _decisions(tree: Nested) -> list[int]:
@@ -156,7 +161,7 @@ class FrontSolution:
     @property
     def values(self) -> FloatArray:
         """(n, T), the totals in the user's units."""
-        values: FloatArray = self.totals * np.array(self.task.unit) + np.array(self.task.offset)
+        values: FloatArray = self.totals * np.array(self.task.unit)
         return values
 
     @property
@@ -195,14 +200,16 @@ class FrontSolution:
             raise ConfigError(f"number={number}: the front has the points 0 to {len(self) - 1}")
         point, origin, problem = self._points[:, number], self._origin(number), self._problem
         if origin is None:
-            decided = locate(problem, budget(min(2, self._target.depth), self._target.nodes), point)
+            decided = locate(problem.whole, budget(min(2, self._target.depth), self._target.nodes), point)
         else:
             feature, halves, left = origin
-            decided = below(problem, feature, halves, left, point)
-        nested = self._patterns.in_columns(decided)
+            sides = problem.sides(feature) if self._target.depth > 2 else problem.whole.split(feature)
+            decided = below(sides, feature, halves, left, point)
+        nested = self._patterns.in_columns(_features(decided, self._patterns.order))
         tree = BinaryTree.build(nested, self._patterns.names)
         decision = np.array(_decisions(nested), dtype=np.int64)
-        totals = self.task.totals(tree.apply(self._patterns.features), decision)
+        points, leaf = self.task.row_points(), tree.apply(self._patterns.features)
+        totals = points[:, decision[leaf], np.arange(len(leaf))].sum(axis=1)
         if not np.array_equal(totals, self.totals[number]):
             raise TrainingError(
                 f"the tree has the totals {totals.tolist()}, but the search reports "
@@ -271,21 +278,13 @@ def solve_front(
         [0, 0, 1, 1, 1, 1]
     """
     patterns = Patterns.of(features)
-    channels = task.channels()
-    target = _check(patterns.n_rows, task, channels, max_depth, max_nodes, min_leaf, time_limit)
-    _check_memory(patterns, task, channels, target.depth, memory)
-    problem = FrontProblem.of(task, patterns, channels, min_leaf)
+    target = _check(patterns, task, max_depth, max_nodes, min_leaf, time_limit, memory)
     deadline = Deadline(time_limit, bool(verbose))
     # Smaller trees take no time.
     with deadline.listening(INFINITY if target.depth > 2 else 0.0):
-        if task.order == "pareto":
-            from sstorch.exact.compiled.linear_front import linear_front
-
-            row_points = _row_points(task, channels, patterns.n_features, target.depth, memory)
-            points, origin, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
-            lower_bound = -INFINITY
-        else:
-            points, origin, lower_bound, complete = _balanced(problem, target, memory, deadline)
+        problem = FrontProblem(task, patterns, target.depth, min_leaf)
+        search = _pareto if task.order == "pareto" else _balanced
+        points, origin, lower_bound, complete = search(problem, target, memory, deadline)
     solution = FrontSolution(
         patterns=patterns,
         problem=problem,
@@ -299,19 +298,32 @@ def solve_front(
     return solution
 
 
-def _row_points(task: FrontTask, channels: IntArray, n_features: int, depth: int, memory: int) -> IntArray:
-    """Contribution of each row to both totals under each decision, (2, K, N)."""
-    points = check_additive(task, channels)
-    if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
-        raise ConfigError("points: totals of 2**53 and more are not exact; use coarser weights")
-    size = 8 * (2 * points.shape[1] + 1) * comb(n_features + 1, min(depth, 3))
-    if size > memory:
-        raise ConfigError(
-            f"{n_features} different binary features are too many for depth {depth}: their sums "
-            f"take {size / 2**30:.2g} GiB (memory={memory / 2**30:.2g} GiB is allowed). Choose fewer "
-            "thresholds in the binarizer, or a larger memory"
-        )
-    return points
+def _pareto(
+    problem: FrontProblem, target: Budget, memory: int, deadline: Deadline
+) -> tuple[IntArray, Callable[[int], Origin], float, bool]:
+    """All trees within a budget that no other tree beats in two costs; returns as `_balanced`."""
+    from sstorch.exact.compiled.fronts import add_root, whole_front
+
+    n, sums, complete = problem.n_features, problem.sums, True
+    front, size = whole_front(sums, min(target.nodes, 3))
+    # As `add_root` counts them.
+    halves = [pair for nodes in (1, 2, 3) for pair in splits(budget(2, nodes))]
+    if target.depth > 2:
+        halves += splits(target)
+        nodes = np.array([[half.nodes for half in pair] for pair in splits(target)], dtype=np.int64)
+        for root in range(n):
+            if deadline.passed:
+                complete = False
+                break
+            deadline.say(f"{root} of {n} roots, {size} trees on the front")
+            front, size = add_root(sums, root, nodes, front, size)
+    found = front[:, :size].astype(np.int64)
+
+    def origin(number: int) -> Origin:
+        root, split = found[2:4, number].tolist()
+        return (root, halves[split], found[4:, number]) if root >= 0 else None
+
+    return found[:2], origin, -INFINITY, complete
 
 
 def _balanced(
@@ -337,37 +349,29 @@ def _balanced(
 
 
 def _check(
-    n_rows: int,
+    patterns: Patterns,
     task: FrontTask,
-    channels: IntArray,
     max_depth: int,
     max_nodes: int | None,
     min_leaf: int,
     time_limit: float | None,
+    memory: int,
 ) -> Budget:
-    """Check the arguments; returns the budget."""
+    """Check the arguments and the memory; returns the budget."""
     if not 0 <= max_depth <= MAX_FRONT_DEPTH:
         raise ConfigError(f"max_depth must be 0 to {MAX_FRONT_DEPTH} for fronts, got {max_depth}")
     check_limits(max_nodes, time_limit)
-    check_rows(n_rows, task.n_rows, min_leaf)
-    total = np.abs(channels).sum(axis=1, dtype=np.float64)
-    if (total >= 2.0**53).any():
+    check_rows(patterns.n_rows, task.n_rows, min_leaf)
+    check_front_task(task, n_trials=1)
+    n, n_rows = patterns.n_features, len(patterns.literals)
+    n_channels = 2 * task.row_points().shape[1] + 1
+    need = 8 * (n_channels * comb(n + 1, min(max_depth, 3)) + 8 * n_channels * n * n * (max_depth > 1))
+    need += 8 * n_rows * (n + 2 + n_channels)
+    if need > memory:
         raise ConfigError(
-            "the channels of the task are too large to be summed exactly: their absolute values sum to "
-            f"{total.max():.3g}, at most 2**53 is possible; use coarser weights"
+            f"{n} different binary features and {n_rows} different rows take about {need / 2**30:.1f} GiB at "
+            f"depth {max_depth} (memory={memory / 2**30:.1f} GiB is allowed). Choose fewer thresholds in the "
+            "binarizer, or a larger memory"
         )
     most = 2**max_depth - 1
     return budget(max_depth, most if max_nodes is None else min(max_nodes, most))
-
-
-def _check_memory(patterns: Patterns, task: FrontTask, channels: IntArray, depth: int, memory: int) -> None:
-    n, rows = patterns.n_features, len(patterns.literals)
-    n_decisions = task.points(np.zeros((len(channels), 1), dtype=np.int64)).shape[1]
-    tables = 0 if depth < 2 else 8 * n * n * (8 * (len(channels) + 1) + 8 * len(task.names) * n_decisions**2)
-    need = tables + 8 * rows * (n + 2) * (2 + len(channels))
-    if need > memory:
-        raise ConfigError(
-            f"{n} different binary features and {rows} different rows take about {need / 2**30:.1f} GiB "
-            f"(memory={memory / 2**30:.1f} GiB is allowed). Choose fewer thresholds in the binarizer, or a "
-            "larger memory"
-        )

@@ -1,10 +1,10 @@
-"""Objectives of several totals: confusion counts, fairness between groups, fair survival."""
+"""Objectives of two totals: confusion counts, fairness between two groups."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from math import ceil, floor, log2
+from math import floor
 from numbers import Real
 from typing import Literal, get_args
 
@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_same_order, is_number_of
-from sstorch.exact.survival_tasks import LogLikelihood
 from sstorch.exact.targets import check_weights, finite_vector
 from sstorch.exceptions import ConfigError, DataError
 
@@ -21,10 +20,6 @@ _WEIGHT_BITS = 20
 
 Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
 Parity = Literal["demographic_parity", "equal_opportunity"]
-_LOSS_BITS = 30
-_SURVIVAL_BITS = 20
-# Sums of hazards have so many bits in all, which float64 holds exactly.
-_SUM_BITS = 52
 
 
 def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
@@ -94,7 +89,6 @@ class ConfusionFront:
     order: Literal["pareto"] = "pareto"
     limit = 0
     names = ("false negatives", "false positives")
-    offset = (0.0, 0.0)
 
     def __init__(
         self, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None, metric: Metric = "f1"
@@ -109,21 +103,11 @@ class ConfusionFront:
         check_choice(metric, "metric", get_args(Metric))
         self.metric = metric
 
-    def channels(self) -> IntArray:
-        """Weights of positive and of negative rows, (2, N)."""
-        return np.stack([self.weight * self.y, self.weight * (1 - self.y)])
-
-    def points(self, sums: IntArray) -> IntArray:
-        """(P, 0) and (0, N)."""
-        points = np.zeros((2, 2, *sums.shape[1:]), dtype=np.int64)
-        points[0, 0], points[1, 1] = sums
+    def row_points(self) -> IntArray:
+        """As class 0 a positive row is a false negative, as class 1 a negative one a false positive."""
+        points = np.zeros((2, 2, self.n_rows), dtype=np.int64)
+        points[0, 0], points[1, 1] = self.weight * self.y, self.weight * (1 - self.y)
         return points
-
-    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
-        """False negatives and false positives."""
-        predicted = decision[leaf]
-        missed, alarmed = (self.y == 1) & (predicted == 0), (self.y == 0) & (predicted == 1)
-        return np.array([self.weight[missed].sum(), self.weight[alarmed].sum()], dtype=np.int64)
 
     def score(self, totals: IntArray) -> FloatArray:
         """The metric.
@@ -178,7 +162,6 @@ class GroupFairness:
 
     order: Literal["balance"] = "balance"
     names = ("errors", "disparity")
-    offset = (0.0, 0.0)
 
     def __init__(
         self,
@@ -200,21 +183,12 @@ class GroupFairness:
         self.limit, self.unit = parity_limit(max_disparity, scale), (unit, 1.0 / scale)
         self.total_weight = unit * float(self.weight.sum())
 
-    def channels(self) -> IntArray:
-        """Positive and negative rows, and what class 1 adds to the disparity, (3, N)."""
-        return np.stack([self.weight * self.y, self.weight * (1 - self.y), self._balance])
-
-    def points(self, sums: IntArray) -> IntArray:
-        """Class 0: its errors, and no disparity. Class 1: its errors and disparity."""
-        points = np.zeros((2, 2, *sums.shape[1:]), dtype=np.int64)
-        points[0, 0], points[:, 1] = sums[0], sums[1:]
+    def row_points(self) -> IntArray:
+        """Class 0: its errors, and no disparity. Class 1: its errors, and its part of N_1 n_0 - N_0 n_1."""
+        points = np.zeros((2, 2, self.n_rows), dtype=np.int64)
+        points[0, 0], points[0, 1] = self.weight * self.y, self.weight * (1 - self.y)
+        points[1, 1] = self._balance
         return points
-
-    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
-        """Errors, and N_1 n_0 - N_0 n_1."""
-        predicted = decision[leaf]
-        errors = self.weight[predicted != self.y].sum()
-        return np.array([errors, self._balance[predicted == 1].sum()], dtype=np.int64)
 
     def score(self, totals: IntArray) -> FloatArray:
         """Accuracy."""
@@ -291,91 +265,3 @@ def disparity(
             raise DataError(f"group: no row of group {number} is compared, so there is no mean of it")
         means.append(float(np.average(values[rows], weights=weight[rows])))
     return means[0] - means[1]
-
-
-class FairSurvival:
-    """Least deviance of survival trees whose mean predicted survival at a horizon is alike in two groups.
-
-    A leaf has the hazard θ Λ'(t) of `LogLikelihood`, θ = E / H (0.5 / H without events), and predicts
-    S = exp(-θ Λ(horizon)). The disparity is the mean of S over the rows of group 0 less that over the rows of
-    group 1: a difference of absolute risks at a time that has a meaning in the clinic, in percentage points.
-    It needs no threshold that calls a leaf high risk, takes censored rows as they are, and is separable:
-    times N_0 N_1 it is the sum over leaves of S (N_1 n_0 - N_0 n_1), n_g the leaf's rows of group g. As with
-    all parity of predictions, it also levels differences that are real; read the observed survival of the
-    groups as well.
-
-    A leaf has no decision: every tree has one point. Losses, hazards and S are fixed-point numbers (multiples
-    of 2**-30, of 2**-52 of about the sum of hazards, and of 2**-20), for exact comparisons.
-
-    Args:
-        time: observed times, shape (N,).
-        event: True or 1 where the event was observed, shape (N,).
-        group: 0 or 1, the sensitive group of each row.
-        horizon: the time at which survival is compared, in the unit of `time`.
-        max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
-
-    Raises:
-        DataError: see `LogLikelihood`; groups other than 0 and 1, or all alike.
-        ConfigError: no event up to the horizon, a horizon beyond all times, or a limit out of its range; or
-            too many rows for the fixed point.
-    """
-
-    order: Literal["balance"] = "balance"
-    names = ("loss", "survival disparity")
-
-    def __init__(
-        self,
-        time: npt.ArrayLike,
-        event: npt.ArrayLike,
-        group: npt.ArrayLike,
-        *,
-        horizon: float,
-        max_disparity: float = 0.05,
-    ) -> None:
-        likelihood = LogLikelihood(time, event)
-        self.event, self.n_rows = likelihood.event, likelihood.n_rows
-        self.group = group_numbers(group, self.n_rows)
-        seen = self.event & (likelihood.time <= horizon)
-        if not seen.any() or not horizon <= float(likelihood.time.max()):
-            raise ConfigError(
-                f"horizon must be a time from the first event to the last observed time, got {horizon!r}"
-            )
-        self.horizon, self.max_disparity = float(horizon), max_disparity
-        # Λ is a step function: at the horizon it is that of the last event before it.
-        self._hazard_then = float(likelihood.hazard[seen].max())
-        total = float(likelihood.hazard.sum())
-        self._hazard_unit = 2.0 ** (ceil(log2(total)) - _SUM_BITS)
-        self._hazard = np.round(likelihood.hazard / self._hazard_unit).astype(np.int64)
-        every = np.ones(self.n_rows, dtype=np.int64)
-        self._balance, size = group_balance(self.group, every == 1, every)
-        scale = size << _SURVIVAL_BITS
-        if scale >= 2**54 or total >= 2.0**20:
-            raise ConfigError(f"{self.n_rows} rows are too many for exact sums; take a sample of them")
-        self.limit = parity_limit(max_disparity, scale)
-        self.unit, self.offset = (2.0**-_LOSS_BITS, 1.0 / scale), (likelihood.constant, 0.0)
-
-    def channels(self) -> IntArray:
-        """Events, hazards and what predicted survival is multiplied with in the disparity, (3, N)."""
-        return np.stack([self.event.astype(np.int64), self._hazard, self._balance])
-
-    def points(self, sums: IntArray) -> IntArray:
-        """One point: -E log(E / H), and S (N_1 n_0 - N_0 n_1)."""
-        events, hazard, balance = sums
-        exposure = np.maximum(hazard, 1) * self._hazard_unit
-        loss = -events * np.log(np.maximum(events / exposure, 1e-300))
-        survival = np.exp(-np.maximum(events, 0.5) / exposure * self._hazard_then)
-        of_groups = np.round(survival * 2.0**_SURVIVAL_BITS).astype(np.int64) * balance
-        return np.stack([np.round(loss * 2.0**_LOSS_BITS).astype(np.int64), of_groups])[:, None]
-
-    def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
-        """Loss and disparity, leaf by leaf."""
-        total = np.zeros(len(self.names), dtype=np.int64)
-        for number in range(len(decision)):
-            sums = self.channels()[:, leaf == number].sum(axis=1)
-            total += self.points(sums)[:, 0]
-        return total
-
-    def score(self, totals: IntArray) -> FloatArray:
-        """Minus the loss per row."""
-        scores: FloatArray = -(totals[:, 0] * self.unit[0] + self.offset[0]) / self.n_rows
-        return scores

@@ -3,7 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sstorch.exact.fronts import ConfusionFront, FairSurvival, GroupFairness, balance, solve_front
+from sstorch.exact.fronts import ConfusionFront, GroupFairness, balance, solve_front
 from sstorch.exact.fronts.problem import REACHED, FrontProblem
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import budget, splits
@@ -34,7 +34,8 @@ def check_trees(found, features, nodes, depth, min_leaf):
         assert tree.tree.depth <= depth
         assert tree.tree.n_nodes <= nodes
         assert np.bincount(leaf, minlength=tree.tree.n_leaves).min() >= min_leaf
-        np.testing.assert_array_equal(found.task.totals(leaf, tree.decision), totals)
+        points = found.task.row_points()[:, tree.decision[leaf], np.arange(len(leaf))]
+        np.testing.assert_array_equal(points.sum(axis=1), totals)
 
 
 @pytest.mark.parametrize("seed", [*range(24), *map(nightly, range(24, 500))])
@@ -90,48 +91,6 @@ def test_group_fairness_equals_brute_force(seed, parity):
     check_trees(found, features, nodes, depth, min_leaf)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_fair_survival_equals_brute_force(seed):
-    depth = seed % 4
-    rng, features, _, group = random_rows(seed, 4 if depth < 3 else 3)
-    nodes, min_leaf = budget_of(seed, rng, depth)
-    n = len(group)
-    time, event = rng.exponential(3.0, n).round(1) + 0.1, rng.random(n) < 0.6
-    event[time.argmin()] = True
-    limit = float(rng.choice([0.02, 0.1, 1.0]))
-    horizon = float(np.quantile(time, 0.6))
-    task = FairSurvival(time, event, group, horizon=horizon, max_disparity=limit)
-    found = solve_front(features, task, depth, nodes, min_leaf=min_leaf)
-    grid = sorted(set(time))
-    steps = [
-        sum(e for t, e in zip(time, event, strict=True) if t == u) / sum(1 for t in time if t >= u)
-        for u in grid
-    ]
-
-    def hazard(t):
-        total = sum(step for u, step in zip(grid, steps, strict=True) if u <= t)
-        return total if total > 0 else 1 / (n + 1)
-
-    sizes = [int((group == g).sum()) for g in range(2)]
-
-    def leaf_points(rows):
-        events, exposure = sum(event[i] for i in rows), sum(hazard(time[i]) for i in rows)
-        survival = np.exp(-max(events, 0.5) / exposure * hazard(horizon))
-        share = [sum(1 for i in rows if group[i] == g) / sizes[g] for g in range(2)]
-        loss = -events * np.log(events / exposure) if events else 0.0
-        saturated = -sum(np.log(hazard(time[i])) for i in rows if event[i])
-        return {(loss + saturated, survival * (share[0] - share[1]))}
-
-    totals = reference.all_totals(features, leaf_points, depth, nodes, min_leaf)
-    # Survival is rounded to 2**-20.
-    least, loosely = (min(a for a, *b in totals if np.abs(b).max() <= limit + e) for e in (-3e-6, 3e-6))
-    got = found.values[found.best()]
-    assert loosely - 1e-7 <= got[0] <= least + 1e-7
-    assert (np.abs(found.values[:, 1:]) <= limit).all()
-    assert min(max(abs(got[0] - a), np.abs(got[1:] - np.array(b)).max()) for a, *b in totals) < 3e-6
-    check_trees(found, features, nodes, depth, min_leaf)
-
-
 def test_large_costs_that_differ_by_one_are_distinguished():
     x, y, group = np.array([[0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0], [0, 1, 0, 0, 1, 0, 0]])
     weight = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0]) * 2.0**24 + (y == 0)
@@ -176,10 +135,10 @@ def every_point(problem, target):
 
 def every_sum(task, features, nodes, min_leaf, reduce):
     """Points (2, n) of all trees of depth 3, those below a root after `reduce`."""
-    problem = FrontProblem.of(task, Patterns.of(features), task.channels(), min_leaf)
-    found = [every_point(problem, budget(2, nodes))]
+    problem = FrontProblem(task, Patterns.of(features), 3, min_leaf)
+    found = [every_point(problem.whole, budget(2, nodes))]
     for root in range(problem.n_features):
-        sides = problem.split(root)
+        sides = problem.sides(root)
         for halves in splits(budget(3, nodes)):
             left, right = (reduce(every_point(side, half)) for side, half in zip(sides, halves, strict=True))
             found.append((left[:, :, None] + right[:, None]).reshape(2, -1))
@@ -221,27 +180,16 @@ class ThreeDecisions(ConfusionFront):
         self.both = np.stack([(weight * 4).astype(np.int64) * y, (weight * 4).astype(np.int64) * (1 - y)])
         self.unit = (0.5, 0.5)
 
-    def channels(self):
-        return self.both
-
-    def points(self, sums):
-        none = np.zeros_like(sums[0])
-        first, second = np.stack([2 * sums[0], none]), np.stack([none, 2 * sums[1]])
-        return np.stack([first, second, sums], axis=1)
-
-    def totals(self, leaf, decision):
-        points = self.points(self.both)
-        return points[:, decision[leaf], np.arange(len(leaf))].sum(axis=1)
+    def row_points(self):
+        none = np.zeros_like(self.both[0])
+        first, second = np.stack([2 * self.both[0], none]), np.stack([none, 2 * self.both[1]])
+        return np.stack([first, second, self.both], axis=1)
 
 
-def test_sums_without_room_and_points_that_do_not_add_up_raise():
+def test_sums_without_room_raise():
     features = np.random.default_rng(0).random((60, 160)) < 0.5
-    with pytest.raises(ConfigError, match=r"their sums take .* GiB"):
+    with pytest.raises(ConfigError, match=r"160 different binary features .* take about .* GiB at depth 3"):
         solve_front(features, ConfusionFront(features[:, 0]), 3, memory=22 << 20)
-    task = FairSurvival(np.arange(1.0, 61.0), np.ones(60), features[:, 1], horizon=20.0)
-    task.order = "pareto"
-    with pytest.raises(ConfigError, match="order='pareto' those of rows must add up"):
-        solve_front(features, task, 1)
 
 
 @pytest.mark.parametrize("nodes", [4, 7])
@@ -310,9 +258,3 @@ def test_nothing_splits():
     found = solve_front(np.ones((4, 2)), ConfusionFront([0, 1, 1, 1]), 3)
     assert found.totals.tolist() == [[0, 1], [3, 0]]
     assert found.tree().decision.tolist() == [1]
-
-
-def test_no_tree_with_such_leaves():
-    task = FairSurvival([1.0, 2.0, 3.0, 4.0], [1, 1, 1, 1], [0, 1, 0, 1], horizon=2.0, max_disparity=0.0)
-    found = solve_front(np.eye(4)[:, :2], task, 2, min_leaf=3)
-    assert found.tree().tree.n_leaves == 1
