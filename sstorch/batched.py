@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -56,15 +55,3 @@ def replaced(value: Any, positions: Tensor, part: Any) -> Any:
     if isinstance(value, Tensor):
         return value.index_copy(0, positions, part)
     return None if value is None else value.replaced(positions, part)
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Every tensor of a value, which may be any that a field of :class:`Batched` may have."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from tensors_of(item)
-    elif is_dataclass(value):
-        for item in fields(value):
-            yield from tensors_of(getattr(value, item.name))

@@ -284,9 +284,6 @@ class SurvivalDistribution:
         ``upper``: -log(S(lower) - S(upper)); where both are equal the time is exact, where ``upper`` is +inf
         it is right-censored at ``lower``. With ``entry``, conditional on survival to it: left truncation.
 
-        Components with a closed form (exponential, Weibull, log-logistic, logistic hazard, splines of hazards
-        and odds) are one node of the graph without ``entry`` and bounds; derivatives of any order are exact.
-
         Args:
             time: last times, > 0, shape (N,) or (*batch_shape, N); censored rows may have no follow-up.
             event: 1 or True if the event was observed then, else 0, like ``time``.

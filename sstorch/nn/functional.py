@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -74,80 +73,6 @@ def log_expm1_ratio(z: Tensor) -> Tensor:
 def log_expm1(x: Tensor) -> Tensor:
     """log(exp(x) - 1) for x > 0, any shape."""
     return x + torch.log(-torch.expm1(-x))
-
-
-class _KnownGradient(torch.autograd.Function):
-    """Values of a function of some tensors, and its gradients in them, computed beforehand."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        function: Callable[..., Tensor],
-        known: tuple[Tensor, Sequence[Tensor]],
-        *inputs: Tensor,
-    ) -> Tensor:
-        value, ctx.gradients = known
-        ctx.function = function
-        ctx.save_for_backward(*inputs)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, (grad,), needed = ctx.saved_tensors, grads, ctx.needs_input_grad[2:]
-        if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again
-            again = iter(
-                torch.autograd.grad(
-                    ctx.function(*inputs),
-                    [part for part, needs in zip(inputs, needed, strict=True) if needs],
-                    grad,
-                    create_graph=True,
-                    materialize_grads=True,
-                )
-            )
-            return None, None, *(next(again) if needs else None for needs in needed)
-        spread = (grad.reshape(*grad.shape, *(1,) * (part.ndim - grad.ndim)) for part in ctx.gradients)
-        parts = zip(inputs, ctx.gradients, spread, needed, strict=True)
-        return (
-            None,
-            None,
-            *(
-                (each * gradient).sum_to_size(part.shape) if needs else None
-                for part, gradient, each, needs in parts
-            ),
-        )
-
-
-def with_gradients(
-    function: Callable[..., Tensor], inputs: Sequence[Tensor], value: Tensor, gradients: Sequence[Tensor]
-) -> Tensor:
-    """The value of ``function(*inputs)`` as one node of the graph, whose gradients are known.
-
-    The function is called only if a derivative is to be differentiated again (``create_graph=True``).
-
-    Args:
-        function: of the inputs, by plain operations; no other tensor that it uses may require a gradient.
-        inputs: tensors.
-        value: shape (...).
-        gradients: derivatives of each value in each input, of the shape of the value, or with more dimensions
-            behind; summed to the shape of the input.
-    """
-    return cast(
-        Tensor,
-        _KnownGradient.apply(function, (value, gradients), *inputs),  # type: ignore[no-untyped-call]
-    )
-
-
-def plain_operations(*tensors: Tensor | None) -> bool:
-    """True if derivatives must come from plain operations, not from gradients known beforehand.
-
-    So they must under torch.func and torch.compile, and if one of the other ``tensors`` of a function
-    requires a gradient.
-    """
-    return (
-        torch._C._are_functorch_transforms_active()
-        or torch.compiler.is_compiling()
-        or any(part is not None and part.requires_grad for part in tensors)
-    )
 
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sstorch.nn.functional import plain_operations, with_gradients
 from sstorch.nn.hazards import HazardFamily
 
 
@@ -39,9 +38,7 @@ class LogTimes(NamedTuple):
 def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor) -> Tensor:
     """Negative log-likelihood of every row under every component, given survival to entry.
 
-    H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval. It
-    is one node of the graph, with derivatives in closed form, if the family has them, all rows were observed
-    from time zero and none has an interval; derivatives of any order are exact.
+    H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval.
 
     Args:
         family: of the components.
@@ -52,34 +49,6 @@ def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shap
     Returns:
         shape (..., L, N), in model units of time; +inf on overflow.
     """
-    fused = (
-        family.closed_form
-        and times.log_entry is None
-        and times.log_lower is None
-        and linear.ndim <= 3
-        and torch.is_grad_enabled()
-        and not plain_operations(*times, *family.parameters())
-    )
-    if not fused:
-        return plain_losses(family, times, linear, shape)
-    lead = linear.ndim == 2  # closed forms have one dimension of problems
-    with torch.no_grad():
-        rows = times.unsqueeze(0) if lead else times
-        parts = (part[None] if lead else part for part in (linear, shape))
-        value, of_linear, slopes_of_shape = family.loss_and_gradient(rows.log_time, rows.event, *parts)
-        slopes = [of_linear, *slopes_of_shape]
-        if family.overflows:  # 0 x inf would be nan where a component has no weight
-            largest = torch.finfo(linear.dtype).max ** 0.5
-            slopes = [slope.clamp_(-largest, largest).nan_to_num_(0.0) for slope in slopes]
-        of_shape = torch.stack(slopes[1:], -1) if slopes[1:] else value.new_zeros(*value.shape, 0)
-        known = [part.squeeze(0) if lead else part for part in (value, slopes[0], of_shape)]
-    return with_gradients(
-        lambda linear, shape: plain_losses(family, times, linear, shape), (linear, shape), known[0], known[1:]
-    )
-
-
-def plain_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor) -> Tensor:
-    """:func:`component_losses` by plain operations."""
     log_time, event, log_entry, log_lower, log_upper = times
     loss = family.loss(log_time, event, linear, shape, log_entry)
     if log_lower is None or log_upper is None:
@@ -112,7 +81,7 @@ def derivatives_by_autograd(
         parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
         parts = [part.detach().clone().requires_grad_() for part in parts]
         stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
-        loss = torch.where(weight > 0, plain_losses(family, times, parts[0], stacked), 0.0)
+        loss = torch.where(weight > 0, component_losses(family, times, parts[0], stacked), 0.0)
         first = torch.autograd.grad(
             loss.sum(), parts, create_graph=True, allow_unused=True, materialize_grads=True
         )

@@ -2,7 +2,7 @@
 
 They give what autograd gives on :func:`~sstorch.nn.routing.log_path_probability` and
 :meth:`~sstorch.nn.HazardFamily.loss`, in fewer passes over the rows: a value per problem and its gradient in
-the parameters. :func:`~sstorch.nn.functional.with_gradients` makes them one node for autograd.
+the parameters, for the steps of the decomposition and the joint step.
 """
 
 from __future__ import annotations

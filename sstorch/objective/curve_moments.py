@@ -12,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 from sstorch.batched import Batched
 from sstorch.memory import at_once
 from sstorch.nn import HazardFamily
-from sstorch.nn.functional import plain_operations
 
 # Elements (problems x leaves x nodes x rows) of an intermediate; rows are taken in chunks that stay below.
 CHUNK_ELEMENTS = 2**18
@@ -126,8 +125,12 @@ class CurveRows(Batched):
         Chunks of many rows are computed once more for their gradient.
         """
         centre = self.centre(grid.log_time)
-        known = not torch.is_grad_enabled() or plain_operations(self.member)
-        keep = known or self.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
+        transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        keep = (
+            not torch.is_grad_enabled()
+            or transformed
+            or self.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
+        )
         first: Tensor | float = 0.0
         second: Tensor | float = 0.0
         for part in self.chunks(grid.log_time.shape[1]):

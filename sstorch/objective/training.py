@@ -9,12 +9,9 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from sstorch.batched import tensors_of
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
-from sstorch.nn.functional import plain_operations, with_gradients
-from sstorch.nn.losses import plain_losses
-from sstorch.objective.closed_form import tree_value_and_gradients
+from sstorch.nn.losses import component_losses
 from sstorch.objective.penalties import (
     Fused,
     FusedShape,
@@ -63,7 +60,7 @@ def parameter_losses(
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
     if relevant is not None:
         linear = torch.where(relevant, linear, family.neutral(sample.log_time[:, None, :]))
-    loss = plain_losses(family, sample.log_times, linear, shape)
+    loss = component_losses(family, sample.log_times, linear, shape)
     return loss if relevant is None else torch.where(relevant, loss, torch.zeros_like(loss))
 
 
@@ -171,35 +168,9 @@ class TrainingObjective(nn.Module):
         n_elements = len(tree.topology.leaves) * weight.shape[-1]
         values = []
         for some in problem_blocks(tree.n_problems, n_elements, weight.device):
-            own = gates.select(some), leaves.select(some)
-            values.append(self._data_term(*own, family.select(some), sample.select(some), weight[some]))
+            own = gates.select(some), leaves.select(some), family.select(some), sample.select(some)
+            values.append(self.plain_data_term(*own, weight[some]))
         return torch.cat(values).reshape(tree.batch_shape)
-
-    def _data_term(
-        self,
-        gates: GateParameters,
-        leaves: LeafParameters,
-        family: HazardFamily,
-        sample: Sample,
-        weight: Tensor,
-    ) -> Tensor:
-        """:meth:`plain_data_term` as one node of the graph where the gradient has a closed form."""
-
-        def plain(*parts: Tensor) -> Tensor:
-            own = GateParameters(*parts[:2]), LeafParameters(*parts[2:])
-            return self.plain_data_term(*own, family, sample, weight)
-
-        inputs = (*vars(gates).values(), *vars(leaves).values())
-        if not self.has_closed_form(family, sample) or plain_operations(
-            *tensors_of(sample), weight, *family.parameters()
-        ):
-            return plain(*inputs)
-        with torch.no_grad():  # the gradient is in closed form and needs no graph
-            basis = family.basis(sample.log_time)
-            value, *flat = tree_value_and_gradients(gates, leaves, family, sample, weight, basis)
-        of_leaves = LeafParameters.unflatten(flat[1], leaves.slope.shape[-1], leaves.shape.shape[-1])
-        known = (*vars(GateParameters.unflatten(flat[0])).values(), *vars(of_leaves).values())
-        return with_gradients(plain, inputs, value, known)
 
     def plain_data_term(
         self,

@@ -13,7 +13,7 @@ from sstorch.batched import SHARED, Batched
 from sstorch.data.design_matrix import DesignMatrix, row_blocks
 from sstorch.newton import Hessian, Problem
 from sstorch.nn import HazardFamily
-from sstorch.nn.losses import derivatives_by_autograd, plain_losses
+from sstorch.nn.losses import component_losses, derivatives_by_autograd
 from sstorch.objective import Sample
 
 # Largest change of a shape parameter in a step: most are logarithms.
@@ -102,7 +102,7 @@ class LinearHazards(Batched, Problem):
         for rows in self._row_blocks:
             linear, shape = self.parameters(theta, rows)
             times = self._part(rows).log_times
-            loss = plain_losses(self.family, times, linear[:, None], shape[:, None]).squeeze(1)
+            loss = component_losses(self.family, times, linear[:, None], shape[:, None]).squeeze(1)
             total += self._sum(loss, rows)
         return total
 
