@@ -202,5 +202,12 @@ def with_autograd(minimizer: Peer) -> Peer:
 @contextmanager
 def minimized_by(minimizer: Peer | None) -> Iterator[None]:
     """Let every trainer take its steps with another minimiser meanwhile; with its own if there is none."""
-    with patch.object(steps, "lbfgs", minimizer or steps.lbfgs):
+
+    def minimize(
+        step: StepObjective, start: Tensor, options: LBFGSOptions, metric: object
+    ) -> OptimizationResult:
+        assert minimizer is not None
+        return minimizer(step, start, options)
+
+    with patch.object(steps, "minimize", steps.minimize if minimizer is None else minimize):
         yield

@@ -239,7 +239,7 @@ def cross_validate(
         settings=settings.facts(),
         trainer=replace(settings.trainer, engine="auto"),
         folds=folds,
-        features=pd.util.hash_pandas_object(data.frame).to_numpy(),
+        features=data.frame,
         outcome=[data.nominal_time, data.event if data.causes is None else data.cause, data.entry],
         rows=[data.sample_weight, data.subject, getattr(data.groups, "codes", None)],
         environment=environment(torch.device(settings.device)),

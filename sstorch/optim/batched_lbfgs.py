@@ -340,7 +340,7 @@ class _Problems(Batched):
         """Answer the request of every running problem by one batched evaluation; leave the others as is."""
         running = self.status == Status.RUNNING
         step = torch.where(running, self.search.step, 0.0)[:, None]
-        value, gradient = _evaluate(function, self.x + step * self.direction)
+        value, gradient = (e.detach() for e in function.value_and_gradient(self.x + step * self.direction))
         slope = _dot(gradient, self.direction)
         # An entry of the gradient that is not finite shows in the slope, even times zero.
         finite = torch.isfinite(value) & torch.isfinite(slope)

@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as dump_arrays
@@ -154,11 +155,11 @@ def kept(
 
 
 def plain_values(value: object, name: str) -> Iterator[tuple[str, Plain]]:
-    """Settings or data as plain values by dotted names; tensors and arrays by dtype, shape and checksum.
+    """Settings or data as plain values by dotted names; tensors, arrays and frames by checksum.
 
     Raises:
-        ConfigError: something is not a plain value, function, tensor, array, module, or dataclass, mapping or
-            sequence of them, and need not look alike in two processes.
+        ConfigError: something is not a plain value, function, tensor, array, frame, module, or dataclass,
+            mapping or sequence of them, and need not look alike in two processes.
     """
     parts: Mapping[Any, object] = {}
     if value is None or isinstance(value, bool | str):
@@ -173,6 +174,8 @@ def plain_values(value: object, name: str) -> Iterator[tuple[str, Plain]]:
         content = np.ascontiguousarray(array)
         text = f"{content.dtype} {content.shape} sha256 {checksum(content.tobytes())}"
         yield name, float(content) if content.ndim == 0 else text
+    elif isinstance(value, pd.DataFrame):
+        parts = {"columns": value.columns.tolist(), "rows": pd.util.hash_pandas_object(value).to_numpy()}
     elif isinstance(value, HazardFamily):
         yield name, value.name
         parts = value.options()

@@ -71,8 +71,8 @@ def obstacle(
 
 def compiled_trees(
     engine: Engine,
-    reason: str | None,
-    many: float,
+    trainer: str,
+    many: int | None,
     tree: SoftTree,
     objective: TrainingObjective,
     rows: Sample,
@@ -81,15 +81,16 @@ def compiled_trees(
 ) -> CompiledTrees | None:
     """The trees for the compiled engine, if it is to train them; None if torch is.
 
-    ``"auto"`` is compiled from `many` rows on, added up over the trees, unless the trainer has a `reason`
-    against it. Callbacks hear of it before machine code is made, if none is kept.
+    ``"auto"`` is compiled from `many` rows on, summed over the trees; a trainer without such a number trains
+    by torch. Callbacks are called before machine code is made, if none is cached.
 
     Raises ConfigError: ``"compiled"`` was requested where it is impossible; the message says why.
     """
     check_choice(engine, "engine", ENGINES)
-    if engine == "torch" or (engine == "auto" and rows.weight.numel() < many):
+    if engine == "torch" or (engine == "auto" and (many is None or rows.weight.numel() < many)):
         return None
-    reason = reason or obstacle(tree, objective, rows, callbacks)
+    alone = f"{trainer} trains by torch alone: use another trainer" if many is None else None
+    reason = alone or obstacle(tree, objective, rows, callbacks)
     if reason is not None:
         if engine == "compiled":
             raise ConfigError(f"engine='compiled' cannot train this: {reason}, or engine='torch'")

@@ -1,8 +1,9 @@
-"""The training loop: a schedule names the steps; a run takes them, records them and keeps the best trees."""
+"""A training run: it takes the steps of a trainer, records them and keeps the best trees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -88,15 +89,11 @@ class TrainingRun:
         self._value, self._norm = torch.full_like(self.best, torch.nan), torch.full_like(self.best, torch.nan)
         self._checkpoint = checkpoint
 
-    # ------------------------------------------------------------------ the loop
+    # ------------------------------------------------------------------ steps
 
-    def train(self, steps: Callable[[TrainingRun], Iterable[Step]], n_passes: int) -> None:
-        """Take all steps of a schedule, and leave the trees at their best points, trainable again.
-
-        Args:
-            steps: the schedule, a generator of steps such as :meth:`Trainer.steps`.
-            n_passes: maximum number of passes that it makes.
-        """
+    @contextmanager
+    def session(self, n_passes: int) -> Iterator[None]:
+        """Run the callbacks at begin and end; leave the trees at their best points, trainable again."""
         self.tree.requires_grad_(False)
         self._most_passes = n_passes
         report(TRAINING, 0, n_passes)
@@ -106,8 +103,7 @@ class TrainingRun:
             if not self._resume():
                 self.record_pass(self.active)
                 self.save()
-            for step in () if self.finished else steps(self):
-                self.take(step)
+            yield
         finally:
             # Also after an interruption the trees are the best so far, and as trainable as they came.
             self.go_to_best()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -169,8 +169,12 @@ class Step:
         tree.requires_grad_(False)
         for parameter in self.parameters:
             parameter.requires_grad_(True)
-        how = self.minimizer
-        minimizer = partial(lbfgs, options=how) if isinstance(how, LBFGSOptions) else how
+
+        def minimizer(objective: StepObjective, x: Tensor) -> OptimizationResult:
+            if not isinstance(how := self.minimizer, LBFGSOptions):
+                return how(objective, x)
+            return minimize(objective, x, how, objective.metric(x))
+
         result = minimizer(self.objective, self.read())
         restarted = (result.status == Status.NON_FINITE) & bool(self.leaves)
         failed = restarted.nonzero().squeeze(-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -102,13 +101,8 @@ class Trainer(ABC):
                 not support another setting.
             FormatError: it is truncated or altered.
         """
-        reason = (
-            f"{type(self).__name__} trains by torch alone: use another trainer"
-            if self.compiled_from is None
-            else None
-        )
-        many = self.compiled_from or math.inf
-        compiled = compiled_trees(self.engine, reason, many, tree, objective, sample, held_out, callbacks)
+        own = self.engine, type(self).__name__, self.compiled_from
+        compiled = compiled_trees(*own, tree, objective, sample, held_out, callbacks)
         with ExitStack() as stack:
             if compiled is not None:
                 # Threads of torch would compete with those of the compiled engine for the cores.
@@ -125,7 +119,9 @@ class Trainer(ABC):
             run = TrainingRun(
                 tree, objective, sample, callbacks, held_out, stack.enter_context(file), compiled
             )
-            run.train(self.steps, self.n_passes)
+            with run.session(self.n_passes):
+                for step in () if run.finished else self.steps(run):
+                    run.take(step)
             if not run.finished:
                 run.objective.project(tree)
                 run.objective.sparsify(tree, sample)

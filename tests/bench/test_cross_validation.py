@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +24,7 @@ from sstorch.bench.report.run import Run, calibration_section
 from sstorch.bench.scores import GROUP_SCORES, SCORES
 from sstorch.data import Preprocessor
 from sstorch.document import number
-from sstorch.exceptions import DataError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
 
 ESTIMATOR = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=2), init="random", n_starts=2)
@@ -174,3 +176,11 @@ def test_folds_too_small_to_score_are_refused_before_training() -> None:
     data = SurvivalData(pd.DataFrame({"x": range(9)}), (np.arange(1.0, 10.0), np.ones(9, bool)))
     with pytest.raises(DataError, match=r"fold \d of 9 cannot be scored, choose fewer folds"):
         make_folds(data, 9, 0)
+
+
+def test_checkpoint_of_other_rows_raises(small_data: SurvivalData, tmp_path: Path) -> None:
+    path, model = tmp_path / "run.safetensors", SurvivalRegression("weibull")
+    first, again = (cross_validate(model, small_data, 2, checkpoint=path) for _ in range(2))
+    pd.testing.assert_frame_equal(again.scores, first.scores)
+    with pytest.raises(ConfigError, match="`checkpoint` must be a file of a run with the same settings"):
+        cross_validate(model, small_data.subset(range(1, 120)), 2, checkpoint=path)

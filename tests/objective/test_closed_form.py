@@ -47,11 +47,7 @@ def _steps(depth: int, leaf: str | HazardFamily, sample: Sample) -> list[Step]:
 @pytest.mark.parametrize("leaf", LEAVES, ids=str)
 @pytest.mark.parametrize("depth", [2, 3])
 def test_every_step_equals_autograd(depth: int, leaf: str | HazardFamily) -> None:
-    _compare(depth, leaf, random_sample(4, n_splits=2, n_rows=50))
-
-
-def _compare(depth: int, leaf: str | HazardFamily, sample: Sample) -> None:
-    for step in _steps(depth, leaf, sample):
+    for step in _steps(depth, leaf, random_sample(4, n_splits=2, n_rows=50)):
         x = step.read()
         with torch.enable_grad():
             at = x.clone().requires_grad_()

@@ -25,7 +25,7 @@ from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import Joint, LBFGSOptions, Nodec, Thresholds, Trainer, minimize
+from sstorch.optim import Joint, Nodec, Trainer, minimize
 from sstorch.optim.checkpoint import kept, opened, plain_values
 from sstorch.packing import Arrays, unpack
 from tests.batches import random_sample, random_tree, to_device
@@ -167,15 +167,6 @@ def test_a_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
     assert all(parameter.requires_grad for parameter in again[0].parameters())
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("leaf", ["exponential", "spline_po"])
-def test_leaves_without_shapes_and_with_knots(leaf: str, tmp_path: Path) -> None:
-    path = str(tmp_path / "run")
-    with pytest.raises(KeyboardInterrupt):
-        train("nodec", path, [_Stop()], leaf)
-    _assert_same(train("nodec", path, leaf=leaf), _undisturbed("nodec", leaf))
-
-
 @devices
 def test_a_run_goes_on_on_its_device(device: str, tmp_path: Path) -> None:
     def start(path: Path | None, *callbacks: Callback) -> SoftTree:
@@ -222,16 +213,12 @@ def _with(sample: Sample, name: str) -> Sample:
 
 OTHERS: dict[str, Callable[[], _Run]] = {
     "macro iterations": lambda: _run(trainer=Nodec(macro_iterations=2)),
-    "thresholds": lambda: _run(trainer=Nodec("eps_ordered", 1)),
-    "threshold values": lambda: _run(trainer=Nodec(Thresholds(0.1, 0.3, 0.4), 1)),
-    "options": lambda: _run(trainer=Nodec(macro_iterations=1, lbfgs=LBFGSOptions(c2=0.5))),
     "trainer": lambda: _run(trainer=CASES["joint"]),
     "a coefficient": lambda: _run(objective=TrainingObjective(2e-3, 1e-3)),
     "a penalty": lambda: _run(objective=TrainingObjective(1e-3, 1e-3, fused=0.1)),
     "times": lambda: _run(sample=_with(random_sample(4, seed=1), "log_time")),
     "weights": lambda: _run(sample=_with(random_sample(4, seed=1), "weight")),
     "features": lambda: _run(sample=random_sample(4, seed=2)),
-    "rows": lambda: _run(sample=random_sample(4, n_rows=50, seed=1)),
     "start": lambda: _run(tree=random_tree(4, 1, seed=2)),
     "leaf": lambda: _run(tree=random_tree(4, 1, "weibull", seed=1)),
     "rows held out": lambda: _run(held_out=random_sample(4, seed=3)),
