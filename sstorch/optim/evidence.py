@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -45,6 +45,11 @@ MANY_ROWS = 20_000
 _GAIN_OF_MANY, _REACHED = 0.05, 5e-13
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
 _MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 100, 15, 30.0
+# The same factor where a problem is not convex, the change of a log variance below which its fixed point is
+# reached, and the gain left to Newton's method, in nats, between two updates.
+_FACTOR_GATES, _SETTLED_GATES, _CLOSE = 8.0, 0.05, 0.05
+# Negative degrees of freedom that are rounding.
+_CONCAVE = 1e-6
 # Changes of direction of a log variance after which each further one halves its steps, and their growth where
 # the direction stays: rounds of a few rows a coefficient can otherwise cycle around the fixed point.
 _TURNS, _GROWTH = 3, 1.3
@@ -82,6 +87,7 @@ class Estimates(Batched):
 
     kinds: Kinds = field(metadata=SHARED)  # of the coefficients
     theta: Tensor  # coefficients, (K, D)
+    mean: Tensor  # of their priors, (K, D)
     penalty: Tensor  # inverse variance of each kind, (K, G)
     evidence: Tensor  # log marginal likelihood, in nats, (K,)
     log_likelihood: Tensor  # at the coefficients, in nats, (K,)
@@ -92,16 +98,41 @@ class Estimates(Batched):
     # that given the data
     freedom: Tensor
     converged: Tensor  # whether penalties and coefficients are those of a maximum, boolean (K,)
+    # which coefficients of the system these are; None for all
+    places: slice | None = field(default=None, metadata=SHARED)
 
     @property
     def rounded(self) -> Tensor:
-        """Coefficients (K, D), exactly zero if a kind has next to no degrees of freedom."""
+        """Coefficients (K, D), exactly at the mean if a kind has next to no degrees of freedom."""
         nothing = self.kinds.spread(self.kinds.sums(self.freedom), 1.0) < _NOTHING
-        return torch.where(nothing, 0.0, self.theta)
+        return torch.where(nothing, self.mean, self.theta)
 
     def quadratic(self, rows: Tensor) -> Tensor:
         """Covariance (K, m, m) of combinations, `rows` (K or 1, m, D), of the coefficients given data."""
+        if self.places is not None:
+            width = self.system.hessian.kept.shape[-1]
+            rows = torch.nn.functional.pad(rows, (self.places.start, width - self.places.stop))
         return rows @ self.system.solve(rows.expand(len(self.theta), -1, -1).mT)
+
+    def part(self, places: slice, names: Mapping[str, str], share: float = 1.0) -> Estimates:
+        """Estimates of some coefficients, with kinds renamed, given the data alone; none may be eliminated.
+
+        Evidence and log-likelihood are those of all coefficients; of the objective it is a share.
+        """
+        numbers = [self.kinds.names.index(name) for name in names]
+        renumbered = torch.full((len(self.kinds.names) + 2,), -1, device=self.theta.device)
+        renumbered[numbers] = torch.arange(len(numbers), device=self.theta.device)
+        renumbered[HELD] = HELD
+        return replace(
+            self,
+            kinds=Kinds(tuple(names.values()), renumbered[self.kinds.of[places]]),
+            theta=self.theta[:, places],
+            mean=self.mean[:, places],
+            penalty=self.penalty[:, numbers],
+            penalised=share * self.penalised,
+            freedom=self.freedom[:, places],
+            places=places,
+        )
 
 
 @torch.no_grad()
@@ -111,26 +142,30 @@ def estimate(
     start: Tensor,
     first: Mapping[str, Tensor] | None = None,
     gain: float = _GAIN,
+    mean: Tensor | None = None,
+    careful: bool = False,
 ) -> Estimates:
     """Coefficients and the variance of each kind.
 
     In every round the log-likelihood is replaced by its expansion at the present coefficients, for which the
     fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of
     Hessian and penalties; not where the coefficients are still far from the optimum under the present
-    penalties, of which the expansion knows little. A Newton step, halved until the penalised likelihood
-    gains, leads to the next. Steps of a variance that changes its direction again and again become shorter.
+    penalties or where it is not convex, of which the expansion knows little. A Newton step, halved until the
+    penalised likelihood gains, leads to the next. Steps of a variance that changes its direction again and
+    again become shorter.
 
-    Designs are in units in which coefficients of one kind are comparable. `start` (K, D) is also the mean of
-    the vague priors of coefficients without a kind; `first` has penalties of kinds to begin with, (K,) by
-    name, 10 for others. Rounds end below a `gain` in nats.
+    Designs are in units in which coefficients of one kind are comparable. `mean` (K, D) is that of the
+    priors, zero by default; `start` (K, D) is also the mean of the vague priors of coefficients without a
+    kind; `first` has penalties of kinds to begin with, (K,) by name, 10 for others. Rounds end below a `gain`
+    in nats.
     """
-    mean = torch.where(kinds.of >= 0, torch.zeros_like(start), start)
+    mean = torch.where(kinds.of >= 0, 0.0 if mean is None else mean, start)
     size = kinds.sums(torch.ones_like(start[:1]))
     stride = problems.n_rows // MANY_ROWS
     if stride > 1:
         # Most rounds are those of a part of the rows, whose estimates are near.
         gain = _GAIN_OF_MANY
-        few = estimate(problems.thinned(stride), kinds, start, first, gain)
+        few = estimate(problems.thinned(stride), kinds, start, first, gain, mean, careful)
         start, first = few.theta, dict(zip(kinds.names, few.penalty.unbind(-1), strict=True))
     penalty = start.new_full((len(start), len(kinds.names)), _FIRST)
     for name, values in ({} if first is None else first).items():
@@ -145,24 +180,32 @@ def estimate(
     else:
         at = newton(problems, prior(penalty), start, tolerance=1e-2)
     active = torch.arange(len(start), device=start.device)
-    reach = torch.full_like(penalty, math.log(_FACTOR))
+    factor = _FACTOR_GATES if careful else _FACTOR
+    reach = torch.full_like(penalty, math.log(factor))
     turns, before = torch.zeros_like(penalty), torch.zeros_like(penalty)
     for _ in range(_MAX_ROUNDS if kinds.names else 0):
         whole = len(active) == len(start)
         part, here = (problems, at) if whole else (problems.select(active), at.select(active))
-        found, target = _update(here, kinds, size, penalty[active], mean[active], reach[active].exp())
+        given = penalty[active], mean[active], reach[active].exp()
+        found, target, near = _update(here, kinds, size, *given, 1 if careful else _MAX_UPDATES)
         step, last = (found / penalty[active]).log(), before[active]
         moved = torch.where(found < _ASLEEP, step.abs(), 0.0).amax(-1)
         turned = step * last < 0
         turns[active] += turned
         shorter = torch.minimum(torch.minimum(step.abs(), last.abs()), reach[active]) / 2
-        longer = (_GROWTH * reach[active]).clamp(max=math.log(_FACTOR))
+        longer = (_GROWTH * reach[active]).clamp(max=math.log(factor))
         reach[active] = torch.where(turned & (turns[active] > _TURNS), shorter, longer)
         before[active] = step
         penalty = penalty.index_copy(0, active, found)
-        reached, promised, falls = step_to(part, prior(found, active), here, target)
-        at = at.replaced(active, Optimum.of(part, reached))
-        settled = (moved < _SETTLED) & ((promised < gain) | ~falls)
+        own = prior(found, active)
+        reached, promised, falls = step_to(part, own, here, target)
+        new = Optimum.of(part, reached)
+        at = at.replaced(active, newton(part, own, reached, _CLOSE, new) if careful else new)
+        settled = (
+            near
+            & (moved < (_SETTLED_GATES if careful else _SETTLED))
+            & ((promised < gain) | ~falls | careful)
+        )
         active = active[~settled]
         report_part(1 - len(active) / len(start))
         if len(active) == 0:
@@ -179,27 +222,39 @@ def estimate(
     volume = (own.precision.log().sum(-1) - system.log_determinant()) / 2
     freedom = 1 - own.precision * system.variances()
     likelihood = volume - penalised, -at.loss, penalised
-    return Estimates(kinds, at.theta, penalty, *likelihood, system, freedom, converged)
+    return Estimates(kinds, at.theta, mean, penalty, *likelihood, system, freedom, converged)
 
 
 def _update(
-    at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor, reach: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The fixed point of the variances, by factors of at most `reach` (K, G), and its coefficients."""
+    at: Optimum,
+    kinds: Kinds,
+    size: Tensor,
+    penalty: Tensor,
+    mean: Tensor,
+    reach: Tensor,
+    updates: int = _MAX_UPDATES,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The fixed point of the variances, by factors of at most `reach` (K, G), and its coefficients.
+
+    The last output, boolean (K,), is False where the coefficients are far from the optimum; penalties stay.
+    """
     right = at.hessian.times(at.theta) - at.gradient
     precision = kinds.precision(penalty)
     system = at.hessian.factored(precision)
     slope = at.gradient + precision * (at.theta - mean)
-    left = (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1, keepdim=True) / 2
-    reach = torch.where(left < _NEAR, reach, 1.0)
+    newton_step = system.solve(slope[..., None]).squeeze(-1)
+    near = ((slope * newton_step).sum(-1) / 2 < _NEAR) & ~system.indefinite
+    reach = torch.where(near[:, None], reach, 1.0)
     least, largest = penalty / reach, penalty * reach
     before = torch.zeros_like(penalty)
     done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)
-    for update in range(_MAX_UPDATES):
+    for update in range(updates):
         target = system.solve((right + precision * mean)[..., None]).squeeze(-1)
         variance = system.variances()
-        free = (size - penalty * kinds.sums(variance)).clamp(min=1e-6)
-        new = (torch.minimum(free, size) / (kinds.sums(target.square()) + 1e-12)).clamp(_LEAST, _LARGEST)
+        free = size - penalty * kinds.sums(variance)
+        new = torch.minimum(free.clamp(min=1e-6), size) / (kinds.sums((target - mean).square()) + 1e-12)
+        # Where the problem is concave along a kind the fixed point says nothing of its variance.
+        new = torch.where(free > -_CONCAVE, new, penalty).clamp(_LEAST, _LARGEST)
         step = (new / penalty).log()
         if update % 3 == 2:  # what is left of a geometric series
             ratio = torch.where(before != 0, step / before, 0.0).clamp(min=0.0, max=0.9)
@@ -214,4 +269,5 @@ def _update(
         done = done | (moved < _SETTLED / 4).all(-1, keepdim=True)
         if bool(done.all()):
             break
-    return penalty, system.solve((right + precision * mean)[..., None]).squeeze(-1)
+    target = system.solve((right + precision * mean)[..., None]).squeeze(-1)
+    return penalty, torch.where(near[:, None], target, at.theta - newton_step), near

@@ -16,14 +16,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.data.design_matrix import row_blocks
+from sstorch.newton import Hessian, Problem
 from sstorch.nn import Topology
 from sstorch.nn.functional import log_sigmoid_pair
 from sstorch.nn.losses import derivatives_by_autograd, plain_losses
-from sstorch.optim.hessian import Hessian
-from sstorch.optim.newton import LinearHazards
+from sstorch.optim.linear_hazards import LinearHazards
 
 # Temperature of the smooth loss. Up to .1 gates and predictions are those of E.
 TAU = 0.02
@@ -68,7 +69,7 @@ class _Losses(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SoftGates(Batched):
+class SoftGates(Batched, Problem):
     """K problems: hazards in L leaves under gates that send each row to all leaves, with probabilities.
 
     Coefficients of a problem are, in one vector (D,), for each cause those of :class:`LinearHazards` with the
@@ -94,9 +95,9 @@ class SoftGates(Batched):
         return 0 if self.z is None else self.signs.shape[1]
 
     @property
+    @override
     def n_rows(self) -> int:
-        """Rows of a problem."""
-        return self._weight.shape[1]
+        return int(self._weight.shape[1])
 
     @cached_property
     def of_causes(self) -> tuple[slice, ...]:
@@ -118,10 +119,10 @@ class SoftGates(Batched):
     @property
     def n_coefficients(self) -> int:
         """D, the length of the vector of a problem."""
-        return self.of_gates.stop
+        return int(self.of_gates.stop)
 
+    @override
     def step_size(self, step: Tensor) -> Tensor:
-        """Largest share of a step (K, D) in which no shape parameter and no logit changes by much, (K,)."""
         layout = self._layout
         of_shapes = layout.order[layout.shapes]
         longest = torch.nn.functional.pad(step[:, of_shapes], (0, 1)).abs().amax(-1) / _LONGEST
@@ -131,8 +132,8 @@ class SoftGates(Batched):
             longest = torch.maximum(longest, logits / _LONGEST_LOGIT)
         return 1 / longest.clamp(min=1.0)
 
+    @override
     def thinned(self, stride: int) -> SoftGates:
-        """The same problems with every stride-th of the rows."""
         return replace(
             self,
             hazards=tuple(each.thinned(stride) for each in self.hazards),
@@ -140,9 +141,9 @@ class SoftGates(Batched):
             log_probability=None if self.log_probability is None else self.log_probability[..., ::stride],
         )
 
+    @override
     @torch.no_grad()
     def value(self, theta: Tensor) -> Tensor:
-        """Loss of the rows, (K,)."""
         total = theta.new_zeros(len(theta))
         for rows in self._row_blocks:
             exponent = self._routes(theta, rows).log_probability
@@ -154,9 +155,9 @@ class SoftGates(Batched):
             total += (weight * torch.where(weight > 0, -exponent.logsumexp(1) / self.tau, 0.0)).sum(-1)
         return total
 
+    @override
     @torch.no_grad()
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
-        """Loss of the rows (K,), its gradient (K, D) and Hessian."""
         layout, total = self._layout, theta.new_zeros(len(theta))
         gradient = theta.new_zeros(len(theta), layout.size)
         hessian = theta.new_zeros(len(theta), layout.size, layout.size)
@@ -171,8 +172,7 @@ class SoftGates(Batched):
             first, second = self._of_latents(leaves, routes, share, weight)
             self._add_rows(gradient, hessian, first, second, rows)
         gradient, hessian = layout.ordered(gradient, hessian)
-        none = hessian.new_zeros(*gradient.shape, 0)
-        return total, gradient, Hessian(hessian, none, none[:, 0])
+        return total, gradient, Hessian.of(hessian)
 
     # ------------------------------------------------------------------ rows
 
@@ -281,7 +281,8 @@ class SoftGates(Batched):
         """
         layout, tau = self._layout, self.tau
         own = torch.cat(
-            [each.first[:, :, 0] for each in leaves] + [each.first[:, :, 1:].flatten(1, 2) for each in leaves],
+            [each.first[:, :, 0] for each in leaves]
+            + [each.first[:, :, 1:].flatten(1, 2) for each in leaves],
             1,
         )
         counted, n_own = share * weight[:, None], own.shape[1]
@@ -310,7 +311,9 @@ class SoftGates(Batched):
         second[:, n_own:, n_own:] = between * (weight[:, None, None] / tau)
         return torch.cat([weighted, mean * (-weight[:, None] / tau)], 1), second
 
-    def _add_rows(self, gradient: Tensor, hessian: Tensor, first: Tensor, second: Tensor, rows: slice) -> None:
+    def _add_rows(
+        self, gradient: Tensor, hessian: Tensor, first: Tensor, second: Tensor, rows: slice
+    ) -> None:
         """Add what rows give to gradient and Hessian by the pieces of the layout, in place."""
         layout, (n_causes, n_leaves) = self._layout, (len(self.hazards), self.n_leaves)
         linear = slice(0, n_causes * n_leaves)
@@ -329,10 +332,18 @@ class SoftGates(Batched):
         for row, column, part in (
             (layout.common, layout.common, _gram(common, common, among)),
             (layout.common, layout.linear, _gram(common, own, total[:, :, linear])),
-            (layout.common, layout.shapes, torch.matmul(total[:, :, shapes], common[:, None]).mT.flatten(1, 2)),
+            (
+                layout.common,
+                layout.shapes,
+                torch.matmul(total[:, :, shapes], common[:, None]).mT.flatten(1, 2),
+            ),
             (layout.common, layout.gates, _gram(common, gates, total[:, :, logits])),
             (layout.linear, layout.linear, _gram(own, own, second[:, linear, linear])),
-            (layout.linear, layout.shapes, torch.matmul(second[:, linear, shapes], own[:, None]).mT.flatten(1, 2)),
+            (
+                layout.linear,
+                layout.shapes,
+                torch.matmul(second[:, linear, shapes], own[:, None]).mT.flatten(1, 2),
+            ),
             (layout.linear, layout.gates, _gram(own, gates, second[:, linear, logits])),
             (layout.shapes, layout.shapes, second[:, shapes, shapes].sum(-1)),
             (layout.shapes, layout.gates, torch.matmul(second[:, shapes, logits], gates[:, None]).flatten(2)),
@@ -374,7 +385,8 @@ class _Layout:
         device: torch.device,
     ) -> _Layout:
         """Of causes with so many common coefficients and shapes, own slopes, gates and their coefficients."""
-        common, linear, shapes, constants, numbers = [], [], [], [], []
+        common: list[int] = []
+        linear, shapes, constants, numbers = ([*common] for _ in range(4))
         leaf = list(range(n_leaves)) * len(sizes)
         end = 0
         for p, m in sizes:
@@ -382,7 +394,10 @@ class _Layout:
             first_shape = first_slope + n_leaves * n_own
             common += range(end, end + p)
             for own in range(n_leaves):
-                linear += [first_level + own, *range(first_slope + own * n_own, first_slope + (own + 1) * n_own)]
+                linear += [
+                    first_level + own,
+                    *range(first_slope + own * n_own, first_slope + (own + 1) * n_own),
+                ]
                 shapes += [first_shape + j * (1 + n_leaves) + 1 + own for j in range(m)]
                 numbers += range(len(constants), len(constants) + m)
                 leaf += [own] * m
@@ -390,12 +405,15 @@ class _Layout:
             end = first_shape + m * (1 + n_leaves)
         gates = range(end, end + n_gates * width)
         ends = [0, *itertools.accumulate(map(len, (common, linear, shapes, gates)))]
-        pieces = [slice(*pair) for pair in itertools.pairwise(ends)]
+        first, second, third, fourth = (slice(*pair) for pair in itertools.pairwise(ends))
         of_leaf = torch.tensor(leaf, device=device)
         same = (of_leaf[:, None] == of_leaf).double()[..., None]
         order = torch.tensor([*common, *linear, *shapes, *gates, *constants], device=device)
         return cls(
-            *pieces,
+            first,
+            second,
+            third,
+            fourth,
             torch.tensor(numbers, dtype=torch.long, device=device),
             len(constants),
             order,
@@ -410,7 +428,7 @@ class _Layout:
     @property
     def size(self) -> int:
         """Coefficients without the constants of shapes."""
-        return self.gates.stop
+        return int(self.gates.stop)
 
     def latents(self, cause: int, parameter: int) -> Tensor:
         """Numbers of the latents of all leaves: the linear predictor, parameter 0, or a shape, (L,)."""

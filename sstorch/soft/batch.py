@@ -134,11 +134,12 @@ def _train(
     preprocessors = fit_preprocessors(splits, settings, schema)
     of_causes = {name: _of_cause(name, splits, settings) for name in events_of_causes(splits[0])}
     plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
-    _check_memory(splits, preprocessors[0], plain)
+    coded = plain and not settings.trains_gates
+    _check_memory(splits, preprocessors[0], plain, coded)
     features = []
     for number, (each, data) in enumerate(zip(preprocessors, splits, strict=True)):
         report("encoding", number + 1, len(splits) + 1)
-        features.append(each.encode(data.frame) if plain else each.transform(data.frame))
+        features.append(each.encode(data.frame) if coded else each.transform(data.frame))
     x = DesignMatrix.stack(features)
     del features
     causes = {
@@ -171,12 +172,14 @@ def _of_cause(
     return own, settings.for_cause(cause, min(data.n_events for data in own))
 
 
-def _check_memory(splits: Sequence[SurvivalData], preprocessor: Preprocessor, plain: bool) -> None:
+def _check_memory(
+    splits: Sequence[SurvivalData], preprocessor: Preprocessor, plain: bool, coded: bool
+) -> None:
     """Raise ConfigError, before rows are encoded, if they and their derivatives exceed the free memory."""
     n, n_features = sum(len(data) for data in splits), len(preprocessor.features)
-    width = n_features - (sum(preprocessor.coded_levels) if plain else 0)
+    width = n_features - (sum(preprocessor.coded_levels) if coded else 0)
     copies = 1 if len(splits) == 1 else 2  # several splits are one tensor, which is made of parts
-    n_bytes = 8 * n * ((copies if plain else 3) * width + _ELEMENTS_A_ROW)
+    n_bytes = 8 * n * ((copies if coded else 3) * width + _ELEMENTS_A_ROW)
     n_bytes += 8 * _HESSIANS * len(splits) * len(preprocessor.leaf_features) ** 2 * plain
     what = f"{n:,} rows with {width} numbers each" + (f" in {len(splits)} splits" if len(splits) > 1 else "")
     check_fits(
@@ -195,8 +198,7 @@ def check_causes(data: SurvivalData, settings: BatchSettings) -> None:
         return
     if settings.init != "distilled" or not isinstance(settings.trainer, Leaves):
         raise ConfigError(
-            "gates that are trained on the outcomes divide by the likelihood of one event: use "
-            "PrognosticTree, whose gates are distilled from the regressions of all causes, or "
+            "a trainer moves gates by the likelihood of one event: use trainer=None, PrognosticTree, or "
             "Surv(time, cause == k) for the hazard of cause k alone"
         )
     if settings.fairness is not None:

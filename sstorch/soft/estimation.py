@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,12 +18,13 @@ from sstorch.data.columns import is_wide
 from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.inference import HazardCovariance
 from sstorch.inference.covariance import marginal_covariance
-from sstorch.nn import GateParameters, LeafParameters, SoftTree
-from sstorch.nn.routing import most_probable_leaf
+from sstorch.nn import GateParameters, LeafParameters, SoftTree, Topology
+from sstorch.nn.routing import log_path_probability, most_probable_leaf
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
 from sstorch.optim.linear_hazards import LinearHazards
+from sstorch.optim.soft_gates import SoftGates, path_signs
 from sstorch.optim.starts.distilled import gates_of_splits, gates_of_targets, single_leaf
 from sstorch.optim.starts.gate_rows import GateColumns, Split
 from sstorch.optim.starts.regression_tree import regression_tree
@@ -34,14 +35,20 @@ from sstorch.soft.group_choice import REGRESSION, Candidate, Estimation, GroupCh
 from sstorch.soft.rotation import held_out_start
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
+from sstorch.soft.trained_gates import GateFeatures, spectral_gates
 
 T = TypeVar("T")
 
-RESIDUALS, PREDICTOR = "residuals", "predictor"
+RESIDUALS, PREDICTOR, SPECTRAL = "residuals", "predictor", "spectral"
+# Kind of the weights of trained gates.
+GATE = "gate"
 # Least weight of a residual, as a share of the mean.
 _LEAST_CURVATURE = 1e-3
 # Penalties of what groups have of their own, to begin with: they start as the regression.
 _FIRST_OWN = 100.0
+# Evidence, in nats, that leaves under the gates of a start must gain on the regression, and by which they may
+# be behind those of another start, for the gates to be trained.
+_DIFFERENT, _BEHIND = 2.0, 10.0
 # Columns that gates may use where there are many.
 _GATE_COLUMNS = 50
 # Rows by which gates are placed at most: a threshold from so many differs from that of all rows by less than
@@ -68,7 +75,7 @@ class Estimator:
     ) -> None:
         self.trees, self.samples, self.splits = trees, samples, splits
         self._checkpoint = checkpoint
-        self._n_gate_columns = len(columns.places)
+        self._all_columns, self._n_gate_columns = columns, len(columns.places)
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
         design = Design.of(self._sample, self._tree.in_features, preprocessors[0])
@@ -103,12 +110,12 @@ class Estimator:
     def choose(self, settings: BatchSettings) -> list[GroupChoice]:
         """Give the trees their gates and leaves.
 
-        Of each split the hazards are those of the candidate with the most evidence, one of which is the
+        Of each split gates and hazards are those of the candidate with the most evidence, one of which is the
         regression. Unless groups are wanted only where they gain, nodes that its gates leave whole are then
-        divided by what it predicts, and groups below such a gate share its hazard.
+        divided by what the model predicts, and groups below such a gate share its hazard.
         """
         candidates = list(self._candidates(settings))
-        plain = torch.stack([each.evidence for each in self.regressions.values()]).sum(0)
+        plain = self._evidence(self.regressions)
         regression = self._as_candidate()
         # A priori a node is divided as likely as not, and then by each column alike (Chipman, George and
         # McCulloch, 1998).
@@ -123,12 +130,21 @@ class Estimator:
             for split in range(len(self.splits))
         ]
         best = [max(each, key=each.__getitem__) for each in evidence]
-        models = [next((each for each in candidates if each.name == name), regression) for name in best]
+        hard = [next((each for each in candidates if each.name == name), regression) for name in best]
+        models = list(hard)
+        if settings.trains_gates and not self._design.has_many and self._tree.topology.depth:
+            self._train_gates(models, evidence, best, settings)
         self._models = models
         self._adopt_hazards(models)
-        self._adopt_gates(gates_of(models))
+        gates = gates_of(models)
         if candidates and not settings.only_if_needed:
-            self._adopt_gates(self._filled(models, candidates[-1], settings))
+            filled = self._filled(hard, candidates[-1], settings)
+            divides = torch.stack([each.divides[split] for split, each in enumerate(models)])
+            gates = GateParameters(
+                torch.where(divides[..., None], gates.weight, filled.weight),
+                torch.where(divides, gates.bias, filled.bias),
+            )
+        self._adopt_gates(gates)
         leaf = self._tree.apply_leaf(self._sample.x)
         choices = []
         for split, (name, model) in enumerate(zip(best, models, strict=True)):
@@ -136,9 +152,31 @@ class Estimator:
                 cause: Estimation.of(own, split, self._terms, self._design)
                 for cause, own in model.estimates.items()
             }
+            if model.joint is not None and len(estimations) == 1:
+                (cause,) = estimations
+                estimations[cause] = Estimation.of(model.joint, split, self._terms, self._design)
             n_groups = len(leaf[split][self._sample.weight[split] > 0].unique())
             choices.append(GroupChoice(evidence[split], name, n_groups, estimations))
         return choices
+
+    def _train_gates(
+        self,
+        models: list[Candidate],
+        evidence: Sequence[dict[str, float]],
+        best: list[str],
+        settings: BatchSettings,
+    ) -> None:
+        """Put trained gates of several columns in the place of models that have less evidence.
+
+        The evidence of soft gates is a lower bound: the expected loss of a row is at least its negative
+        log-likelihood under the mixture of the leaves.
+        """
+        for trained in self._trained():
+            for split, value in enumerate(trained.evidence(settings.gate_charge).tolist()):
+                if np.isfinite(value):
+                    evidence[split][trained.name] = value
+                if value > evidence[split][best[split]]:
+                    models[split], best[split] = trained, trained.name
 
     def _filled(
         self, models: Sequence[Candidate], usual: Candidate, settings: BatchSettings
@@ -327,7 +365,7 @@ class Estimator:
             tree.set_leaves(leaves)
         return single
 
-    def _residual_trees(self, settings: BatchSettings) -> list[dict[int, Any]]:
+    def _residual_trees(self, settings: BatchSettings, depth: int | None = None) -> list[dict[int, Any]]:
         """Splits of each problem's tree on the residuals of its regressions, by node, in order of growth."""
         residuals, curvatures = [], []
         for name, hazards in self._hazards.items():
@@ -352,9 +390,9 @@ class Estimator:
                 for each, own in zip(residuals, precision, strict=True)
             ]
             lines = self._design.lines(split, torch.as_tensor(rows)).cpu().numpy()
-            depth, least = self._tree.topology.depth, settings.min_leaf
+            deepest = self._tree.topology.depth if depth is None else depth
             given = lines, np.stack(bags), precision, share, columns
-            trees.append(model_tree(x, *given, depth, 2**depth, least))
+            trees.append(model_tree(x, *given, deepest, 2**deepest, settings.min_leaf))
         return trees
 
     def _candidate(
@@ -362,38 +400,126 @@ class Estimator:
     ) -> Candidate:
         """The estimates of every cause under gates; of ``depth + 1`` candidates at most this is a number."""
         report("leaves", number, self._tree.topology.depth + 1)
-        x = self._gate_features
-        logits = x.project(gates.weight.to(x.dtype), gates.bias.to(x.dtype))
-        leaf = most_probable_leaf(self._tree.topology, logits)
-        reached = torch.unique(leaf[self._sample.weight > 0])
-        position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=leaf.device)
-        position[reached] = torch.arange(len(reached), device=leaf.device)
-        group = position[leaf]
-        estimates, groups = {}, {}
+        leaf, reached, position = self._reached(gates)
+        n_groups, estimates = len(reached), {}
         for cause, plain in self._hazards.items():
-            family, n_groups = plain.family, len(reached)
-            n_shapes = len(family.shape_names)
-            design = self._design
-            hazards = design.hazards(family, plain.sample, plain.weight, group, n_groups)
-            kinds = design.kinds_of(n_groups, n_shapes)
-            start = self._started(cause, hazards)
-            plain_kinds = self.regressions[cause].kinds.names
-            first = dict(zip(plain_kinds, self.regressions[cause].penalty.unbind(-1), strict=True))
-            small = {kind: start.new_full((len(start),), _FIRST_OWN) for kind in kinds.names}
-            estimates[cause] = self._kept(
-                f"{name}/{cause}", partial(estimate, hazards, kinds, start, small | first)
-            )
-            groups[cause] = design.leaves(estimates[cause].rounded, n_groups, n_shapes)
-        return Candidate(name, gates, splits, estimates, groups, position)
+            group = position[leaf]
+            problem = self._design.hazards(plain.family, plain.sample, plain.weight, group, n_groups)
+            estimates[cause] = self._kept(f"{name}/{cause}", partial(self._leaves, cause, problem, n_groups))
+        return Candidate(name, gates, splits, estimates, self._groups(estimates, n_groups), position)
 
-    def _started(self, cause: str, hazards: LinearHazards) -> Tensor:
-        """Coefficients of groups that are all the regression, (S, D)."""
-        theta = self.regressions[cause].theta
-        p = hazards.width
-        start = theta.new_zeros(len(theta), hazards.n_coefficients)
-        start[:, :p] = theta[:, :p]
-        start[:, hazards.n_linear :: 1 + hazards.n_groups] = theta[:, p:]
-        return start
+    def _reached(self, gates: GateParameters) -> tuple[Tensor, Tensor, Tensor]:
+        """Leaf of each row (S, n), leaves with rows in some split (G,), and number of each leaf's group."""
+        topology = self._tree.topology
+        leaf = most_probable_leaf(topology, self._logits(gates))
+        reached = torch.unique(leaf[self._sample.weight > 0])
+        return leaf, reached, _positions(reached, topology)
+
+    def _groups(self, estimates: Mapping[str, Estimates], n_groups: int) -> dict[str, LeafParameters]:
+        """Parameters of groups by cause."""
+        return {
+            cause: self._design.leaves(each.rounded, n_groups, len(self.trees[cause].family.shape_names))
+            for cause, each in estimates.items()
+        }
+
+    def _logits(self, gates: GateParameters) -> Tensor:
+        """Of gates at all rows, (S, B, n)."""
+        x = self._gate_features
+        return x.project(gates.weight.to(x.dtype), gates.bias.to(x.dtype))
+
+    def _under(self, cause: str, routes: Tensor) -> SoftGates:
+        """The hazards of a cause in leaves with given log probabilities (S, L, n)."""
+        own, none = self._design.own.nonzero().squeeze(-1), routes.new_zeros(routes.shape[1], 0)
+        return SoftGates((self._hazards[cause],), own, none, log_probability=routes)
+
+    def _leaves(self, cause: str, problem: LinearHazards | SoftGates, n_groups: int) -> Estimates:
+        """Estimates of the leaves of a cause, which begin as its regression."""
+        regression, family = self.regressions[cause], self._hazards[cause].family
+        kinds = self._design.kinds_of(n_groups, len(family.shape_names))
+        start = regression.theta.new_zeros(len(regression.theta), problem.n_coefficients)
+        p, n_shapes = self._hazards[cause].width, len(family.shape_names)
+        start[:, :p] = regression.theta[:, :p]
+        of_group = n_groups if n_groups > 1 else 0
+        first_shape = start.shape[1] - n_shapes * (1 + of_group)
+        start[:, first_shape :: 1 + of_group] = regression.theta[:, p:]
+        small = {kind: start.new_full((len(start),), _FIRST_OWN) for kind in kinds.names}
+        first = dict(zip(regression.kinds.names, regression.penalty.unbind(-1), strict=True))
+        return estimate(problem, kinds, start, small | first)
+
+    # ------------------------------------------------------------------ gates that are trained
+
+    def _trained(self) -> Iterator[Candidate]:
+        """Gates of several columns, each estimated together with its two leaves.
+
+        Leaves and variances are first estimated under each of two gates to start from: as long as leaves are
+        equal, gates have no gradient. A start is left if its leaves explain no more than the regression, or
+        much less than those of the other.
+        """
+        report("gates", 0, 1)
+        features, plain = self._features, self._evidence(self.regressions)
+        theta = {cause: each.theta for cause, each in self.regressions.items()}
+        terms = torch.tensor(self._gate_terms, device=features.z.device)
+        _, signs = path_signs(Topology(1), [1])
+        starts = []
+        for number, gates in enumerate(spectral_gates(features, self._hazards, theta, terms), 1):
+            routes = log_path_probability(Topology(1), features.logits(gates[:, None]))
+            leaves = {
+                cause: self._kept(
+                    f"{SPECTRAL} {number}/{cause}",
+                    partial(self._leaves, cause, self._under(cause, routes), len(signs)),
+                )
+                for cause in self._hazards
+            }
+            starts.append((f"{SPECTRAL} {number}", gates, leaves, self._evidence(leaves)))
+        most = torch.stack([evidence for *_, evidence in starts]).amax(0)
+        problem = SoftGates(
+            tuple(self._hazards.values()),
+            self._design.own.nonzero().squeeze(-1),
+            signs.to(features.z.device),
+            features.z,
+        )
+        for name, gates, leaves, evidence in starts:
+            differs = (evidence > plain + _DIFFERENT) & (evidence > most - _BEHIND)
+            if bool(differs.any()):
+                joined = _Joined.of(leaves, gates[:, None])
+                joint = self._kept(f"{name}/gates", partial(joined.estimate, problem))
+                yield self._with_root(name, joint, joined, problem, differs)
+
+    def _with_root(
+        self, name: str, joint: Estimates, joined: _Joined, problem: SoftGates, differs: Tensor
+    ) -> Candidate:
+        """Trees whose root is an estimated gate, in splits (S,) whose leaves differ."""
+        topology, n_causes = self._tree.topology, len(self._hazards)
+        estimates = {
+            cause: joint.part(places, joined.names[cause], 1 / n_causes)
+            for cause, places in zip(self._hazards, problem.of_causes, strict=True)
+        }
+        gates = joint.theta.new_zeros(len(differs), len(topology.branches), problem.of_gates.stop)
+        gates = gates[..., problem.of_gates]
+        gates[:, 0] = joint.rounded[:, problem.of_gates]
+        divides = torch.zeros(gates.shape[:2], dtype=torch.bool, device=gates.device)
+        divides[:, 0] = differs
+        leaves, _ = path_signs(topology, [1])
+        position = _positions(leaves.to(gates.device), topology)
+        of_features = self._features.of_features(gates, divides)
+        return Candidate(name, of_features, None, estimates, self._groups(estimates, 2), position, joint)
+
+    @staticmethod
+    def _evidence(estimates: Mapping[str, Estimates]) -> Tensor:
+        """Of all causes, (S,)."""
+        return torch.stack([each.evidence for each in estimates.values()]).sum(0)
+
+    @cached_property
+    def _features(self) -> GateFeatures:
+        """Features of trained gates: those of the columns that gates of a split may use."""
+        used = [np.concatenate(columns.places).tolist() for columns in self._gate_columns]
+        return GateFeatures.of(self._gate_features.to_dense(), self._sample.normalised_weight, used)
+
+    @property
+    def _gate_terms(self) -> list[int]:
+        """Number of the raw column of each feature of trained gates."""
+        column = {place: k for k, places in enumerate(self._all_columns.places) for place in places.tolist()}
+        return [column[place] for place in self._features.places.tolist()]
 
     def _as_candidate(self) -> Candidate:
         """The regressions, as trees whose gates divide nothing."""
@@ -430,6 +556,47 @@ class Estimator:
             name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(models)])
             for name in self.trees
         }
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Coefficients of leaves by cause and of gates in one vector, to begin with."""
+
+    names: Mapping[str, Mapping[str, str]]  # of the kinds of each cause, by their names in the vector
+    kinds: Kinds
+    theta: Tensor  # (S, D)
+    first: Mapping[str, Tensor]  # penalties to begin with, by kind
+
+    @classmethod
+    def of(cls, estimates: Mapping[str, Estimates], gates: Tensor) -> Self:
+        """Of leaves by cause and gates (S, B, 1 + Q), whose weights have a prior around zero."""
+        names, codes, count = {}, [], 0
+        first: dict[str, Tensor] = {}
+        for cause, each in estimates.items():
+            prefix = f"{cause}: " if len(estimates) > 1 else ""
+            names[cause] = {f"{prefix}{kind}": kind for kind in each.kinds.names}
+            codes.append(torch.where(each.kinds.of >= 0, each.kinds.of + count, each.kinds.of))
+            # Leaves that are equal to begin with would stay so: a saddle.
+            first |= dict(zip(names[cause], each.penalty.clamp(max=_FIRST_OWN).unbind(-1), strict=True))
+            count += len(each.kinds.names)
+        of_gates = torch.full(gates.shape[1:], count, device=gates.device)
+        of_gates[:, 0] = -1
+        kinds = Kinds((*first, GATE), torch.cat([*codes, of_gates.flatten()]))
+        theta = torch.cat([*(each.theta for each in estimates.values()), gates.flatten(1)], 1)
+        size = gates[..., 1:].square().mean((1, 2))
+        first[GATE] = (1 / size.clamp(min=1e-6)).clamp(1e-2, 1e2)
+        return cls(names, kinds, theta, first)
+
+    def estimate(self, problem: SoftGates) -> Estimates:
+        """Coefficients and variances of all together."""
+        return estimate(problem, self.kinds, self.theta, self.first, careful=True)
+
+
+def _positions(leaves: Tensor, topology: Topology) -> Tensor:
+    """Number of the group of each leaf, of those that are groups; 0 for others, (L,)."""
+    position = torch.zeros(len(topology.leaves), dtype=torch.long, device=leaves.device)
+    position[leaves] = torch.arange(len(leaves), device=leaves.device)
+    return position
 
 
 def gate_rows(splits: Sequence[SurvivalData], seed: int) -> Tensor | None:

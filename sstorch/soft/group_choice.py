@@ -188,6 +188,7 @@ class Candidate:
     estimates: Mapping[str, Estimates]  # of each cause
     groups: Mapping[str, LeafParameters]  # parameters of the groups that have rows in some split, by cause
     position: Tensor  # number of the group of each leaf, from left to right; 0 of those without rows
+    joint: Estimates | None = None  # of gates and leaves together, where gates are trained
 
     @property
     def divides(self) -> Tensor:
@@ -196,7 +197,10 @@ class Candidate:
 
     def evidence(self, charge: float) -> Tensor:
         """Of all causes, minus the charge on each gate, in nats, (S,); -inf if no gate divides rows."""
-        total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
+        if self.joint is not None:
+            total = self.joint.evidence
+        else:
+            total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
         n_gates = self.divides.sum(-1, dtype=torch.float64)
         return torch.where(n_gates > 0, total - charge * n_gates, -torch.inf)
 

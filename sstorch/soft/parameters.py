@@ -114,9 +114,14 @@ class GroupPenalties(Penalties):
 class GatePenalties(Penalties):
     """Penalties of a tree with gates trained on the outcomes.
 
+    Weights of gates have an estimated variance, too, around the gates that training starts from. If ``ridge``
+    is a number, ``gate_ridge`` and the penalties below it are used instead.
+
     Attributes:
-        ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves.
+        ridge: ``"estimated"``, or the coefficient of (1/2) ||gamma||^2 over the slopes of the leaves.
         roughness: as in :class:`Penalties`.
+        gate_charge: minimum gain in evidence over the regression for each gate, in nats, >= 0, with
+            ``only_if_needed=True``.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates.
         gate_ridge_units: units of the columns in this penalty: ``"range"``, columns on [0, 1] as published (a
             column with a long tail can then have little influence); ``"sd"``, standard deviations.
@@ -128,7 +133,7 @@ class GatePenalties(Penalties):
         fused_shape: as in :class:`GroupPenalties`.
     """
 
-    ridge: float = 1e-3
+    gate_charge: float = 3.0
     gate_ridge: float = 1e-3
     gate_ridge_units: GateRidgeUnits = "range"
     gate_sparsity: float = 0.0

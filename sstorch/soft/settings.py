@@ -209,6 +209,9 @@ class BatchSettings:
     teacher: Teacher | str | None = setting(
         None, checked_elsewhere, "source of distilled gates", in_tree_group=False
     )
+    trains_gates: bool = setting(
+        False, checked_elsewhere, "gates estimated with the leaves", in_tree_group=False
+    )
     only_if_needed: bool = setting(
         False, checked_elsewhere, "no groups without more evidence than the regression"
     )

@@ -5,50 +5,61 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from typing_extensions import override
 
+from sstorch.data.encodings import ColumnEncodings, Linear
 from sstorch.fitted import Prediction
 from sstorch.monitoring import Callback
 from sstorch.nn import Spline, make_family
-from sstorch.optim import Distillation, Nodec, Trainer
+from sstorch.optim import Distillation, Leaves, Nodec, Trainer
 from sstorch.soft.batch import training_rows
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.parameters import GATE_PENALTIES, LINEAR, Columns, GatePenalties, Penalties
-from sstorch.soft.settings import AUTO, BatchSettings, Dtype, Init, Leaf, TrainerName
+from sstorch.soft.parameters import CURVED, GATE_PENALTIES, Columns, GatePenalties, Penalties
+from sstorch.soft.settings import AUTO, ESTIMATED, BatchSettings, Dtype, Init, Leaf, TrainerName
 
-# Training stops, and the best iterate is chosen, by a fifth of the rows.
-HELD_OUT: Final = Nodec(holdout=0.2)
+# Ridge on slopes of leaves where penalties are not estimated.
+_RIDGE = 1e-3
 
 
 class SoftSurvivalTree(SoftEstimator):
     """Soft survival tree: soft multivariate splits and a parametric survival model in each leaf.
 
-    Gates and leaves are trained on the outcomes by the published decomposition. By default training starts
-    from gates distilled from a regression and keeps the iterate with the lowest loss on held-out rows, one
-    fifth of all. Predictions are then more accurate than with random starts, and most gates split the rows
-    (``docs/training.md``). :meth:`paper` has the published settings. A prediction uses one leaf, reached by
-    the most probable branch at every gate. For prognostic groups, and for competing causes, see
-    :class:`~sstorch.PrognosticTree`.
+    By default all penalties are estimated by marginal likelihood, as in
+    :class:`~sstorch.SurvivalRegression`. Leaves share a common part and have levels, slopes and shapes of
+    their own. Candidates for the gates are those of :class:`~sstorch.PrognosticTree`, which use one column
+    each, and a gate of several columns that is trained on the outcomes together with its leaves, from
+    starting values where columns interact. ``choice_`` reports the evidence of each; the one with the most is
+    taken. With competing causes the gates are shared, and each cause has its own hazards. A prediction uses
+    one leaf, reached by the most probable branch at every gate.
+
+    With a ``trainer``, starts other than ``"distilled"``, or ``ridge`` as a number, gates and leaves are
+    trained by gradients under fixed penalties; :meth:`paper` has the published settings.
 
     Args:
         depth: number of gates on every path, 0 (no gate: a parametric regression) to 6.
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
-            object such as ``Spline(scale="odds", knots=3)``; ``"auto"`` is ``"log_logistic"``.
-        trainer: settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``; the default is
-            ``Nodec(holdout=0.2)``, without gates ``Nodec()``. Or a name: ``"nodec"`` (node-based
+            object such as ``Spline(scale="odds", knots=3)``, with estimated penalties also a mapping from
+            causes to these. ``"auto"`` is ``"spline_po"``, with competing causes ``"spline_ph"``; with a
+            trainer ``"log_logistic"``.
+        trainer: None for Newton's method with estimated penalties; or a name or settings such as
+            ``Nodec(eps="eps_ordered", macro_iterations=5)``, with fixed penalties: ``"nodec"`` (node-based
             decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"``, or ``"leaves"`` (gates
-            keep their starting values). Named trainers use no held-out rows.
+            keep their starting values). If penalties are fixed, None is ``"nodec"``.
         init: starting values: ``"distilled"``, gates distilled from a regression (options:
-            ``Distillation(gate_features, min_leaf)``); ``"random"``, ``"kmeans"``, ``"cox"`` for spline
-            leaves; or ``"distilled+random"``, one distilled start and random others.
-        n_starts: number of starts, trained as one batch. The tree with the lowest training objective, or the
-            lowest loss on held-out rows, is kept. Distilled starts are identical: there is one.
+            ``Distillation(gate_features, min_leaf)``); with fixed penalties also ``"random"``, ``"kmeans"``,
+            ``"cox"`` for spline leaves, or ``"distilled+random"``, one distilled start and random others.
+        n_starts: number of starts with fixed penalties, trained as one batch. The tree with the lowest
+            training objective, or the lowest loss on held-out rows, is kept. Distilled starts are identical:
+            there is one.
+        only_if_needed: with estimated penalties, if no gates have more evidence than the regression: True for
+            a single group, False for groups of its predictions.
         penalties: :class:`~sstorch.GatePenalties`, or :class:`~sstorch.Penalties` (others have default
             values); grids use ``penalties__gate_ridge``.
-        columns: :class:`~sstorch.Columns`, encodings of the columns in leaves and gates; by default linear.
+        columns: :class:`~sstorch.Columns`, encodings of the columns in leaves and gates; with fixed penalties
+            ``numeric="auto"`` is linear.
         prediction: ``"hbp"``, the leaf on the path of highest branch probability, or ``"mixture"``, the
             average curve of all leaves, weighted by probability.
         min_leaf: minimum weighted share of the training rows per leaf, in [0, .5). Training adds a penalty,
@@ -61,7 +72,8 @@ class SoftSurvivalTree(SoftEstimator):
             year, half a year). None for the unit of the data, if defined.
 
     References:
-        Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
+        Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis"; MacKay (1992), "Bayesian
+        interpolation", Neural Computation 4, 415-447, on the evidence.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -78,11 +90,12 @@ class SoftSurvivalTree(SoftEstimator):
         self,
         depth: int = 2,
         leaf: Leaf = AUTO,
-        trainer: TrainerName | Trainer = HELD_OUT,
+        trainer: TrainerName | Trainer | None = None,
         init: Init | Distillation = "distilled",
         n_starts: int = 10,
+        only_if_needed: bool = False,
         penalties: Penalties = GATE_PENALTIES,
-        columns: Columns = LINEAR,
+        columns: Columns = CURVED,
         prediction: Prediction = "hbp",
         min_leaf: float = 0.0,
         device: str = "cpu",
@@ -96,6 +109,7 @@ class SoftSurvivalTree(SoftEstimator):
         self.trainer = trainer
         self.init = init
         self.n_starts = n_starts
+        self.only_if_needed = only_if_needed
         self.penalties = penalties
         self.columns = columns
         self.prediction = prediction
@@ -183,10 +197,16 @@ class SoftSurvivalTree(SoftEstimator):
 
     def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
-        init, least, n_starts = self.init, self.min_leaf, self.n_starts
+        init, least, n_starts, trainer = self.init, self.min_leaf, self.n_starts, self.trainer
         start: dict[str, Any] = {}
-        # Without gates there is one minimum, and nothing to hold rows out for.
-        trainer = Nodec() if self.depth == 0 and self.trainer == HELD_OUT else self.trainer
+        shared = self._shared_settings()
+        distilled = init == "distilled" or isinstance(init, Distillation)
+        estimated = trainer is None and shared["ridge"] == ESTIMATED and distilled
+        if not estimated:
+            trainer = Nodec() if trainer is None else trainer
+            shared["numeric"] = ColumnEncodings.of(shared["numeric"], "numeric").settled(Linear())
+            if shared["ridge"] == ESTIMATED:
+                shared["ridge"] = _RIDGE
         if init == "distilled+random":
             least = max(least, Distillation().min_leaf)
         if init == "distilled":
@@ -197,13 +217,15 @@ class SoftSurvivalTree(SoftEstimator):
         return BatchSettings.check(
             depth=self.depth,
             leaf=self.leaf,
-            trainer=trainer,
+            trainer=Leaves() if estimated else trainer,
             init=init,
             n_starts=n_starts,
             prediction=self.prediction,
             min_leaf=least,
+            trains_gates=estimated,
+            only_if_needed=self.only_if_needed,
             **start,
-            **self._shared_settings(),
+            **shared,
         )
 
     @property

@@ -92,7 +92,7 @@ def test_gates_that_stay_cannot_make_leaves_larger() -> None:
     assert not BatchSettings.check().trains_small_leaves
     assert BatchSettings.check().min_leaf == 0.1
     assert SoftSurvivalTree(init="random")._batch_settings().min_leaf == 0.0
-    assert SoftSurvivalTree(min_leaf=0.2)._batch_settings().trains_small_leaves
+    assert SoftSurvivalTree(trainer="nodec", min_leaf=0.2)._batch_settings().trains_small_leaves
     assert not SoftSurvivalTree(depth=0, min_leaf=0.2)._batch_settings().trains_small_leaves
     with pytest.raises(ConfigError, match=r"min_leaf=0.2 cannot be had from trainer='leaves'"):
         BatchSettings.check(trainer="leaves", init="kmeans", ridge=1e-3, min_leaf=0.2)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from sstorch import Columns, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
+from sstorch import Columns, GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
 from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
@@ -210,13 +210,19 @@ def test_leaves_of_each_class_by_default() -> None:
     assert (groups.gate_features, groups.min_leaf) == (1, 0.1)
     assert groups.estimated
     gates = SoftSurvivalTree()._batch_settings()
-    assert (gates.init, gates.trainer, gates.n_starts) == ("distilled", Nodec(holdout=0.2), 1)
-    assert (gates.fused, gates.offset, gates.fused_shape) == (0.0, 0.0, 0.0)
-    assert (gates.gate_ridge, gates.gate_ridge_units, gates.min_leaf) == (1e-3, "range", 0.1)
-    assert gates.numeric.plain == "linear"
+    assert (gates.init, type(gates.trainer), gates.n_starts) == ("distilled", Leaves, 1)
+    assert gates.estimated
+    assert gates.trains_gates
+    fixed = SoftSurvivalTree(trainer="nodec")._batch_settings()
+    assert (fixed.init, fixed.trainer, fixed.n_starts) == ("distilled", Nodec(), 1)
+    assert (fixed.fused, fixed.offset, fixed.fused_shape) == (0.0, 0.0, 0.0)
+    assert (fixed.ridge, fixed.gate_ridge, fixed.gate_ridge_units) == (1e-3, 1e-3, "range")
+    assert fixed.numeric.plain == "linear"
+    assert not fixed.trains_gates
+    assert SoftSurvivalTree(init="random")._batch_settings().trainer == Nodec()
+    assert SoftSurvivalTree(penalties=GatePenalties(ridge=0.1))._batch_settings().ridge == 0.1
     published = SoftSurvivalTree.paper()._batch_settings()
     assert (published.init, published.trainer, published.n_starts) == ("random", Nodec.paper(), 20)
-    assert SoftSurvivalTree(depth=0)._batch_settings().trainer == Nodec()  # no rows held out
 
 
 def test_distilled_starts_are_one() -> None:

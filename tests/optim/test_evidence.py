@@ -7,12 +7,15 @@ import pytest
 import torch
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
+from scipy.stats import multivariate_t
 from torch import Tensor
 
-from sstorch.nn import DesignMatrix, make_family
+from sstorch.newton import Gaussian, newton
+from sstorch.nn import DesignMatrix, Topology, make_family
 from sstorch.objective import Sample
 from sstorch.optim.evidence import Estimates, Kinds, estimate
 from sstorch.optim.linear_hazards import LinearHazards
+from sstorch.optim.soft_gates import SoftGates, path_signs
 from sstorch.soft.design import null_start
 
 # Precision of the vague priors of coefficients without a kind.
@@ -198,3 +201,47 @@ def test_rows_counted_twice_are_rows_given_twice() -> None:
     one, other = (estimate(each, kinds, null_start(each)) for each in (weighted, twice))
     torch.testing.assert_close(one.theta, other.theta, rtol=0, atol=1e-8)
     torch.testing.assert_close(one.evidence, other.evidence, rtol=0, atol=1e-8)
+
+
+# ------------------------------------------------------------------ gates
+
+
+def test_evidence_of_a_gate_with_two_leaves_is_that_of_integration() -> None:
+    """Laplace's approximation against importance sampling over leaves and the gate."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    time = rng.exponential(np.where(x > 0.2, 0.5, 2.0))
+    plain = hazards("exponential", np.ones((300, 1)), time, time < 4)
+    _, signs = path_signs(Topology(1), [1])
+    z = torch.as_tensor(x)[None, :, None]
+    problem = SoftGates((plain,), torch.zeros(0, dtype=torch.long), signs, z)
+    kinds = Kinds(("level", "gate"), torch.tensor([-1, 0, 0, -1, 1]))
+    start = torch.tensor([[0.0, 0.3, -0.3, 0.0, 2.0]], dtype=torch.float64)
+    mean = torch.tensor([[0.0, 0.0, 0.0, 0.0, 2.0]], dtype=torch.float64)
+    first = {"level": torch.full((1,), 100.0).double()}
+    found = estimate(problem, kinds, start, first, mean=mean, careful=True)
+    assert bool(found.converged)
+    assert abs(float(found.theta[0, 1] - found.theta[0, 2])) > 1
+    precision = kinds.precision(found.penalty)[0]
+    generator = torch.Generator().manual_seed(0)
+    n, d, freedom = 4000, 5, 8.0
+    normal = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    shrink = (torch.as_tensor(rng.chisquare(freedom, n)) / freedom).sqrt()[:, None]
+    root = torch.linalg.cholesky(covariance(found))
+    theta = found.theta + (normal / shrink) @ root.mT
+    proposal = multivariate_t.logpdf(theta.numpy(), found.theta[0], covariance(found).numpy(), freedom)
+    loss = problem.select(torch.zeros(n, dtype=torch.long)).value(theta)
+    centre = torch.where(kinds.of >= 0, mean, start)
+    prior = (precision.log() - np.log(2 * np.pi) - precision * (theta - centre).square()).sum(-1) / 2
+    weight = prior - loss - torch.as_tensor(proposal)
+    integral = float(torch.logsumexp(weight, 0)) - np.log(n)
+    assert float(found.evidence) == pytest.approx(integral, abs=0.2)
+    # The variances are where it is largest: others, with the coefficients of their optimum, have less.
+    for factor in (0.3, 3.0):
+        given = {name: factor * found.penalty[:, k] for k, name in enumerate(kinds.names)}
+        other = torch.stack(list(given.values()), -1)
+        own = newton(problem, Gaussian(kinds.precision(other), centre), found.theta)
+        system = own.hessian.factored(kinds.precision(other))
+        volume = (kinds.precision(other).log().sum(-1) - system.log_determinant()) / 2
+        value = volume - own.loss - Gaussian(kinds.precision(other), centre).value(own.theta)
+        assert float(value) < float(found.evidence)

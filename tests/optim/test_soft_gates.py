@@ -13,7 +13,7 @@ from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, Topology, make_fa
 from sstorch.nn.losses import plain_losses
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample
-from sstorch.optim.newton import LinearHazards
+from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.soft_gates import SoftGates, path_signs
 from tests.batches import random_sample, with_entry, within_intervals
 from tests.conftest import nightly

@@ -149,7 +149,7 @@ def test_every_cause_has_a_free_baseline_however_few_its_events(rows: Rows) -> N
             "leaf names leaves of relapse, and there is none of death",
         ),
         (PrognosticTree(leaf=Spline(monotone=False)), "cannot increase"),
-        (SoftSurvivalTree(), "use PrognosticTree"),
+        (SoftSurvivalTree(trainer="nodec"), "use trainer=None"),
         (PrognosticTree(teacher=lambda X, times: None), "predict_cumulative_incidence"),
     ],
 )

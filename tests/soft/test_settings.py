@@ -29,7 +29,7 @@ def test_declared_defaults_are_those_of_prognostic_trees() -> None:
     shared = set(values) & set(SETTINGS)
     assert {name: SETTINGS[name].default for name in shared} == {name: values[name] for name in shared}
     assert set(SETTINGS) - shared == {
-        *("trainer", "init", "n_starts", "prediction", "seed", "own_penalties"),
+        *("trainer", "init", "n_starts", "prediction", "seed", "own_penalties", "trains_gates"),
         *("gate_ridge", "gate_ridge_units", "gate_sparsity"),
     }
 

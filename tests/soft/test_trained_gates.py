@@ -1,0 +1,127 @@
+"""Gates of several columns, estimated with their leaves: found where they are, absent where they are not."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression
+from sstorch.data import SurvivalData
+from sstorch.soft.batch import train_batch
+from sstorch.soft.estimation import GATE
+from sstorch.soft.group_choice import REGRESSION
+
+
+def drawn(n: int, turn: float, seed: int = 2, causes: bool = False) -> tuple[pd.DataFrame, Surv]:
+    """Weibull times; the effect of "a" turns its sign where d + e > 0, if `turn` is not zero."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 6))
+    risk = 0.5 * x[:, 1] + turn * np.where(x[:, 3] + x[:, 4] > 0, x[:, 0], -x[:, 0])
+    rates = [np.exp(risk), *([0.5 * np.exp(-0.5 * risk)] if causes else [])]
+    times = np.stack([rng.weibull(1.2, n) * rate ** (-1 / 1.2) for rate in rates])
+    censoring, first = rng.uniform(0.5, 4.0, n), times.min(0)
+    cause = np.where(first <= censoring, 1 + times.argmin(0), 0)
+    frame, time = pd.DataFrame(x, columns=list("abcdef")), np.minimum(first, censoring)
+    if causes:
+        return frame, Surv(time, cause, causes=["first", "second"])
+    return frame, Surv(time, cause > 0)
+
+
+def weights(tree: SoftSurvivalTree) -> pd.Series:
+    """Absolute weights of the root in standard deviations of the columns, which are nearly one."""
+    features = tree.preprocessor_.gate_features
+    scale = tree.preprocessor_.scale_[: len(features)]  # columns are on [0, 1]
+    weight = tree.module_.gate(1).weight.detach().numpy() * scale
+    return pd.Series(np.abs(weight), index=[feature.columns[0] for feature in features])
+
+
+@pytest.fixture(scope="module")
+def oblique() -> tuple[pd.DataFrame, Surv, SoftSurvivalTree]:
+    frame, y = drawn(500, 1.0)
+    return frame, y, SoftSurvivalTree(depth=1).fit(frame, y)
+
+
+def test_gate_of_two_columns_is_found(oblique: tuple[pd.DataFrame, Surv, SoftSurvivalTree]) -> None:
+    frame, y, tree = oblique
+    choice = tree.choice_
+    assert choice is not None
+    assert choice.chosen.startswith("spectral")
+    others = [value for name, value in choice.evidence.items() if not name.startswith("spectral")]
+    assert choice.evidence[choice.chosen] > max(others) + 20
+    assert set(weights(tree).nlargest(2).index) == {"d", "e"}
+    side = frame.d + frame.e > 0
+    right = ((tree.apply(frame) == tree.apply(frame)[0]) == (side == side[0])).mean()
+    assert right > 0.93
+    assert tree.score(frame, y) > PrognosticTree(depth=1).fit(frame, y).score(frame, y) + 0.03
+
+
+def test_choice_reports_the_variance_of_the_gate(
+    oblique: tuple[pd.DataFrame, Surv, SoftSurvivalTree], tmp_path: Path
+) -> None:
+    frame, _, tree = oblique
+    assert tree.choice_ is not None
+    assert tree.choice_.penalties.loc[GATE, "coefficients"] == 6
+    assert 0 < tree.choice_.penalties.loc[GATE, "edf"] < 6
+    tree.save(tmp_path / "tree.sst")
+    again = SoftSurvivalTree.load(tmp_path / "tree.sst")
+    assert again.choice_ == tree.choice_
+    assert (again.apply(frame) == tree.apply(frame)).all()
+
+
+def test_covariance_of_leaves_includes_the_gate(
+    oblique: tuple[pd.DataFrame, Surv, SoftSurvivalTree],
+) -> None:
+    """Given the gate, coefficients would be known more precisely."""
+    _, _, tree = oblique
+    (own,) = tree.covariance_.hazards.values()
+    assert own.n_groups == 2
+    assert bool((torch.linalg.eigvalsh(own.covariance) > 0).all())
+    assert "odds ratio" in tree.summary()
+
+
+def test_additive_rows_have_no_gate() -> None:
+    frame, y = drawn(400, 0.0)
+    tree = SoftSurvivalTree(only_if_needed=True).fit(frame, y)
+    assert tree.choice_ is not None
+    assert tree.choice_.chosen == REGRESSION
+    assert set(tree.apply(frame)) == {1}
+    times = [0.5, 1.0]
+    regression = SurvivalRegression().fit(frame, y)
+    np.testing.assert_allclose(
+        tree.predict_survival_function(frame, times),
+        regression.predict_survival_function(frame, times),
+        atol=1e-8,
+    )
+    groups = SoftSurvivalTree().fit(frame, y)
+    assert len(set(groups.apply(frame))) > 1
+
+
+def test_gate_that_competing_causes_share_is_found() -> None:
+    frame, y = drawn(500, 1.0, seed=1, causes=True)
+    tree = SoftSurvivalTree(depth=1).fit(frame, y)
+    assert tree.choice_ is not None
+    assert tree.choice_.chosen.startswith("spectral")
+    assert set(weights(tree).nlargest(2).index) == {"d", "e"}
+    assert tuple(tree.choice_.estimations) == ("first", "second")
+    incidence = tree.predict_cumulative_incidence(frame, times=[1.0])
+    assert incidence.shape == (500, 2, 1)
+    assert (incidence.sum(1) < 1).all()
+
+
+def test_splits_with_and_without_a_gate_are_each_alone() -> None:
+    frames, outcomes = zip(*(drawn(300, turn) for turn in (1.2, 0.0)), strict=True)
+    splits = [SurvivalData(frame, y) for frame, y in zip(frames, outcomes, strict=True)]
+    settings = SoftSurvivalTree(depth=1, columns=SoftSurvivalTree().columns)._batch_settings()
+    both = train_batch(splits, settings)
+    assert both.choices[0].chosen.startswith("spectral")
+    assert both.choices[1].chosen == REGRESSION
+    for number, split in enumerate(splits):
+        alone = train_batch([split], settings)
+        assert alone.choices[0].chosen == both.choices[number].chosen
+        x = both.fitted(number, 0).encode(split.frame)
+        times = np.array([0.5, 1.0])
+        np.testing.assert_allclose(
+            both.fitted(number, 0).curves(x, times), alone.fitted(0, 0).curves(x, times), atol=1e-5
+        )
