@@ -23,7 +23,7 @@ from sstorch.data.design_matrix import row_blocks
 from sstorch.newton import Hessian, Problem
 from sstorch.nn import Topology
 from sstorch.nn.functional import log_sigmoid_pair
-from sstorch.nn.losses import derivatives_by_autograd, plain_losses
+from sstorch.nn.losses import component_losses, derivatives_by_autograd
 from sstorch.optim.linear_hazards import LinearHazards
 
 # Temperature of the smooth loss. Up to .1 gates and predictions are those of E.
@@ -150,7 +150,7 @@ class SoftGates(Batched, Problem):
             for number, each in enumerate(self.hazards):
                 linear, shape = self._latents(number, theta, rows)
                 times = each._part(rows).log_times
-                exponent = exponent - self.tau * plain_losses(each.family, times, linear, shape)
+                exponent = exponent - self.tau * component_losses(each.family, times, linear, shape)
             weight = self._weight[:, rows]
             total += (weight * torch.where(weight > 0, -exponent.logsumexp(1) / self.tau, 0.0)).sum(-1)
         return total

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, Topology, make_family
-from sstorch.nn.losses import plain_losses
+from sstorch.nn.losses import component_losses
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample
 from sstorch.optim.linear_hazards import LinearHazards
@@ -70,7 +70,7 @@ def by_definition(problem: SoftGates, theta: Tensor) -> Tensor:
             linear = own[:, :1] + own[:, 4 + leaf, None] + torch.matmul(x, slope[..., None]).squeeze(-1)
             shapes = own[:, 16:].unflatten(1, (-1, 5))
             shape = (shapes[..., 0] + shapes[..., 1 + leaf])[:, None, None]
-            losses.append(plain_losses(each.family, each.sample.log_times, linear[:, None], shape))
+            losses.append(component_losses(each.family, each.sample.log_times, linear[:, None], shape))
         exponent = exponent - problem.tau * torch.cat(losses, 1)
     weight = problem.hazards[0].weight
     return (weight * torch.where(weight > 0, -exponent.logsumexp(1) / problem.tau, 0.0)).sum(-1)
@@ -176,7 +176,7 @@ def test_small_temperature_gives_the_expected_loss() -> None:
     probability = log_path_probability(TOPOLOGY, logits).exp()
     linear, shape = problem._latents(0, theta, slice(None))
     each = problem.hazards[0]
-    losses = plain_losses(each.family, each.sample.log_times, linear, shape)
+    losses = component_losses(each.family, each.sample.log_times, linear, shape)
     expected = (weight * (probability * losses).sum(1)).sum(-1)
     torch.testing.assert_close(problem.value(theta), expected, rtol=1e-5, atol=0)
     torch.testing.assert_close(softer.value(theta), expected, rtol=5e-3, atol=0)
