@@ -6,6 +6,7 @@ python experiments/groups/null_groups.py --repeats 500       # the numbers of th
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -52,7 +53,7 @@ def verdicts(name: str, repeats: int, tree: SoftSurvivalTree) -> pd.DataFrame:
             (split, batch.best_start(split)) for split in range(N_FOLDS * number, N_FOLDS * (number + 1))
         )
         found = held_out_groups(data, own, TreeSample(batch, members, tree._prediction).apply(data.frame))
-        rows.append(found.to_dict() | {"differ": found.differ})
+        rows.append(asdict(found.first) | {"differ": found.differ})
     return pd.DataFrame(rows)
 
 

@@ -33,7 +33,7 @@ from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.folds import scoring_of, split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.groups.validation import held_out_groups, held_out_groups_of_causes
+from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
 from sstorch.optim.checkpoint import Checkpoint, kept, opened
@@ -260,8 +260,7 @@ def cross_validate(
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
     if groups:
         try:
-            held_out = held_out_groups if data.causes is None else held_out_groups_of_causes
-            model.group_validation_ = held_out(data, folds, np.stack(groups))
+            model.group_validation_ = held_out_groups(data, folds, np.stack(groups))
         except DataError as error:
             warnings.warn(f"groups are not validated: {error}", DataWarning, stacklevel=2)
     return CrossValidation(table, trees, model, batch, folds)

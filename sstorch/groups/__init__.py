@@ -2,11 +2,10 @@
 
 from sstorch.groups.recalibration import Recalibration
 from sstorch.groups.stability import Stability
-from sstorch.groups.validation import CauseGroupValidation, CompetingGroupValidation, GroupValidation
+from sstorch.groups.validation import GroupDifference, GroupValidation
 
 __all__ = [
-    "CauseGroupValidation",
-    "CompetingGroupValidation",
+    "GroupDifference",
     "GroupValidation",
     "Recalibration",
     "Stability",

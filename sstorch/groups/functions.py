@@ -39,13 +39,7 @@ from sstorch.groups.hooks import RESULTS, GroupedTree, PartitionOf
 from sstorch.groups.recalibration import Recalibrate, recalibration_texts, recalibrations
 from sstorch.groups.stability import Stability, agreement, resamples
 from sstorch.groups.table import WEIGHTED, table_of
-from sstorch.groups.validation import (
-    CompetingGroupValidation,
-    GroupValidation,
-    concordance_of_rows,
-    held_out_groups,
-    held_out_groups_of_causes,
-)
+from sstorch.groups.validation import GroupValidation, concordance_of_rows, held_out_groups
 
 GroupedTreeT = TypeVar("GroupedTreeT", bound=GroupedTree)
 LIMITS = (
@@ -182,7 +176,7 @@ def validate_groups(
     sample_weight: object = None,
     random_state: int = 0,
     n_permutations: int = 0,
-) -> GroupValidation | CompetingGroupValidation:
+) -> GroupValidation:
     """Test whether groups obtained by the same procedure differ on held-out rows.
 
     Trees with the parameters of the estimator are trained outside each fold and assign groups to the held-out
@@ -229,13 +223,12 @@ def validate_groups(
             "id: covariates of subjects with several rows cannot be exchanged; use n_permutations=0"
         )
 
-    def groups_of(rows: SurvivalData) -> GroupValidation | CompetingGroupValidation:
+    def groups_of(rows: SurvivalData) -> GroupValidation:
         def train(splits: list[SurvivalData]) -> Iterator[tuple[int, PartitionOf]]:
             yield from enumerate(tree._trained(rows, splits))
 
         parts = train_outside_score_inside(split(rows, folds), train, lambda _, of: of(rows.frame).leaf)
-        validate = held_out_groups if rows.causes is None else held_out_groups_of_causes
-        return validate(rows, folds, np.stack(list(parts)))
+        return held_out_groups(rows, folds, np.stack(list(parts)))
 
     found = groups_of(data)
     if count:

@@ -14,7 +14,7 @@ from sstorch.base import SurvivalEstimator
 from sstorch.data import SurvivalData
 from sstorch.groups.recalibration import Recalibrate
 from sstorch.groups.stability import Partition, Stability
-from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
+from sstorch.groups.validation import GroupValidation
 
 # From rows that were read to the groups that a tree makes of them.
 PartitionOf = Callable[[pd.DataFrame], Partition]
@@ -44,7 +44,7 @@ class GroupedTree(SurvivalEstimator):
     # the table of the training rows
     group_table_: pd.DataFrame
     # the last result of :func:`~sstorch.validation.validate_groups`; saved
-    group_validation_: GroupValidation | CompetingGroupValidation
+    group_validation_: GroupValidation
     stability_: Stability  # the last result of :func:`~sstorch.validation.stability`; not saved
 
     @abstractmethod

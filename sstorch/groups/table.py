@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,9 +35,6 @@ CHOSEN_RULES = (
 )
 # Note on tables and texts of weighted training rows.
 WEIGHTED = "Estimates are weighted; counts of rows and events are not."
-# From weights of rows (n,), the leaf of each and the number L of leaves to curves that fall from 1, of Q
-# quantities, (Q, L, n_times), and which leaves have rows, (L,).
-_Curves = Callable[[FloatArray, IntArray, int], tuple[FloatArray, BoolArray]]
 # Of a tree of K resamples the leaf of each row and how often the row was drawn, shape (K, n) each.
 Resampled = tuple[IntArray, IntArray]
 
@@ -56,15 +53,14 @@ def table_of(
 ) -> pd.DataFrame:
     """Table of the groups of rows.
 
-    Arguments are as in :func:`survival_table`; ``horizons`` are two round times if None.
+    Arguments are as in :func:`group_estimates`; ``horizons`` are two round times if None.
     """
     horizons = usual_horizons(tree) if horizons is None else horizons
-    make = survival_table if data.causes is None else incidence_table
     group, predicted = tree._leaf_of(data.frame), tree._predicted(data.frame, horizons)
-    return make(group, predicted, data, horizons, level, resampled)
+    return group_estimates(group, predicted, data, horizons, level, resampled)
 
 
-def survival_table(
+def group_estimates(
     group: IntArray,
     predicted: FloatArray,
     data: SurvivalData,
@@ -72,118 +68,99 @@ def survival_table(
     level: float = 0.95,
     resampled: Resampled | None = None,
 ) -> pd.DataFrame:
-    """Kaplan-Meier medians and survival of groups (n,), see :func:`sstorch.validation.group_table`.
+    """Observed and predicted curves of groups (n,), see :func:`sstorch.validation.group_table`.
 
-    `predicted` is the survival of each row of positive weight at the increasing horizons, (n, n_times);
-    `resampled` is for corrected estimates.
+    `predicted` is the survival of each row of positive weight at the increasing horizons, (n, n_times), with
+    competing causes their incidences, (n, K, n_times); `resampled` is for corrected estimates.
     """
-    times, factor = _event_times(data), half_width(level)
-    weighting = check_weighting(data.sample_weight, len(data))
+    names = None if data.causes is None else data.cause_names
+    weighting, half = check_weighting(data.sample_weight, len(data)), half_width(level)
     numbers, place = np.unique(group, return_inverse=True)
-    observed = Observed(data.time, data.event, data.entry, weighting.values, data.subject)
-    values, error = survival_and_error(observed, place, len(numbers), times, weighting.robust)
-    bands = {"": np.stack([values, *log_log_limits(values, factor * error)])}
+    times = _event_times(data)
+    at = horizons if names is not None and resampled is None else times
+    curves = _curves_of_groups(data, place, len(numbers), at, weighting)
+    read = steps_up_to(at, horizons)
+    if names is None:
+        naive = np.stack([curves.values, *log_log_limits(curves.values, half * curves.error)])
+        bands = {"": _steps(naive)[..., read]}
+    else:
+        incidence, error = (np.pad(part, ((0, 0), (0, 0), (1, 0)))[..., read] for part in curves.incidences())
+        bands = {"": np.stack([incidence, *incidence_limits(incidence, half * error)])}
+    medians = {"": naive} if names is None else {}
     if resampled is not None:
-        rows = Observed(data.time, data.event, data.entry)
-
-        def curves(weight: FloatArray, leaf: IntArray, n_leaves: int) -> tuple[FloatArray, BoolArray]:
-            table = risk_table(rows._replace(weight=weight), leaf, n_leaves, times)
-            return table.survival()[None], np.asarray(table.at_risk.any(axis=1))
-
-        bands["corrected "] = _corrected(
-            values[None], factor * error[None], place, data, resampled, weighting, curves
-        )[:, 0]
+        corrected = _corrected(curves.values, half * curves.error, place, data, resampled, weighting, times)
+        bands["corrected "] = _steps(corrected)[..., read]
+        if names is None:
+            medians["corrected "] = corrected
+        else:
+            bands["corrected "] = 1.0 - bands["corrected "][[0, 2, 1]]
+    mean = predicted.reshape(len(data), -1, len(horizons))
     lines = []
     for number in range(len(numbers)):
         inside = place == number
-        known = followed_to(horizons, data.time[inside], data.event[inside])
-        line: dict[tuple[str, str], float] = {
-            ("rows", ""): int(inside.sum()),
-            ("events", ""): int(data.event[inside].sum()),
-        }
-        for kind, band in bands.items():
-            medians = first_below(times, band[:, number], 0.5)
-            for part, median in zip(_parts(kind), medians, strict=True):
-                line["median", part] = float(median)
-        for k, t in enumerate(horizons):
-            for kind, band in bands.items():
-                survival = _steps(band[:, number])[:, steps_up_to(times, t)]
-                for part, value in zip(_parts(kind), survival, strict=True):
-                    line[f"S({t:g})", part] = float(value) if known[k] else np.nan
-            weight = data.sample_weight[inside]
-            line[f"S({t:g})", "model"] = float(np.average(predicted[inside, k], weights=weight))
-        lines.append(line)
-    return group_frame(numbers, lines[0], [list(line.values()) for line in lines])
-
-
-def incidence_table(
-    group: IntArray,
-    predicted: FloatArray,
-    data: SurvivalData,
-    horizons: FloatArray,
-    level: float = 0.95,
-    resampled: Resampled | None = None,
-) -> pd.DataFrame:
-    """Aalen-Johansen incidences of each cause in groups; arguments and errors as in :func:`survival_table`.
-
-    ``predicted`` are incidences of each row and cause at the horizons, (n, K, n_times).
-    """
-    factor, names = half_width(level), data.cause_names
-    weighting = check_weighting(data.sample_weight, len(data))
-    numbers, place = np.unique(group, return_inverse=True)
-    parts = [data.subset(place == number) for number in range(len(numbers))]
-
-    def estimates(times: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Incidences and their errors, (n_groups, K, n_times) each."""
-        pairs = [
-            (
-                metrics.aalen_johansen(part.weighted_y, times),
-                metrics.aalen_johansen_error(part.weighted_y, times),
-            )
-            for part in parts
-        ]
-        incidence, error = zip(*pairs, strict=True)
-        return np.stack(incidence), np.stack(error)
-
-    incidence, error = estimates(horizons)
-    bands = {"": np.stack([incidence, *incidence_limits(incidence, factor * error)])}
-    if resampled is not None:
-        times = _event_times(data)
-
-        def curves(weight: FloatArray, leaf: IntArray, n_leaves: int) -> tuple[FloatArray, BoolArray]:
-            known = np.bincount(leaf, weight, n_leaves) > 0
-            found = np.ones((len(names), n_leaves, len(times)))
-            for number in np.flatnonzero(known):
-                inside = leaf == number
-                found[:, number] -= metrics.aalen_johansen(
-                    data.y[inside], times, n_causes=len(names), sample_weight=weight[inside]
-                )
-            return found, known
-
-        free, half = (each.swapaxes(0, 1) for each in estimates(times))
-        free = 1.0 - free
-        inner = np.where((free > 0) & (free < 1), free, np.nan)
-        half = np.nan_to_num(factor * half / (inner * -np.log(inner)))
-        corrected = _corrected(free, half, place, data, resampled, weighting, curves)
-        at = steps_up_to(times, horizons)
-        corrected = 1.0 - _steps(corrected)[..., at].swapaxes(1, 2)
-        bands["corrected "] = corrected[[0, 2, 1]]
-    lines = []
-    for number, part in enumerate(parts):
+        part = data.subset(inside)
         known = followed_to(horizons, part.time, part.event)
         line: dict[tuple[str, str], float] = {("rows", ""): len(part)}
-        for k, name in enumerate(names, 1):
-            line[f"events {name}", ""] = int((part.cause == k).sum())
-        for k, name in enumerate(names):
+        for k, name in enumerate(names or ("",), 1):
+            events = part.event if names is None else part.cause == k
+            line[f"events {name}".strip(), ""] = int(events.sum())
+        for kind, band in medians.items():
+            found = first_below(times, band[:, 0, number], 0.5)
+            line |= {("median", each): float(v) for each, v in zip(_parts(kind), found, strict=True)}
+        for k, name in enumerate(names or ("",)):
             for t, time in enumerate(horizons):
-                quantity = f"F({time:g}) {name}"
+                quantity = f"S({time:g})" if names is None else f"F({time:g}) {name}"
                 for kind, band in bands.items():
-                    for statistic, value in zip(_parts(kind), band[:, number, k, t], strict=True):
-                        line[quantity, statistic] = float(value) if known[t] else np.nan
-                mean = np.average(predicted[place == number, k, t], weights=part.sample_weight)
-                line[quantity, "model"] = float(mean)
+                    for each, value in zip(_parts(kind), band[:, k, number, t], strict=True):
+                        line[quantity, each] = float(value) if known[t] else np.nan
+                average = np.average(mean[inside, k, t], weights=part.sample_weight)
+                line[quantity, "model"] = float(average)
         lines.append(line)
     return group_frame(numbers, lines[0], [list(line.values()) for line in lines])
+
+
+class _Curves(NamedTuple):
+    """Curves of the groups that fall from 1, of Q quantities, (Q, L, n_times): of causes 1 - incidence."""
+
+    values: FloatArray
+    error: FloatArray  # standard error of log(-log)
+
+    def incidences(self) -> tuple[FloatArray, FloatArray]:
+        """One minus the curves, and their standard errors."""
+        inner = np.clip(self.values, np.finfo(np.float64).tiny, 1.0 - 1e-16)
+        return 1.0 - self.values, self.error * self.values * -np.log(inner)
+
+
+def _curves_of_groups(
+    data: SurvivalData, group: IntArray, n_groups: int, times: FloatArray, weighting: Weighting
+) -> _Curves:
+    """Kaplan-Meier of groups, or one minus their incidences of Aalen and Johansen."""
+    if data.causes is None:
+        rows = Observed(data.time, data.event, data.entry, weighting.values, data.subject)
+        values, error = survival_and_error(rows, group, n_groups, times, weighting.robust)
+        return _Curves(values[None], error[None])
+    parts = [data.subset(group == number).weighted_y for number in range(n_groups)]
+    free = 1.0 - np.stack([metrics.aalen_johansen(part, times) for part in parts], axis=1)
+    error = np.stack([metrics.aalen_johansen_error(part, times) for part in parts], axis=1)
+    inner = np.where((free > 0) & (free < 1), free, np.nan)
+    return _Curves(free, np.nan_to_num(error / (inner * -np.log(inner))))
+
+
+def _reweighted(
+    data: SurvivalData, weight: FloatArray, group: IntArray, n_groups: int, times: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """The same curves with other weights (n,), (Q, L, n_times), and which groups have rows, (L,)."""
+    if data.causes is None:
+        table = risk_table(Observed(data.time, data.event, data.entry, weight), group, n_groups, times)
+        return table.survival()[None], np.asarray(table.at_risk.any(axis=1))
+    n_causes, known = len(data.cause_names), np.bincount(group, weight, n_groups) > 0
+    free = np.ones((n_causes, n_groups, len(times)))
+    for number in np.flatnonzero(known):
+        inside = group == number
+        free[:, number] -= metrics.aalen_johansen(
+            data.y[inside], times, n_causes=n_causes, sample_weight=weight[inside]
+        )
+    return free, known
 
 
 def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -317,19 +294,19 @@ def _corrected(
     data: SurvivalData,
     resampled: Resampled,
     weighting: Weighting,
-    curves: _Curves,
+    times: FloatArray,
 ) -> FloatArray:
     """Curves minus their optimism, with limits, (3, Q, n_groups, n_times): see :func:`group_table`.
 
     `values` are curves of the groups, falling from 1, (Q, n_groups, n_times), and `half` half the width of
-    their intervals on the scale of log(-log); `curves` estimates such curves.
+    their intervals on the scale of log(-log), at `times`.
     """
     n_groups = values.shape[1]
     optimism, place = np.zeros((len(resampled[0]), *values.shape)), _places(values, group, data)
     for number, (leaf, drawn) in enumerate(zip(*resampled, strict=True)):
         n_leaves = max(n_groups, int(leaf.max()) + 1)  # trees of resamples may have other numbers
-        own, _ = curves(data.sample_weight * drawn, leaf, n_leaves)
-        other, known = curves(data.sample_weight * (drawn == 0), leaf, n_leaves)
+        own, _ = _reweighted(data, data.sample_weight * drawn, leaf, n_leaves, times)
+        other, known = _reweighted(data, data.sample_weight * (drawn == 0), leaf, n_leaves, times)
         excess = np.where(known[:, None], own - other, 0.0)
         optimism[number] = _over_places(excess, _places(own, leaf, data), place)
     centre = np.clip(values - _DIFFERENT * optimism.mean(axis=0), 0.0, 1.0)

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
-from sstorch.exceptions import DataError
+from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import risk_table
 from sstorch.metrics.horizon import HorizonRows
@@ -29,38 +29,39 @@ _SMALL_GROUP = 0.05
 
 
 @dataclass(frozen=True)
-class GroupValidation:
-    """Comparison of groups on held-out rows, by trees trained outside each fold.
+class GroupDifference:
+    """Difference of the groups on held-out rows, for the event or for the hazard of one of several causes.
 
     Attributes:
-        n_folds: number of trees, each trained on the rows outside its fold.
         c_groups: concordance of a model with the group as its only covariate
-            (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds.
+            (:func:`~sstorch.metrics.concordance_of_groups`), other causes censored, mean over folds.
         p_value: p-value of the log-rank test of no difference between groups, stratified by fold. Groups of
             different trees are matched by their order of risk in training. The test is anti-conservative,
             since folds share training rows.
-        n_groups: number of groups with at least 5 % of the weight of their fold, mean over folds.
-        ari: adjusted Rand index of the groups of two trees on all rows, mean over pairs of trees. Two trees
-            share most training rows, and every row is a training row of at least one of them.
+        n_events: number of events.
         c_lower: lower 95 % confidence limit of `c_groups`, for fixed trees; None if the variance is not
             defined.
         c_upper: upper 95 % confidence limit of `c_groups`.
-        n_events: number of events.
         n_permutations: number of permutations of the covariates against the outcomes; 0 for none.
         permutation_p_value: share of the permutations, including the observed data, in which retrained trees
             have groups of at least this concordance; None without permutations.
+        gray_p_value: of competing causes the p-value of Gray's test of equal cumulative incidences
+            (:func:`~sstorch.metrics.gray_test`), stratified by fold. Groups of different trees are matched by
+            the order of their training incidences.
+        c_incidence: of competing causes the concordance of the groups with the cumulative incidence
+            (:func:`~sstorch.metrics.concordance_wolbers`), mean over folds; None (not defined) for left
+            truncation, start-stop rows and unequal weights.
     """
 
-    n_folds: int
     c_groups: float
     p_value: float
-    n_groups: float
-    ari: float
+    n_events: int = 0
     c_lower: float | None = None
     c_upper: float | None = None
-    n_events: int = 0
     n_permutations: int = 0
     permutation_p_value: float | None = None
+    gray_p_value: float | None = None
+    c_incidence: float | None = None
 
     @property
     def differ(self) -> bool:
@@ -84,23 +85,6 @@ class GroupValidation:
             distributions", Biometrika 68, 316-319.
         """
         return float(norm.cdf(0.5 * np.sqrt(self.n_events) * np.log(2.0) - norm.ppf(1.0 - 0.5 * LEVEL)))
-
-    def __str__(self) -> str:
-        lines = [
-            f"Groups of held-out rows, {self.n_folds} folds",
-            f"{self.evidence}, {self.n_groups:.3g} groups of 5 % or more",
-            self.agreement,
-        ]
-        return "\n".join(lines if self.differ else [*lines, self.doubt])
-
-    @property
-    def agreement(self) -> str:
-        """Text with the adjusted Rand index and its definition."""
-        shared = (self.n_folds - 2) / (self.n_folds - 1)
-        return (
-            f"adjusted Rand index {self.ari:.2f}, of all rows by trees that share {shared:.0%} of their "
-            "training rows"
-        )
 
     @property
     def evidence(self) -> str:
@@ -134,11 +118,75 @@ class GroupValidation:
             reasons.append("the confidence interval of the concordance holds 0.5")
         return " and ".join(filter(None, reasons))
 
-    def against(self, null: Sequence[Any]) -> Self:
-        """Add the permutation p-value, from validations of permuted data."""
+    def lines(self, cause: str) -> list[str]:
+        """Text of the difference for a cause, "" for one event."""
+        hazard = f"Hazard of {cause}: " if cause else ""
+        lines = [f"{hazard}{self.evidence}"]
+        if self.gray_p_value is not None:
+            concordance = "" if self.c_incidence is None else f"concordance {self.c_incidence:.3f}, "
+            gray = f"Gray {p_text(self.gray_p_value)} (anti-conservative)"
+            lines.append(f"Cumulative incidence of {cause}: {concordance}{gray}")
+        return lines if self.differ else [*lines, f"{hazard}{self.doubt}"]
+
+    def against(self, null: Sequence[GroupDifference]) -> Self:
+        """Add the permutation p-value, from differences in permuted data."""
         as_large = sum(each.c_groups >= self.c_groups for each in null)
         p_value = (1 + as_large) / (1 + len(null))
         return replace(self, n_permutations=len(null), permutation_p_value=p_value)
+
+
+@dataclass(frozen=True)
+class GroupValidation:
+    """Comparison of groups on held-out rows, by trees trained outside each fold.
+
+    With competing causes there are two null hypotheses per cause. The log-rank test compares cause-specific
+    hazards, the event rates of subjects under observation. Gray's test compares cumulative incidences, the
+    probabilities of the cause. Groups that differ only in one cause-specific hazard usually differ in the
+    incidences of all causes. P-values are not adjusted for the number of causes.
+
+    Attributes:
+        n_folds: number of trees, each trained on the rows outside its fold.
+        n_groups: number of groups with at least 5 % of the weight of their fold, mean over folds.
+        ari: adjusted Rand index of the groups of two trees on all rows, mean over pairs of trees. Two trees
+            share most training rows, and every row is a training row of at least one of them.
+        causes: difference of the groups by name of the cause; "" for one event.
+    """
+
+    n_folds: int
+    n_groups: float
+    ari: float
+    causes: Mapping[str, GroupDifference]
+
+    @property
+    def first(self) -> GroupDifference:
+        """The difference for the event, or for the first cause."""
+        return next(iter(self.causes.values()))
+
+    @property
+    def differ(self) -> bool:
+        """True if groups differ in the hazard of at least one cause, see :class:`GroupDifference`."""
+        return any(each.differ for each in self.causes.values())
+
+    @property
+    def agreement(self) -> str:
+        """Text with the adjusted Rand index and its definition."""
+        shared = (self.n_folds - 2) / (self.n_folds - 1)
+        return (
+            f"adjusted Rand index {self.ari:.2f}, of all rows by trees that share {shared:.0%} of their "
+            "training rows"
+        )
+
+    def __str__(self) -> str:
+        head = f"Groups of held-out rows, {self.n_folds} folds: {self.n_groups:.3g} groups of 5 % or more"
+        lines = [line for name, each in self.causes.items() for line in each.lines(name)]
+        return "\n".join([head, self.agreement, *lines])
+
+    def against(self, null: Sequence[GroupValidation]) -> Self:
+        """Add permutation p-values, from validations of permuted data."""
+        causes = {
+            name: each.against([one.causes[name] for one in null]) for name, each in self.causes.items()
+        }
+        return replace(self, causes=causes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by name, for JSON."""
@@ -147,7 +195,8 @@ class GroupValidation:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """Restore a validation from a file."""
-        return cls(**state)
+        causes = {str(name): GroupDifference(**values) for name, values in state["causes"].items()}
+        return cls(**{**state, "causes": causes})
 
 
 def p_text(p_value: float) -> str:
@@ -196,37 +245,57 @@ def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> Gr
     (K, n); tree k was trained on the rows outside fold k.
     """
     groups = from_zero(groups)
-    concordances, counts, place = [], [], np.zeros(len(data), dtype=np.int64)
-    errors = []
+    counts = [
+        count_groups(group[folds == fold], data.sample_weight[folds == fold])
+        for fold, group in enumerate(groups)
+    ]
+    causes = {}
+    for number, name in enumerate(("",) if data.causes is None else data.cause_names, 1):
+        with named(f"cause {name}" if name else ""):
+            found = _difference(data.of_cause(number) if name else data, folds, groups)
+        causes[name] = _with_incidence(found, data, folds, groups, number, name) if name else found
+    ari = float(metrics.adjusted_rand_index(groups)[np.triu_indices(len(groups), 1)].mean())
+    return GroupValidation(len(groups), float(np.mean(counts)), ari, causes)
+
+
+def _difference(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupDifference:
+    """Difference of groups in the hazard of one event."""
+    concordances, errors, place = [], [], np.zeros(len(data), dtype=np.int64)
     n_groups = int(groups.max()) + 1
     for fold, group in enumerate(groups):
         inside = folds == fold
-        train = data.subset(~inside)
+        train, test = data.subset(~inside), data.subset(inside)
         try:
-            concordance = concordance_of_rows(group[inside], data.subset(inside), group[~inside], train)
+            concordances.append(concordance_of_rows(group[inside], test, group[~inside], train))
         except DataError as error:
             raise DataError(
                 f"fold {fold} of {len(groups)} has no comparable pairs, choose fewer folds: {error}"
             ) from error
-        concordances.append(concordance)
-        counts.append(count_groups(group[inside], data.sample_weight[inside]))
         area = _area_under_survival(train, group[~inside], n_groups)
         place[inside] = places_of_groups(area, group[~inside])[group[inside]]
-        errors.append(_error_of_concordance(place[inside], data.subset(inside)))
+        errors.append(_error_of_concordance(place[inside], test))
     c_groups = float(np.mean(concordances))
     limits = logit_limits(c_groups, float(np.sqrt(np.square(errors).sum())) / len(errors), half_width(0.95))
     lower, upper = (None if np.isnan(end) else end for end in (limits.lower, limits.upper))
-    test = metrics.logrank_test(data.weighted_y, place, strata=folds)
-    return GroupValidation(
-        n_folds=len(groups),
-        c_groups=c_groups,
-        p_value=test.p_value,
-        n_groups=float(np.mean(counts)),
-        ari=float(metrics.adjusted_rand_index(groups)[np.triu_indices(len(groups), 1)].mean()),
-        c_lower=lower,
-        c_upper=upper,
-        n_events=int(data.event.sum()),
-    )
+    test_of_groups = metrics.logrank_test(data.weighted_y, place, strata=folds)
+    return GroupDifference(c_groups, test_of_groups.p_value, int(data.event.sum()), lower, upper)
+
+
+def _with_incidence(
+    found: GroupDifference, data: SurvivalData, folds: IntArray, groups: IntArray, cause: int, name: str
+) -> GroupDifference:
+    """Add the difference of groups in the cumulative incidence of a cause."""
+    plain = not data.entry.any() and data.subject is None and data.uneven_weight is None
+    places, concordances = np.zeros(len(data), dtype=np.int64), []
+    for fold, group in enumerate(groups):
+        inside = folds == fold
+        train, test = data.subset(~inside), data.subset(inside)
+        without = _time_without(train, group[~inside], int(groups.max()) + 1, cause)
+        places[inside] = places_of_groups(without, group[~inside])[group[inside]]
+        if plain:
+            concordances.append(_concordance(test, train, -without[group[inside]], cause, name))
+    gray = metrics.gray_test(data.weighted_y, places, cause, strata=folds).p_value
+    return replace(found, gray_p_value=gray, c_incidence=float(np.mean(concordances)) if plain else None)
 
 
 def _error_of_concordance(place: IntArray, rows: SurvivalData) -> float:
@@ -259,110 +328,6 @@ def places_of_groups(time_without_event: FloatArray, group: IntArray) -> IntArra
     ranks = np.linspace(0, n_groups - 1, len(present)).round() if len(present) > 1 else [(n_groups - 1) // 2]
     place[present[np.argsort(-time_without_event[present], kind="stable")]] = ranks
     return place
-
-
-@dataclass(frozen=True)
-class CauseGroupValidation:
-    """Validation of groups for one of several competing causes.
-
-    Attributes:
-        hazard: concordance of the groups and log-rank test for the cause-specific hazard, with other causes
-            censored.
-        gray_p_value: p-value of Gray's test of equal cumulative incidences
-            (:func:`~sstorch.metrics.gray_test`), stratified by fold. Groups of different trees are matched by
-            the order of their training incidences.
-        c_incidence: concordance of the groups with the cumulative incidence
-            (:func:`~sstorch.metrics.concordance_wolbers`), mean over folds; None (not defined) for left
-            truncation, start-stop rows and unequal weights.
-    """
-
-    hazard: GroupValidation
-    gray_p_value: float
-    c_incidence: float | None
-
-
-@dataclass(frozen=True)
-class CompetingGroupValidation:
-    """Validation of the groups of a tree for competing causes, on the held-out rows of each fold.
-
-    There are two null hypotheses per cause. The log-rank test compares cause-specific hazards, the event
-    rates of subjects under observation. Gray's test compares cumulative incidences, the probabilities of the
-    cause. Groups that differ only in one cause-specific hazard usually differ in the incidences of all
-    causes. P-values are not adjusted for the number of causes.
-
-    Attributes:
-        causes: validation of each cause, by name.
-    """
-
-    causes: Mapping[str, CauseGroupValidation]
-
-    @property
-    def differ(self) -> bool:
-        """True if groups differ in the hazard of at least one cause, see :class:`GroupValidation`."""
-        return any(each.hazard.differ for each in self.causes.values())
-
-    def __str__(self) -> str:
-        first = next(iter(self.causes.values())).hazard
-        lines = [
-            f"Groups of held-out rows, {first.n_folds} folds: {first.n_groups:.3g} groups of 5 % or more",
-            f"A{first.agreement[1:]}",
-        ]
-        for name, each in self.causes.items():
-            concordance = "" if each.c_incidence is None else f"concordance {each.c_incidence:.3f}, "
-            gray = f"Gray {p_text(each.gray_p_value)} (anti-conservative)"
-            lines.append(f"Hazard of {name}: {each.hazard.evidence}")
-            lines.append(f"Cumulative incidence of {name}: {concordance}{gray}")
-            if not each.hazard.differ:
-                lines.append(f"Hazard of {name}: {each.hazard.doubt}")
-        return "\n".join(lines)
-
-    def against(self, null: Sequence[Any]) -> Self:
-        """Add permutation p-values of the hazards, from validations of permuted data."""
-        causes = {
-            name: replace(each, hazard=each.hazard.against([one.causes[name].hazard for one in null]))
-            for name, each in self.causes.items()
-        }
-        return replace(self, causes=causes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values by name, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`."""
-        return cls(
-            {
-                name: CauseGroupValidation(**{**each, "hazard": GroupValidation.from_dict(each["hazard"])})
-                for name, each in state["causes"].items()
-            }
-        )
-
-
-def held_out_groups_of_causes(
-    data: SurvivalData, folds: IntArray, groups: IntArray
-) -> CompetingGroupValidation:
-    """Validate groups for each cause; arguments and errors are those of :func:`held_out_groups`."""
-    plain = not data.entry.any() and data.subject is None and data.uneven_weight is None
-    found = {}
-    groups = from_zero(groups)
-    for number, name in enumerate(data.cause_names, 1):
-        places, concordances = np.zeros(len(data), dtype=np.int64), []
-        for fold, group in enumerate(groups):
-            inside = folds == fold
-            train, test = data.subset(~inside), data.subset(inside)
-            without = _time_without(train, group[~inside], int(groups.max()) + 1, number)
-            places[inside] = places_of_groups(without, group[~inside])[group[inside]]
-            if plain:
-                concordances.append(_concordance(test, train, -without[group[inside]], number, name))
-        try:
-            hazard = held_out_groups(data.of_cause(number), folds, groups)
-        except DataError as error:
-            raise DataError(f"cause {name}: {error}") from error
-        test_of_incidence = metrics.gray_test(data.weighted_y, places, number, strata=folds)
-        c_incidence = float(np.mean(concordances)) if plain else None
-        found[name] = CauseGroupValidation(hazard, test_of_incidence.p_value, c_incidence)
-    return CompetingGroupValidation(found)
 
 
 def _time_without(train: SurvivalData, group: IntArray, n_groups: int, cause: int) -> FloatArray:

@@ -32,12 +32,12 @@ from sstorch.groups.stability import resamples
 from sstorch.groups.table import (
     frame_of_state,
     frame_state,
+    group_estimates,
     groups_without_events,
-    incidence_table,
     table_of,
     usual_horizons,
 )
-from sstorch.groups.validation import CompetingGroupValidation, GroupValidation
+from sstorch.groups.validation import GroupValidation
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
@@ -198,7 +198,7 @@ class SoftEstimator(SoftModel):
         found = self.tree_.incidence(x, times)  # one quadrature for both tables
         self._make_node_table(x, found)
         predicted = found[..., np.searchsorted(times, horizons)]
-        self.group_table_ = incidence_table(self.tree_.apply(x), predicted, data, horizons)
+        self.group_table_ = group_estimates(self.tree_.apply(x), predicted, data, horizons)
         return self._warn_of_start(data)
 
     def _warn_of_start(self, data: SurvivalData) -> Self:
@@ -390,8 +390,7 @@ class SoftEstimator(SoftModel):
             if "covariance" in state:
                 estimator.covariance_ = state["covariance"]
             if "group_validation" in state:
-                kind = CompetingGroupValidation if tree.competing else GroupValidation
-                estimator.group_validation_ = kind.from_dict(state["group_validation"])
+                estimator.group_validation_ = GroupValidation.from_dict(state["group_validation"])
             if "group_table" in state:
                 estimator.group_table_ = frame_of_state(state["group_table"])
             reports = {name: Recalibration.from_dict(each) for name, each in state["recalibration"].items()}

@@ -21,7 +21,7 @@ from sstorch.data import Schema, SurvivalData, folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
-from sstorch.groups.validation import held_out_groups, held_out_groups_of_causes
+from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.evaluation import remedy_for_names
 from sstorch.soft.batch import training_rows
 from sstorch.soft.candidates import KINDS, checked, default_candidates, family_of
@@ -196,8 +196,7 @@ class PrognosticTreeCV(FrameEstimator):
         name = _chosen(table)
         self.best_estimator_ = clone(candidates[name])._fit_data(data, schema)
         if np.isfinite(found[name].c_groups).all() and found[name].groups.max() > 1:
-            held_out = held_out_groups if data.causes is None else held_out_groups_of_causes
-            self.best_estimator_.group_validation_ = held_out(data, folds, found[name].groups)
+            self.best_estimator_.group_validation_ = held_out_groups(data, folds, found[name].groups)
         self.score_name_ = scoring if isinstance(scoring, str) else "score"
         return self._take_over(table)
 

@@ -147,7 +147,7 @@ def test_groups_are_scored_and_validated(result: CrossValidation, gbsg2: Surviva
     found = result.model.group_validation_
     chosen = result.scores[result.scores["chosen"]].groupby("part")[list(GROUP_SCORES)].mean()
     assert found.ari == pytest.approx(np.mean(pairs))
-    np.testing.assert_allclose(chosen.loc["test"], [found.c_groups, found.n_groups, found.ari])
+    np.testing.assert_allclose(chosen.loc["test"], [found.first.c_groups, found.n_groups, found.ari])
     assert chosen.loc["train", "ari"] == chosen.loc["test", "ari"]
     assert not result.scores[list(GROUP_SCORES)].isna().any(axis=None)
     assert list(result.table().columns.get_level_values(0).unique()) == [*SCORES, *GROUP_SCORES]

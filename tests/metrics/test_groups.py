@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sstorch import Surv
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.table import survival_table
+from sstorch.groups.table import group_estimates
 from sstorch.metrics import (
     KaplanMeier,
     KaplanMeierBand,
@@ -79,7 +79,7 @@ def test_group_without_events_has_no_limits_in_tables() -> None:
     time, group = np.arange(1.0, 13.0), np.repeat([0, 1], 6)
     event, frame = group == 1, pd.DataFrame({"x": group})
     data = SurvivalData(frame, (time, event))
-    table = survival_table(group, np.full((12, 2), 0.9), data, np.array([3.0, 5.0]))
+    table = group_estimates(group, np.full((12, 2), 0.9), data, np.array([3.0, 5.0]))
     limits = table.loc[0].unstack()[["lower", "upper"]].drop(["rows", "events"])
     assert limits.isna().all(axis=None)  # S(5) was 1 (1 to 1), the median inf (inf to inf)
     assert table.loc[0, ("S(5)", "estimate")] == 1.0

@@ -25,7 +25,7 @@ from sstorch import (
 )
 from sstorch.data import stratified_folds
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups import GroupValidation
+from sstorch.groups import GroupDifference, GroupValidation
 from sstorch.groups.validation import count_groups, held_out_groups
 from sstorch.validation import concordance_of_groups, validate_groups
 
@@ -58,12 +58,12 @@ def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> No
         places = {4: [0, 1, 2, 3], 3: [0, 2, 3], 2: [0, 3]}[len(area)]
         place = dict(zip(sorted(area, key=lambda k: -area[k]), places, strict=True))
         order[folds == fold] = [place[k] for k in leaf]
-    assert found.c_groups == pytest.approx(np.mean(concordances))
+    assert found.first.c_groups == pytest.approx(np.mean(concordances))
     assert found.n_groups == np.mean(counts)
     assert found.ari == pytest.approx(
         np.mean([adjusted_rand_score(leaves[j], leaves[k]) for j in range(3) for k in range(j)])
     )
-    assert found.p_value == pytest.approx(
+    assert found.first.p_value == pytest.approx(
         metrics.logrank_test(gbsg2.y, order, strata=folds).p_value, rel=1e-6
     )
     assert found.differ
@@ -98,7 +98,7 @@ def test_the_verdict_on_data_with_and_without_effects() -> None:
     ],
 )
 def test_the_verdict_says_why(p_value: float, c_groups: float, reason: str | None) -> None:
-    found = GroupValidation(5, c_groups, p_value, 4, 0.5, n_events=40)
+    found = GroupValidation(5, 4, 0.5, {"": GroupDifference(c_groups, p_value, 40)})
     assert "adjusted Rand index 0.50, of all rows by trees that share 75% of their training rows" in str(
         found
     )
@@ -107,14 +107,14 @@ def test_the_verdict_says_why(p_value: float, c_groups: float, reason: str | Non
         assert f"{VERDICT}: {reason}. With 40 events the power to see a hazard ratio of 2" in str(found)
     else:
         assert VERDICT not in str(found)
-        wide = replace(found, c_lower=0.49, c_upper=0.61)
+        wide = replace(found.first, c_lower=0.49, c_upper=0.61)
         assert wide.reasons == "the confidence interval of the concordance holds 0.5"
         assert replace(wide, n_permutations=99, permutation_p_value=0.01).differ
 
 
 def test_power_is_that_of_lifelines() -> None:
     """Between two halves, half of the events in all: with a probability of an event of 1 and n = 40."""
-    ours = GroupValidation(5, 0.5, 1.0, 2.0, 0.5, n_events=40).power
+    ours = GroupDifference(0.5, 1.0, 40).power
     # Schoenfeld's formula with the number of events; lifelines has Freedman's, with (HR - 1) / (HR + 1).
     freedman = power_under_cph(20, 20, 1.0, 1.0, 2.0)
     assert freedman == pytest.approx(norm.cdf(np.sqrt(40) / 3 - norm.ppf(0.975)), abs=1e-12)
@@ -128,8 +128,12 @@ def test_permutations_calibrate_the_p_value(small_data: SurvivalData) -> None:
     tree = clone(TREE).fit(small_data.frame, small_data.y)
     plain = validate_groups(tree, small_data.frame, small_data.y, 2)
     found = validate_groups(tree, small_data.frame, small_data.y, 2, n_permutations=4)
-    assert (found.c_groups, found.p_value, found.ari) == (plain.c_groups, plain.p_value, plain.ari)
-    assert plain.permutation_p_value is None
+    assert (found.first.c_groups, found.first.p_value, found.ari) == (
+        plain.first.c_groups,
+        plain.first.p_value,
+        plain.ari,
+    )
+    assert plain.first.permutation_p_value is None
     rng, folds, null = np.random.default_rng((0, 9)), stratified_folds(small_data.event, 2, 0), []
     for _ in range(4):
         frame = small_data.frame.iloc[rng.permutation(len(small_data))].reset_index(drop=True)
@@ -138,8 +142,8 @@ def test_permutations_calibrate_the_p_value(small_data: SurvivalData) -> None:
             clone(tree).fit(part.frame, part.y).apply(frame)
             for part in (mixed.subset(folds != fold) for fold in range(2))
         ]
-        null.append(held_out_groups(mixed, folds, np.stack(leaves)).c_groups)
-    assert found.permutation_p_value == (1 + sum(c >= found.c_groups for c in null)) / 5
+        null.append(held_out_groups(mixed, folds, np.stack(leaves)).first.c_groups)
+    assert found.first.permutation_p_value == (1 + sum(c >= found.first.c_groups for c in null)) / 5
     assert "by 4 permutations" in str(found)
     assert "log-rank" not in str(found)
     second = np.arange(len(small_data)) % 2 == 1
@@ -166,15 +170,15 @@ def test_limits_of_the_concordance_are_those_of_its_folds(gbsg2: SurvivalData) -
             metrics.HorizonRows.of(part.y, 1.0 - inside, part.time.max())
         )
         errors.append((logit(upper) - logit(value)) * value * (1 - value) / norm.ppf(0.975))
-    error = np.hypot(*errors) / 2 / (found.c_groups * (1 - found.c_groups))
-    limits = expit(logit(found.c_groups) + np.array([-1, 1]) * norm.ppf(0.975) * error)
-    np.testing.assert_allclose([found.c_lower, found.c_upper], limits, rtol=1e-9)
+    error = np.hypot(*errors) / 2 / (found.first.c_groups * (1 - found.first.c_groups))
+    limits = expit(logit(found.first.c_groups) + np.array([-1, 1]) * norm.ppf(0.975) * error)
+    np.testing.assert_allclose([found.first.c_lower, found.first.c_upper], limits, rtol=1e-9)
 
 
 def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
     folds = stratified_folds(small_data.event, 2, 0)
     found = held_out_groups(small_data, folds, np.ones((2, len(small_data)), dtype=np.int64))
-    assert found == GroupValidation(2, 0.5, 1.0, 1.0, 1.0, n_events=small_data.n_events)
+    assert found == GroupValidation(2, 1.0, 1.0, {"": GroupDifference(0.5, 1.0, small_data.n_events)})
     assert count_groups(np.repeat([0, 3], [19, 1])) == 2
     assert count_groups(np.repeat([0, 3], [20, 1])) == 1
 
@@ -187,8 +191,8 @@ def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
     late = validate_groups(
         tree, small_data.frame, Surv(small_data.time, small_data.event, entry=0.3 * small_data.time), 2
     )
-    assert len({plain.p_value, weighted.p_value, late.p_value}) == 3
-    assert len({plain.c_groups, weighted.c_groups, late.c_groups}) == 3
+    assert len({plain.first.p_value, weighted.first.p_value, late.first.p_value}) == 3
+    assert len({plain.first.c_groups, weighted.first.c_groups, late.first.c_groups}) == 3
     weight[:5] = 0  # as if they were not there
     some = validate_groups(tree, small_data.frame, small_data.y, 2, sample_weight=weight)
     rest = small_data.subset(np.arange(5, len(small_data)))

@@ -52,7 +52,7 @@ def test_tables_figures_and_resamples_take_levels_of_missing_values() -> None:
     assert "marker missing" in [axes.get_title() for axes in plot_effects(model, FRAME)]
     stable = stability(model, FRAME, Y, n_resamples=2)
     assert list(stable.columns) == ["age", "marker", "grade"]
-    assert validate_groups(model, FRAME, Y, n_folds=2).c_groups > 0.6
+    assert validate_groups(model, FRAME, Y, n_folds=2).first.c_groups > 0.6
 
 
 def test_a_gate_and_an_effect_of_a_missing_value_are_found_and_saved(tmp_path: Path) -> None:

@@ -435,7 +435,7 @@ def test_validation_of_groups_is_that_of_the_folds_and_trains_nothing_again(
         assert alone == validate_groups(clone(GROUPS).fit(X, target), X, target, n_folds=3)
     late_y = Surv(*y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
     late = _search(candidates={"two": GROUPS}).fit(noise, late_y)
-    assert 0.3 < late.best_estimator_.group_validation_.c_groups < 0.7
+    assert 0.3 < late.best_estimator_.group_validation_.first.c_groups < 0.7
     late.save(tmp_path)
     assert PrognosticTreeCV.load(tmp_path).summary() == late.summary()
 

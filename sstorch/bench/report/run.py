@@ -34,7 +34,6 @@ from sstorch.document import (
     number,
 )
 from sstorch.exceptions import DataError
-from sstorch.groups import GroupValidation
 from sstorch.groups.functions import facts_table, limits_of, use_of
 from sstorch.groups.table import interval_text, table_of
 from sstorch.inference.covariance import no_covariance
@@ -141,12 +140,12 @@ def _verdict_of_groups(run: Run) -> str:
             "Whether the groups differ on held-out rows is not tested by a log-rank test: "
             "a fold is too small."
         )
-    if not isinstance(found, GroupValidation):
+    if run.data.causes is not None:
         return ". ".join(str(found).splitlines()) + "."
-    where = f"On held-out rows of {found.n_folds} folds"
-    if found.differ:
-        return f"{where} the groups differ: {found.evidence}."
-    return f"{where}: {found.evidence}. {found.doubt}. Do not rely on the groups."
+    where, event = f"On held-out rows of {found.n_folds} folds", found.first
+    if event.differ:
+        return f"{where} the groups differ: {event.evidence}."
+    return f"{where}: {event.evidence}. {event.doubt}. Do not rely on the groups."
 
 
 # ---------------------------------------------------------------------- the rows
