@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.calibration import ErrorTest, calibration_slope, observed_expected_ratio
+from sstorch.metrics.calibration import ErrorTest, calibration_slope
+from sstorch.metrics.calibration_tables import observed_expected_ratio
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
 

@@ -18,8 +18,6 @@ from sstorch.metrics.calibration import (
     calibration_errors,
     calibration_intercept,
     calibration_slope,
-    observed_expected_hazard,
-    observed_expected_ratio,
     pseudo_observations,
 )
 from sstorch.metrics.calibration_tables import (
@@ -27,6 +25,8 @@ from sstorch.metrics.calibration_tables import (
     aalen_johansen_calibration,
     d_calibration,
     grouped_calibration,
+    observed_expected_hazard,
+    observed_expected_ratio,
 )
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, ipcw_weights
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test

@@ -1,4 +1,4 @@
-"""Calibration without a regression: of the distribution, on average over time, and in groups of risk."""
+"""Calibration without a regression: observed over expected, of the distribution, over time, and in groups."""
 
 from dataclasses import dataclass
 
@@ -18,10 +18,101 @@ from sstorch.metrics.checks import (
     check_probability,
     check_survival,
     check_times,
+    half_width,
 )
 from sstorch.metrics.curves import survival_at
+from sstorch.metrics.groups import Estimate
+from sstorch.metrics.horizon import HorizonRows, incidence_of
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
 from sstorch.metrics.outcome import Outcome, read_rows, read_scored
+from sstorch.metrics.weights import NO_ERROR
+
+
+def observed_expected_ratio(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
+    """Compute the ratio of observed risk (one minus Kaplan-Meier) and mean predicted risk by t.
+
+    With competing causes the observed risk is the Aalen-Johansen estimate.
+
+    Args:
+        rows: outcomes and predictions at the horizon t, without late entry. The scale of the weights has no
+            effect.
+        level: level of the limits, in (0, 1).
+
+    Returns:
+        Ratio and limits, floats: above 1 if predicted risks are too low. The standard error of the logarithm
+        is that of the observed risk by the infinitesimal jackknife (Greenwood's for equal weights) / risk.
+        Limits are NaN if it is 0, for example if all rows have the event.
+
+    Raises:
+        DataError: late entry, no event by t, or predicted risks that are all 0.
+        ConfigError: a level out of range.
+
+    References:
+        McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et
+        al. (2017), BMJ 356, i6460, for limits on the log scale, there with the error of a count; van Geloven
+        et al. (2022), BMJ 377, e069249, for competing causes.
+
+    Examples:
+        >>> rows = HorizonRows.of(([1, 2, 3], [1, 0, 1]), [0.5, 0.6, 0.8], 2.5)
+        >>> [round(part, 3) for part in observed_expected_ratio(rows)]
+        [0.909, 0.183, 4.504]
+    """
+    half = half_width(level)
+    rows.check_from_zero("the observed over the mean predicted risk")
+    rows.check_events()
+    expected = float(1.0 - np.average(rows.survival, weights=rows.weight))
+    if expected == 0.0:
+        raise DataError("survival: every prediction is 1: no event is expected.")
+    observed, moved = incidence_of(rows)
+    error = rows.error_of(rows.weights * moved) / observed
+    factor = float(np.exp(half * error)) if error > NO_ERROR else np.nan
+    return Estimate(observed / expected, observed / expected / factor, observed / expected * factor)
+
+
+def observed_expected_hazard(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
+    """Compute observed events / sum of predicted cumulative hazards: the standardised event ratio.
+
+    It supports left truncation and start-stop rows of time-varying covariates, since every row contributes
+    the hazard of its follow-up. Its logarithm is the calibration intercept of a Poisson regression with log
+    cumulative hazards as offset.
+
+    Args:
+        rows: outcomes and predictions at the horizon t, with the `expected` hazards
+            H_i(min(time_i, t)) - H_i(entry_i) >= 0.
+        level: level of the limits, in (0, 1).
+
+    Returns:
+        Ratio and limits, floats: above 1 if predicted risks are too low. The standard error of the logarithm
+        is the sandwich over subjects.
+
+    Raises:
+        DataError: no event by t, or an expected number of 0 or infinity.
+        ConfigError: a level out of range.
+
+    References:
+        Berry (1983), Biometrics 39, 173-184; Crowson, Atkinson and Therneau (2016), Statistical Methods in
+        Medical Research 25, 1692-1706.
+
+    Examples:
+        >>> from sstorch import Surv
+        >>> y = Surv([2, 3, 4], [1, 0, 1], entry=[0, 1, 1])
+        >>> rows = HorizonRows.of(y, np.ones(3), 4, expected=np.array([0.5, 0.4, 0.7]))
+        >>> [round(part, 3) for part in observed_expected_hazard(rows)]
+        [1.25, 0.669, 2.334]
+    """
+    half = half_width(level)
+    if rows.expected is None:
+        raise DataError("the model has no survival at each row's own times, which the expected hazards need.")
+    rows.check_events()
+    seen = rows.interest & (rows.time <= rows.t)
+    if rows.entry is not None:
+        seen &= rows.entry < rows.t
+    expected, observed = float(rows.weights @ rows.expected), float(rows.weights @ seen)
+    if not 0.0 < expected < np.inf:
+        raise DataError(f"the predicted cumulative hazards add up to {expected:g}, and no ratio is defined.")
+    error = rows.error_of(rows.weights * (seen / observed - rows.expected / expected))
+    ratio, factor = observed / expected, float(np.exp(half * error))
+    return Estimate(ratio, ratio / factor, ratio * factor)
 
 
 @dataclass(frozen=True, eq=False)

@@ -204,34 +204,6 @@ def _fall(curves: FloatArray) -> bool:
     return all(bool((curves[rows, 1:] <= curves[rows, :-1]).all()) for rows in blocks(n_rows, n_times))
 
 
-def check_incidence(
-    incidence: npt.ArrayLike, n_rows: int, n_times: int, *, rising: bool = True
-) -> FloatArray:
-    """Cumulative incidences F_i(t_k) of a cause as float64, in [0, 1], shape (n_rows, n_times).
-
-    Rounding is treated as by `check_survival`. Where each time is looked at alone, curves need not be rising.
-    """
-    curves, rounding = _curves(incidence, "incidence", (n_rows, n_times))
-    wrong = np.asarray(~((curves >= -rounding) & (curves <= 1.0 + rounding)).all(axis=1))  # NaN is wrong, too
-    if wrong.any():
-        raise DataError(f"incidence must be probabilities in [0, 1], got other values in {rows_text(wrong)}.")
-    if rising:
-        falls = np.zeros(n_rows, dtype=bool)
-        for rows in blocks(n_rows, n_times):
-            part = curves[rows]
-            falls[rows] = (np.maximum.accumulate(part, axis=1) - part > rounding).any(axis=1)
-        if falls.any():
-            raise DataError(
-                f"incidence must be curves that do not decrease with t; they decrease in "
-                f"{rows_text(falls)}. "
-                "Pass cumulative incidences, not survival, with columns in the order of times."
-            )
-    if rounding > _ROUNDING:
-        curves = curves.clip(0.0, 1.0)
-        return np.maximum.accumulate(curves, axis=1) if rising else curves
-    return curves
-
-
 def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArray:
     """One probability per row as float64, cut to [0, 1], shape (n_rows,).
 

@@ -19,11 +19,17 @@ from sstorch.checks import check_choice
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored, risk_sets
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.concordance import wolbers_pairs
+from sstorch.metrics.concordance import concordance_harrell_risk, concordance_wolbers
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon import HorizonRows, incidence_of
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.pairs import ComparablePairs, rank_sums, share_of_pairs
+from sstorch.metrics.pairs import (
+    ComparablePairs,
+    comparable_pairs,
+    rank_sums,
+    share_of_pairs,
+    total_weight,
+)
 from sstorch.metrics.weights import NO_ERROR, NONE_LEFT
 
 _NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."
@@ -121,14 +127,13 @@ def concordance_influence(rows: HorizonRows, weights: PairWeights = "harrell") -
 
 def concordance_value(rows: HorizonRows, weights: PairWeights = "harrell") -> float:
     """The concordance of :func:`concordance_interval` alone, in O(n log n)."""
-    cut, inverse = _counted(rows, weights)
-    pairs = ComparablePairs.of(
-        cut.time, cut.interest, "censored_later", None, inverse * inverse, cut.weight, cut.entry
-    )
-    total = pairs.total()
-    if total == 0.0:
-        raise DataError(_NO_PAIR.format(len(rows), rows.t))
-    return share_of_pairs(*pairs.count_risk(-cut.survival), total, "half")
+    y = rows.up_to_horizon()
+    if weights == "harrell":
+        return concordance_harrell_risk(y.y.only(y.cause), -y.survival, tied_time="censored_later")
+    rows.check_from_zero("Uno's concordance")
+    inverse = censoring_weights(rows)[0]
+    pairs = comparable_pairs(y.y.only(y.cause), "censored_later", None, inverse * inverse)
+    return share_of_pairs(*pairs.count_risk(-y.survival), total_weight(pairs), "half")
 
 
 def wolbers_value(rows: HorizonRows) -> float:
@@ -137,12 +142,8 @@ def wolbers_value(rows: HorizonRows) -> float:
     :func:`~sstorch.metrics.concordance_wolbers` with G from these rows; an event at the horizon counts.
     """
     rows.check_from_zero("the concordance of Wolbers")
-    cut = rows.up_to_horizon()
-    inverse, other = censoring_weights(rows)[0], cut.event & ~cut.interest
-    total, concordant, tied = wolbers_pairs(cut.time, cut.interest, other, -cut.survival, inverse, cut.weight)
-    if total == 0.0:
-        raise DataError(_NO_PAIR.format(len(rows), rows.t))
-    return share_of_pairs(concordant, tied, total, "half")
+    tau = float(np.nextafter(rows.t, np.inf))
+    return concordance_wolbers(rows.y, -rows.survival, rows.cause, train=rows.y, tau=tau)
 
 
 def _counted(rows: HorizonRows, weights: PairWeights) -> tuple[HorizonRows, FloatArray]:

@@ -27,9 +27,8 @@ from sstorch.metrics.calibration import (
     calibration_errors,
     calibration_intercept,
     calibration_slope,
-    observed_expected_hazard,
-    observed_expected_ratio,
 )
+from sstorch.metrics.calibration_tables import observed_expected_hazard, observed_expected_ratio
 from sstorch.metrics.censoring import NOT_FOLLOWED
 from sstorch.metrics.checks import check_probability
 from sstorch.metrics.comparison import resampler
@@ -290,55 +289,50 @@ class Cohort(NamedTuple):
         """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
         y, names = self.y, self.y.causes or ("",)
         numbers = range(1, len(names) + 1) if cause is None else [cause_number(cause, names)]
-        if y.causes is None:
-            survival = self._survival(model, t)
-            expected = self._expected(model, t)
-            return {"": HorizonRows.of(y, survival, t, expected=expected)}
-        incidence = self._incidences(model, t)
-        return {names[k - 1]: HorizonRows.of(y, 1.0 - incidence[:, k - 1], t, cause=k) for k in numbers}
-
-    def _survival(self, model: Any, t: float) -> FloatArray:
-        """S at the horizon of rows that are alive at the landmark, (n,)."""
-        method = model.predict_survival_function
-        if self.after is None:
-            curves = np.asarray(predict_curves(model, self.X, np.array([t])))
-        elif _knows_after(model, method):
-            curves = np.asarray(method(self.X, [t], after=self.after))
-        else:
-            both = np.asarray(predict_curves(model, self.X, np.array([self.after, self.after + t])))
-            curves = conditional_curves(both[:, 0], both[:, 1:], self.after) if self.after else both[:, 1:]
-        n = len(self.y)
-        if curves.shape != (n, 1):
-            raise DataError(
-                f"model must predict survival at one time for each of {n} rows, shape ({n}, 1), got "
-                f"{curves.shape}."
+        free = self._predicted(model, t)
+        expected = self._expected(model, t) if y.causes is None else None
+        return {
+            names[k - 1]: HorizonRows.of(
+                y, free[:, k - 1], t, expected=expected, cause=None if y.causes is None else k
             )
-        return check_probability(curves[:, 0], "survival", n)
+            for k in numbers
+        }
 
-    def _incidences(self, model: Any, t: float) -> FloatArray:
-        """Cumulative incidences at the horizon, (n, K)."""
-        if not predicts_incidence(model):
+    def _predicted(self, model: Any, t: float) -> FloatArray:
+        """One minus the incidence of each cause at the horizon, (n, K), of rows alive at the landmark.
+
+        With one event it is survival.
+        """
+        n, after, causes = len(self.y), self.after, self.y.causes
+        if causes is not None and not predicts_incidence(model):
             raise DataError(
                 f"y has competing causes, and {type(model).__name__} predicts the survival of one event, for "
                 "which competing events would count as censored: give a model with "
                 "predict_cumulative_incidence(X, times), or Surv(time, cause == k) to validate the "
                 "hazard of cause k"
             )
-        assert self.y.causes is not None
-        method: Any = model.predict_cumulative_incidence
-        n, after = len(self.y), self.after
+        method: Any = getattr(
+            model, "predict_survival_function" if causes is None else "predict_cumulative_incidence"
+        )
+        ask: Callable[[FloatArray], Any] = partial(method, self.X)
+        if causes is None:
+            ask = partial(predict_curves, model, self.X)
         if after is None:
-            found = np.asarray(method(self.X, [t]))
+            found = np.asarray(ask(np.array([t])))
         elif _knows_after(model, method):
             found = np.asarray(method(self.X, [t], after=after))
+        elif causes is not None:
+            found = conditional_incidences(np.asarray(ask(np.array([after, after + t]))), after)
         else:
-            found = conditional_incidences(np.asarray(method(self.X, [after, after + t])), after)
-        expected = (n, len(self.y.causes), 1)
+            both = np.asarray(ask(np.array([after, after + t])))
+            found = conditional_curves(both[:, 0], both[:, 1:], after) if after else both[:, 1:]
+        expected = (n, 1) if causes is None else (n, len(causes), 1)
         if found.shape != expected:
-            raise DataError(f"model must predict incidences of shape {expected}, got {found.shape}.")
-        return np.column_stack(
-            [check_probability(found[:, k, 0], "incidence", n) for k in range(expected[1])]
-        )
+            what = "survival at one time for each row" if causes is None else "incidences"
+            raise DataError(f"model must predict {what}, shape {expected}, got {found.shape}.")
+        if causes is None:
+            return check_probability(found[:, 0], "survival", n)[:, None]
+        return np.column_stack([1.0 - check_probability(each, "incidence", n) for each in found[:, :, 0].T])
 
     def _expected(self, model: Any, t: float) -> FloatArray | None:
         """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if unknown."""

@@ -188,7 +188,7 @@ def test_a_model_that_predicts_another_number_of_rows() -> None:
             return np.full((3, 1), 0.5)
 
     X, y = _rows(30)
-    with pytest.raises(DataError, match=r"for each of 30 rows, shape \(30, 1\), got \(3, 1\)"):
+    with pytest.raises(DataError, match=r"for each row, shape \(30, 1\), got \(3, 1\)"):
         validate(Odd(), X, y, horizon=T)
 
 
