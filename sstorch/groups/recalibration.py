@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -69,19 +69,6 @@ class Recalibration:
             first, last = self.log_likelihood
             lines.append(f"log-likelihood of a row {first:.4f} before, {last:.4f} after")
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values by name, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Restore it from :meth:`to_dict`; an altered state can raise any exception."""
-        pairs = {
-            name: None if state[name] is None else tuple(state[name])
-            for name in ("observed_expected", "log_likelihood")
-        }
-        return cls(**{**state, **pairs})
 
 
 def recalibrations(tree: object) -> dict[str, Recalibration]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,20 +181,6 @@ def group_frame(
     index = pd.Index([int(group) for group in groups], name="group")
     frame = pd.DataFrame(values, index=index, columns=names, dtype=np.float64)
     return frame.astype({name: int for name in names if not name[1]})
-
-
-def frame_state(table: pd.DataFrame) -> dict[str, Any]:
-    """A table of groups as JSON holds it."""
-    return {
-        "index": [int(group) for group in table.index],
-        "columns": [list(column) for column in table.columns],
-        "values": table.astype(object).where(table.notna(), None).to_numpy().tolist(),
-    }
-
-
-def frame_of_state(state: Mapping[str, Any]) -> pd.DataFrame:
-    """The inverse of :func:`frame_state`."""
-    return group_frame(state["index"], state["columns"], state["values"])
 
 
 def groups_text(table: pd.DataFrame) -> str:

@@ -6,8 +6,8 @@ Rows are compared by trees whose gates were placed on other rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from scipy.stats import norm
@@ -187,16 +187,6 @@ class GroupValidation:
             name: each.against([one.causes[name] for one in null]) for name, each in self.causes.items()
         }
         return replace(self, causes=causes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values by name, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Restore a validation from a file."""
-        causes = {str(name): GroupDifference(**values) for name, values in state["causes"].items()}
-        return cls(**{**state, "causes": causes})
 
 
 def p_text(p_value: float) -> str:

@@ -30,14 +30,11 @@ from sstorch.groups.hooks import RESULTS, PartitionOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration, recalibrations
 from sstorch.groups.stability import resamples
 from sstorch.groups.table import (
-    frame_of_state,
-    frame_state,
     group_estimates,
     groups_without_events,
     table_of,
     usual_horizons,
 )
-from sstorch.groups.validation import GroupValidation
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
@@ -323,10 +320,10 @@ class SoftEstimator(SoftModel):
         if "covariance_" in vars(self):
             state["covariance"] = self.covariance_
         if "group_validation_" in vars(self):
-            state["group_validation"] = self.group_validation_.to_dict()
+            state["group_validation"] = self.group_validation_
         if tree.competing and "group_table_" in vars(self):
-            state["group_table"] = frame_state(self.group_table_)
-        state["recalibration"] = {name: each.to_dict() for name, each in recalibrations(self).items()}
+            state["group_table"] = self.group_table_
+        state["recalibration"] = recalibrations(self)
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
         # Pages need templates and figures, which a fit does not.
         from sstorch.groups.functions import model_card
@@ -390,11 +387,10 @@ class SoftEstimator(SoftModel):
             if "covariance" in state:
                 estimator.covariance_ = state["covariance"]
             if "group_validation" in state:
-                estimator.group_validation_ = GroupValidation.from_dict(state["group_validation"])
+                estimator.group_validation_ = state["group_validation"]
             if "group_table" in state:
-                estimator.group_table_ = frame_of_state(state["group_table"])
-            reports = {name: Recalibration.from_dict(each) for name, each in state["recalibration"].items()}
-            if reports:
+                estimator.group_table_ = state["group_table"]
+            if reports := state["recalibration"]:
                 estimator.recalibration_ = reports if tree.competing else reports[""]
             estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
             estimator.n_features_in_ = len(estimator.feature_names_in_)
