@@ -23,11 +23,9 @@ if TYPE_CHECKING:
         GroupPenalties,
         Penalties,
         PrognosticTree,
-        PrognosticTreeCV,
         SoftSurvivalTree,
         SurvivalRegression,
         TorchSurvival,
-        default_candidates,
     )
     from sstorch.validation import validate
 
@@ -42,7 +40,6 @@ __all__ = [
     "OptimalTreeRegressor",
     "Penalties",
     "PrognosticTree",
-    "PrognosticTreeCV",
     "Search",
     "SoftSurvivalTree",
     "Surv",
@@ -50,7 +47,6 @@ __all__ = [
     "SurvivalRegression",
     "TorchSurvival",
     "__version__",
-    "default_candidates",
     "list_datasets",
     "load_dataset",
     "metrics",

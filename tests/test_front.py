@@ -11,11 +11,10 @@ ESTIMATORS = (
     "SurvivalRegression",
     "PrognosticTree",
     "SoftSurvivalTree",
-    "PrognosticTreeCV",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",
 )
-METHODS, PARAMETERS = 20, 14
+METHODS, PARAMETERS = 20, 15
 # Of scikit-learn itself.
 _OF_SKLEARN = {name for name in dir(BaseEstimator) if not name.startswith("_")}
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from sstorch import PrognosticTreeCV, SurvivalData, SurvivalRegression
+from sstorch import PrognosticTree, SurvivalData, SurvivalRegression
 from sstorch.progress import Watch
 from sstorch.threads import FEW, one_blas_thread, threads_for, torch_threads
 
@@ -39,7 +39,7 @@ def _blas_threads() -> set[int]:
     return {each["num_threads"] for each in ThreadpoolController().info() if each["user_api"] == "blas"}
 
 
-@pytest.mark.parametrize("estimator", [SurvivalRegression(), PrognosticTreeCV(cv=2)])
+@pytest.mark.parametrize("estimator", [SurvivalRegression(), PrognosticTree()])
 def test_linear_algebra_of_a_fit_takes_one_thread(
     estimator: Any, gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:

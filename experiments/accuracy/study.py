@@ -1,4 +1,4 @@
-"""How accurate are the regression, the groups and the search? Five folds of right-censored data sets.
+"""How accurate are the regression, the groups and soft trees? Five folds of right-censored data sets.
 
 python experiments/accuracy/study.py run [--sets named] [--models cox tree ...] [--folds 0 1] [--rows 4000]
 python experiments/accuracy/study.py report [--sets named] [--models cox tree ...]    # tables
@@ -30,7 +30,7 @@ import torch
 from sstorch import (
     Columns,
     PrognosticTree,
-    PrognosticTreeCV,
+    SoftSurvivalTree,
     SurvivalData,
     SurvivalRegression,
     load_dataset,
@@ -112,8 +112,7 @@ def baseline(name: str) -> Callable[[SurvivalData], Any]:
 
 def ours(estimator: Callable[[], Any]) -> Callable[[SurvivalData], Any]:
     def fit(train: SurvivalData) -> Any:
-        model = estimator().fit(train.frame, train.y)
-        return getattr(model, "best_estimator_", model)
+        return estimator().fit(train.frame, train.y)
 
     return fit
 
@@ -127,9 +126,11 @@ MODELS: dict[str, Callable[[SurvivalData], Any]] = {
     "tree": ours(PrognosticTree),
     "tree_if_needed": ours(lambda: PrognosticTree(only_if_needed=True)),
     "pairs": ours(lambda: SurvivalRegression(columns=Columns(interactions="all"))),
-    "search": ours(PrognosticTreeCV),
+    "soft": ours(SoftSurvivalTree),
+    "soft_if_needed": ours(lambda: SoftSurvivalTree(only_if_needed=True)),
+    "paper": ours(SoftSurvivalTree.paper),
 }
-SOFT = ("tree", "tree_if_needed", "search")
+SOFT = ("tree", "tree_if_needed", "soft", "soft_if_needed", "paper")
 
 
 def load(name: str, rows: int) -> SurvivalData:

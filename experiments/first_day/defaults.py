@@ -9,21 +9,18 @@ of the tree of all rows, the least of its shares of rows, and what it warns of.
 from __future__ import annotations
 
 import itertools
-import sys
 import warnings
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from lifelines.datasets import load_lung, load_rossi
 
-from sstorch import PrognosticTree, PrognosticTreeCV, load_dataset, metrics
+from sstorch import PrognosticTree, load_dataset, metrics
 from sstorch.data import stratified_folds
 
 SETS = ("veterans", "rossi", "lung", "whas500", "pbc", "gbsg2")
 SCORES = ["c_harrell", "ibs_graf", "negative_log_likelihood"]
-MODELS = {"tree": PrognosticTree, "search": PrognosticTreeCV}
 
 
 def read(name: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
@@ -46,33 +43,30 @@ def read(name: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     return data.frame, data.time, data.event
 
 
-def fit(
-    model: str, seed: int, frame: pd.DataFrame, y: tuple[np.ndarray, np.ndarray]
-) -> tuple[Any, list[str]]:
+def fit(seed: int, frame: pd.DataFrame, y: tuple[np.ndarray, np.ndarray]) -> tuple[PrognosticTree, list[str]]:
     """A fitted model and what it warns of, each warning by its first words."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fitted = MODELS[model](random_state=seed).fit(frame, y)
+        fitted = PrognosticTree(random_state=seed).fit(frame, y)
     return fitted, sorted({" ".join(str(warning.message).split()[:9]) for warning in caught})
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    for model, name, seed in itertools.product(sys.argv[1:] or ["tree"], SETS, range(3)):
+    for name, seed in itertools.product(SETS, range(3)):
         frame, time, event = read(name)
-        whole, words = fit(model, seed, frame, (time, event))
+        whole, words = fit(seed, frame, (time, event))
         share = np.bincount(whole.apply(frame)) / len(frame)
-        line = f"{model} {name} seed {seed}: {(share > 0).sum()} leaves, least {share[share > 0].min():.2f}"
-        if model == "tree":
-            folds, scores = stratified_folds(event, 5, seed), []
-            for fold in range(5):
-                train, test = (
-                    (frame[part], (time[part], event[part])) for part in (folds != fold, folds == fold)
-                )
-                tree, _ = fit(model, seed, *train)
-                scores.append(metrics.evaluate(tree, train, test, metrics=SCORES)["value"].to_numpy())
-            c, ibs, loss = np.mean(scores, axis=0)
-            line += f", C {c:.3f}, IBS {ibs:.3f}, negative log-likelihood {loss:.3f}"
+        line = f"{name} seed {seed}: {(share > 0).sum()} leaves, least {share[share > 0].min():.2f}"
+        folds, scores = stratified_folds(event, 5, seed), []
+        for fold in range(5):
+            train, test = (
+                (frame[part], (time[part], event[part])) for part in (folds != fold, folds == fold)
+            )
+            tree, _ = fit(seed, *train)
+            scores.append(metrics.evaluate(tree, train, test, metrics=SCORES)["value"].to_numpy())
+        c, ibs, loss = np.mean(scores, axis=0)
+        line += f", C {c:.3f}, IBS {ibs:.3f}, negative log-likelihood {loss:.3f}"
         print(f"{line}; {'; '.join(words) or 'no warning'}", flush=True)
 
 

@@ -35,7 +35,7 @@ from sstorch.bench.report.tables import as_text, average_table
 from sstorch.bench.run_folder import RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, devices_of, plan, run_tasks
-from sstorch.bench.study_model import StudyModel, baseline_models, soft_search_models, soft_tree_models
+from sstorch.bench.study_model import StudyModel, baseline_models, soft_tree_models
 from sstorch.checks import nearest_text, setting_word
 from sstorch.exceptions import (
     EXIT_FAILED,
@@ -296,7 +296,7 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
 
 def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     """The models of a study, in the order of its configuration."""
-    known = [*study.soft_trees, *study.searches, *study.baselines]
+    known = [*study.soft_trees, *study.baselines]
     wanted = known if study.models is None else study.models
     for name in wanted:
         if name not in known:
@@ -305,9 +305,8 @@ def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
             )
     trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
     baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
-    searches = {name: entry for name, entry in study.searches.items() if name in wanted}
     shared = config.flat()
-    soft: list[StudyModel] = [*soft_tree_models(shared, trees), *soft_search_models(shared, searches)]
+    soft: list[StudyModel] = [*soft_tree_models(shared, trees)]
     return soft + baseline_models(baselines, config.seed)
 
 

@@ -304,8 +304,7 @@ class StudyConfig:
     ``soft_trees`` are estimators by name: each a mapping of flat settings (:func:`~sstorch.bench.soft_tree`),
     which win over those of the configuration, with ``leaf_options`` for the options of the leaf.
     ``baselines`` are mappings of their options. A parameter that is a list makes a model for each of its
-    values. ``searches`` are :class:`~sstorch.PrognosticTreeCV` by name, with ``candidates`` as those of
-    ``soft_trees``. ``models`` takes some of all of these by name, and None all.
+    values. ``models`` takes some of all of these by name, and None all.
     """
 
     folder: str = setting("runs/study", "folder of the results")
@@ -313,9 +312,6 @@ class StudyConfig:
     models: list[str] | None = setting(None, "names of some of its models; null: all")
     soft_trees: dict[str, Any] = field(
         default_factory=dict, metadata={"text": "soft trees by name, with their parameters"}
-    )
-    searches: dict[str, Any] = field(
-        default_factory=dict, metadata={"text": "searches for soft trees by name, with their parameters"}
     )
     baselines: dict[str, Any] = field(
         default_factory=dict, metadata={"text": "other models by name, with their options"}

@@ -173,7 +173,7 @@ def sweep_report(folder: Path) -> Document:
     text = (
         f"Means over test folds, with the standard error over folds. By {names[0]} "
         f"({'higher' if higher else 'lower'} is better) {chosen}. The best of many test scores is too good "
-        "by selection: confirm it on other rows, or choose by PrognosticTreeCV."
+        "by selection: confirm it on other rows."
     )
     if len(done) < len(runs):
         text += f" {len(runs) - len(done)} of the runs are not completed and are excluded."

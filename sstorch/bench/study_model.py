@@ -1,4 +1,4 @@
-"""The models of a study: soft trees, searches for them, and baselines."""
+"""The models of a study: soft trees and baselines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
-from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, Curves, make_baseline
@@ -24,7 +23,7 @@ from sstorch.fitted.tree import FittedTree
 from sstorch.metrics.scored import PredictsIncidence
 from sstorch.nn import make_family
 from sstorch.optim.checkpoint import Plain, plain_values
-from sstorch.soft import PrognosticTreeCV, train_batch
+from sstorch.soft import train_batch
 from sstorch.soft.batch import check_causes
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import AUTO
@@ -245,50 +244,6 @@ class BaselineModel(StudyModel):
             )
 
 
-class SoftTreeCVModel(StudyModel):
-    """Soft survival trees with parameters chosen on the training rows of each fold.
-
-    Args:
-        name: by which the results are known.
-        estimator: the search; the device is set by the study.
-    """
-
-    def __init__(self, name: str, estimator: PrognosticTreeCV) -> None:
-        super().__init__(name)
-        self.estimator = estimator
-
-    @property
-    def depth(self) -> None:
-        """None, since it is chosen; the facts of the task contain it for each fold."""
-        return None
-
-    def check(self) -> None:
-        """Check every candidate."""
-        self.estimator._compared()
-
-    def check_data(self, data: SurvivalData) -> None:
-        """See :class:`StudyModel`."""
-        self.estimator._compared(data)
-
-    def settings(self) -> dict[str, Plain]:
-        """All candidates and settings, except the device."""
-        search, found = self.estimator, dict[str, Plain]()
-        for name, each in search._compared().items():
-            own = SoftTreeModel(name, each).settings()
-            found |= {f"{name}.{key}": value for key, value in own.items()}
-        how = {name: getattr(search, name) for name in ("cv", "scoring", "prefer", "random_state")}
-        return found | dict(plain_values(how, "search"))
-
-    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
-        """Search and train one fold after the other."""
-        for fold, train in enumerate(splits):
-            search = clone(self.estimator).set_params(device=device)._fit_data(train, schema)
-            row = search.cv_results_.loc[search.best_name_]
-            facts = {"candidate": search.best_name_, "family": row["family"], "score": search.best_score_}
-            best = search.best_estimator_
-            yield Fit(fold, 0, True, best.objective_, best, facts | {"n_candidates": len(search.cv_results_)})
-
-
 def soft_tree_models(
     shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]], where: str = "study.soft_trees"
 ) -> list[SoftTreeModel]:
@@ -350,34 +305,6 @@ def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list
                     warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=3)
                     continue
             models.append(model)
-    return models
-
-
-def soft_search_models(
-    shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]
-) -> list[StudyModel]:
-    """Searches for soft trees by name.
-
-    Args:
-        shared: flat settings that all candidates with settings of their own have.
-        entries: for each name parameters of the search; its ``candidates`` are entries by name as those of
-            :func:`soft_tree_models`, and without them those that the search compares by default.
-
-    Raises:
-        ConfigError: unknown setting.
-    """
-    models: list[StudyModel] = []
-    for name, entry in entries.items():
-        where, settings = f"study.searches.{name}", {"random_state": shared.get("random_state", 0), **entry}
-        check_names(entry, PrognosticTreeCV._get_param_names(), f"{where}: a search")
-        if (named := entry.get("candidates")) is not None:
-            own = soft_tree_models(shared, named, f"{where}.candidates")
-            names = [model.name for model in own]  # of several depths the same
-            settings["candidates"] = {
-                name if names.count(name) == 1 else f"{name},depth={model.depth}": model.estimator
-                for name, model in zip(names, own, strict=True)
-            }
-        models.append(SoftTreeCVModel(name, PrognosticTreeCV(**settings)))
     return models
 
 

@@ -1,7 +1,6 @@
 """Regressions, prognostic and soft survival trees, estimators of torch modules, and what goes with them."""
 
 from sstorch.soft.batch import train_batch
-from sstorch.soft.candidates import default_candidates
 from sstorch.soft.estimator import bootstrap_trees
 from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
 from sstorch.soft.prognostic import PrognosticTree
@@ -10,7 +9,6 @@ from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.torch_survival import TorchSurvival
 from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree import SoftSurvivalTree
-from sstorch.soft.tree_cv import PrognosticTreeCV
 from sstorch.soft.tree_sample import Band, TreeSample
 
 __all__ = [
@@ -22,13 +20,11 @@ __all__ = [
     "GroupPenalties",
     "Penalties",
     "PrognosticTree",
-    "PrognosticTreeCV",
     "SoftSurvivalTree",
     "SurvivalRegression",
     "TorchSurvival",
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",
-    "default_candidates",
     "train_batch",
 ]

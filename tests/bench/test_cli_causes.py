@@ -94,7 +94,6 @@ def test_study_of_causes_has_scores_of_each_cause(
     study = [
         f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
         "+study.soft_trees.tree={leaf: exponential, depth: 1}",
-        "+study.searches.search={candidates: {tree: {leaf: exponential, depth: [0, 1]}}, cv: 2}",
         "+study.baselines.sst={baseline: surtree, depth: 1}",
     ]  # fmt: skip
     typed = [*_typed(table, tmp_path), *study]
@@ -114,11 +113,7 @@ def test_study_of_causes_has_scores_of_each_cause(
         f"{name}:{cause}" for name in ("c_wolbers", "c_cause_specific", "ibs") for cause in data.cause_names
     }
     assert sstorch(monkeypatch, *typed, "study.models=[sst_po]") == 2
-    assert "sst_po: gates that are trained on the outcomes divide" in capsys.readouterr().err
-    assert sstorch(monkeypatch, *typed, "study.models=[search]") == 0
-    facts = {own["model"]: own.get("fits", []) for own in ResultStore(folder).facts()}
-    assert [own["fold"] for own in facts["search"]] == [0, 1]
-    assert {own["candidate"] for own in facts["search"]} <= {"tree,depth=0", "tree,depth=1"}
+    assert "sst_po: a trainer moves gates by the likelihood of one event" in capsys.readouterr().err
 
 
 def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:

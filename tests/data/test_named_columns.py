@@ -11,7 +11,6 @@ from sstorch import (
     Columns,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
-    PrognosticTreeCV,
     Surv,
     SurvivalData,
     SurvivalRegression,
@@ -50,7 +49,6 @@ def test_without_a_column_of_events_every_row_has_one(frame: pd.DataFrame) -> No
     "estimator",
     [
         REGRESSION,
-        PrognosticTreeCV({"one": REGRESSION}, cv=2),
         OptimalSurvivalTree(1),
         OptimalSurvivalTreeCV(1, n_folds=2),
     ],

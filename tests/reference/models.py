@@ -23,7 +23,6 @@ from sstorch import (
     OptimalTreeClassifier,
     OptimalTreeRegressor,
     PrognosticTree,
-    PrognosticTreeCV,
     Search,
     Surv,
     SurvivalData,
@@ -318,33 +317,6 @@ def tree_sample(make: Callable[..., Any], **options: Any) -> Entry:
 # ---------------------------------------------------------------------- searches and evaluation
 
 FLAT = {"leaf": "weibull", "ridge": 1e-3, "numeric": "linear", "random_state": 1}
-CANDIDATES = {
-    "one": soft_tree(**FLAT, depth=0),
-    "two": soft_tree(**FLAT, depth=1),
-    "trained": soft_tree(**FLAT, depth=2, trainer=Joint(), n_starts=2),
-}
-SEARCHES: dict[str, dict[str, Any]] = {
-    "log_likelihood": {},
-    "c_harrell": {"scoring": "c_harrell", "prefer": "accuracy"},
-    "ibs": {"scoring": "ibs"},
-    "nested": {"nested": True},
-}
-
-
-def search_case(settings: Mapping[str, Any]) -> Entry:
-    """A search, and the model that it has chosen."""
-    search = PrognosticTreeCV(CANDIDATES, 3, **settings).fit(features(), target())
-    entry = describe(search.best_estimator_, features(), target()) | describe(search, features(), target())
-    return entry | {"cv_results_ scores": search.cv_results_["mean_score"]}
-
-
-def weighted_search() -> Entry:
-    """A search with weights and entry times."""
-    search = PrognosticTreeCV(CANDIDATES, 3).fit(features(), late_target(), sample_weight=cohort()["weight"])
-    return {
-        "cv_results_": search.cv_results_.drop(columns="seconds"),
-        "objective_": search.best_estimator_.objective_,
-    }
 
 
 def cross_validation(groups: bool) -> Entry:
@@ -601,8 +573,6 @@ SOFT: dict[str, Case] = {
     "bootstrap_trees": partial(tree_sample, bootstrap_trees, n_resamples=5),
 }
 SELECTION: dict[str, Case] = {
-    **{f"search {name}": partial(search_case, settings) for name, settings in SEARCHES.items()},
-    "search weighted": weighted_search,
     "cross_validate": partial(cross_validation, groups=False),
     "cross_validate, groups": partial(cross_validation, groups=True),
     "fairness_path": path_of_fairness,

@@ -1,16 +1,12 @@
 """The trained tree without an estimator, and how often rows are encoded and tables of nodes are made."""
 
-import copy
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import Columns, PrognosticTreeCV, SoftSurvivalTree, SurvivalRegression
-from sstorch.bench import cross_validate
+from sstorch import SoftSurvivalTree
 from sstorch.data import Preprocessor, Surv, SurvivalData
 from sstorch.exceptions import FormatError
 from sstorch.files import reading
@@ -18,7 +14,6 @@ from sstorch.fitted.tree import FittedTree, Prediction
 from sstorch.nn import Spline
 from sstorch.optim import Nodec
 from sstorch.reading import functions as reading_module
-from sstorch.reading import leaf_table
 from sstorch.soft import train_batch
 from tests.batches import distribution
 
@@ -135,62 +130,3 @@ def test_tables_are_of_the_rows_at_the_fit(small_data: SurvivalData) -> None:
     tree, expected = clone(TREE).fit(frame, small_data.y), clone(TREE).fit(small_data.frame, small_data.y)
     frame.iloc[:] = frame.iloc[0]
     pd.testing.assert_frame_equal(tree.node_table_, expected.node_table_)
-
-
-def test_only_the_tree_of_a_search_has_a_table(
-    small_data: SurvivalData, encoded: list[int], tables: list[int]
-) -> None:
-    """A batch encodes the rows of each fold once to train, and all rows and the test rows to score."""
-    linear = Columns(numeric="linear")
-    search = PrognosticTreeCV(
-        {
-            "one": SurvivalRegression("weibull", columns=linear),
-            "two": SoftSurvivalTree(1, "weibull", init="random", n_starts=2),
-        },
-        cv=2,
-        prefer="accuracy",
-    )
-    search.fit(small_data.frame, small_data.y)
-    assert isinstance(search.best_estimator_, SurvivalRegression)
-    assert (encoded, tables) == ([60, 60, 120, 60, 120, 60] * 2 + [120], [])
-    encoded.clear()
-
-    def scorer(tree: SoftSurvivalTree, X: object, y: object) -> float:
-        return float(tree.score(X, y))
-
-    def reader(tree: SoftSurvivalTree, X: object, y: object) -> float:
-        assert leaf_table(tree)["rows", ""].sum() == 60
-        return float(tree.score(X, y))
-
-    chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, small_data.y)
-    # A scorer encodes for itself.
-    assert (encoded, tables) == ([60, 60, 120, 60, 60, 120, 60, 60] * 2 + [120], [])
-    read = clone(search).set_params(scoring=reader).fit(small_data.frame, small_data.y)
-    assert tables == [60, 60, 60, 60]
-    assert read.best_score_ == chosen.best_score_
-
-
-def test_only_trees_that_are_read_have_a_table(small_data: SurvivalData, tables: list[int]) -> None:
-    result = cross_validate(TREE, small_data, 2)
-    assert tables == []
-    assert "120 rows" in result.model.summary()
-    assert result.trees[0].node_table_["rows"][1] == 60
-    assert tables == [120, 60]
-
-
-def test_a_table_that_is_made_late_is_that_of_the_fit(small_data: SurvivalData) -> None:
-    tree = clone(TREE).fit(small_data.frame, small_data.y)
-    batch = train_batch([small_data], TREE._batch_settings())
-    best, half = batch.best_start(0), small_data.subset(range(60))
-    refitted = clone(TREE).fit(half.frame, half.y)
-    for late in (
-        clone(TREE)._adopt(batch, small_data, 0, best),
-        pickle.loads(pickle.dumps(clone(TREE)._adopt(batch, small_data, 0, best))),
-        copy.deepcopy(clone(TREE)._adopt(batch, small_data, 0, best)),
-        refitted._adopt(batch, small_data, 0, best),
-    ):
-        pd.testing.assert_frame_equal(late.node_table_, tree.node_table_)
-        assert "_training_rows" not in vars(late)
-    adopted = clone(TREE)._adopt(batch, small_data, 0, best)
-    assert b"_training_rows" not in pickle.dumps(adopted)
-    assert not hasattr(clone(TREE), "node_table_")

@@ -10,8 +10,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from sstorch import (
     GatePenalties,
-    PrognosticTree,
-    PrognosticTreeCV,
     SoftSurvivalTree,
     SurvivalData,
     metrics,
@@ -138,14 +136,6 @@ def test_gates_are_turned_to_the_sides_of_the_tree() -> None:
     assert _turned(group, leaf, 3) == {1: 1, 2: 3, 3: 2, 4: 6, 5: 7, 6: 5, 7: 4}
     assert _turned(group, group, 3) == {node: node for node in range(1, 8)}
     assert _turned(np.zeros(3, dtype=int), np.zeros(3, dtype=int), 0) == {}
-
-
-def test_groups_of_the_chosen_tree_of_a_search(small_data: SurvivalData) -> None:
-    search = PrognosticTreeCV({"two": PrognosticTree(1, "weibull")}, cv=2)
-    search.fit(small_data.frame, small_data.y)
-    X, y = small_data.frame, small_data.y
-    assert group_table(search.best_estimator_, X, y)["rows", ""].sum() == 120
-    assert stability(search.best_estimator_, X, y, n_resamples=2).resampled.shape == (2, 120)
 
 
 def test_summary_shows_what_was_computed(small_data: SurvivalData) -> None:

@@ -13,7 +13,6 @@ from sstorch import (
     Columns,
     Penalties,
     PrognosticTree,
-    PrognosticTreeCV,
     SoftSurvivalTree,
     Surv,
     SurvivalRegression,
@@ -153,20 +152,6 @@ def test_a_tree_of_visits_is_read_without_estimates_of_its_rows(gbsg2: SurvivalD
     tree.save(tmp_path / "tree")
     again = PrognosticTree.load(tmp_path / "tree")
     pd.testing.assert_frame_equal(leaf_table(again), table)
-
-
-@pytest.mark.nightly
-def test_the_search_compares_likelihoods(gbsg2: SurvivalData) -> None:
-    data = gbsg2.subset(np.arange(0, 686, 6))
-    search = PrognosticTreeCV(
-        {"one": SurvivalRegression("weibull"), "two": PrognosticTree(1, "weibull")}, cv=2
-    )
-    search.fit(data.frame, to_visits(data, 365))
-    assert np.isfinite(search.best_score_)
-    assert search.cv_results_["c_harrell"].isna().all()
-    for score in ("ibs", "c_harrell"):
-        with pytest.raises(DataError, match="interval-censored"):
-            PrognosticTreeCV(search.candidates, 2, score).fit(data.frame, to_visits(data, 365))
 
 
 def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:

@@ -20,7 +20,6 @@ from sklearn.utils.estimator_checks import check_estimator
 from sstorch import (
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
-    PrognosticTreeCV,
     SoftSurvivalTree,
     Surv,
     SurvivalData,
@@ -325,13 +324,12 @@ def test_one_person_and_one_time(gbsg2: SurvivalData, kind: str) -> None:
         tree.predict({"age": [50, 60]})
 
 
-@pytest.mark.parametrize("estimator", [PrognosticTreeCV, OptimalSurvivalTreeCV])
-def test_scorings_that_know_no_times_are_refused_in_one_line(
-    estimator: Any, small_data: SurvivalData
-) -> None:
+def test_scorings_that_know_no_times_are_refused_in_one_line(small_data: SurvivalData) -> None:
     with pytest.raises(
         ConfigError, match=r"'neg_brier_score' of scikit-learn knows neither times nor"
     ) as info:
-        estimator(scoring="neg_brier_score").fit(small_data.frame, (small_data.time, small_data.event))
+        OptimalSurvivalTreeCV(scoring="neg_brier_score").fit(
+            small_data.frame, (small_data.time, small_data.event)
+        )
     assert "SurvivalScorer('ibs_graf', all_rows=y)" in str(info.value)
     assert "\n" not in str(info.value)

@@ -12,7 +12,6 @@ from sstorch import (
     OptimalSurvivalTree,
     Penalties,
     PrognosticTree,
-    PrognosticTreeCV,
     Surv,
     SurvivalRegression,
     load_dataset,
@@ -106,9 +105,6 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
     assert pd.Series(folds).groupby(data.subject).nunique().max() == 1
     sizes = pd.Series(folds).groupby(data.subject).first().value_counts()
     assert sizes.max() - sizes.min() <= 2
-    search = fit(PrognosticTreeCV({"one": SurvivalRegression()}, cv=3), frame)
-    assert pd.Series(search.folds_).groupby(data.subject).nunique().max() == 1
-    assert search.best_estimator_.time_varying_
     tree = SurvivalRegression()
     sample = bootstrap_trees(tree, frame, outcome(frame), 3)
     assert sample.draws is not None
