@@ -70,38 +70,48 @@ class Hessian(Batched):
         Raises:
             TrainingError: second derivatives are not finite.
         """
-        added = torch.zeros_like(precision)
-        system, failed = self._factored(precision, added)
+        system, failed = self._factored(precision)
         if not bool(failed.any()):
             return system
         if not all(bool(part.isfinite().all()) for part in (self.kept, self.cross, self.diagonal)):
             raise TrainingError(
                 "second derivatives of the likelihood are not finite: try another leaf, or fixed penalties"
             )
-        own = self.joined(self.kept.diagonal(dim1=-2, dim2=-1), self.diagonal) + precision
-        largest = own.abs().amax(-1, keepdim=True).clamp(min=_FIRST_LIFT)
+        own = (self._own_diagonal() + precision).abs()
+        largest = own.amax(-1, keepdim=True).clamp(min=_FIRST_LIFT)
         # What rounding took away is of the size of the largest.
-        added, share = torch.where(failed[:, None], _FIRST_LIFT * largest, added), _LEVENBERG
-        system, failed = self._factored(precision, added)
+        added, share = torch.where(failed[:, None], _FIRST_LIFT * largest, 0.0), _LEVENBERG
+        system, failed = self._factored(precision + added)
         indefinite = failed
         while bool(failed.any()):
-            added = torch.where(failed[:, None], share * torch.maximum(own.abs(), _LEAST * largest), added)
+            added = torch.where(failed[:, None], share * torch.maximum(own, _LEAST * largest), added)
+            # The intercept u has no prior of its own: what its linear form gets may not be enough.
+            system, failed = self._factored(precision + added, added[:, :1] if share > 1e3 else None)
             share = _GROWTH * share
-            system, failed = self._factored(precision, added)
         return replace(system, indefinite=indefinite)
 
-    def _factored(self, precision: Tensor, added: Tensor) -> tuple[System, Tensor]:
-        """The system with a precision, and more on the stored diagonal, and whether it is not definite."""
+    def _factored(self, precision: Tensor, of_u: Tensor | None = None) -> tuple[System, Tensor]:
+        """The system, with more for u (K, 1), and whether it is not positive definite, boolean (K,)."""
         of_intercept = precision[:, :1]
         if self.form is not None:
-            precision = torch.cat([torch.zeros_like(of_intercept), precision[:, 1:]], 1)
-        kept, gone = self.parts(precision + added)
+            first = torch.zeros_like(of_intercept) if of_u is None else of_u
+            precision = torch.cat([first, precision[:, 1:]], 1)
+        kept, gone = self.parts(precision)
         diagonal, matrix = self.diagonal + gone, self.kept + torch.diag_embed(kept)
         failed = ~(diagonal > 0).all(-1)
         if diagonal.shape[1]:
             matrix = matrix - torch.matmul(self.cross / diagonal[:, None], self.cross.mT)
         factor, info = torch.linalg.cholesky_ex(matrix)
         return System.of(self, factor, diagonal, of_intercept), failed | (info > 0)
+
+    def _own_diagonal(self) -> Tensor:
+        """Diagonal of the Hessian by the coefficients of the model, (K, D)."""
+        out = self.joined(self.kept.diagonal(dim1=-2, dim2=-1), self.diagonal)
+        if self.form is None:
+            return out
+        form = _without_first(self.form)
+        with_first = self.joined(self.kept[:, :, 0], self.cross[:, 0])
+        return out - 2 * form * with_first + form.square() * self.kept[:, :1, 0]
 
     def dense(self) -> Tensor:
         """As matrices (K, D, D)."""
