@@ -1,16 +1,9 @@
-"""A report as a tree of sections, tables and figures, written as HTML or as Markdown.
-
-Figures can answer to the pointer: the page has a vector graphic, and the values of its curves.
-An artist whose id (``gid``) is ``"group 2"`` belongs to that group, which a reader can highlight in all
-figures, of a band ``"group 2 band"``; 0 represents all groups. Such lines and bands are read at the place of
-the pointer. The label of axes over time is ``"time"``, of those whose lines are stacked ``"time stacked"``.
-"""
+"""A report as a tree of sections, tables and figures, written as HTML or as Markdown."""
 
 from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +17,7 @@ import jinja2
 import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from sstorch._types import FloatArray
 
@@ -38,7 +26,6 @@ ABSENT = "\N{EN DASH}"
 DIGITS = 3
 # Inches: a figure up to here can be read at the width of a telephone, and of a page.
 _NARROW, _BROAD = 5.0, 14.0
-_ID = re.compile(r'<g id="group (\d+)( band)?">')
 
 
 @dataclass(frozen=True)
@@ -49,7 +36,6 @@ class Cell:
     note: str = ""  # after the text in small print
     best: bool = False  # of its row
     best_of_family: bool = False  # among the models of this table, where a metric takes several tables
-    group: int = 0  # of the row that it names
 
 
 @dataclass(frozen=True)
@@ -108,7 +94,6 @@ class Picture:
     figure: Figure
     caption: str
     alternative: str  # its content in words, for those who cannot see it
-    live: bool = False  # whether it can answer to the pointer
 
     @property
     def width(self) -> str:
@@ -125,14 +110,6 @@ class Picture:
         # Ids inside an SVG file are hashes with this salt, and neither format keeps the time of drawing.
         with mpl.rc_context({"svg.hashsalt": "sstorch", "svg.fonttype": "path"}):
             return self._saved(format="svg", metadata={"Date": None, "Creator": None})
-
-    def inline(self) -> Markup:
-        """The figure as a part of a page."""
-        return inline_svg(self.svg(), self.name)
-
-    def curves(self) -> Markup:
-        """Its curves for the script of a page, after it was drawn."""
-        return curves_json(self.figure)
 
     def _saved(self, **options: Any) -> bytes:
         stream = io.BytesIO()
@@ -168,7 +145,6 @@ class Document:
     title: str  # of the whole
     subtitle: str  # one line below it
     sections: Sequence[Section]  # in order
-    live: bool = False  # whether figures that can answer to the pointer do, which takes a script
 
     def pictures(self) -> Iterator[Picture]:
         """All figures, in order."""
@@ -226,7 +202,7 @@ def listed(names: list[str]) -> str:
 
 
 def to_html(document: Document) -> str:
-    """The report as one HTML page that needs no other file and no network; a script only where it is live."""
+    """The report as one HTML page that needs no other file and no network."""
     return _render("report.html.jinja", document, escape)
 
 
@@ -254,73 +230,3 @@ def _render(template: str, document: Document, escape_text: Callable[[str], str]
     for kind in (Paragraph, Bullets, Code, Table, Picture, Section):
         environment.tests[kind.__name__.lower()] = kind.__instancecheck__
     return environment.get_template(template).render(document=document)
-
-
-# ---------------------------------------------------------------------- figures that answer to the pointer
-
-
-def inline_svg(svg: bytes, name: str) -> Markup:
-    """The graphic as a part of a page: ids are its own, and groups have an attribute ``data-group``."""
-    text = svg.decode()
-    text = _ID.sub(_group_of, text[text.index("<svg") :])
-    text = re.sub(r'((?:\bid=|href=)")(#?)', rf"\1\2{name}-", text)
-    text = text.replace("url(#", f"url(#{name}-")
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    size = re.search(r' width="([\d.]+)pt"', text)
-    assert size is not None
-    style = f' style="width: {size[1]}pt" aria-hidden="true"'
-    return Markup(
-        re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", text, count=1).replace("<svg", f"<svg{style}", 1)
-    )
-
-
-def _group_of(found: re.Match[str]) -> str:
-    band = ' class="band"' if found[2] else ""
-    return f'<g data-group="{found[1]}"{band}>'
-
-
-def curves_json(figure: Figure) -> Markup:
-    """Places and curves of the axes of a figure that was drawn, for the script of the page."""
-    axes = [found for ax in figure.axes if (found := _curves_of(ax, figure))["curves"]]
-    # Inside a script no text may end it.
-    return Markup(json.dumps(axes, ensure_ascii=False).replace("<", "\\u003c"))
-
-
-def _curves_of(ax: Axes, figure: Figure) -> dict[str, Any]:
-    """Box in points from the upper left corner, limits, names of the axes, and curves."""
-    place, (width, height) = ax.get_position(), 72 * figure.get_size_inches()
-    curves: list[dict[str, Any]] = []
-    for artist in ax.get_children():
-        group = _group(artist)
-        if group is None or not isinstance(artist, Line2D | PolyCollection):
-            continue
-        if isinstance(artist, PolyCollection):
-            points = np.concatenate([path.vertices for path in artist.get_paths()])
-            curves.append({"kind": "band", "group": group, **_points(points)})
-        elif artist.get_linestyle() not in ("None", "none", ""):
-            name, step = str(artist.get_label()), str(artist.get_drawstyle()) == "steps-post"
-            points = np.column_stack([np.asarray(part, float) for part in artist.get_data(orig=False)])
-            curve: dict[str, Any] = {"kind": "step" if step else "line", "group": group, **_points(points)}
-            curve |= {"name": "" if name.startswith("_") else name, "colour": to_hex(artist.get_color())}
-            curves.append(curve)
-    shown = getattr(ax, "fmt_ydata", None)
-    return {
-        "box": [place.x0 * width, (1 - place.y1) * height, place.x1 * width, (1 - place.y0) * height],
-        "x": [*map(float, ax.get_xlim())],
-        "y": [*map(float, ax.get_ylim())],
-        "ratio": shown is not None,
-        "time": str(ax.get_label()).startswith("time"),
-        "stacked": ax.get_label() == "time stacked",
-        "name": ax.get_xlabel() or ax.get_title(),
-        "curves": curves,
-    }
-
-
-def _group(artist: Artist) -> int | None:
-    found = re.fullmatch(r"group (\d+)( band)?", artist.get_gid() or "")
-    return None if found is None else int(found[1])
-
-
-def _points(points: FloatArray) -> dict[str, list[float]]:
-    known = points[np.isfinite(points).all(axis=1)]
-    return {key: [float(f"{v:.{5}g}") for v in known[:, k]] for k, key in enumerate(("x", "y"))}

@@ -18,7 +18,6 @@ from sstorch.plots.figures import (
     COLOURS,
     colour_of,
     given_or_new,
-    of_group,
     survival_text,
     time_label,
     without_math,
@@ -69,10 +68,10 @@ def plot_survival_by_leaf(
             ax.plot(grid, curves[row], color=shade, alpha=0.5, linewidth=0.7)
         label = f"group {number}: {inside.sum()} rows"
         mean = curves[inside].mean(axis=0)
-        (line,) = ax.plot(grid, mean, color=colour, linewidth=2.5, label=label, gid=of_group(number))
+        (line,) = ax.plot(grid, mean, color=colour, linewidth=2.5, label=label)
         line.set_path_effects([Stroke(linewidth=4.5, foreground="white"), Normal()])
     label = survival_text(tree, "predicted survival")
-    ax.set(xlabel=time_label(tree, time_unit), ylabel=label, ylim=(0, 1.02), xlim=(0, grid[-1]), label="time")
+    ax.set(xlabel=time_label(tree, time_unit), ylabel=label, ylim=(0, 1.02), xlim=(0, grid[-1]))
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="best")  # said, or a slow search for it warns
     return ax

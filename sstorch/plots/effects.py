@@ -19,7 +19,7 @@ from sstorch.checks import check_integer, check_share
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import numeric_values
 from sstorch.exceptions import ConfigError
-from sstorch.plots.figures import COLOURS, colour_of, new_figure, of_group
+from sstorch.plots.figures import COLOURS, colour_of, new_figure
 from sstorch.reading import effects
 
 _INK, _GREY = "#222222", "#9a9a9a"
@@ -186,18 +186,17 @@ class _Panel:
         for place, (leaf, own) in enumerate(self.tables.items()):
             colour = COLOURS[0] if self.alike else colour_of(leaf or 1)
             if self.numbers is None:
-                self._draw_words(ax, own, colour, 0.16 * (place - (len(self.tables) - 1) / 2), leaf or 0)
+                self._draw_words(ax, own, colour, 0.16 * (place - (len(self.tables) - 1) / 2))
             else:
-                self._draw_line(ax, own, self.numbers, colour, leaf or 0)
+                self._draw_line(ax, own, self.numbers, colour)
         ax.tick_params(labelsize=8)
         ax.spines[["top", "right"]].set_visible(False)
 
-    def _draw_line(self, ax: Axes, own: pd.DataFrame, numbers: FloatArray, colour: str, group: int) -> None:
-        style: dict[str, Any] = {"color": colour, "gid": of_group(group)}
+    def _draw_line(self, ax: Axes, own: pd.DataFrame, numbers: FloatArray, colour: str) -> None:
+        style: dict[str, Any] = {"color": colour}
         value = own["value"].to_numpy()
         if "lower" in own:
-            band = of_group(group, band=True)
-            ax.fill_between(value, own["lower"], own["upper"], color=colour, alpha=0.2, linewidth=0, gid=band)
+            ax.fill_between(value, own["lower"], own["upper"], color=colour, alpha=0.2, linewidth=0)
         ax.plot(value, own["effect"], linewidth=1.8, **style)
         middle = float(np.quantile(numbers, 0.5, method="lower"))
         ax.plot([middle], [0.0], "o", color=_INK, markersize=3.5, zorder=4)
@@ -215,8 +214,8 @@ class _Panel:
         )
         ax.locator_params(axis="x", nbins=5)
 
-    def _draw_words(self, ax: Axes, own: pd.DataFrame, colour: str, shift: float, group: int) -> None:
-        style: dict[str, Any] = {"color": colour, "gid": of_group(group)}
+    def _draw_words(self, ax: Axes, own: pd.DataFrame, colour: str, shift: float) -> None:
+        style: dict[str, Any] = {"color": colour}
         place, usual = np.arange(len(own)), (own["effect"] == 0).to_numpy()
         if "lower" in own:
             ax.vlines(place + shift, own["lower"], own["upper"], alpha=0.45, linewidth=2.5, **style)

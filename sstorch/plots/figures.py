@@ -81,11 +81,6 @@ def colour_of(group: int) -> str:
     return COLOURS[(group - 1) % len(COLOURS)]
 
 
-def of_group(group: int, band: bool = False) -> str:
-    """Id (``gid``) of what is drawn of a group, by which pages highlight it: see `sstorch.document`."""
-    return f"group {group}{' band' * band}"
-
-
 def dark(colour: str) -> tuple[float, float, float]:
     """A darker shade of a colour, for texts and for lines over bands."""
     red, green, blue = (0.6 * part for part in to_rgb(colour))
@@ -147,8 +142,7 @@ class ObservedGroups:
         last = float(self.time[self.rows(number)].max())
         at = np.concatenate([[0.0], band.times, [last]])
         survival, lower, upper = band.at(at)
-        band_of = of_group(number, band=True)
-        ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0, gid=band_of)
+        ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0)
         style: dict[str, Any] = {"drawstyle": "steps-post", "color": colour, "linewidth": 1.8}
-        ax.plot(at, survival, label="Kaplan-Meier", gid=of_group(number), **style)
+        ax.plot(at, survival, label="Kaplan-Meier", **style)
         return float(survival[-1])

@@ -30,7 +30,6 @@ from sstorch.plots.figures import (
     colour_of,
     dark,
     new_figure,
-    of_group,
     survival_text,
     time_label,
     without_math,
@@ -118,7 +117,6 @@ def plot_groups(
             "color": colour,
             "markersize": 4,
             "markeredgewidth": 0.7,
-            "gid": of_group(number),
         }
         ax.plot(censored, band.at(censored).value, "|", **ticks)
         seen = grid <= last
@@ -126,7 +124,6 @@ def plot_groups(
         style: dict[str, Any] = {
             "color": dark(colour),
             "linewidth": 1.5,
-            "gid": of_group(number),
             "label": "model",
         }
         (line,) = ax.plot(grid[seen], mean[seen], "--", **style)
@@ -143,7 +140,7 @@ def plot_groups(
         text = "\n".join([*lines, *textwrap.wrap(named.get(int(number), ""), _CHARACTERS)])
         ends.append((final, text, int(number)))
     free = "event-free " * bool(getattr(tree, "causes_", ()))
-    ax.set(ylabel=f"{free}survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label, label="time")
+    ax.set(ylabel=f"{free}survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=end > 10))
     ax.spines[["top", "right"]].set_visible(False)
     label_height = _LABEL / 2 * max(text.count("\n") + 1 for _, text, _ in ends)
@@ -196,7 +193,6 @@ def _label_ends(ax: Axes, ends: list[tuple[float, str, int]], gap: float) -> Non
             fontsize=8.5,
             va="center",
             linespacing=1.25,
-            gid=of_group(number),
         )
 
 
@@ -209,7 +205,7 @@ def _number_at_risk(
     ax.set(ylim=(len(numbers) - 0.5, -1.1))
     for row, number in enumerate(numbers):
         colour = dark(colour_of(number))
-        label: dict[str, Any] = {"color": colour, "fontsize": 8.5, "va": "center", "gid": of_group(number)}
+        label: dict[str, Any] = {"color": colour, "fontsize": 8.5, "va": "center"}
         place = ax.get_yaxis_transform()
         ax.text(-0.045, row, f"group {number}", ha="right", transform=place, **label)
         for tick in ticks:
@@ -343,11 +339,9 @@ def plot_incidence(
             "drawstyle": "steps-post",
             "color": _INK,
             "linewidth": 1.0,
-            "gid": of_group(number),
         }
         for name, edge in zip(tree.causes_, np.cumsum(incidence, axis=0), strict=True):
             ax.plot(seen, edge, label=name, **style)
-        ax.set(label="time stacked", gid=of_group(number))
         counts = [int((cause[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]
         said = ", ".join(f"{count} {name}" for count, name in zip(counts, tree.causes_, strict=True))
         ax.set_title(f"group {number}: {inside.sum()} rows\n{said}", fontsize=9.5, parse_math=False)

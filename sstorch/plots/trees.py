@@ -21,7 +21,7 @@ from sstorch.data.target import steps_up_to
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
-from sstorch.plots.figures import ObservedGroups, colour_of, dark, of_group
+from sstorch.plots.figures import ObservedGroups, colour_of, dark
 from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
 from sstorch.reading.nodes import shown_leaves, shown_node
 from sstorch.reading.rules import GateRule, values_of_gate
@@ -93,7 +93,7 @@ class _Groups:
 
     def _draw(self, number: int, curve: FloatArray | None, ax: Axes) -> None:
         colour, last = colour_of(number), float(self.times[-1])
-        ax.set(xlim=(0, last), ylim=(0, 1.04), label="time", gid=of_group(number))
+        ax.set(xlim=(0, last), ylim=(0, 1.04))
         ticks = [tick for tick in MaxNLocator(3).tick_values(0, last) if 0 <= tick <= last]
         ax.set_xticks([0, ticks[-1]], ["0", f"{ticks[-1]:g}"], fontsize=SIZE)
         start, end = ax.get_xticklabels()
@@ -113,7 +113,7 @@ class _Groups:
         kind: dict[str, Any] = {"color": dark(colour), "linestyle": "--", "linewidth": 1.2}
         if self.rows is None:
             kind = {"color": colour, "linestyle": "-", "linewidth": 1.8}
-        ax.plot(self.times, curve, drawstyle=style, label="model", gid=of_group(number), **kind)
+        ax.plot(self.times, curve, drawstyle=style, label="model", **kind)
 
     def caption(self, tree: object, curve: str) -> list[str]:
         """Sentences on the curves; ``curve`` is what the tree has of a group."""

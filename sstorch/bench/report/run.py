@@ -117,7 +117,7 @@ def run_report(run: Run) -> Document:
         _card(run),
     ]
     parts = [part for part in sections if part]
-    return Document(f"Survival tree of {run.name}", subtitle, parts, live=True)
+    return Document(f"Survival tree of {run.name}", subtitle, parts)
 
 
 # ---------------------------------------------------------------------- in short
@@ -225,7 +225,6 @@ def _tree_section(run: Run) -> Section:
         if gates
         else "One leaf for all rows: a regression.",
         "The tree: " + export_text(model).replace("\n", " "),
-        live=True,
     )
     whole = Code(model.summary())
     if not gates:
@@ -265,7 +264,7 @@ def _groups_section(run: Run) -> Section:
     table = table_of(model, data, times)
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
     rows = [
-        [Cell(f"group {group}", group=int(str(group))), *(_group_cell(row[name], mark) for name in names)]
+        [Cell(f"group {group}"), *(_group_cell(row[name], mark) for name in names)]
         for group, row in table.iterrows()
     ]
     in_unit = f",{run.in_unit}" if run.in_unit else ""
@@ -275,7 +274,7 @@ def _groups_section(run: Run) -> Section:
     if kind != "competing":
         caption = f"Median by {estimate} with 95 % confidence limits; {caption}"
     alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {len(rows)} groups"
-    picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative, live=True)
+    picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative)
     return Section("The groups" if len(rows) > 1 else title, [picture, Table(caption, header, rows)])
 
 
@@ -302,7 +301,7 @@ def _effects(run: Run) -> Section:
         axes = plot_effects(model, frame, intervals=not why, level=0.95, cause=number_)
         title = f"Effects of the columns on the hazard{f' of {cause}' * bool(cause)}"
         name = f"effects_{number_}" if cause else "effects"
-        blocks.append(Picture(name, detached(axes), f"{text} {limits}", title, live=True))
+        blocks.append(Picture(name, detached(axes), f"{text} {limits}", title))
     return Section("The effects", blocks)
 
 
