@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -57,6 +58,16 @@ class Callback:
 
     def on_train_end(self, history: History) -> None:
         """After the last macro iteration."""
+
+    def on_round(self, model: str, number: int, values: Mapping[str, Tensor]) -> None:
+        """After an update of the penalties of a candidate: ``"regression"``, ``"spectral 1"`` ...
+
+        Args:
+            model: name of the candidate.
+            number: of the round, from 0.
+            values: by tag, one for each split (S,): ``evidence`` in nats, ``objective`` in nats a row,
+                ``variance/<kind>`` of each kind of coefficients, and for trained gates ``leaf/<id>/loss``.
+        """
 
 
 def check_callbacks(callbacks: object) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from sstorch._types import FloatArray
@@ -40,6 +40,10 @@ class TensorBoard(Callback):
     * ``gate/<id>/norm``: Euclidean norm of the weights of a gate, its sharpness.
     * ``gate/<id>/left_share``: share of the training rows that visit a gate and are routed left.
     * ``leaf/<id>/share``: share of the training rows whose most probable path ends in a leaf.
+
+    Where penalties are estimated there is one point per update of the variances, for each candidate:
+    ``<candidate>/evidence``, ``<candidate>/objective``, ``<candidate>/variance/<kind>`` and, with trained
+    gates, ``<candidate>/leaf/<id>/loss``; see :meth:`Callback.on_round`.
 
     With several starts there are three curves: the median over the starts in the folder itself, the lowest
     and highest value in its subfolders ``min`` and ``max``. A start that no longer trains, or that has
@@ -101,6 +105,14 @@ class TensorBoard(Callback):
                         continue
                     place = "/".join(filter(None, (self.runs[number], self._training, name)))
                     self.writer(place).add_scalar(tag, curve(own), macro_iteration)
+        for writer in self._writers.values():
+            writer.flush()
+
+    @override
+    def on_round(self, model: str, number: int, values: Mapping[str, Tensor]) -> None:
+        for tag, of_splits in values.items():
+            for run, value in zip(self.runs, of_splits.tolist(), strict=False):
+                self.writer(run).add_scalar(f"{model.replace(' ', '_')}/{tag}", value, number)
         for writer in self._writers.values():
             writer.flush()
 

@@ -14,7 +14,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -53,6 +53,10 @@ _CONCAVE = 1e-6
 # Changes of direction of a log variance after which each further one halves its steps, and their growth where
 # the direction stays: rounds of a few rows a coefficient can otherwise cycle around the fixed point.
 _TURNS, _GROWTH = 3, 1.3
+
+
+# Called after each round with its number, penalties (K, G), coefficients and evidence (K,).
+Watch = Callable[[int, Tensor, Optimum, Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ def estimate(
     gain: float = _GAIN,
     mean: Tensor | None = None,
     careful: bool = False,
+    watch: Watch | None = None,
 ) -> Estimates:
     """Coefficients and the variance of each kind.
 
@@ -157,7 +162,8 @@ def estimate(
     Designs are in units in which coefficients of one kind are comparable. `mean` (K, D) is that of the
     priors, zero by default; `start` (K, D) is also the mean of the vague priors of coefficients without a
     kind; `first` has penalties of kinds to begin with, (K,) by name, 10 for others. Rounds end below a `gain`
-    in nats.
+    in nats. `careful` is for problems that are not convex: one small update of the variances a round, from
+    coefficients at their optimum.
     """
     mean = torch.where(kinds.of >= 0, 0.0 if mean is None else mean, start)
     size = kinds.sums(torch.ones_like(start[:1]))
@@ -183,7 +189,7 @@ def estimate(
     factor = _FACTOR_GATES if careful else _FACTOR
     reach = torch.full_like(penalty, math.log(factor))
     turns, before = torch.zeros_like(penalty), torch.zeros_like(penalty)
-    for _ in range(_MAX_ROUNDS if kinds.names else 0):
+    for number in range(_MAX_ROUNDS if kinds.names else 0):
         whole = len(active) == len(start)
         part, here = (problems, at) if whole else (problems.select(active), at.select(active))
         given = penalty[active], mean[active], reach[active].exp()
@@ -201,6 +207,9 @@ def estimate(
         reached, promised, falls = step_to(part, own, here, target)
         new = Optimum.of(part, reached)
         at = at.replaced(active, newton(part, own, reached, _CLOSE, new) if careful else new)
+        if watch is not None:
+            every = prior(penalty)
+            watch(number, penalty, at, _evidence(at, every, at.hessian.factored(every.precision)))
         settled = (
             near
             & (moved < (_SETTLED_GATES if careful else _SETTLED))
@@ -218,11 +227,15 @@ def estimate(
     converged = at.gain(own, system) <= UNCONVERGED
     if kinds.names:
         converged[active] = False
-    penalised = at.loss + own.value(at.theta)
-    volume = (own.precision.log().sum(-1) - system.log_determinant()) / 2
     freedom = 1 - own.precision * system.variances()
-    likelihood = volume - penalised, -at.loss, penalised
+    likelihood = _evidence(at, own, system), -at.loss, at.loss + own.value(at.theta)
     return Estimates(kinds, at.theta, mean, penalty, *likelihood, system, freedom, converged)
+
+
+def _evidence(at: Optimum, prior: Gaussian, system: System) -> Tensor:
+    """Laplace's approximation of the log marginal likelihood, (K,)."""
+    volume = (prior.precision.log().sum(-1) - system.log_determinant()) / 2
+    return volume - (at.loss + prior.value(at.theta))
 
 
 def _update(

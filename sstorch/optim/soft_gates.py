@@ -174,6 +174,18 @@ class SoftGates(Batched, Problem):
         gradient, hessian = layout.ordered(gradient, hessian)
         return total, gradient, Hessian.of(hessian)
 
+    @torch.no_grad()
+    def leaf_losses(self, theta: Tensor) -> Tensor:
+        """Mean loss of each leaf over its share of the rows, all causes together, (K, L)."""
+        total, count = (theta.new_zeros(len(theta), self.n_leaves) for _ in range(2))
+        for rows in self._row_blocks:
+            losses = [self._losses(number, theta, rows).loss for number in range(len(self.hazards))]
+            loss, routes = torch.stack(losses).sum(0), self._routes(theta, rows).log_probability
+            share = torch.softmax(routes - self.tau * loss, 1) * self._weight[:, None, rows]
+            total += (share * loss).sum(-1)
+            count += share.sum(-1)
+        return total / count
+
     # ------------------------------------------------------------------ rows
 
     @property

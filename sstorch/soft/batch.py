@@ -157,7 +157,7 @@ def _train(
     )
     with file as held:
         batch = _Batch(causes, splits, preprocessors, settings, coefficients, held)
-        return batch.estimated() if plain else batch.trained(callbacks), batch.sample.x
+        return batch.estimated(callbacks) if plain else batch.trained(callbacks), batch.sample.x
 
 
 def _of_cause(
@@ -224,9 +224,9 @@ class _Batch:
         """Rows of the problems of the first cause, whose features are those of all."""
         return next(iter(self.causes.values())).sample
 
-    def estimated(self) -> TrainedBatch:
+    def estimated(self, callbacks: Sequence[Callback]) -> TrainedBatch:
         """Train by Newton's method alone, with penalties and groups by the evidence."""
-        estimator = self._estimator()
+        estimator = self._estimator(callbacks)
         choices = tuple(estimator.choose(self.settings))
         objectives = {name: estimator.objective(name) for name in self.causes}
         finished = {name: (each, each, History()) for name, each in objectives.items()}
@@ -290,7 +290,7 @@ class _Batch:
             covariance=covariance,
         )
 
-    def _estimator(self) -> Estimator:
+    def _estimator(self, callbacks: Sequence[Callback] = ()) -> Estimator:
         """Regressions of all causes with estimated penalties, one per split, however many problems it has."""
         counts, causes = torch.tensor(self.sample.x.counts), self.causes
         if bool((counts > 1).any()):
@@ -303,6 +303,7 @@ class _Batch:
             gate_columns(self.preprocessors[0]),
             self.settings.seed,
             self.checkpoint,
+            callbacks,
         )
 
     # ------------------------------------------------------------------ starting values

@@ -18,11 +18,13 @@ from sstorch.data.columns import is_wide
 from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.inference import HazardCovariance
 from sstorch.inference.covariance import marginal_covariance
+from sstorch.monitoring import Callback
+from sstorch.newton import Optimum
 from sstorch.nn import GateParameters, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import log_path_probability, most_probable_leaf
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.checkpoint import Checkpoint, kept
-from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
+from sstorch.optim.evidence import HELD, Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.soft_gates import SoftGates, path_signs
 from sstorch.optim.starts.distilled import gates_of_splits, gates_of_targets, single_leaf
@@ -72,9 +74,10 @@ class Estimator:
         columns: GateColumns,
         seed: int = 0,
         checkpoint: Checkpoint | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.trees, self.samples, self.splits = trees, samples, splits
-        self._checkpoint = checkpoint
+        self._checkpoint, self._callbacks = checkpoint, callbacks
         self._all_columns, self._n_gate_columns = columns, len(columns.places)
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
@@ -94,7 +97,8 @@ class Estimator:
             if wide:
                 start = held_out_start(hazards, kinds, start, splits, seed)
             self.regressions[name] = self._kept(
-                f"regression/{name}", partial(estimate, hazards, kinds, start)
+                f"regression/{name}",
+                partial(estimate, hazards, kinds, start, watch=self._watch(REGRESSION, name, kinds)),
             )
         self._gate_columns = (
             [self._visible(columns, preprocessors[0], split) for split in range(len(splits))]
@@ -405,7 +409,8 @@ class Estimator:
         for cause, plain in self._hazards.items():
             group = position[leaf]
             problem = self._design.hazards(plain.family, plain.sample, plain.weight, group, n_groups)
-            estimates[cause] = self._kept(f"{name}/{cause}", partial(self._leaves, cause, problem, n_groups))
+            make = partial(self._leaves, name, cause, problem, n_groups)
+            estimates[cause] = self._kept(f"{name}/{cause}", make)
         return Candidate(name, gates, splits, estimates, self._groups(estimates, n_groups), position)
 
     def _reached(self, gates: GateParameters) -> tuple[Tensor, Tensor, Tensor]:
@@ -432,7 +437,7 @@ class Estimator:
         own, none = self._design.own.nonzero().squeeze(-1), routes.new_zeros(routes.shape[1], 0)
         return SoftGates((self._hazards[cause],), own, none, log_probability=routes)
 
-    def _leaves(self, cause: str, problem: LinearHazards | SoftGates, n_groups: int) -> Estimates:
+    def _leaves(self, name: str, cause: str, problem: LinearHazards | SoftGates, n_groups: int) -> Estimates:
         """Estimates of the leaves of a cause, which begin as its regression."""
         regression, family = self.regressions[cause], self._hazards[cause].family
         kinds = self._design.kinds_of(n_groups, len(family.shape_names))
@@ -444,7 +449,26 @@ class Estimator:
         start[:, first_shape :: 1 + of_group] = regression.theta[:, p:]
         small = {kind: start.new_full((len(start),), _FIRST_OWN) for kind in kinds.names}
         first = dict(zip(regression.kinds.names, regression.penalty.unbind(-1), strict=True))
-        return estimate(problem, kinds, start, small | first)
+        watch = self._watch(name, cause, kinds)
+        return estimate(problem, kinds, start, small | first, watch=watch)
+
+    def _watch(self, name: str, cause: str, kinds: Kinds, problem: SoftGates | None = None) -> Watch | None:
+        """Calls the callbacks after each round of an estimation; None without callbacks."""
+        if not self._callbacks:
+            return None
+        model = name if len(self.trees) == 1 or not cause else f"{name}, {cause}"
+        total = self._sample.weight.sum(-1)
+
+        def watch(number: int, penalty: Tensor, at: Optimum, evidence: Tensor) -> None:
+            values = {"evidence": evidence, "objective": at.loss / total}
+            values |= {f"variance/{kind}": 1 / penalty[:, k] for k, kind in enumerate(kinds.names)}
+            if problem is not None:
+                losses = problem.leaf_losses(at.theta)
+                values |= {f"leaf/{2 + leaf}/loss": losses[:, leaf] for leaf in range(losses.shape[1])}
+            for callback in self._callbacks:
+                callback.on_round(model, number, values)
+
+        return watch
 
     # ------------------------------------------------------------------ gates that are trained
 
@@ -462,15 +486,12 @@ class Estimator:
         _, signs = path_signs(Topology(1), [1])
         starts = []
         for number, gates in enumerate(spectral_gates(features, self._hazards, theta, terms), 1):
+            name, leaves = f"{SPECTRAL} {number}", {}
             routes = log_path_probability(Topology(1), features.logits(gates[:, None]))
-            leaves = {
-                cause: self._kept(
-                    f"{SPECTRAL} {number}/{cause}",
-                    partial(self._leaves, cause, self._under(cause, routes), len(signs)),
-                )
-                for cause in self._hazards
-            }
-            starts.append((f"{SPECTRAL} {number}", gates, leaves, self._evidence(leaves)))
+            for cause in self._hazards:
+                given = f"{name} start", cause, self._under(cause, routes), len(signs)
+                leaves[cause] = self._kept(f"{name}/{cause}", partial(self._leaves, *given))
+            starts.append((name, gates, leaves, self._evidence(leaves)))
         most = torch.stack([evidence for *_, evidence in starts]).amax(0)
         problem = SoftGates(
             tuple(self._hazards.values()),
@@ -482,7 +503,8 @@ class Estimator:
             differs = (evidence > plain + _DIFFERENT) & (evidence > most - _BEHIND)
             if bool(differs.any()):
                 joined = _Joined.of(leaves, gates[:, None])
-                joint = self._kept(f"{name}/gates", partial(joined.estimate, problem))
+                watch = self._watch(name, "", joined.kinds, problem)
+                joint = self._kept(f"{name}/gates", partial(joined.estimate, problem, watch))
                 yield self._with_root(name, joint, joined, problem, differs)
 
     def _with_root(
@@ -587,9 +609,9 @@ class _Joined:
         first[GATE] = (1 / size.clamp(min=1e-6)).clamp(1e-2, 1e2)
         return cls(names, kinds, theta, first)
 
-    def estimate(self, problem: SoftGates) -> Estimates:
+    def estimate(self, problem: SoftGates, watch: Watch | None) -> Estimates:
         """Coefficients and variances of all together."""
-        return estimate(problem, self.kinds, self.theta, self.first, careful=True)
+        return estimate(problem, self.kinds, self.theta, self.first, careful=True, watch=watch)
 
 
 def _positions(leaves: Tensor, topology: Topology) -> Tensor:

@@ -136,9 +136,9 @@ class SoftEstimator(SoftModel):
             y: as there, or :class:`~sstorch.Surv` with ``causes``.
             sample_weight: as there.
             sensitive: as there.
-            callbacks: as there, called if penalties are fixed numbers: the trainer then minimises the
-                objective, for one competing cause after the other. Estimated penalties, an offset and strata
-                have no steps, and no callback is called.
+            callbacks: as there. With estimated penalties ``on_round`` is called after each update of the
+                variances; with fixed penalties the trainer minimises the objective, for one competing cause
+                after the other. With an offset or strata no callback is called.
 
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.

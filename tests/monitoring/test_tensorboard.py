@@ -139,7 +139,7 @@ def test_estimators_call_their_callbacks(small_data: SurvivalData, tmp_path: Pat
     found = _read(tmp_path / "regression")["node/1/LN/objective"]
     assert found[1] == pytest.approx(regression.objective_, rel=1e-6)
     SurvivalRegression("weibull").fit(*data, callbacks=[TensorBoard(tmp_path / "estimated")])
-    assert not (tmp_path / "estimated").exists()
+    assert len(_read(tmp_path / "estimated")["regression/evidence"]) > 1
 
 
 @pytest.mark.parametrize("callbacks", [TensorBoard("runs"), ["runs"], None])

@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression
 from sstorch.data import SurvivalData
+from sstorch.monitoring import TensorBoard
 from sstorch.soft.batch import train_batch
 from sstorch.soft.estimation import GATE
 from sstorch.soft.group_choice import REGRESSION
@@ -125,3 +127,15 @@ def test_splits_with_and_without_a_gate_are_each_alone() -> None:
         np.testing.assert_allclose(
             both.fitted(number, 0).curves(x, times), alone.fitted(0, 0).curves(x, times), atol=1e-5
         )
+
+
+def test_rounds_are_written_for_tensorboard(tmp_path: Path) -> None:
+    frame, y = drawn(300, 1.2)
+    SoftSurvivalTree(depth=1).fit(frame, y, callbacks=[TensorBoard(tmp_path)])
+    board = EventAccumulator(str(tmp_path)).Reload()
+    tags = set(board.Tags()["scalars"])
+    (trained,) = {tag.split("/")[0] for tag in tags if tag.endswith("leaf/2/loss")}
+    assert {f"{trained}/evidence", f"{trained}/variance/gate", f"{trained}/leaf/3/loss"} <= tags
+    assert {"regression/evidence", "regression/variance/line", "regression/objective"} <= tags
+    gained = [event.value for event in board.Scalars(f"{trained}/evidence")]
+    assert gained[-1] > gained[0] + 10
