@@ -10,7 +10,6 @@ from sstorch.metrics import (
     brier_score,
     concordance_harrell_risk,
     concordance_wolbers,
-    cumulative_dynamic_auc,
     grouped_calibration,
     integrated_brier_score,
 )
@@ -148,20 +147,6 @@ def test_concordance_of_wolbers_pair_by_pair() -> None:
                 concordant += pair * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
         found = concordance_wolbers((time, cause), risk, tau=20.0, train=train if with_train else None)
         assert found == pytest.approx(concordant / whole, rel=1e-12)
-
-
-def test_auc_pair_by_pair(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
-    train, (time, cause), risk, _ = cohort
-    risk = np.round(risk, 1)
-    uncensored = np.full(len(train[0]), 1)
-    found = cumulative_dynamic_auc(
-        (time, cause), np.tile(1 - risk[:, None], 4), TIMES, train=(train[0], uncensored), cause=1
-    )
-    for t, area in zip(TIMES, found, strict=True):  # without censoring in training all weigh alike
-        case = (time <= t) & (cause == 1)
-        control = (time > t) | (cause == 2)
-        pairs = risk[case][:, None] - risk[control]
-        assert area == pytest.approx(((pairs > 0) + 0.5 * (pairs == 0)).mean(), rel=1e-12)
 
 
 def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
