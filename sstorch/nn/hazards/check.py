@@ -79,31 +79,24 @@ def _check_gradient(
     refuse: Callable[[str, Tensor], None],
 ) -> None:
     """Compare autograd's derivatives of the loss with differences."""
-    event = torch.ones_like(log_time)
-    arguments = [linear.expand_as(log_time).clone(), shape.expand(*log_time.shape, -1).clone()]
+    event, shape = torch.ones_like(log_time), shape.expand(*log_time.shape, -1)
+    plain = [linear.expand_as(log_time), *shape.unbind(-1)]
 
-    def loss(parts: list[Tensor]) -> Tensor:
-        return family.loss(log_time, event, *parts)
+    def loss(linear: Tensor, *shapes: Tensor) -> Tensor:
+        return family.loss(log_time, event, linear, torch.stack(shapes, -1) if shapes else shape)
 
     with torch.enable_grad():
-        for part in arguments:
-            part.requires_grad_()
-        total = loss(arguments)
-        found = torch.autograd.grad(total.sum(), arguments, allow_unused=True)
-    plain = [part.detach() for part in arguments]
+        parts = [part.clone().requires_grad_() for part in plain]
+        total = loss(*parts)
+        found = torch.autograd.grad(total.sum(), parts, allow_unused=True, materialize_grads=True)
     refuse("the loss H - log h is not a finite number", ~total.detach().isfinite())
-    for place, gradient in enumerate(found):
-        for k in range(1 if place == 0 else plain[1].shape[-1]):
-            step = torch.zeros_like(plain[place])
-            step[..., k if place else slice(None)] = _STEP
-            ends = [
-                loss([part + sign * step if place == number else part for number, part in enumerate(plain)])
-                for sign in (1.0, -1.0)
-            ]
-            wanted = (ends[0] - ends[1]) / (2 * _STEP)
-            own = torch.zeros_like(wanted) if gradient is None else gradient[..., k] if place else gradient
-            what = "the linear predictor" if place == 0 else f"shape {family.shape_names[k]!r}"
-            refuse(
-                f"autograd's derivative of the loss in {what} differs from differences",
-                (own - wanted).abs() > _TOLERANCE * (1 + wanted.abs() + ends[0].abs()),
-            )
+    names = ["the linear predictor", *(f"shape {name!r}" for name in family.shape_names)]
+    for place, (name, own) in enumerate(zip(names, found, strict=True)):
+        ahead, behind = (
+            loss(*(part + step * (place == k) for k, part in enumerate(plain))) for step in (_STEP, -_STEP)
+        )
+        wanted = (ahead - behind) / (2 * _STEP)
+        refuse(
+            f"autograd's derivative of the loss in {name} differs from differences",
+            (own - wanted).abs() > _TOLERANCE * (1 + wanted.abs() + ahead.abs()),
+        )
