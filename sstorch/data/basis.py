@@ -243,7 +243,7 @@ _FIELDS: dict[str, tuple[list[str], list[str]]] = {
     "product": (["first", "second"], ["factor"]),
 }
 # Elements of the products with the mixing from which on its zeros are left out, and of a block of rows.
-_LARGE, _BLOCK = 2**27, 2**21
+_LARGE, _BLOCK = 2**27, 2**18
 # A feature, and its coefficients by kind of function and number among those of this kind.
 _Made = tuple[Feature, dict[tuple[str, int], float]]
 
