@@ -20,6 +20,7 @@ from sstorch import (
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import marginal_covariance
+from sstorch.optim import Nodec
 from tests.inference.test_in_r import with_penalties_known
 
 DATA = load_dataset("gbsg2")
@@ -185,7 +186,8 @@ def test_table_of_groups_has_means_and_differences_of_neighbours() -> None:
 
 
 def test_models_without_covariance_say_why() -> None:
-    trained = SoftSurvivalTree(depth=1).fit(DATA.frame, DATA.y)
+    nodec = SoftSurvivalTree(depth=1, leaf="weibull", trainer=Nodec(), init="random", n_starts=1)
+    trained = nodec.fit(DATA.frame, DATA.y)
     with pytest.raises(ConfigError, match="have no covariance: gates"):
         inference.coefficients(trained)
     held = Columns(numeric="linear", monotone={"pnodes": "up"})
