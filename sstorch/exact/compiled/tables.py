@@ -212,6 +212,7 @@ def absorb_prefix(t, prefix, size, depth, low, below):
 
     `low` is 1 where there is a prefix. Sets of `depth` features take their moments from `t.pairs`.
     """
+    t = borrowed(t)
     if t.form.followed:
         sign_rows(t.curves, prefix, size)
     k = size + 2

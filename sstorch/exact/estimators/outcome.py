@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from abc import abstractmethod
 from dataclasses import replace
@@ -16,36 +15,22 @@ from sklearn.base import clone
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
-from sstorch.checks import counted
 from sstorch.data import SurvivalData
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
-from sstorch.data.target import steps_up_to
+from sstorch.data.time_unit import round_horizons
 from sstorch.exact.estimators.base import ExactTree
-from sstorch.exact.observed import weighted_rows
-from sstorch.exact.survival_tasks import CompetingLogLikelihood
-from sstorch.exact.tree import LeafCurveKind, LeafCurves, leaf_curves
+from sstorch.exact.estimators.survival_search import SurvivalSettings, cause_task, observed
+from sstorch.exact.recalibration import scaled_incidence
+from sstorch.exact.tree import BaselineHazard, LeafCurveKind, LeafCurves, hazard_ratios, leaf_curves
 from sstorch.exceptions import DataWarning
 from sstorch.groups import Recalibration
-from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, PartitionOf
+from sstorch.groups.hooks import RESULTS, GroupedTree, PartitionOf
 from sstorch.groups.stability import Partition
-from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines, table_of
-from sstorch.memory import check_room
+from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, table_of
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.outcome import Observed
 from sstorch.reading.nodes import steps_from_entry
-
-
-def observed(data: SurvivalData) -> Observed:
-    """The outcomes of rows."""
-    return weighted_rows(data.y.any_cause(), data.sample_weight)
-
-
-def cause_task(data: SurvivalData) -> CompetingLogLikelihood:
-    """The loss of cause-specific hazards: the sum over causes of that of one event."""
-    return CompetingLogLikelihood(
-        data.time, data.cause, len(data.cause_names), entry=data.entry, sample_weight=data.sample_weight
-    )
 
 
 def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
@@ -59,11 +44,7 @@ def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
 
 
 class OutcomeTree(ExactTree, GroupedTree):
-    """Base class of exact trees of times and events: outcome, groups, leaves of competing causes.
-
-    Not for use by itself. With competing causes the curves of a leaf are the estimates of Aalen and Johansen
-    of its rows.
-    """
+    """Base class of exact trees of times and events: outcome and groups; not for direct use."""
 
     # of a search over sizes, see :meth:`save`
     _not_saved = ("stability_", "best_depth_", "best_nodes_", "best_score_", "cv_results_", "folds_")
@@ -71,10 +52,12 @@ class OutcomeTree(ExactTree, GroupedTree):
     training_rows_: str  # fingerprint of the training rows
     _start_text: str  # that curves before the first entry are not observed; empty if nothing is lost
     _subjects: list[int]  # of all rows that the tables count and of each group; empty if each has one row
+    leaf_table_: pd.DataFrame
     curves_: LeafCurves
     incidence_: FloatArray
     hazards_: FloatArray
     hazard_ratios_: FloatArray
+    _settings: SurvivalSettings
     recalibration_: Recalibration | dict[str, Recalibration]
 
     @property
@@ -102,7 +85,7 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     def _forget_results(self) -> None:
         """Drop results about another tree."""
-        for name in (*RESULTS, "leaf_table_", "group_table_", "recalibration_"):
+        for name in (*RESULTS, "leaf_table_", "group_table_", "recalibration_", "hazard_ratios_"):
             self.__dict__.pop(name, None)
 
     def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
@@ -161,20 +144,6 @@ class OutcomeTree(ExactTree, GroupedTree):
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
         return [clone(self)._fit_data(rows)._partition for rows in splits]
 
-    def _facts(self, rows: int, events: str, groups: list[str]) -> CardFacts:
-        """Facts of a model card: rows of the tables, events among them, and a sentence on each group."""
-        kind = f"{'competing risks' if self._competing else 'survival'} tree"
-        proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
-        return CardFacts(
-            title=f"An exact {kind}",
-            kind=f"exact {kind}, depth {self.tree_.depth}, {self.tree_.n_leaves} leaves, {proof}",
-            rows=rows,
-            events=events,
-            groups=groups,
-            rules=self._export_text(),
-            beyond="; beyond it curves keep their value",
-        )
-
     @property
     def _of_recalibration(self) -> str:
         """Text on the rows counted in tables; empty for training rows."""
@@ -194,99 +163,85 @@ class OutcomeTree(ExactTree, GroupedTree):
         new._forget_results()
         return new
 
-    # ------------------------------------------------------------------ competing causes
+    # ------------------------------------------------------------------ leaves
 
-    def _set_estimates(self, data: SurvivalData, leaf: IntArray) -> None:
-        """Estimate the curves and incidences of the leaves from rows."""
-        rows, n_leaves = observed(data), self.tree_.n_leaves
-        curves = leaf_curves(leaf, n_leaves, rows, "kaplan_meier")
-        inside = [leaf == number for number in range(n_leaves)]
-        hazards = np.stack(
-            [
-                leaf_curves(leaf, n_leaves, observed(data.of_cause(k)), "kaplan_meier").cumulative_hazard_at(
-                    curves.times
-                )
-                for k in data.cause_names
-            ],
-            axis=1,
-        )
-        incidence = np.stack(
-            [aalen_johansen(data.y[i], curves.times, sample_weight=rows.weights[i]) for i in inside]
-        )
-        self._set_cause_leaves(curves, incidence, hazards, data, cause_task(data).decisions(leaf, n_leaves))
+    def _estimate(self, data: SurvivalData, leaf: IntArray) -> None:
+        """Estimate what the leaves hold from rows with a leaf each, (n,)."""
+        rows, n_leaves, ratios = observed(data), self.tree_.n_leaves, None
+        self._settings.check_entry(rows)
+        curves = leaf_curves(leaf, n_leaves, rows, self._settings.leaf_curve)
+        hazards, incidence = curves.cumulative_hazard[:, None], 1.0 - curves.survival[:, None]
+        if self._competing:
+            parts = [observed(data.of_cause(name)) for name in self.causes_]
+            each = [leaf_curves(leaf, n_leaves, part, "kaplan_meier") for part in parts]
+            hazards = np.stack([curve.cumulative_hazard_at(curves.times) for curve in each], axis=1)
+            inside = [leaf == number for number in range(n_leaves)]
+            weights = rows.weights
+            incidence = np.stack(
+                [aalen_johansen(data.y[i], curves.times, sample_weight=weights[i]) for i in inside]
+            )
+            ratios = cause_task(data).decisions(leaf, n_leaves)
+        elif self._settings.objective == "log_likelihood":
+            ratios = hazard_ratios(leaf, n_leaves, rows, BaselineHazard.of(rows).exposure(rows))[:, None]
+        self._set_leaves(curves, incidence, hazards, ratios, data, leaf)
 
-    def _set_cause_leaves(
+    def _set_leaves(
         self,
         curves: LeafCurves,
         incidence: FloatArray,
         hazards: FloatArray,
+        ratios: FloatArray | None,
         data: SurvivalData,
-        ratios: FloatArray,
+        leaf: IntArray,
     ) -> None:
-        """Set what the leaves hold, and the table of the rows of `data`.
+        """Set what the leaves hold, and the tables of the rows of `data`.
 
         `curves` are of any event, `incidence` and cumulative `hazards` (L, K, T), hazard `ratios` (L, K).
         """
         self.curves_, self.event_times_ = curves, curves.times
-        self.incidence_, self.hazards_, self.hazard_ratios_ = incidence, hazards, ratios
-        self._count_subjects(data, self._leaves(data.frame))
-        self.group_table_ = table_of(self, data)
+        self.incidence_, self.hazards_ = incidence, hazards
+        self._count_subjects(data, leaf)
+        n_leaves = self.tree_.n_leaves
+        table = pd.DataFrame(
+            {"rows": np.bincount(leaf, minlength=n_leaves)},
+            index=pd.RangeIndex(1, n_leaves + 1, name="group"),
+        )
+        for ending, event in zip(self._endings, self._events(data), strict=True):
+            table[f"events{ending}"] = np.bincount(leaf[event], minlength=n_leaves)
+        if ratios is not None:
+            self.hazard_ratios_ = ratios
+            table[[f"hazard_ratio{ending}" for ending in self._endings]] = ratios
+        table["median"] = curves.quantile(0.5)
+        times = round_horizons(self.event_times_, self._settings.time_unit)
+        for time, column in zip(times, curves.survival_at(times).T, strict=True):
+            table[f"S({time:g})"] = column
+        self.leaf_table_ = table
+        if self._competing:
+            self.group_table_ = table_of(self, data)
 
-    def _cause_incidences(self, X: object, times: FloatArray) -> FloatArray:
-        """Steps of the leaves; beyond the last training event they keep their value."""
-        leaf = self._leaf(X)
-        check_room(len(leaf) * len(self.causes_), len(times))
-        at = steps_up_to(self.event_times_, times)
-        zero = np.zeros((*self.incidence_.shape[:2], 1))
-        return np.asarray(np.concatenate([zero, self.incidence_], axis=2)[..., at][leaf])
+    @property
+    def _endings(self) -> list[str]:
+        """What names of columns of each cause end with; nothing for one event."""
+        return [f" {name}" for name in self.causes_] or [""]
+
+    def _events(self, data: SurvivalData) -> list[BoolArray]:
+        """Which rows have an event of each cause, (n,) each."""
+        if not self._competing:
+            return [data.event]
+        return [data.cause == k + 1 for k in range(len(self.causes_))]
 
     def _expected(self, data: SurvivalData, leaf: IntArray) -> list[FloatArray]:
         """Predicted cumulative hazard of each cause from the entry of each row to its time, (n,) each."""
-        hazards = self.hazards_ if self._competing else self.curves_.cumulative_hazard[:, None]
-        curves = (LeafCurves(self.event_times_, np.exp(-each), each) for each in hazards.swapaxes(0, 1))
+        curves = (LeafCurves(self.event_times_, np.exp(-each), each) for each in self.hazards_.swapaxes(0, 1))
         return [each.exposure(leaf, data.time, data.entry) for each in curves]
 
-    def _cause_texts(self) -> list[str]:
-        """A line on each group: its number, rows and events of every cause."""
-        # Groups may have none of the rows of a recalibration.
-        table = self.group_table_.reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
-        return [
-            f"group {number}: {self._rows_text(row['rows', ''], number)}, {self._events_text(row)}"
-            for number, (_, row) in enumerate(table.iterrows(), 1)
-        ]
-
-    def _events_text(self, row: pd.Series) -> str:
-        counts = {name: int(row[f"events {name}", ""]) for name in self.causes_}
-        return ", ".join(f"{counted(count, 'event')} of {name}" for name, count in counts.items())
-
-    def _cause_card(self) -> CardFacts:
-        table = self.group_table_
-        total = table.sum()
-        return self._facts(int(total["rows", ""]), self._events_text(total), incidence_lines(table))
-
-    def _cause_summary(self) -> str:
-        """The search and its result, the tree, hazard ratios of the leaves, and a table of the groups."""
-        card, reports = self._cause_card(), vars(self).get("recalibration_", {})
-        groups = pd.RangeIndex(1, self.tree_.n_leaves + 1, name="group")
-        text = self._summary(
-            "competing risks",
-            f"{self._rows_text(card.rows)}, {card.events}{self._of_recalibration}",
-            "log_likelihood",
-            pd.DataFrame(self.hazard_ratios_, index=groups, columns=self.causes_),
-            lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading="Groups, hazard ratio of each cause",
-        )
-        unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
-        is_scaled = any(report.how != "baseline" for report in reports.values())
-        incidence = "the recalibrated incidence of the group" if is_scaled else "that of the group"
-        about = (
-            f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}{self._condition}\n"
-        )
-        parts = [
-            text,
-            about + groups_text(self.group_table_),
-            *(str(vars(self)[name]) for name in RESULTS if name in vars(self)),
-        ]
-        for name, report in reports.items():
-            parts.append(f"{name}: {report}")
-        return "\n\n".join([*parts, *self._cautions])
+    def _scale(
+        self, factors: FloatArray, ratios: FloatArray | None, data: SurvivalData, leaf: IntArray
+    ) -> None:
+        """Multiply the hazards of each leaf and cause by factors (L, K), with hazard `ratios` (L, K) then."""
+        if self._competing:
+            curves, incidence = scaled_incidence(self.curves_, self.hazards_, factors)
+        else:
+            curves = self.curves_.scaled(factors[:, 0])
+            incidence = 1.0 - curves.survival[:, None]
+        self._set_leaves(curves, incidence, factors[:, :, None] * self.hazards_, ratios, data, leaf)

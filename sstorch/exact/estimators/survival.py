@@ -16,36 +16,36 @@ from sstorch.base import CurveKind
 from sstorch.checks import check_after, counted
 from sstorch.data import SurvivalData
 from sstorch.data.oddities import report
-from sstorch.data.time_unit import round_horizons
+from sstorch.data.target import steps_up_to
 from sstorch.deploy.calculator import Field
 from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.outcome import OutcomeTree, observed, training_rows
+from sstorch.exact.estimators.outcome import OutcomeTree, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
-from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
+from sstorch.exact.estimators.survival_search import (
+    Objective,
+    SurvivalSettings,
+    TreeSearch,
+)
 from sstorch.exact.formula import page_nodes, tree_formula
-from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors, scaled_incidence
+from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
 from sstorch.exact.tree import (
-    BaselineHazard,
     BinaryTree,
     LeafCurveKind,
-    LeafCurves,
-    hazard_ratios,
-    leaf_curves,
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
-from sstorch.groups.recalibration import Recalibrate
+from sstorch.groups.recalibration import Recalibrate, recalibration_texts, recalibrations
 from sstorch.groups.table import (
     groups_text,
     groups_without_events,
+    incidence_lines,
     survival_texts,
 )
 from sstorch.memory import check_room
 from sstorch.metrics.curves import check_alive
-from sstorch.metrics.outcome import Observed
 
 
 class ExactSurvivalTree(OutcomeTree):
@@ -54,7 +54,6 @@ class ExactSurvivalTree(OutcomeTree):
     _format = "sstorch.optimal_survival_tree"
     _settings_class = SurvivalSettings
 
-    leaf_table_: pd.DataFrame
     _settings: SurvivalSettings
 
     def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
@@ -73,42 +72,10 @@ class ExactSurvivalTree(OutcomeTree):
         report(groups_without_events(group, search.data), strict=False, stacklevel=4)
         return self
 
-    def _ratios(self, leaf: IntArray, rows: Observed) -> FloatArray | None:
-        """Hazard ratio of each leaf to all rows, (L,); None if the objective has none."""
-        if self._settings.objective != "log_likelihood":
-            return None
-        return hazard_ratios(leaf, self.tree_.n_leaves, rows, BaselineHazard.of(rows).exposure(rows))
-
-    def _set_leaves(
-        self, curves: LeafCurves, leaf: IntArray, data: SurvivalData, ratios: FloatArray | None
-    ) -> None:
-        """Set the curves of the leaves, and the table of some rows."""
-        self.curves_, self.event_times_ = curves, curves.times
-        self._count_subjects(data, leaf)
-        n_leaves = self.tree_.n_leaves
-        table = pd.DataFrame(
-            {
-                "rows": np.bincount(leaf, minlength=n_leaves),
-                "events": np.bincount(leaf[data.event], minlength=n_leaves),
-            },
-            index=pd.RangeIndex(1, n_leaves + 1, name="group"),
-        )
-        if ratios is not None:
-            table["hazard_ratio"] = ratios
-        table["median"] = curves.quantile(0.5)
-        times = round_horizons(self.event_times_, self._settings.time_unit)
-        for time, column in zip(times, curves.survival_at(times).T, strict=True):
-            table[f"S({time:g})"] = column
-        self.leaf_table_ = table
-
     @property
     def leaf_rows_(self) -> IntArray:
         """Rows of each group that the tables count, (L,)."""
-        if not self._competing:
-            return self.leaf_table_["rows"].to_numpy()
-        # Groups may have none of the rows of a recalibration.
-        rows = self.group_table_["rows", ""].reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
-        return rows.to_numpy()
+        return self.leaf_table_["rows"].to_numpy()
 
     @property
     def time_unit_(self) -> str | None:
@@ -136,13 +103,14 @@ class ExactSurvivalTree(OutcomeTree):
         return risk[leaf]
 
     def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
-        if not self._competing:
-            return super()._incidences(X, times, after)
-        if not after:
-            return self._cause_incidences(X, times)
-        found = self._cause_incidences(X, np.append(0.0, times) + after)
-        alive = np.exp(self._log_survival(X, np.array([after])))
-        return np.asarray((found[..., 1:] - found[..., :1]) / alive[:, None])
+        """Steps of the leaves; beyond the last training event they keep their value."""
+        leaf = self._leaf(X)
+        check_room(len(leaf) * self.incidence_.shape[1], len(times))
+        at = steps_up_to(self.event_times_, np.append(0.0, times) + after)
+        found = np.pad(self.incidence_, ((0, 0), (0, 0), (1, 0)))[..., at]
+        if after:
+            found = (found - found[..., :1]) / self.curves_.survival_at(np.array([after]))[:, None]
+        return np.asarray(found[..., 1:][leaf])
 
     def predict_quantile(self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None) -> FloatArray:
         """First time at which the survival function is at most 1 - q, shape (n,); the median by default.
@@ -204,10 +172,17 @@ class ExactSurvivalTree(OutcomeTree):
         return self.time_unit_
 
     def _card(self) -> CardFacts:
-        if self._competing:
-            return self._cause_card()
-        table = self.leaf_table_
-        return self._facts(int(table["rows"].sum()), f"{table['events'].sum()} events", self._leaf_texts())
+        kind, total = f"{'competing risks' if self._competing else 'survival'} tree", self.leaf_table_.sum()
+        proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
+        return CardFacts(
+            title=f"An exact {kind}",
+            kind=f"exact {kind}, depth {self.tree_.depth}, {self.tree_.n_leaves} leaves, {proof}",
+            rows=int(total["rows"]),
+            events=self._events_text(total),
+            groups=incidence_lines(self.group_table_) if self._competing else self._leaf_texts(),
+            rules=self._export_text(),
+            beyond="; beyond it curves keep their value",
+        )
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         if self._competing:
@@ -217,8 +192,7 @@ class ExactSurvivalTree(OutcomeTree):
     def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
         """See :func:`sstorch.recalibrate`; with competing causes that of each cause-specific hazard."""
         leaf, n_leaves, names = self._leaves(data.frame), self.tree_.n_leaves, self.causes_ or ("",)
-        events = [data.cause == k + 1 for k in range(len(names))] if self._competing else [data.event]
-        expected, reports = self._expected(data, leaf), list[Recalibration]()
+        events, expected, reports = self._events(data), self._expected(data, leaf), list[Recalibration]()
         new = self._recalibrated_copy()
         new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
         if how == "baseline":
@@ -227,7 +201,7 @@ class ExactSurvivalTree(OutcomeTree):
             for event, *both in zip(events, expected, new._expected(data, leaf), strict=True):
                 reports.append(baseline_report(data, event, (both[0], both[1])))
         else:
-            ratios = self._leaf_ratios
+            ratios = vars(self).get("hazard_ratios_")
             if ratios is None and how == "slope":
                 raise ConfigError(
                     "how='slope' multiplies log hazard ratios, and "
@@ -252,42 +226,6 @@ class ExactSurvivalTree(OutcomeTree):
         new.recalibration_ = dict(zip(names, reports, strict=True)) if self.causes_ else reports[0]
         return new
 
-    @property
-    def _leaf_ratios(self) -> FloatArray | None:
-        """Hazard ratio of each leaf for each cause, (L, K); None if the objective has none."""
-        if self._competing:
-            return self.hazard_ratios_
-        if "hazard_ratio" not in self.leaf_table_:
-            return None
-        return self.leaf_table_[["hazard_ratio"]].to_numpy(dtype=np.float64)
-
-    def _estimate(self, data: SurvivalData, leaf: IntArray) -> None:
-        """Estimate the curves of the leaves from rows with a leaf each, (n,)."""
-        if self._competing:
-            self._set_estimates(data, leaf)
-            return
-        rows = observed(data)
-        self._settings.check_entry(rows)
-        curves = leaf_curves(leaf, self.tree_.n_leaves, rows, self._settings.leaf_curve)
-        self._set_leaves(curves, leaf, data, self._ratios(leaf, rows))
-
-    def _scale(
-        self,
-        factors: FloatArray,
-        ratios: FloatArray | None,
-        data: SurvivalData,
-        leaf: IntArray,
-    ) -> None:
-        """Multiply the hazards of each leaf and cause by factors (L, K), with hazard `ratios` (L, K) then."""
-        if self._competing:
-            assert ratios is not None
-            curves, incidence = scaled_incidence(self.curves_, self.hazards_, factors)
-            hazards = factors[:, :, None] * self.hazards_
-            self._set_cause_leaves(curves, incidence, hazards, data, ratios)
-            return
-        curves = self.curves_.scaled(factors[:, 0])
-        self._set_leaves(curves, leaf, data, None if ratios is None else ratios[:, 0])
-
     # ------------------------------------------------------------------ read and keep
 
     def _leaf_texts(self) -> list[str]:
@@ -295,17 +233,18 @@ class ExactSurvivalTree(OutcomeTree):
 
         With competing causes, the events of each cause instead of events and median.
         """
-        if self._competing:
-            return self._cause_texts()
-        table = self.leaf_table_
-        texts = survival_texts(table, self.time_unit_)
+        table, alone = self.leaf_table_, self._competing or self.time_varying_
+        medians = [""] * len(table) if alone else [f", {t}" for t in survival_texts(table, self.time_unit_)]
         return [
-            f"group {number}: {self._rows_text(rows, number)}, {counted(events, 'event')}"
-            + ("" if self.time_varying_ else f", {text}")
-            for number, rows, events, text in zip(
-                table.index, table["rows"], table["events"], texts, strict=True
-            )
+            f"group {number}: {self._rows_text(row['rows'], number)}, {self._events_text(row)}{median}"
+            for number, (_, row), median in zip(table.index, table.iterrows(), medians, strict=True)
         ]
+
+    def _events_text(self, row: pd.Series) -> str:
+        """Events of each cause in a row of the table of leaves."""
+        counts = [counted(int(row[f"events{ending}"]), "event") for ending in self._endings]
+        names = [f" of {name}" for name in self.causes_] or [""]
+        return ", ".join(count + name for count, name in zip(counts, names, strict=True))
 
     def summary(self) -> str:
         """The search and its result, the tree, and a table of the leaves, as text, with a caution.
@@ -314,23 +253,30 @@ class ExactSurvivalTree(OutcomeTree):
         ``stability`` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
         """
         check_is_fitted(self, "tree_")
+        table, results, total = self.leaf_table_, vars(self), self.leaf_table_.sum()
+        is_scaled = any(report.how != "baseline" for report in recalibrations(self).values())
+        kind = f"{'recalibrated ' * is_scaled}{self._settings.leaf_curve} curves{self._condition}"
+        name, heading, groups = "survival", f"Groups, {kind}", ""
         if self._competing:
-            return self._cause_summary()
-        table, results, report = self.leaf_table_, vars(self), vars(self).get("recalibration_")
-        is_scaled = report is not None and report.how != "baseline"
-        kind = f"{'recalibrated ' * is_scaled}{self._settings.leaf_curve}"
+            name, heading = "competing risks", "Groups, hazard ratio of each cause"
+            table = pd.DataFrame(self.hazard_ratios_, index=table.index, columns=self.causes_)
+            incidence = "the recalibrated incidence of the group" if is_scaled else "that of the group"
+            unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
+            groups = f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}"
+            groups += f"{self._condition}\n"
         text = self._summary(
-            "survival",
-            f"{self._rows_text(table['rows'].sum())}, {table['events'].sum()} events{self._of_recalibration}",
+            name,
+            f"{self._rows_text(total['rows'])}, {self._events_text(total)}{self._of_recalibration}",
             self._settings.objective,
             table,
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading=f"Groups, {kind} curves{self._condition}",
+            heading=heading,
         )
-        parts = [text, *(str(results[name]) for name in (*RESULTS, "recalibration_") if name in results)]
+        parts = [text]
         if "group_table_" in results:
-            parts.insert(1 + ("group_validation_" in results), groups_text(self.group_table_))
-        return "\n\n".join([*parts, *self._cautions])
+            parts.append(groups + groups_text(self.group_table_))
+        parts += [str(results[name]) for name in RESULTS if name in results]
+        return "\n\n".join([*parts, *recalibration_texts(self), *self._cautions])
 
     def _formula(self) -> Formula:
         check_is_fitted(self, "tree_")
@@ -340,16 +286,11 @@ class ExactSurvivalTree(OutcomeTree):
         return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_, incidence)
 
     def _deployed(self, medians: bool) -> Deployed:
-        if self._competing:
-            # Groups may have none of the rows of a recalibration.
-            table = self.group_table_.reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
-            rows, events = table["rows", ""], {name: table[f"events {name}", ""] for name in self.causes_}
-        else:
-            table = self.leaf_table_
-            rows, events = table["rows"], {"": table["events"]}
+        table, names = self.leaf_table_, self.causes_ or ("",)
+        events = {name: table[f"events{end}"] for name, end in zip(names, self._endings, strict=True)}
         groups = {
             number: Counts(
-                int(rows[number]),
+                int(table["rows"][number]),
                 {name: int(count[number]) for name, count in events.items()},
                 float(table["median"][number]) if medians and not self._competing else None,
             )
@@ -357,7 +298,7 @@ class ExactSurvivalTree(OutcomeTree):
         }
         return Deployed(
             f"Optimal survival tree with {self.tree_.n_leaves} leaves",
-            Counts(int(rows.sum()), {name: int(count.sum()) for name, count in events.items()}),
+            Counts(int(table["rows"].sum()), {name: int(count.sum()) for name, count in events.items()}),
             [Field(name, name, None, self.schema_.categories.get(name)) for name in self.schema_.columns],
             page_nodes(self.tree_, self.rules_),
             groups,
@@ -405,13 +346,13 @@ class OptimalSurvivalTree(ExactSurvivalTree):
         curves_: survival and cumulative hazard of any event, by group number.
         causes_: names of the K competing causes; empty for one event.
         horizon_: median of the observed event times, at which :meth:`predict` computes incidences of causes.
-        incidence_: with causes, cumulative incidence of each leaf and cause at `event_times_`, (L, K, T).
-        hazards_: with causes, cumulative hazard of each leaf and cause at `event_times_` (Nelson-Aalen),
-            (L, K, T).
-        hazard_ratios_: with causes, hazard ratio of each leaf and cause, (L, K); a leaf without events counts
-            half an event.
-        leaf_table_: for one event, unweighted numbers of training rows and events per leaf, and weighted
-            estimates: hazard ratio (log-likelihood), median and survival.
+        incidence_: cumulative incidence of each leaf and cause at `event_times_`, (L, K, T); K = 1 for one
+            event.
+        hazards_: cumulative hazard of each leaf and cause at `event_times_`, (L, K, T).
+        hazard_ratios_: of the log-likelihood, hazard ratio of each leaf and cause, (L, K); a leaf without
+            events counts half an event.
+        leaf_table_: unweighted numbers of training rows and events per leaf, by cause, and weighted
+            estimates: hazard ratios (log-likelihood), median and survival without any event.
         optima_: smallest loss for every depth and number of nodes, from the same search.
         path_: nodes and loss of the best tree for every leaf penalty.
         event_times_: distinct training event times, original units, increasing.
@@ -421,7 +362,7 @@ class OptimalSurvivalTree(ExactSurvivalTree):
             :func:`~sstorch.validation.group_table` with resamples; the first is saved. With causes
             `group_table_` is, before that, the table of the training rows.
         recalibration_: report of :func:`sstorch.recalibrate`, one per cause with competing causes;
-            `leaf_table_` or `group_table_` then count the rows of the recalibration.
+            `leaf_table_` and `group_table_` then count the rows of the recalibration.
         outcome_type_: type of the training outcome; later outcomes need the same ``entry`` and ``id``.
         time_varying_: True if some training subjects have several rows. One row then does not determine
             survival from time zero; predictions need a path or ``after``.

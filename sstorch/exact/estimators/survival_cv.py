@@ -17,10 +17,10 @@ from sstorch.checks import check_choice, check_integer
 from sstorch.data import Fold, SurvivalData, folds_of
 from sstorch.data.folds import defined, scoring_of, split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.outcome import observed, training_rows
+from sstorch.exact.estimators.outcome import training_rows
 from sstorch.exact.estimators.search import SEARCH, Search, answers
 from sstorch.exact.estimators.survival import ExactSurvivalTree, OptimalSurvivalTree
-from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
+from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch, observed
 from sstorch.exact.observed import least_hazard
 from sstorch.exact.problem import MAX_EXACT_DEPTH
 from sstorch.exact.solution import Solution

@@ -8,11 +8,11 @@ from typing import Literal, get_args
 from sstorch.checks import check_choice, check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exact.estimators.outcome import cause_task, observed
 from sstorch.exact.estimators.search import Questions, SearchSettings
+from sstorch.exact.observed import weighted_rows
 from sstorch.exact.reference import reference_costs
 from sstorch.exact.solution import Solution
-from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
+from sstorch.exact.survival_tasks import CompetingLogLikelihood, IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
 from sstorch.exact.tree import LeafCurveKind, martingale_residuals
 from sstorch.exceptions import ConfigError
@@ -30,6 +30,18 @@ CURVES: dict[str, tuple[str, ...]] = {
 
 # With competing causes: cause-specific hazards, and the estimates of Aalen and Johansen.
 CURVES_OF_CAUSES = ("log_likelihood", "kaplan_meier")
+
+
+def observed(data: SurvivalData) -> Observed:
+    """The outcomes of rows."""
+    return weighted_rows(data.y.any_cause(), data.sample_weight)
+
+
+def cause_task(data: SurvivalData) -> CompetingLogLikelihood:
+    """The loss of cause-specific hazards: the sum over causes of that of one event."""
+    return CompetingLogLikelihood(
+        data.time, data.cause, len(data.cause_names), entry=data.entry, sample_weight=data.sample_weight
+    )
 
 
 @dataclass(kw_only=True)
