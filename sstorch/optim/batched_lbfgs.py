@@ -302,7 +302,13 @@ class _Problems(Batched):
         cls, function: BatchedFunction, x: Tensor, options: LBFGSOptions, metric: BlockMetric | None
     ) -> _Problems:
         """Evaluate the starts x (R, d) and send every problem off downhill, as the metric has it."""
-        value, gradient = (part.clone() for part in _evaluate(function, x))
+        value, gradient = function.value_and_gradient(x)
+        if value.shape != x.shape[:1] or gradient.shape != x.shape:
+            raise ValueError(
+                f"value_and_gradient returned shapes {tuple(value.shape)} and {tuple(gradient.shape)} "
+                f"at x of shape {tuple(x.shape)}; they must be (K,) and (K, d)."
+            )
+        value, gradient = value.detach().clone(), gradient.detach().clone()
         norm, zero = _norm(gradient), torch.zeros_like(value, dtype=torch.int64)
         spent = options.max_iterations == 0 or options.max_evaluations == 1
         status = torch.full_like(zero, Status.MAX_ITER if spent else Status.RUNNING)
@@ -336,12 +342,15 @@ class _Problems(Batched):
         """Positions of the problems that are not done, for which a GPU makes the host wait."""
         return (self.status == Status.RUNNING).nonzero().squeeze(-1)
 
-    def advance(self, function: BatchedFunction, options: LBFGSOptions) -> None:
-        """Answer the request of every running problem by one batched evaluation; leave the others as is."""
-        running = self.status == Status.RUNNING
-        step = torch.where(running, self.search.step, 0.0)[:, None]
-        value, gradient = (e.detach() for e in function.value_and_gradient(self.x + step * self.direction))
-        slope = _dot(gradient, self.direction)
+    def trial(self) -> Tensor:
+        """The points (K, d) at which running problems ask for a value and gradient."""
+        step = torch.where(self.status == Status.RUNNING, self.search.step, 0.0)[:, None]
+        return self.x + step * self.direction
+
+    def advance(self, value: Tensor, gradient: Tensor, options: LBFGSOptions) -> None:
+        """Take values (K,) and gradients (K, d) at the trial points; leave problems that are done as is."""
+        running, gradient = self.status == Status.RUNNING, gradient.detach()
+        value, slope = value.detach(), _dot(gradient, self.direction)
         # An entry of the gradient that is not finite shows in the slope, even times zero.
         finite = torch.isfinite(value) & torch.isfinite(slope)
         value, slope = torch.where(finite, value, torch.inf), torch.where(finite, slope, 0.0)
@@ -407,17 +416,6 @@ class _Problems(Batched):
             getattr(result, name)[self.number] = getattr(self, name)
 
 
-def _evaluate(function: BatchedFunction, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Value (K,) and gradient (K, d) at x (K, d), free of any graph."""
-    value, gradient = function.value_and_gradient(x)
-    if value.shape != x.shape[:1] or gradient.shape != x.shape:
-        raise ValueError(
-            f"value_and_gradient returned shapes {tuple(value.shape)} and {tuple(gradient.shape)} "
-            f"at x of shape {tuple(x.shape)}; they must be (K,) and (K, d)."
-        )
-    return value.detach(), gradient.detach()
-
-
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     """Inner products (K,) of the rows of a and b (K, d)."""
     return (a * b).sum(-1)
@@ -471,7 +469,7 @@ def minimize(
             problems.store(result)
             problems, function = problems.select(running), function.select(running)
         for _ in range(check_every):
-            problems.advance(function, options)
+            problems.advance(*function.value_and_gradient(problems.trial()), options)
         n_batched += check_every
     problems.store(result)
     return replace(result, n_batched_evaluations=n_batched)

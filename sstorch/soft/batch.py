@@ -32,7 +32,7 @@ from sstorch.optim import (
 )
 from sstorch.optim.checkpoint import Checkpoint, kept, opened
 from sstorch.optim.starts.distilled import gates_of_targets
-from sstorch.optim.starts.gate_rows import GateColumns
+from sstorch.optim.starts.regression_tree import GateColumns
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
 from sstorch.soft.estimation import Estimator

@@ -28,8 +28,7 @@ from sstorch.optim.evidence import HELD, Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.soft_gates import SoftGates, path_signs
 from sstorch.optim.starts.distilled import gates_of_splits, gates_of_targets, single_leaf
-from sstorch.optim.starts.gate_rows import GateColumns, Split
-from sstorch.optim.starts.regression_tree import regression_tree
+from sstorch.optim.starts.regression_tree import GateColumns, Split, regression_tree
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, in_double, null_start

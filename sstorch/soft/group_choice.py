@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sstorch.nn import GateParameters, LeafParameters
 from sstorch.optim.evidence import Estimates
-from sstorch.optim.starts.gate_rows import Split
+from sstorch.optim.starts.regression_tree import Split
 from sstorch.soft.design import Design
 from sstorch.soft.fixed_columns import FIXED
 

@@ -18,8 +18,7 @@ from sstorch.nn import FAMILIES, Topology
 from sstorch.objective import TrainingObjective
 from sstorch.optim import Distillation, Joint, LBFGSOptions, Leaves, Nodec
 from sstorch.optim.joint import most_probable
-from sstorch.optim.starts.gate_rows import GateColumns
-from sstorch.optim.starts.regression_tree import regression_tree
+from sstorch.optim.starts.regression_tree import GateColumns, regression_tree
 from sstorch.optim.steps import Batch
 from sstorch.optim.working_sets import leaf_step
 from sstorch.reading import gate_coefficients

@@ -5,7 +5,7 @@ import pytest
 
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.optim.starts import residuals
-from sstorch.optim.starts.gate_rows import GateColumns, Split
+from sstorch.optim.starts.regression_tree import GateColumns, Split
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 
 

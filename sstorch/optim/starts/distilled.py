@@ -26,8 +26,7 @@ from sstorch.objective.row_penalties import TOO_SMALL
 from sstorch.optim.batched_lbfgs import AutogradFunction, LBFGSOptions, minimize
 from sstorch.optim.joint import Joint
 from sstorch.optim.starts.clusters import start_leaves
-from sstorch.optim.starts.gate_rows import GateColumns, Split, scores
-from sstorch.optim.starts.regression_tree import CONSTANT, regression_tree
+from sstorch.optim.starts.regression_tree import CONSTANT, GateColumns, Split, regression_tree, scores
 
 # On the weights of gates, columns in units of their standard deviations.
 _GATE_RIDGE = 1e-3

@@ -20,8 +20,14 @@ import torch
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.optim.starts.gate_rows import GateColumns, Split, deviations, in_order
-from sstorch.optim.starts.regression_tree import column_values, split_at
+from sstorch.optim.starts.regression_tree import (
+    GateColumns,
+    Split,
+    column_values,
+    deviations,
+    in_order,
+    split_at,
+)
 
 # Trees of a bag, their depth, the share of the subjects each sees and at most how many, rows in a leaf, share
 # of the features that a node may use, intervals of a feature; rows times trees that are worked on at once.
