@@ -32,7 +32,15 @@ from sstorch.optim.starts.regression_tree import GateColumns, Split, regression_
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, in_double, null_start
-from sstorch.soft.group_choice import REGRESSION, Candidate, Estimation, GroupChoice, gates_of, whole_to_left
+from sstorch.soft.group_choice import (
+    REGRESSION,
+    SPECTRAL,
+    Candidate,
+    Estimation,
+    GroupChoice,
+    gates_of,
+    whole_to_left,
+)
 from sstorch.soft.rotation import held_out_start
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
@@ -40,7 +48,7 @@ from sstorch.soft.trained_gates import GateFeatures, spectral_gates
 
 T = TypeVar("T")
 
-RESIDUALS, PREDICTOR, SPECTRAL = "residuals", "predictor", "spectral"
+RESIDUALS, PREDICTOR = "residuals", "predictor"
 # Kind of the weights of trained gates.
 GATE = "gate"
 # Least weight of a residual, as a share of the mean.

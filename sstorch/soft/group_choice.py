@@ -17,7 +17,7 @@ from sstorch.optim.starts.regression_tree import Split
 from sstorch.soft.design import Design
 from sstorch.soft.fixed_columns import FIXED
 
-REGRESSION = "regression"
+REGRESSION, SPECTRAL = "regression", "spectral"
 
 
 # Terms that a summary names.
@@ -113,6 +113,11 @@ class GroupChoice:
     chosen: str
     n_groups: int
     estimations: Mapping[str, Estimation]
+
+    @property
+    def has_trained_gates(self) -> bool:
+        """True if gates were estimated with the leaves, whose covariance then includes them."""
+        return self.chosen.startswith(SPECTRAL)
 
     @property
     def gain(self) -> float:

@@ -46,7 +46,8 @@ from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.tree_sample import partition
 
-SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as given."
+# On the card of a model.
+SHRUNK = "Coefficients are shrunk; their confidence intervals take {gates} as given."
 
 
 class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
@@ -135,6 +136,7 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
     def _card(self) -> CardFacts:
         tree, nodes = self._tree, self.node_table_
         preprocessor = tree.preprocessor
+        trained = self.choice_ is not None and self.choice_.has_trained_gates
         curved = dict.fromkeys(f.columns[0] for f in preprocessor.leaf_features if f.kind == "curve")
         families = dict.fromkeys(module.family.name for module in tree.hazards.values())
         leaves = f"{' and '.join(families)} leaves"
@@ -149,7 +151,7 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
                 ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
                 ("missing values", preprocessor.missing_text),
             ],
-            limits=[SHRUNK],
+            limits=[SHRUNK.format(gates="the path of a row" if trained else "the gates")],
             beyond="; beyond it curves are extrapolated",
         )
 
