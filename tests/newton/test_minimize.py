@@ -108,7 +108,7 @@ def test_positive_definite_member_takes_plain_newton_steps_whatever_the_others_a
     torch.testing.assert_close(found.theta[:1], row, rtol=0, atol=1e-14)
 
 
-def test_start_beside_a_saddle_point_leaves_it() -> None:
+def test_start_next_to_a_saddle_point_leaves_it() -> None:
     # (a^2 - 1)^2 + b^2 has a saddle point at zero, where the decrement vanishes.
     toy = members(lambda theta: (theta[0].square() - 1).square() + theta[1].square())
     for first in (1e-9, -1e-9):
