@@ -20,6 +20,7 @@ from sstorch._types import FloatArray
 from sstorch.base import check_times
 from sstorch.checks import check_choice, check_quantile, check_same_order, check_share, check_truncation
 from sstorch.data.design_matrix import dense
+from sstorch.data.oddities import Oddity, report
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted import FittedTree
 from sstorch.fitted.incidence import panels_before
@@ -33,6 +34,8 @@ What = Literal["survival", "incidence", "quantile", "rmst"]
 _DRAWS, _SEED = 2000, 0
 # Elements of the largest intermediate.
 _ELEMENTS = 2**21
+# Probability of a row's path in a tree with trained gates below which limits are too narrow.
+_SURE = 0.9
 # From parameters of n rows (n, Q) to predictions (n, ...), each row by itself and differentiable.
 Prediction = Callable[[Tensor], Tensor]
 
@@ -233,6 +236,10 @@ def predict(
         ConfigError: an argument is out of range, or the model has no covariance.
         DataError: X lacks columns or has no rows.
 
+    Warns:
+        DataWarning: gates were trained with the leaves, and the path of some rows has a probability below .9:
+            which leaf they belong to is uncertain, and their limits are too narrow.
+
     References:
         Nychka (1988), Journal of the American Statistical Association 83, 1134-1143; Marra and Wood (2012),
         Scandinavian Journal of Statistics 39, 53-74, on the coverage of Bayesian intervals of curves.
@@ -241,6 +248,12 @@ def predict(
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
     index, x = encoded_rows(model, X)
+    if getattr(vars(model).get("choice_"), "has_trained_gates", False):
+        unsure = int((fitted.leaf_probability(x).max(axis=1) < _SURE).sum())
+        if unsure:
+            text = f"the path of {unsure} of {len(x)} rows has a probability below {_SURE:g}"
+            remedy = "their confidence limits take it as given and are too narrow; see predict_leaf_proba"
+            report([Oddity(text, remedy)], strict=False, stacklevel=3)
     parts = quantity.deviations(fitted, covariance, x)
     return quantity.intervals(parts, quantity.link, level, index.tolist(), simultaneous)
 

@@ -1,5 +1,6 @@
 """Gates of several columns, estimated with their leaves: found where they are, absent where they are not."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression
+from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, inference
 from sstorch.data import SurvivalData
+from sstorch.exceptions import DataWarning
 from sstorch.monitoring import TensorBoard
 from sstorch.soft.batch import train_batch
 from sstorch.soft.estimation import GATE
@@ -81,6 +83,18 @@ def test_covariance_of_leaves_includes_the_gate(
     assert own.n_groups == 2
     assert bool((torch.linalg.eigvalsh(own.covariance) > 0).all())
     assert "odds ratio" in tree.summary()
+
+
+def test_limits_of_rows_near_the_gate_warn(oblique: tuple[pd.DataFrame, Surv, SoftSurvivalTree]) -> None:
+    frame, _, tree = oblique
+    probability = tree.predict_leaf_proba(frame).max(1)
+    with pytest.warns(DataWarning, match=f"the path of {(probability < 0.9).sum()} of 500 rows"):
+        inference.predict(tree, frame, times=[0.5])
+    sure = frame[probability > 0.99]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        band = inference.predict(tree, sure, times=[0.5])
+    assert (band.lower < band.estimate).all()
 
 
 def test_additive_rows_have_no_gate() -> None:
