@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 from sstorch.exceptions import DataError
 
-# Default of a setting that must be given, in OmegaConf's spelling.
-_MISSING = "???"
-# Settings of every group and the choices that are made in code, as sstorch.bench.arguments writes them.
-_FILE = "settings.json"
+_HELP = """sstorch trains and cross-validates soft survival trees; without arguments, on GBSG2.
 
-Setting = tuple[str, Any, str]
+  sstorch NAME=VALUE ...      one run; -m runs every combination of values with commas
+  sstorch --cfg job           the settings and their values
+  sstorch --version           version of the package
+  sstorch-report FOLDER       report of a run, a sweep or a study
+
+  sstorch dataset=csv dataset.path=cohort.csv dataset.time=days dataset.event=died
+  sstorch model.depth=1 model.leaf=weibull model.trainer.macro_iterations=5
+  sstorch model=custom model._target_=my_module.MyTree 'imports=[my_module]'
+
+Choices of the groups:
+{groups}
+
+Settings of a model are the parameters of its class, such as sstorch.SoftSurvivalTree."""
 
 
 def checkout() -> Path | None:
@@ -56,58 +62,15 @@ def configuration() -> Traversable:
     return resources.files("sstorch.configs") if root is None else root / "configs"
 
 
-def known_settings() -> tuple[list[Setting], dict[str, list[str]]]:
-    """Every setting, with default and meaning, and by group the choices that are made in code."""
-    content = json.loads((configuration() / _FILE).read_text(encoding="utf-8"))
-    return [(name, default, text) for name, default, text in content["settings"]], content["choices"]
-
-
-def settings_text(settings: Iterable[Setting], choices: Mapping[str, Iterable[str]]) -> str:
-    """The content of the file that :func:`known_settings` reads."""
-    lines = [json.dumps(setting, ensure_ascii=False) for setting in settings]
-    made = [f"{json.dumps(name)}: {json.dumps(sorted(own))}" for name, own in choices.items()]
-    rows, groups = ",\n".join(lines), ",\n".join(made)
-    return f'{{"settings": [\n{rows}\n],\n"choices": {{\n{groups}\n}}}}\n'
-
-
 def help_text() -> str:
-    """Every setting of the ``sstorch`` command with its meaning, its default and the choices of its group."""
-    settings, choices = known_settings()
-    lines = [
-        "sstorch trains and cross-validates soft survival trees; without arguments, on GBSG2.",
-        "",
-        "  sstorch NAME=VALUE ...      one run; -m runs every combination of values with commas",
-        "  sstorch --cfg job           every setting and its value",
-        "  sstorch --version           version of the package",
-        "  sstorch-report FOLDER       report of a run, a sweep or a study",
-        "",
-        "  sstorch dataset=csv dataset.path=cohort.csv dataset.time=days dataset.event=died",
-    ]
-    group = ""
-    for name, default, text in settings:
-        if name.partition(".")[0] != group:
-            group = name.partition(".")[0]
-            lines += ["", *([] if group == name else _choices_text(group, choices))]
-        shown = "" if default == _MISSING else f" [{_default_text(default)}]"
-        lines.append(f"  {name:<26} {text}{shown}")
-    return "\n".join([*lines, "", *_choices_text("experiment", choices)])
-
-
-def _choices_text(group: str, made: Mapping[str, Sequence[str]]) -> list[str]:
-    """The group's choices, in lines."""
-    folder, choices = configuration() / group, set(made.get(group, ()))
-    if folder.is_dir():
-        choices |= {path.name.removesuffix(".yaml") for path in folder.iterdir()}
-    if not choices:
-        return [group]
-    indent = " " * (len(group) + 1)
-    return textwrap.wrap(f"{group}={' '.join(sorted(choices))}", 100, subsequent_indent=indent)
-
-
-def _default_text(default: object) -> str:
-    if default is None:
-        return "null"
-    return str(default).lower() if isinstance(default, bool) else str(default)
+    """Usage of the ``sstorch`` command, and the choices of its groups."""
+    groups = {"dataset": ("csv", "NAME"), "model": (), "cv": (), "logger": (), "experiment": ()}
+    lines = []
+    for group, more in groups.items():
+        folder = configuration() / group
+        files = [path.name.removesuffix(".yaml") for path in folder.iterdir()] if folder.is_dir() else []
+        lines.append(f"  {group + '=':<12} {' '.join([*sorted(files), *more])}")
+    return _HELP.format(groups="\n".join(lines))
 
 
 def check_place(words: Sequence[str]) -> None:

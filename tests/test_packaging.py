@@ -74,7 +74,7 @@ def test_the_app_reads_the_configuration_that_came_with_it(place: str, wheel: Pa
     (configs / "config.yaml").write_text(plain.replace("\nseed: 0\n", "\nseed: 7\n"))
     (tmp_path / "elsewhere").mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "sstorch.bench.cli", "--cfg", "job", "trainer=short"],
+        [sys.executable, "-m", "sstorch.bench.cli", "--cfg", "job", "experiment=quick"],
         cwd=tmp_path / "elsewhere",
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
@@ -85,7 +85,7 @@ def test_the_app_reads_the_configuration_that_came_with_it(place: str, wheel: Pa
     assert done.returncode == 0, done.stderr
     config = yaml.safe_load(done.stdout)
     assert config["seed"] == 7
-    assert (config["trainer"]["name"], config["trainer"]["macro_iterations"]) == ("nodec", 2)
+    assert config["model"]["trainer"]["macro_iterations"] == 2
 
 
 USER_CODE = """

@@ -31,10 +31,10 @@ from sstorch import (
 from sstorch.bench import score_predictor
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.base import AalenJohansen, CauseSpecific
-from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import DataWarning
+from tests.flat import soft_tree
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"

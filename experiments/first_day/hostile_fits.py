@@ -23,11 +23,11 @@ import pandas as pd
 import torch
 
 from sstorch import SoftSurvivalTree, Surv
-from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import SstorchError
 from sstorch.nn import FAMILIES, make_family
 from sstorch.soft.setting import TRAINERS
 from sstorch.soft.settings import INITS
+from tests.flat import soft_tree
 
 
 def draw_rows(

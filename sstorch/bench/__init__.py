@@ -9,7 +9,6 @@ from sstorch.bench.cross_validation import (
     make_folds,
     pareto_front,
 )
-from sstorch.bench.flat import soft_tree
 from sstorch.bench.scores import leaf_table, score_fairness, score_predictor, score_tree
 from sstorch.bench.store import ResultStore
 
@@ -27,5 +26,4 @@ __all__ = [
     "score_fairness",
     "score_predictor",
     "score_tree",
-    "soft_tree",
 ]

@@ -9,19 +9,17 @@ from dataclasses import fields
 
 from hydra.errors import HydraException
 
-from sstorch.bench.config import REGISTERED, DatasetConfig, override_text, settings
+from sstorch.bench.config import DatasetConfig, override_text, setting_names
 from sstorch.checks import hydra_quoted, nearest_text
 from sstorch.exceptions import ConfigError
-from sstorch.usage import settings_text
 
 # Settings that are text, which is taken as it stands: blanks, umlauts and the signs of Hydra's grammar.
 _FOLDERS = ("dataset.path", "study.folder", "hydra.run.dir", "hydra.sweep.dir")
 _TEXTS = {
     *(f"dataset.{item.name}" for item in fields(DatasetConfig) if str(item.type).startswith("str")),
-    "fairness.sensitive",
     *_FOLDERS,
 }
-_LISTS = ("dataset.drop", "tree.missing")
+_LISTS = ("dataset.drop", "model.columns.missing")
 # Options, and whether a word follows.
 _OPTIONS = {
     **dict.fromkeys(("--help", "-h", "--version", "--hydra-help", "--multirun", "-m", "--run", "-r"), False),
@@ -30,25 +28,29 @@ _OPTIONS = {
     **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"), True),
 }
 _SETTING = re.compile(r"(?P<name>\+{0,2}[\w/.@:-]+)=(?P<value>.*)", re.DOTALL)
-# Of an entry that is excluded, such as ~study.soft_trees.sst_po; whole groups are not.
+# Of an entry that is excluded, such as ~study.models.sst_po; whole groups are not.
 _DELETION = re.compile(r"~[\w-]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
 
 def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
-    """The arguments with text in quotes and ``~`` written out; a ConfigError for what is no setting."""
+    """The arguments, options first, with text in quotes and ``~`` written out.
+
+    Raises:
+        ConfigError: an option does not exist, or an argument is no setting.
+    """
     sweeps = bool({"-m", "--multirun"} & set(arguments))
-    words, out = iter(arguments), []
+    words, options, out = iter(arguments), [], []
     for word in words:
         if word.startswith("-"):
             option = word.partition("=")[0]
             if option not in _OPTIONS:
                 raise ConfigError(f"unknown option {option}.{nearest_text(option, list(_OPTIONS))}")
-            out.append(word)
+            options.append(word)
             if _OPTIONS[option] and "=" not in word:
                 follows = next(words, None)
                 if follows is None:
                     raise ConfigError(f"{option} needs a value, such as --cfg job")
-                out.append(follows)
+                options.append(follows)
             continue
         if _DELETION.fullmatch(word):
             out.append(word)
@@ -56,12 +58,12 @@ def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
         if (match := _SETTING.fullmatch(word)) is None:
             what = word.lstrip("~+").partition("=")[0]
             raise ConfigError(
-                f"{word!r} is no setting; write NAME=VALUE, such as tree.depth=1."
-                f"{nearest_text(what, [name for name, _, _ in settings()])}"
+                f"{word!r} is no setting; write NAME=VALUE, such as model.depth=1."
+                f"{nearest_text(what, setting_names())}"
             )
         name, value = match["name"], match["value"]
         out.append(f"{name}={_hydra_value(name.lstrip('+'), value, sweeps)}")
-    return out
+    return [*options, *out]  # argparse takes no option between settings
 
 
 def _hydra_value(name: str, value: str, sweeps: bool) -> str:
@@ -112,14 +114,3 @@ def refusal_text(error: HydraException) -> str:
         where = f"{what[1]} cannot be read" if what else "a value cannot be read"
         return f"{where}: put it in quotes within those of the shell, 'name=\"value\"'"
     return re.split(r" (?:See https|Config search path|To append)", text)[0]
-
-
-# ---------------------------------------------------------------------- help
-
-
-def all_settings_text() -> str:
-    """Every setting and choice for ``configs/settings.json``, from which ``--help`` is made without torch.
-
-    ``python -c "from sstorch.bench.arguments import *; print(all_settings_text(), end='')"`` writes it again.
-    """
-    return settings_text(settings(), REGISTERED)

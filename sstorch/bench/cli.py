@@ -27,16 +27,25 @@ from omegaconf.errors import OmegaConfBaseException
 from sstorch.bench import CrossValidation, ResultStore, cross_validate, make_folds
 from sstorch.bench.arguments import as_hydra_takes, refusal_text
 from sstorch.bench.callbacks import HistoryWriter, write_choice
-from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
-from sstorch.bench.cross_validation import split_names
+from sstorch.bench.config import (
+    Config,
+    DatasetConfig,
+    StudyConfig,
+    build,
+    config_path,
+    register_schemas,
+    to_config,
+)
+from sstorch.bench.cross_validation import held_out_score, split_names
 from sstorch.bench.peers import peer_table, score_run
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import as_text, average_table
 from sstorch.bench.run_folder import RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, devices_of, plan, run_tasks
-from sstorch.bench.study_model import StudyModel, baseline_models, soft_tree_models
+from sstorch.bench.study_model import SoftTreeModel, StudyModel, as_model, models_of
 from sstorch.checks import nearest_text, setting_word
+from sstorch.data import SurvivalData
 from sstorch.exceptions import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -51,9 +60,11 @@ from sstorch.exceptions import (
 from sstorch.files import write_whole
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
-from sstorch.optim.checkpoint import opened
+from sstorch.optim.checkpoint import opened, plain_values
 from sstorch.progress import Lines, Progress, Watch, report
-from sstorch.soft.batch import check_causes, events_of_causes
+from sstorch.soft.batch import events_of_causes
+from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.settings import BatchSettings
 from sstorch.threads import FEW
 
 # What is reported in one line; anything else is a defect and keeps its traceback.
@@ -106,14 +117,14 @@ def _compose_and_run() -> None:
 
 
 @hydra.main(version_base="1.3", config_path=config_path(), config_name="config")
-def _app(composed: DictConfig) -> None:
+def _app(composed: DictConfig) -> float | None:
+    """One job; returns the mean held-out score of a run, by which sweepers choose."""
     show_warnings_as_notes("sstorch")
     folder = RunFolder(Path(HydraConfig.get().runtime.output_dir))
     try:
         config, text = to_config(composed), OmegaConf.to_yaml(composed, resolve=True)
         if config.study is None:
-            run(config, text, folder)
-            return
+            return run(config, text, folder)
         if config.study.datasets is not None and (unread := _dataset_overrides()):
             raise ConfigError(
                 f"{unread} would not be read: study.datasets names the data sets. Leave it out, or set "
@@ -121,6 +132,7 @@ def _app(composed: DictConfig) -> None:
             )
         if run_study(config, config.study, text):
             _end_job(EXIT_FAILED)
+        return None
     except KeyboardInterrupt:
         print(f"\nsstorch: {_interruption_text(folder, composed.study is not None)}", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
@@ -141,8 +153,8 @@ def _app(composed: DictConfig) -> None:
         raise
 
 
-def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation | None:
-    """Carry out a run, or continue it; None if the folder holds this run, completed.
+def run(config: Config, config_text: str, folder: RunFolder) -> float:
+    """Carry out a run, or continue it, unless the folder holds it, completed; the mean held-out score.
 
     What cannot be run raises an SstorchError before anything is written.
     """
@@ -157,38 +169,41 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         return _run(config, config_text, folder)
 
 
-def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation | None:
-    estimator, cv = config.estimator(), config.cv
-    settings = estimator._batch_settings()
+def _run(config: Config, config_text: str, folder: RunFolder) -> float:
+    estimator, cv = build(config.model, "model"), config.cv
+    model = as_model("model", estimator, config.seed, "model")
+    settings = estimator._batch_settings() if isinstance(estimator, SoftEstimator) else None
+    peers = _peers(config, estimator) if cv.peers else []
+    own = [_callback(node, f"callbacks.{name}") for name, node in (config.callbacks or {}).items()]
     report("reading", 0, 1)
-    data = config.load()
+    data = config.dataset.load()
     data.refuse_intervals("a run")
-    settings.check_columns(data)
-    check_causes(data, settings)
+    if settings is not None and settings.fairness is not None and data.groups is None:
+        raise ConfigError("model.penalties.fairness needs dataset.sensitive=COLUMN")
+    model.check_data(data)
+    for peer in peers:
+        try:
+            peer.check()
+            peer.check_data(data)
+        except SstorchError as error:
+            raise ConfigError(f"peers.{peer.name}: {error}; leave it out with ~peers.{peer.name}") from error
     competing = data.causes is not None
     checksum = data_checksum(data)
     if folder.is_completed(config_text, checksum):
         print(f"done: {folder.path} contains this run, already completed")
-        return None
+        return held_out_score(pd.read_csv(folder.path / "scores.csv"), cv.score)
     make_folds(data, cv.n_folds, cv.seed)
     data.warn_of_few_events()
-    n_trees = (cv.n_folds + 1) * settings.n_starts
-    _set_threads(config.device.threads, n_trees * 2**settings.depth * len(data))
+    n_trees = (cv.n_folds + 1) * model.n_starts
+    _set_threads(config.threads, n_trees * 2 ** (model.depth or 0) * len(data))
     print(f"data     {config.dataset.name}: {data.describe()}")
     if data.groups is not None:
         sizes = zip(data.groups.labels, data.groups.counts, strict=True)
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
-    trainer = type(settings.trainer).__name__.lower()
-    counts = events_of_causes(data)
-    of_causes = {name: settings.for_cause(name if competing else None, n) for name, n in counts.items()}
-    leaves = [f"{own.family.name} leaves{competing * f' of {name}'}" for name, own in of_causes.items()]
-    parts = [*leaves, f"{settings.init} gates", *["penalties estimated"] * settings.estimated]
-    if not all(own.plainly_estimated for own in of_causes.values()):
-        parts.append(f"{trainer} trainer")
-    print(f"model    depth {settings.depth}, {', '.join(parts)}")
+    print(f"model    {_model_text(data, settings) if settings else ' '.join(repr(estimator).split())}")
+    place = f"{settings.dtype} on {_device_text(settings.device)}" if settings else "one after the other"
     print(
-        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {settings.n_starts} starts, "
-        f"{config.device.dtype} on {_device_text(config.device.name)}",
+        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {model.n_starts} starts, {place}",
         flush=True,
     )
     identity = without_logger(config_text), checksum, getattr(data.groups, "codes", None), versions()
@@ -200,7 +215,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
             rest = "" if folder.checkpoint.exists() else ", before anything could be kept; it begins anew"
             print(f"note     the run here stopped ({killed}), as where memory ends{rest}", flush=True)
         # Causes are trained one after the other, and their records would overwrite each other.
-        callbacks: list[Callback] = [] if competing else [HistoryWriter(folder.history)]
+        callbacks = [*own, *([] if competing else [HistoryWriter(folder.history)])]
         board = None
         if config.logger.tensorboard:
             board = TensorBoard(folder.tensorboard, split_names(cv.n_folds))
@@ -222,9 +237,9 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
                     checkpoint,
                 )
             seconds = time.perf_counter() - begin
-            peers = score_run(result, estimator, data, checkpoint) if cv.peers else None
+            compared = score_run(result, data, checkpoint, peers) if cv.peers else None
             report("writing", 0, 1)
-            figures = folder.write_results(result, data, peers)
+            figures = folder.write_results(result, data, compared)
             if board is not None:
                 for name, figure in figures.items():
                     board.writer(name).add_figure("survival by leaf", figure, close=False)
@@ -241,17 +256,46 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
         )
         folder.checkpoint.unlink(missing_ok=True)
     print(f"\n{_table_text(result)}")
-    if peers is not None:
-        print(f"\n{_peers_text(peers)}")
-    if result.choices and settings.depth:
+    if compared is not None:
+        print(f"\n{_peers_text(compared)}")
+    if result.choices and model.depth:
         print(f"\n{_evidence_text(result)}")
     print(f"\nThe tree trained on all rows\n{result.model.summary(details=True)}\n")
     if board is not None and (result.choices or not competing):
         shown = "evidence and penalties" if result.choices else "training curves"
         print(f"{shown}: tensorboard --logdir {shlex.quote(str(folder.tensorboard))}")
-    print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
+    if settings is not None:
+        print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
-    return result
+    return result.held_out_score(cv.score)
+
+
+def _peers(config: Config, estimator: object) -> list[StudyModel]:
+    """The estimators that are scored on the folds of a run, but for those of its own class."""
+    made = [
+        models_of(name, node, config.seed, f"peers.{name}") for name, node in (config.peers or {}).items()
+    ]
+    models = [model for each in made for model in each]
+    return [m for m in models if not isinstance(m, SoftTreeModel) or type(m.estimator) is not type(estimator)]
+
+
+def _callback(node: object, where: str) -> Callback:
+    made = build(node, where)
+    if not isinstance(made, Callback):
+        raise ConfigError(f"{where} must be a Callback of sstorch.monitoring, got {type(made).__name__}")
+    return made
+
+
+def _model_text(data: SurvivalData, settings: BatchSettings) -> str:
+    """Depth, leaves, gates and trainer, in words."""
+    competing = data.causes is not None
+    counts = events_of_causes(data)
+    of_causes = {name: settings.for_cause(name if competing else None, n) for name, n in counts.items()}
+    leaves = [f"{own.family.name} leaves{competing * f' of {name}'}" for name, own in of_causes.items()]
+    parts = [*leaves, f"{settings.init} gates", *["penalties estimated"] * settings.estimated]
+    if not all(own.plainly_estimated for own in of_causes.values()):
+        parts.append(f"{type(settings.trainer).__name__.lower()} trainer")
+    return f"depth {settings.depth}, {', '.join(parts)}"
 
 
 def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
@@ -259,11 +303,11 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
 
     What cannot be run raises an SstorchError before any work; an OSError means that results are not written.
     """
-    if config.fairness.sensitive is not None:
-        raise ConfigError("a study has no sensitive groups: leave fairness.sensitive out")
+    if config.dataset.sensitive is not None:
+        raise ConfigError("a study has no sensitive groups: leave dataset.sensitive out")
     sources = [config.dataset] if study.datasets is None else [DatasetConfig(name) for name in study.datasets]
     store, models = ResultStore(study.folder), study_models(config, study)
-    devices = devices_of(config.device.name, study.n_jobs)
+    devices = devices_of(config.device, study.n_jobs)
     begin = time.perf_counter()
     tasks = plan(sources, models, config.cv.n_folds, config.cv.seed, store)
     write_whole(store.path / "config.yaml", config_text.encode())
@@ -296,18 +340,16 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
 
 def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     """The models of a study, in the order of its configuration."""
-    known = [*study.soft_trees, *study.baselines]
-    wanted = known if study.models is None else study.models
+    known = list(study.models)
+    wanted = known if study.only is None else study.only
     for name in wanted:
         if name not in known:
             raise ConfigError(
-                f"study.models: no model {name!r} in {', '.join(known)}.{nearest_text(name, known)}"
+                f"study.only: no model {name!r} in {', '.join(known)}.{nearest_text(name, known)}"
             )
-    trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
-    baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
-    shared = config.flat()
-    soft: list[StudyModel] = [*soft_tree_models(shared, trees)]
-    return soft + baseline_models(baselines, config.seed)
+    nodes = {name: study.models[name] for name in known if name in wanted}
+    made = [models_of(name, node, config.seed, f"study.models.{name}") for name, node in nodes.items()]
+    return [model for models in made for model in models]
 
 
 class _Interruption(Callback):
@@ -435,16 +477,15 @@ def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
 def _hparams(config: Config) -> dict[str, bool | str | float | int]:
     """Settings that shape the result, by dotted name, as the HPARAMS page takes them."""
     chosen: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
-    for group in ("tree", "leaf", "trainer", "init", "cv", "device", "fairness"):
-        for name, value in vars(getattr(config, group)).items():
-            plain = value if isinstance(value, bool | str | float | int) else str(value)
-            chosen[f"{group}.{name}"] = plain
+    for group, values in {"model": config.model, "cv": vars(config.cv)}.items():
+        for name, value in plain_values(values, group):
+            chosen[name] = value if isinstance(value, bool | str | float | int) else str(value)
     return chosen
 
 
 def _set_threads(threads: int | None, n_elements: int) -> None:
     if threads is not None and threads < 1:
-        raise ConfigError(f"device.threads must be at least 1 or null, got {threads}")
+        raise ConfigError(f"threads must be at least 1 or null, got {threads}")
     if threads is None and n_elements < FEW:
         threads = 1
     if threads is not None:

@@ -28,6 +28,8 @@ from sstorch.bench.scores import (
     score_tree,
     scores_of,
 )
+from sstorch.bench.study_model import EstimatorModel, FittedModel
+from sstorch.checks import has_method
 from sstorch.data import Fold, Schema, SurvivalData, folds_of
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.folds import scoring_of, split, train_outside_score_inside
@@ -60,14 +62,15 @@ class CrossValidation:
         trees: the chosen tree of each fold.
         model: the tree trained on all rows, with the same choice of the start; ``metrics_`` are mean scores
             of the chosen trees on the test folds, ``group_validation_`` is the validation of their groups.
-        batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
+        batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows. None for an
+            estimator of another class, whose trees are :class:`~sstorch.bench.study_model.FittedModel`.
         folds: fold of each row of positive weight, shape (n,); the others are left out.
     """
 
     scores: pd.DataFrame
-    trees: list[SoftEstimator]
-    model: SoftEstimator
-    batch: TrainedBatch
+    trees: list[Any]
+    model: Any
+    batch: TrainedBatch | None
     folds: IntArray
 
     @property
@@ -125,9 +128,21 @@ class CrossValidation:
             else:
                 values = tree.falling_curves(frame, times)
             table = pd.DataFrame(values, index=frame.index, columns=names)
-            parts.append(table.assign(row=number[rows], fold=fold, group=tree.apply(frame)))
+            group = tree.apply(frame) if has_method(tree, "apply") else 1
+            parts.append(table.assign(row=number[rows], fold=fold, group=group))
         whole = pd.concat(parts).sort_values("row", ignore_index=True)
         return whole[["row", "fold", "group", *names]]
+
+    def held_out_score(self, name: str | None = None) -> float:
+        """Mean of a score over the test folds, with competing causes over the causes, too.
+
+        Args:
+            name: of the score, such as ``"ibs_graf"``; None for the first of the outcome.
+
+        Raises:
+            ConfigError: the run has no such score.
+        """
+        return held_out_score(self.scores, name)
 
     @property
     def score_names(self) -> list[str]:
@@ -138,6 +153,20 @@ class CrossValidation:
         of_groups = [name for name in GROUP_SCORES if name in self.scores and self.scores[name].notna().any()]
         shown = [*plain, SCORES[-1], *of_groups, *DISPARITIES]
         return [name for name in shown if name in self.scores]
+
+
+def held_out_score(scores: pd.DataFrame, name: str | None = None) -> float:
+    """:meth:`CrossValidation.held_out_score` of a table of scores, such as ``scores.csv``."""
+    known = [column for column in scores if str(column).partition(":")[0] in METRICS]
+    heads = {str(column).partition(":")[0] for column in known}
+    wanted = (
+        next((each for each in (*SCORES, *CAUSE_SCORES) if each in heads), None) if name is None else name
+    )
+    chosen = [column for column in known if wanted in (column, str(column).partition(":")[0])]
+    if not chosen:
+        raise ConfigError(f"cv.score must be one of {', '.join(map(str, known))}, got {name!r}")
+    tests = scores[scores["chosen"] & (scores["part"] == "test")]
+    return float(tests[chosen].to_numpy(np.float64).mean())
 
 
 def split_names(n_folds: int) -> list[str]:
@@ -168,7 +197,7 @@ class _Fit(NamedTuple):
 
 
 def cross_validate(
-    estimator: SoftEstimator,
+    estimator: Any,
     data: SurvivalData,
     n_folds: int = 5,
     seed: int = 0,
@@ -182,7 +211,8 @@ def cross_validate(
     training rows of a fold; only the vocabulary of the categorical columns is read from the whole table.
 
     Args:
-        estimator: parameters of the trees; not fitted.
+        estimator: a soft estimator, not fitted; or one of any class with ``fit(X, y)`` and
+            ``predict_survival_function(X, times)``, of which a copy is fitted to each fold after the other.
         data: all rows; weights count in training and scores, and rows of weight zero are left out.
         n_folds: folds, by subject, stratified by event or cause.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
@@ -196,7 +226,10 @@ def cross_validate(
             checkpoint belongs to another run.
         FormatError: the checkpoint is truncated or altered.
     """
-    settings, data = estimator._batch_settings(), data.counted()
+    data = data.counted()
+    if not isinstance(estimator, SoftEstimator):
+        return _cross_validate_any(EstimatorModel("model", estimator), data, make_folds(data, n_folds, seed))
+    settings = estimator._batch_settings()
     check_causes(data, settings)
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
@@ -264,6 +297,35 @@ def cross_validate(
         except DataError as error:
             warnings.warn(f"groups are not validated: {error}", DataWarning, stacklevel=2)
     return CrossValidation(table, trees, model, batch, folds)
+
+
+def _cross_validate_any(model: EstimatorModel, data: SurvivalData, folds: IntArray) -> CrossValidation:
+    """Fit an estimator of any class outside each fold and to all rows."""
+    if data.groups is not None:
+        raise ConfigError("sensitive groups are scored for soft trees: leave dataset.sensitive out")
+    model.check_data(data)
+    found, trees, parts = (
+        list[tuple[list[dict[str, Any]], IntArray]](),
+        list[FittedModel](),
+        split(data, folds),
+    )
+    for fold in parts:
+        report("training", fold.number, len(parts) + 1)
+        tree = model.fitted(fold.train)
+        about = {"fold": fold.number, "start": 0}
+        rows = [
+            {**about, "part": part, "chosen": True, "objective": np.nan, **score_tree(tree, rows, fold.train)}
+            for part, rows in fold.parts.items()
+        ]
+        trees.append(tree)
+        found.append((rows, tree.apply(data.frame) if has_method(tree, "apply") else np.zeros(0, np.int64)))
+    _score_leaves([each for each in found if len(each[1])], data, folds)
+    report("training", len(parts), len(parts) + 1)
+    table = pd.DataFrame([row for rows, _ in found for row in rows])
+    whole, tests = model.fitted(data), table[table["part"] == "test"]
+    known = [name for name in scores_of(data) if name in tests and tests[name].notna().all()]
+    whole.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
+    return CrossValidation(table, list(trees), whole, None, folds)
 
 
 def _score_leaves(

@@ -1,10 +1,9 @@
-"""Reference models on the folds of a run: one curve for all rows, the regression without groups, and Cox."""
+"""Reference models on the folds of a run: one curve for all rows, other estimators, and Cox."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +17,10 @@ from sstorch.bench.baselines.base import (
     Curves,
     Encoder,
     KaplanMeierBaseline,
-    model_for,
 )
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import LIKELIHOOD, score_predictor, scores_of
-from sstorch.bench.study_model import EncodedRows, EncodedTree
+from sstorch.bench.study_model import BaselineModel, SoftTreeModel, StudyModel
 from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split
 from sstorch.exceptions import DataError, DataWarning, TrainingError
@@ -30,12 +28,10 @@ from sstorch.metrics.registry import names_of
 from sstorch.metrics.scored import PredictsIncidence
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.progress import report, silenced
-from sstorch.soft import train_batch
-from sstorch.soft.estimator import SoftEstimator
 
 # Of the scores of a study those that describe one run best, the likelihood last.
 SCORES = (*names_of("event", "peers"), LIKELIHOOD)
-TREE, ONE_LEAF, KAPLAN_MEIER, COX = "tree", "one leaf", "Kaplan-Meier", "Cox"
+TREE, KAPLAN_MEIER, COX = "tree", "Kaplan-Meier", "Cox"
 AALEN_JOHANSEN, CAUSE_COX = "Aalen-Johansen", "cause-specific Cox"  # of competing causes
 # Rows times features above which dense columns take minutes and gigabytes: there is no Cox regression then.
 MOST_NUMBERS = 20_000_000
@@ -70,36 +66,35 @@ class Cox(Baseline):
 
 def score_run(
     result: CrossValidation,
-    estimator: SoftEstimator,
     data: SurvivalData,
     checkpoint: Checkpoint | None = None,
+    peers: Sequence[StudyModel] = (),
 ) -> pd.DataFrame:
     """Scores of reference models and, last, of the chosen trees of a run on the test rows of each fold.
 
-    One leaf is the tree with depth 0, left out where it has none. Columns are ``model``, ``fold`` and the
-    scores of the outcome; nan if one is not defined, such as the likelihood of step functions. A model that
-    cannot be fitted outside some fold has no row there. A checkpoint, held, keeps the scores of each model.
+    Reference models are Kaplan-Meier, `peers`, and Cox. Columns are ``model``, ``fold`` and the scores of the
+    outcome; nan if one is not defined, such as the likelihood of step functions. A model that cannot be
+    fitted outside some fold has no row there. A checkpoint, held, keeps the scores of each model.
     """
-    data, settings, causes = data.counted(), estimator._batch_settings(), data.causes is not None
-    schema = Schema.of(data.frame)
+    data, causes = data.counted(), data.causes is not None
+    schema, parts, rows = Schema.of(data.frame), split(data, result.folds), list[dict[str, object]]()
     width = sum(len(schema.categories.get(name, ("",))) for name in schema.inputs)
-    parts, rows = split(data, result.folds), list[dict[str, object]]()
+    first = BaselineModel(AALEN_JOHANSEN if causes else KAPLAN_MEIER, KaplanMeierBaseline(), 0)
+    models = [first, *peers]
+    if width * len(data) <= MOST_NUMBERS:
+        models.append(BaselineModel(CAUSE_COX if causes else COX, Cox(), 0))
 
-    def fits(name: str) -> Iterator[tuple[Fold, Curves | PredictsIncidence]]:
-        batch = result.batch
-        if name == ONE_LEAF and not batch.regressions:
-            leaf = replace(settings, depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
-            batch = train_batch([fold.train for fold in parts], leaf, schema)
-        for k, fold in enumerate(parts):
-            if name == ONE_LEAF:
-                tree = batch.regression(k) if batch.regressions else batch.fitted(k, 0)
-                yield fold, EncodedTree(tree, EncodedRows(tree.encode))
-                continue
-            baseline = Cox() if name in (COX, CAUSE_COX) else KaplanMeierBaseline()
+    def fits(model: StudyModel) -> Iterator[tuple[Fold, Curves | PredictsIncidence]]:
+        # Soft trees of all folds are one batch.
+        together = [parts] if isinstance(model, SoftTreeModel) else [[fold] for fold in parts]
+        for folds in together:
             try:
-                yield fold, model_for(baseline, fold.train).fit(fold.train.followed(), schema, 0)
+                for fit in model.fits([fold.train for fold in folds], schema, "cpu"):
+                    if fit.chosen:
+                        yield folds[fit.fold], fit.predictor
             except (DataError, TrainingError) as error:
-                text = f"{name} could not be fitted outside fold {k} and is scored on the others: {error}"
+                which = f"fold {folds[0].number}" if len(folds) == 1 else "a fold"
+                text = f"{model.name} could not be fitted outside {which} and is not scored there: {error}"
                 warnings.warn(text, DataWarning, stacklevel=4)
 
     def score(name: str, fold: Fold, model: Curves | PredictsIncidence) -> dict[str, object]:
@@ -107,15 +102,13 @@ def score_run(
         values = {score: found[score].value for score in scores_of(fold.test, SCORES)}
         return {"model": name, "fold": fold.number, **values}
 
-    def scored(name: str) -> list[dict[str, object]]:
+    def scored(model: StudyModel) -> list[dict[str, object]]:
         with silenced():
-            return [score(name, fold, model) for fold, model in fits(name)]
+            return [score(model.name, fold, fitted) for fold, fitted in fits(model)]
 
-    names = [AALEN_JOHANSEN if causes else KAPLAN_MEIER, *[ONE_LEAF] * (settings.depth > 0)]
-    names += [CAUSE_COX if causes else COX] * (width * len(data) <= MOST_NUMBERS)
-    for number, name in enumerate(names):
-        report("reference models", number, len(names))
-        rows += kept(checkpoint, f"reference models/{name}", partial(scored, name))
+    for number, model in enumerate(models):
+        report("reference models", number, len(models))
+        rows += kept(checkpoint, f"reference models/{model.name}", partial(scored, model))
     rows += [score(TREE, fold, tree) for fold, tree in zip(parts, result.trees, strict=True)]
     return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
 

@@ -87,6 +87,8 @@ def _report(folder: Path, out: Path, chosen: Mapping[str, Sequence[str] | None])
 
 def load_model(folder: Path) -> SoftEstimator:
     """The model of a run, of the class that its settings determined."""
+    if not (folder / JSON_NAME).is_file():
+        raise ConfigError(f"{folder} holds no soft tree: reports are of soft trees; scores are in scores.csv")
     try:
         kind = _KINDS[json.loads((folder / JSON_NAME).read_bytes())["format"]]
     except (KeyError, TypeError, ValueError) as error:
@@ -119,11 +121,8 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
 
 def _data(config: dict[Any, Any]) -> tuple[SurvivalData, str]:
     """The rows of a run, and their name."""
-    dataset, fairness = DatasetConfig(**config["dataset"]), config["fairness"]
-    data = dataset.load(fairness["sensitive"])
-    if fairness["sensitive"] is not None:
-        data = data.with_sensitive(fairness["sensitive"], fairness["feature"])
-    return data, dataset.label
+    dataset = DatasetConfig(**config["dataset"])
+    return dataset.load(), dataset.label
 
 
 def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], status: dict[str, Any]) -> Run:

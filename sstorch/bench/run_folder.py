@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from sstorch._version import __version__
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import leaf_table
+from sstorch.checks import has_method
 from sstorch.data import SurvivalData
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError
@@ -30,9 +31,11 @@ from sstorch.memory import peak_memory, resident_memory
 from sstorch.optim.checkpoint import is_open, plain_values
 from sstorch.plots import plot_incidence, plot_survival_by_leaf
 from sstorch.progress import Progress
+from sstorch.soft.estimator import SoftEstimator
 
 # Settings that change what is shown, not the trees.
-_SHOWN = (("cv", "peers"), ("dataset", "time_unit"))
+_SHOWN = (("cv", "peers"), ("cv", "score"), ("dataset", "time_unit"))
+_LOGGED = ("logger", "callbacks", "peers")
 # Age of a sign of life up to which a run of another machine is taken to be running.
 _FRESH = timedelta(minutes=2)
 
@@ -49,7 +52,7 @@ class RunFolder:
     ``evidence.csv`` and ``penalties.csv`` where penalties were estimated (candidates for groups, and the
     penalties of each kind of coefficient, of every split), and no ``history/`` then,
     ``leaf_groups.csv`` if sensitive groups are known, ``tree.txt``, ``model/`` (the tree trained on all rows)
-    and ``figures/``.
+    and ``figures/``. Other estimators than soft trees have no figures, and ``model/`` if they have ``save``.
 
     Attributes:
         path: of the folder.
@@ -216,7 +219,8 @@ class RunFolder:
 
         Returns:
             The figures by name of the split: the chosen tree of each fold on its test rows, and the model on
-            all rows; with competing causes the incidences of the model on all rows alone.
+            all rows; with competing causes the incidences of the model on all rows alone. None for an
+            estimator that is not a soft tree.
         """
         result.scores.to_csv(self.path / "scores.csv", index=False)
         result.table().to_csv(self.path / "summary.csv")
@@ -231,7 +235,10 @@ class RunFolder:
         if data.groups is not None:
             self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
         (self.path / "tree.txt").write_text(result.model.summary(details=True) + "\n", "utf-8")
-        result.model.save(self.path / "model")
+        if has_method(result.model, "save"):
+            result.model.save(self.path / "model")
+        if not isinstance(result.model, SoftEstimator):
+            return {}
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
         if data.causes is not None:
@@ -282,7 +289,7 @@ def without_logger(config_text: str) -> dict[str, object]:
     config = OmegaConf.to_container(OmegaConf.create(config_text))
     if not isinstance(config, dict):
         raise ConfigError("config.yaml is not a configuration; delete the folder or choose another")
-    chosen = {str(name): value for name, value in config.items() if name != "logger"}
+    chosen = {str(name): value for name, value in config.items() if name not in _LOGGED}
     for group, name in _SHOWN:
         if isinstance(settings := chosen.get(group), dict):
             chosen[group] = {key: value for key, value in settings.items() if key != name}

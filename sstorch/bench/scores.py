@@ -90,7 +90,7 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     metrics.concordance_harrell_risk(rows.y, np.zeros(len(rows)))
 
 
-def score_tree(tree: SoftEstimator, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
+def score_tree(tree: Curves | PredictsIncidence, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
     """Score a tree.
 
     Args:

@@ -1,4 +1,4 @@
-"""The models of a study: soft trees and baselines."""
+"""The models of a study: soft trees, baselines, and estimators of any other class."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import itertools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
+from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines import Baseline, Curves, make_baseline
+from sstorch.bench.baselines import Baseline, Curves
 from sstorch.bench.baselines.base import model_for
-from sstorch.bench.flat import SOFT_TREE, check_names, soft_tree, unused
+from sstorch.bench.config import build
+from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import ConfigError, DataWarning, TrainingError
 from sstorch.fitted.tree import FittedTree
 from sstorch.metrics.scored import PredictsIncidence
-from sstorch.nn import make_family
 from sstorch.optim.checkpoint import Plain, plain_values
 from sstorch.soft import train_batch
 from sstorch.soft.batch import check_causes
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.settings import AUTO
 
 
 class EncodedRows:
@@ -166,7 +168,8 @@ class SoftTreeModel(StudyModel):
 
     def check(self) -> None:
         """Check every parameter."""
-        self.estimator._batch_settings()
+        if self.estimator._batch_settings().fairness is not None:
+            raise ConfigError(f"{self.name}: a study has no sensitive groups: leave penalties.fairness out")
 
     def check_data(self, data: SurvivalData) -> None:
         """See :class:`StudyModel`."""
@@ -244,78 +247,165 @@ class BaselineModel(StudyModel):
             )
 
 
-def soft_tree_models(
-    shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]], where: str = "study.soft_trees"
-) -> list[SoftTreeModel]:
-    """Soft trees by name.
+class EstimatorModel(StudyModel):
+    """Any estimator with ``fit(X, y)`` and ``predict_survival_function(X, times)``.
 
     Args:
-        shared: flat settings that all have, see :func:`~sstorch.bench.soft_tree`.
-        entries: for each name settings of its own, which win, and ``leaf_options`` of its leaf. A list
-            represents one model with each of its values, but for ``interactions``.
-        where: of the configuration they are, for messages.
-
-    Raises:
-        ConfigError: unknown setting, no model of the entry uses it, or a value does not exist.
+        name: by which the results are known.
+        estimator: parameters; a copy is fitted to each fold.
     """
-    models: list[SoftTreeModel] = []
-    for name, entry in entries.items():
-        check_names(entry, (*SOFT_TREE, "leaf_options"), f"{where}.{name}: a tree")
-        if entry.get("fairness") is not None:
-            raise ConfigError(f"{where}.{name}: a study has no sensitive groups: leave fairness out")
-        own = list[SoftTreeModel]()
-        for suffix, chosen in _grid(entry):
-            settings = {**shared, **chosen}
-            options, leaf = settings.pop("leaf_options", {}), settings.get("leaf", AUTO)
-            if options or leaf != AUTO:
-                settings["leaf"] = make_family(leaf, **options)
-            own.append(SoftTreeModel(name + suffix, soft_tree(**settings)))
-        estimators = [model.estimator for model in own]
-        for setting in unused(entry, estimators):
-            kinds = " and ".join(dict.fromkeys(type(each).__name__ for each in estimators))
-            raise ConfigError(f"{where}.{name}: {setting} is not used by {kinds}: leave it out")
-        models += own
-    return models
+
+    def __init__(self, name: str, estimator: Any) -> None:
+        super().__init__(name)
+        self.estimator = estimator
+
+    @property
+    def depth(self) -> int | None:
+        """Maximum depth of the trees; None for other models."""
+        depth = getattr(self.estimator, "depth", None)
+        return depth if isinstance(depth, int) else None
+
+    def check(self) -> None:
+        """See :class:`StudyModel`; values are checked by the estimator as it is fitted."""
+
+    def check_data(self, data: SurvivalData) -> None:
+        """Make sure that competing causes have incidences."""
+        if data.causes is not None and not has_method(self.estimator, "predict_cumulative_incidence"):
+            raise ConfigError(
+                f"{type(self.estimator).__name__} must have predict_cumulative_incidence for competing "
+                "causes: choose another model, or one cause as dataset.event"
+            )
+
+    def settings(self) -> dict[str, Plain]:
+        """The class and its parameters."""
+        kind, found = type(self.estimator), getattr(self.estimator, "get_params", None)
+        values = vars(self.estimator) if found is None else found(deep=False)
+        name: dict[str, Plain] = {"estimator": f"{kind.__module__}.{kind.__qualname__}"}
+        return name | dict(plain_values(values, "estimator"))
+
+    def versions(self) -> dict[str, str]:
+        """The version of the package of the class, if it has one."""
+        package = type(self.estimator).__module__.partition(".")[0]
+        try:
+            return {package: importlib.metadata.version(package)}
+        except importlib.metadata.PackageNotFoundError:
+            return {}
+
+    def fitted(self, train: SurvivalData) -> FittedModel:
+        """A fitted copy."""
+        copied = clone(self.estimator) if hasattr(self.estimator, "get_params") else deepcopy(self.estimator)
+        weights = {} if train.uneven_weight is None else {"sample_weight": train.uneven_weight}
+        made = copied.fit(train.frame, train.y, **weights)
+        return FittedModel(copied if made is None else made, train)
+
+    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
+        """Fit one fold after the other."""
+        for fold, train in enumerate(splits):
+            yield Fit(fold, 0, True, None, self.fitted(train))
 
 
-def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list[StudyModel]:
-    """Baselines by name.
+class FittedModel:
+    """A fitted estimator of any class, as scores, tables and figures of a run use it.
 
-    Args:
-        entries: for each name its options, and ``baseline``, the model, if the name is not that of one. A
-            list represents one model with each of its values. With ``optional`` a model is excluded, with a
-            message, where what it needs is not installed.
-        seed: of everything random in them.
+    What is not here is taken from the estimator: ``apply``, ``log_likelihood``, ``save`` and others.
+    """
+
+    choice_ = None
+    objective_ = np.nan
+
+    def __init__(self, estimator: Any, train: SurvivalData) -> None:
+        self.estimator = estimator
+        self.outcome_type_ = train.outcome_type
+        self.time_unit_ = getattr(estimator, "time_unit_", None) or train.time_unit
+        self.metrics_: dict[str, float] = {}
+        self.group_validation_: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "estimator" or name.startswith("__"):  # of copies that have no state yet
+            raise AttributeError(name)
+        return getattr(self.estimator, name)
+
+    def falling_curves(self, X: object, times: FloatArray) -> FloatArray:
+        """S(t | x), (n, n_times), increasing times; curves that rise as their running minimum.
+
+        Raises:
+            TrainingError: the estimator predicts another shape, missing values, or values outside [0, 1].
+        """
+        times = np.asarray(times, np.float64)
+        if has_method(self.estimator, "falling_curves"):
+            found: FloatArray = self.estimator.falling_curves(X, times)
+            return found
+        name = f"{type(self.estimator).__name__}.predict_survival_function"
+        curves = np.asarray(self.estimator.predict_survival_function(X, times), np.float64)
+        expected = (len(cast(pd.DataFrame, X)), len(times))
+        if curves.shape != expected:
+            raise TrainingError(f"{name} must return shape {expected}, got {curves.shape}")
+        if not ((curves >= -1e-9) & (curves <= 1 + 1e-9)).all():  # NaN neither
+            raise TrainingError(
+                f"{name} must return probabilities in [0, 1], got {curves.min()} to {curves.max()}"
+            )
+        return np.minimum.accumulate(np.clip(curves, 0.0, 1.0), axis=1)
+
+    def summary(self, details: bool = True) -> str:
+        """The summary of the estimator, or its parameters."""
+        own = self.estimator
+        return str(own.summary()) if has_method(own, "summary") else repr(own)
+
+
+def as_model(name: str, made: Any, seed: int, where: str) -> StudyModel:
+    """The model of a study for an estimator or baseline.
 
     Raises:
-        ConfigError: there is no such baseline or option.
+        ConfigError: it is neither.
+    """
+    if isinstance(made, SoftEstimator):
+        return SoftTreeModel(name, made)
+    if isinstance(made, Baseline):
+        return BaselineModel(name, made, seed)
+    if not has_method(made, "fit") or not has_method(made, "predict_survival_function"):
+        raise ConfigError(
+            f"{where} must be an estimator with fit(X, y) and predict_survival_function(X, times), or a "
+            f"baseline, got {type(made).__name__}"
+        )
+    return EstimatorModel(name, made)
+
+
+def models_of(name: str, node: Mapping[str, Any], seed: int, where: str) -> list[StudyModel]:
+    """The models of a node: one for each value of every parameter that is a list.
+
+    Args:
+        name: of the node.
+        node: with a ``_target_``; with ``optional`` a model is left out, with a message, where what it needs
+            is not installed.
+        seed: ``random_state`` of estimators that have one and whose node does not, and seed of baselines.
+        where: name of the node, for messages.
+
+    Raises:
+        ConfigError: a target, parameter or value does not exist.
 
     Warns:
-        DataWarning: an optional model is excluded.
+        DataWarning: an optional model is left out.
     """
     models: list[StudyModel] = []
-    for name, entry in entries.items():
-        for suffix, chosen in _grid(entry):
-            optional = chosen.pop("optional", False)
-            model = BaselineModel(name + suffix, make_baseline(chosen.pop("baseline", name), **chosen), seed)
-            if optional:
-                try:
-                    model.check()
-                except ConfigError as error:
-                    warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=3)
-                    continue
-            models.append(model)
+    for suffix, chosen in _grid(node):
+        optional = chosen.pop("optional", False)
+        made = build(chosen, where)
+        if "random_state" not in chosen and "random_state" in getattr(made, "get_params", dict)():
+            made.set_params(random_state=seed)
+        model = as_model(name + suffix, made, seed, where)
+        if optional:
+            try:
+                model.check()
+            except ConfigError as error:
+                warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=3)
+                continue
+        models.append(model)
     return models
 
 
 def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every choice of one value of each list, and what distinguishes it from the others except the depth.
-
-    Interactions are a list themselves, and one value.
-    """
-    lists = {
-        name: value for name, value in entry.items() if isinstance(value, list) and name != "interactions"
-    }
+    """Every choice of one value of each list, and what distinguishes it from the others except the depth."""
+    lists = {name: value for name, value in entry.items() if isinstance(value, list)}
     for values in itertools.product(*lists.values()):
         chosen = dict(zip(lists, values, strict=True))
         suffix = "".join(f",{name}={value}" for name, value in chosen.items() if name != "depth")

@@ -10,12 +10,12 @@ import pytest
 from sstorch import PrognosticTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import ResultStore, cross_validate, make_folds
 from sstorch.bench.baselines.base import AalenJohansen
-from sstorch.bench.flat import soft_tree
-from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, ONE_LEAF, TREE, peer_table, score_run
+from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
 from sstorch.bench.reporting import main
 from sstorch.data import Schema
 from sstorch.validation import validate_groups
 from tests.app import sstorch
+from tests.flat import soft_tree
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,9 @@ def test_run_of_causes_is_scored_kept_and_reported(
 ) -> None:
     typed = [
         *_typed(table, tmp_path),
-        "leaf=exponential",
-        "tree.depth=1",
+        "model=prognostic_tree",
+        "model.leaf=exponential",
+        "model.depth=1",
         f"hydra.run.dir={tmp_path / 'run'}",
     ]
     assert sstorch(monkeypatch, *typed) == 0
@@ -66,7 +67,7 @@ def test_run_of_causes_is_scored_kept_and_reported(
     assert len(scores) == 2 * 2
     assert scores["chosen"].all()
     peers = peer_table(pd.read_csv(run / "peers.csv"))
-    assert list(peers.index) == [AALEN_JOHANSEN, ONE_LEAF, CAUSE_COX, TREE]
+    assert list(peers.index) == [AALEN_JOHANSEN, "regression", CAUSE_COX, TREE]
     assert peers.loc[TREE, "ibs:relapse"] < peers.loc[AALEN_JOHANSEN, "ibs:relapse"]
     held_out = pd.read_csv(run / "held_out.csv")
     assert len(held_out) == 160
@@ -80,10 +81,8 @@ def test_run_of_causes_is_scored_kept_and_reported(
     page = (run / "report" / "report.md").read_text()
     for said in ("Concordance (Wolbers)", "| this model |", "cause-specific Cox", "incidence of death"):
         assert said in page
-    assert sstorch(monkeypatch, *typed[:-1], f"hydra.run.dir={tmp_path / 'b'}", "trainer=nodec") == 2
-    assert "gates that are trained on the outcomes divide by the likelihood of one event" in (
-        capsys.readouterr().err
-    )
+    assert sstorch(monkeypatch, *typed[:-1], f"hydra.run.dir={tmp_path / 'b'}", "model=soft_tree") == 2
+    assert "a trainer moves gates by the likelihood of one event" in (capsys.readouterr().err)
 
 
 @pytest.mark.nightly
@@ -93,11 +92,11 @@ def test_study_of_causes_has_scores_of_each_cause(
     folder = tmp_path / "study"
     study = [
         f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
-        "+study.soft_trees.tree={leaf: exponential, depth: 1}",
-        "+study.baselines.sst={baseline: surtree, depth: 1}",
+        "+study.models.tree={_target_: sstorch.PrognosticTree, leaf: exponential, depth: 1}",
+        "+study.models.sst={_target_: sstorch.bench.make_baseline, name: surtree, depth: 1}",
     ]  # fmt: skip
     typed = [*_typed(table, tmp_path), *study]
-    assert sstorch(monkeypatch, *typed, "study.models=[tree,kaplan_meier,sst]") == 0
+    assert sstorch(monkeypatch, *typed, "study.only=[tree,kaplan_meier,sst]") == 0
     assert "IBS relapse" in capsys.readouterr().out
     results = ResultStore(folder).table()
     test = results[results["part"] == "test"].set_index(["model", "fold", "metric"])["value"]
@@ -112,7 +111,7 @@ def test_study_of_causes_has_scores_of_each_cause(
     assert {name for _, _, name in test.index if ":" in name} == {
         f"{name}:{cause}" for name in ("c_wolbers", "c_cause_specific", "ibs") for cause in data.cause_names
     }
-    assert sstorch(monkeypatch, *typed, "study.models=[sst_po]") == 2
+    assert sstorch(monkeypatch, *typed, "study.only=[sst_po]") == 2
     assert "sst_po: a trainer moves gates by the likelihood of one event" in capsys.readouterr().err
 
 
@@ -133,7 +132,7 @@ def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
     assert own["log_likelihood"] == pytest.approx(tree.log_likelihood(test.frame, test.y), rel=1e-9)
     validated = PrognosticTree(depth=1, leaf="exponential").fit(data.frame, data.y)
     assert result.model.group_validation_ == validate_groups(validated, data.frame, data.y, n_folds=2)
-    peers = peer_table(score_run(result, estimator, data))
+    peers = peer_table(score_run(result, data))
     assert (peers.loc[AALEN_JOHANSEN, ["c_wolbers:relapse", "c_wolbers:death"]] == 0.5).all()
     table_of_rows = result.held_out(data)
     inside, times = folds == 0, [float(name[2:-7]) for name in table_of_rows if name.endswith(":death")]

@@ -1,6 +1,7 @@
 """Studies on the command line: a first run, a second one, kill -9, and what is refused."""
 
 import dataclasses
+import itertools
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from sstorch import SoftSurvivalTree
 from sstorch.bench import ResultStore
 from sstorch.bench.cli import study_models
 from sstorch.exceptions import DataWarning
@@ -27,12 +29,14 @@ PAPER_SETS = {
     "gbsg2", "maintenance", "uissurv", "unempdur", "veterans", "whas500",
 }  # fmt: skip
 SMALL = [
-    "trainer=joint",
     "cv=three_folds",
-    "cv.n_starts=2",
-    "+study.soft_trees.exp={leaf: exponential, depth: [0, 1], gate_ridge: 1.0e-4}",
-    "+study.soft_trees.po={leaf: spline_po, depth: 1, gate_ridge: 1.0e-4}",
-    "study.models=[exp, po, kaplan_meier]",
+    *(
+        f"+study.models.{name}={{_target_: sstorch.SoftSurvivalTree, leaf: {leaf}, depth: {depth}, "
+        "init: random, n_starts: 2, trainer: joint, "
+        "penalties: {_target_: sstorch.GatePenalties, gate_ridge: 1.0e-4}}"
+        for name, leaf, depth in (("exp", "exponential", "[0, 1]"), ("po", "spline_po", 1))
+    ),
+    "study.only=[exp, po, kaplan_meier]",
 ]
 
 
@@ -69,9 +73,7 @@ def test_a_study_goes_on_where_it_was(
 ) -> None:
     before = ResultStore(undisturbed).table()
     assert set(before["dataset"]) == {"cohort"}
-    assert (
-        yaml.safe_load((undisturbed / "config.yaml").read_text())["study"]["soft_trees"]["po"]["depth"] == 1
-    )
+    assert yaml.safe_load((undisturbed / "config.yaml").read_text())["study"]["models"]["po"]["depth"] == 1
     assert sstorch(monkeypatch, *options, f"study.folder={undisturbed}") == 0
     out = capsys.readouterr().out
     assert "1 data sets x 4 models on 3 folds" in out
@@ -112,15 +114,18 @@ def test_a_study_killed_three_times_ends_with_the_same_table(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("+study.baselines.kaplan_meier.baseline=random_walk", "random_walk"),
-        ("++study.soft_trees.exp.deepth=3", "'deepth'. Did you mean 'depth'?"),
-        ("study.models=[coks]", "no model 'coks' in"),
+        ("++study.models.kaplan_meier.name=random_walk", "random_walk"),
+        (
+            "++study.models.exp.deepth=3",
+            "no setting study.models.exp.deepth. Did you mean 'study.models.exp.depth'?",
+        ),
+        ("study.only=[coks]", "no model 'coks' in"),
         ("study.datasets=[gbsg3]", "no data set 'gbsg3'"),
         ("study.n_jobs=0", "study.n_jobs must be at least 1"),
         ("cv.n_folds=100", "choose fewer folds"),
-        ("fairness.sensitive=a", "leave fairness.sensitive out"),
+        ("dataset.sensitive=a", "leave dataset.sensitive out"),
         (
-            "+study.soft_trees.exp.numeric={x: spline}",
+            "++study.models.exp.columns={_target_: sstorch.Columns, numeric: {x: spline}}",
             "exp: numeric names 'x'; the columns are 'a', 'b', 'c'",
         ),
     ],
@@ -168,7 +173,9 @@ def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
         model.check()
         if name in trees:
             tree = model.estimator
-            assert (tree.n_starts, tree.depth, tree.trainer) == (4 if quick else 20, depth, Nodec.paper())
+            assert (tree.n_starts, tree.depth) == (4 if quick else 20, depth)
+            assert dataclasses.replace(tree.trainer, engine="auto") == Nodec.paper()
+            assert tree.penalties == SoftSurvivalTree.paper().penalties
             expected = {"sst_llog_kmeans": "kmeans", "sst_po": "cox", "sst_ph": "cox"}.get(name, "random")
             assert tree.init == expected
             assert make_family(tree.leaf).name.startswith(
@@ -182,7 +189,7 @@ def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
 def test_curved_trees_stand_beside_straight_ones() -> None:
     config = compose("experiment=own")
     assert config.study is not None
-    config.study.baselines = {}
+    config.study.only = [name for name in config.study.models if name.startswith("sst_")]
     models = {(model.name, model.depth): model for model in study_models(config, config.study)}
     curved = {key: model for key, model in models.items() if key[0].endswith("_curved")}
     assert {depth for _, depth in curved} == {0, 1, 2}
@@ -199,13 +206,12 @@ def test_curved_trees_stand_beside_straight_ones() -> None:
 
 
 def test_curves_of_a_study(options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = "+study.soft_trees.curved={leaf: exponential, depth: [0, 1], n_starts: 1, interactions: [[a, b]], "
-    mine += "numeric: [{a: piecewise:3}, spline]}"
-    asked = [*options, mine, "study.models=[curved]", f"study.folder={tmp_path}"]
+    mine = "+study.models.curved={_target_: sstorch.PrognosticTree, leaf: exponential, depth: [1, 2], "
+    mine += "columns: {_target_: sstorch.Columns, interactions: [[a, b]], numeric: {a: piecewise:3}}}"
+    asked = [*options, mine, "study.only=[curved]", f"study.folder={tmp_path}"]
     assert sstorch(monkeypatch, *asked) == 0
     table = ResultStore(tmp_path).table()
-    names = {"curved,numeric={'a': 'piecewise:3'}", "curved,numeric=spline"}
-    assert set(zip(table["model"], table["depth"], strict=True)) == {(n, d) for n in names for d in (0, 1)}
+    assert set(zip(table["model"], table["depth"], strict=True)) == {("curved", 1), ("curved", 2)}
     settings = [facts["settings"] for facts in ResultStore(tmp_path).facts()]
     assert {tuple(own[f"tree.interactions.0.{k}"] for k in (0, 1)) for own in settings} == {("a", "b")}
     assert {own["tree.roughness"] for own in settings} == {"estimated"}
@@ -225,9 +231,9 @@ def test_launchers_compose(launcher: str, kind: str) -> None:
     ("overrides", "message"),
     [
         (["study.datasets=[gbsg2]"], "dataset=csv dataset.path="),
-        (["+study.soft_trees.po.fairness=l2"], "study.soft_trees.po: a study has no sensitive groups"),
-        (["device.name=cuda:99", "study.models=[kaplan_meier]"], "torch sees"),
-        (["dataset.entry=a", "study.models=[rsf]"], "rsf: the baseline takes every row as"),
+        (["++study.models.po.penalties.fairness=l2_relaxed"], "po: a study has no sensitive groups"),
+        (["device=cuda:99", "study.only=[kaplan_meier]"], "torch sees"),
+        (["dataset.entry=a", "study.only=[rsf]"], "rsf: the baseline takes every row as"),
     ],
 )
 def test_a_study_refuses_what_would_be_ignored_or_never_end(
@@ -253,7 +259,7 @@ def test_two_jobs_of_a_sweep_share_a_study(
 ) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="comes with the extra cluster")
     places = [f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
-    models = "study.models=[exp,po],[kaplan_meier,exp]"  # both jobs have exp, the last file stays
+    models = "study.only=[exp,po],[kaplan_meier,exp]"  # both jobs have exp, the last file stays
     launcher = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
     assert sstorch(monkeypatch, *launcher, *options, *places, models) == 0
     assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
@@ -263,15 +269,17 @@ def test_runs_over_data_sets_by_the_joblib_launcher(tmp_path: Path, monkeypatch:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="comes with the extra cluster")
     pytest.importorskip("sksurv")
     names = ["gbsg2", "whas500", "veterans"]
-    settings = ["experiment=quick", "cv.n_starts=1", "cv.n_folds=2", "cv.peers=false", "logger=none"]
+    settings = ["experiment=quick", "model.n_starts=1", "cv.n_folds=2", "cv.peers=false", "logger=none"]
     launcher = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={tmp_path}"]
-    assert sstorch(monkeypatch, *launcher, *settings, f"dataset={','.join(names)}") == 0
-    for job, name in enumerate(names):
+    leaves = ["exponential", "weibull"]
+    swept = [f"dataset={','.join(names)}", f"model.leaf={','.join(leaves)}"]
+    assert sstorch(monkeypatch, *launcher, *settings, *swept) == 0
+    for job, (name, leaf) in enumerate(itertools.product(names, leaves)):
         config = yaml.safe_load((tmp_path / str(job) / "config.yaml").read_text())
-        assert config["dataset"]["name"] == name
+        assert (config["dataset"]["name"], config["model"]["leaf"]) == (name, leaf)
         assert (tmp_path / str(job) / "scores.csv").is_file()
-    alone = ["dataset=whas500", f"hydra.run.dir={tmp_path / 'alone'}"]
+    alone = ["dataset=whas500", "model.leaf=exponential", f"hydra.run.dir={tmp_path / 'alone'}"]
     assert sstorch(monkeypatch, *settings, *alone) == 0
     pd.testing.assert_frame_equal(
-        pd.read_csv(tmp_path / "alone" / "scores.csv"), pd.read_csv(tmp_path / "1" / "scores.csv")
+        pd.read_csv(tmp_path / "alone" / "scores.csv"), pd.read_csv(tmp_path / "2" / "scores.csv")
     )

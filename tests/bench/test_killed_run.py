@@ -21,17 +21,16 @@ from sstorch.progress import Progress, Watch, report, report_part, shown, silenc
 from tests.app import sstorch
 
 ROOT = Path(__file__).parents[2]
-COMMON = ("dataset=gbsg2", "cv.n_folds=2", "leaf=weibull", "tree.depth=1", "logger=none")
+COMMON = ("dataset=gbsg2", "cv.n_folds=2", "model.leaf=weibull", "model.depth=1", "logger=none")
+GROUPS = "model=prognostic_tree"
 RUNS = {
-    "groups": COMMON,
+    "groups": (*COMMON, GROUPS),
     "gates": (
         *COMMON[:-1],
         "experiment=quick",
-        "trainer=nodec",
-        "trainer.macro_iterations=2",
-        "cv.n_starts=1",
+        "model.n_starts=1",
     ),
-    "causes": ("dataset=melanoma", *COMMON[1:]),
+    "causes": ("dataset=melanoma", *COMMON[1:], GROUPS),
 }
 PHASES = {
     "groups": (

@@ -7,7 +7,8 @@ import pytest
 from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.peers import COX, KAPLAN_MEIER, ONE_LEAF, TREE, Cox, peer_table, score_run
+from sstorch.bench.peers import COX, KAPLAN_MEIER, TREE, Cox, peer_table, score_run
+from sstorch.bench.study_model import SoftTreeModel
 from sstorch.data import Schema
 from sstorch.exceptions import DataWarning
 
@@ -45,11 +46,12 @@ def test_cox_of_a_run_by_its_definition(small_data: SurvivalData) -> None:
 def test_a_run_is_beside_plain_models_on_its_folds(small_data: SurvivalData) -> None:
     estimator = SoftSurvivalTree(depth=1, trainer="joint", init="random", n_starts=2)
     result = cross_validate(estimator, small_data, 3)
-    scores = score_run(result, estimator, small_data)
+    peers = [SoftTreeModel("regression", SurvivalRegression("weibull"))]
+    scores = score_run(result, small_data, peers=peers)
     table = peer_table(scores)
-    assert list(table.index) == [KAPLAN_MEIER, ONE_LEAF, COX, TREE]
+    assert list(table.index) == [KAPLAN_MEIER, "regression", COX, TREE]
     assert (table["folds"] == 3).all()
-    assert table.loc[[ONE_LEAF, TREE], "log_likelihood"].notna().all()
+    assert table.loc[["regression", TREE], "log_likelihood"].notna().all()
     assert table.loc[[KAPLAN_MEIER, COX], "log_likelihood"].isna().all()
     assert table.loc[KAPLAN_MEIER, "c_harrell"] == 0.5
     own = result.scores[result.scores["chosen"] & (result.scores["part"] == "test")].set_index("fold")
@@ -74,13 +76,13 @@ def test_which_models_stand_beside_a_run(small_data: SurvivalData, monkeypatch: 
     )
     with pytest.warns(DataWarning, match="left-truncated"):
         result = cross_validate(regression, late, 2)
-    assert list(peer_table(score_run(result, regression, late)).index) == [KAPLAN_MEIER, COX, TREE]
+    assert list(peer_table(score_run(result, late)).index) == [KAPLAN_MEIER, COX, TREE]
     monkeypatch.setattr("sstorch.bench.peers.MOST_NUMBERS", 100)
-    assert list(peer_table(score_run(result, regression, late)).index) == [KAPLAN_MEIER, TREE]
+    assert list(peer_table(score_run(result, late)).index) == [KAPLAN_MEIER, TREE]
     monkeypatch.undo()
     still = SurvivalData(0 * small_data.frame + 1, small_data.y)
     with pytest.warns(DataWarning, match="Cox could not be fitted outside fold"):
-        scores = score_run(result, regression, still)
+        scores = score_run(result, still)
     assert COX not in set(scores["model"])
 
 

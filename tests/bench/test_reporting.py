@@ -39,7 +39,8 @@ def run(cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own") / "run"
     settings = f"""
         dataset=csv dataset.path={cohort} dataset.time=days dataset.event=died dataset.time_unit=days
-        tree.depth=1 tree.numeric=linear cv.n_folds=3 logger=none hydra.run.dir={folder}
+        model=prognostic_tree model.depth=1 model.columns.numeric=linear cv.n_folds=3 logger=none
+        hydra.run.dir={folder}
     """
     with pytest.MonkeyPatch.context() as patch:
         assert sstorch(patch, *settings.split()) == 0
@@ -122,8 +123,8 @@ def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Pa
         assert median.startswith(f"{float(known):.0f} (" if np.isfinite(known) else "- (")
     scores = {row[0]: row[1:] for row in _rows(page, "Scores of the tree and reference models")}
     peers = pd.read_csv(run / "peers.csv").groupby("model")["c_harrell"].mean()
-    shown = {"one leaf": "regression without groups"}
-    for name in ("Kaplan-Meier", "one leaf", "Cox"):
+    shown = {"regression": "regression without groups"}
+    for name in ("Kaplan-Meier", "regression", "Cox"):
         assert scores[shown.get(name, name)][0] == f"{peers[name]:.3f}"[1:]
     assert scores["this model"][0] == f"{peers['tree']:.3f}"[1:]
     assert list(scores)[-1] == "this model"

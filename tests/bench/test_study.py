@@ -16,10 +16,11 @@ from sstorch.bench.config import DatasetConfig
 from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES
 from sstorch.bench.study import Outcome, devices_of, plan
 from sstorch.bench.study import run_tasks as run
-from sstorch.bench.study_model import baseline_models, soft_tree_models
+from sstorch.bench.study_model import StudyModel, models_of
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import train_batch
+from tests.flat import soft_tree_models
 
 TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}
 SHARED = {"depth": 1, "trainer": "joint", "n_starts": 2, "gate_ridge": 1e-4}
@@ -37,6 +38,12 @@ def cohort(tmp_path: Path) -> DatasetConfig:
     frame.loc[::11, "b"] = np.nan
     frame.to_csv(tmp_path / "cohort.csv", index=False)
     return DatasetConfig("csv", str(tmp_path / "cohort.csv"), time="days", event="died")
+
+
+def baseline_models(entries: dict, seed: int) -> list[StudyModel]:
+    target = "sstorch.bench.make_baseline"
+    made = [models_of(k, {"_target_": target, "name": k, **v}, seed, k) for k, v in entries.items()]
+    return [model for models in made for model in models]
 
 
 def _models() -> list:
@@ -279,12 +286,12 @@ def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: soft_tree_models(SHARED, {"a": {"deep": 1}}), r"soft_trees\.a: .*'deep'.*mean 'depth'"),
-        (lambda: soft_tree_models(SHARED, {"a": {"leaf": "weibul"}}), "weibul"),
         (
-            lambda: soft_tree_models({"depth": 1}, {"a": {"gate_ridge": 0.1}}),
-            r"soft_trees\.a: gate_ridge is not used by PrognosticTree",
+            lambda: models_of("a", {"_target_": "sstorch.PrognosticTree", "deep": 1}, 0, "study.models.a"),
+            r"no setting study\.models\.a\.deep\. Did you mean 'study\.models\.a\.depth'",
         ),
+        (lambda: models_of("a", {"_target_": "sstorch.Tree"}, 0, "a"), "a._target_: there is no"),
+        (lambda: models_of("a", {"depth": 1}, 0, "a"), "a must have a _target_"),
         (lambda: baseline_models({"coxx": {}}, 0), "coxx"),
         (lambda: devices_of("cpu", 0), r"study\.n_jobs must be at least 1"),
     ],
@@ -320,10 +327,13 @@ def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytes
 
 
 def test_a_grid_names_its_models() -> None:
-    models = soft_tree_models(SHARED, {"tree": {"ridge": [0.1, 1.0], "depth": [0, 1]}})
+    node = {"_target_": "sstorch.PrognosticTree", "leaf": ["weibull", "exponential"], "depth": [1, 2]}
+    models = models_of("tree", node, 3, "tree")
     assert [(model.name, model.depth) for model in models] == [
-        ("tree,ridge=0.1", 0), ("tree,ridge=0.1", 1), ("tree,ridge=1.0", 0), ("tree,ridge=1.0", 1),
+        ("tree,leaf=weibull", 1), ("tree,leaf=weibull", 2),
+        ("tree,leaf=exponential", 1), ("tree,leaf=exponential", 2),
     ]  # fmt: skip
+    assert {model.estimator.random_state for model in models} == {3}
 
 
 def test_devices_of_concurrent_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

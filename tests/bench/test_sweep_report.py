@@ -15,7 +15,7 @@ from tests.app import sstorch
 
 def _run(folder: Path, depth: int, scores: list[float], status: str = "completed") -> None:
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(f"tree:\n  depth: {depth}\ncv:\n  n_folds: {len(scores)}\n")
+    (folder / "config.yaml").write_text(f"model:\n  depth: {depth}\ncv:\n  n_folds: {len(scores)}\n")
     (folder / "status.json").write_text(json.dumps({"status": status}))
     about = {"fold": range(len(scores)), "start": 0, "part": "test", "chosen": True, "objective": 1.0}
     table = pd.DataFrame({**about, "c_harrell": scores})
@@ -29,7 +29,7 @@ def test_sweep_shows_settings_scores_with_errors_and_the_best(tmp_path: Path) ->
     build = report_of_run(tmp_path)
     assert build is not None
     text = to_markdown(build())
-    assert "tree.depth" in text
+    assert "model.depth" in text
     assert "cv.n_folds" not in text  # it does not differ
     assert "0.6500 (0.0500)" in text
     assert "**0.7500 (0.0500)**" in text
@@ -49,7 +49,7 @@ def test_sweep_without_completed_run_raises(tmp_path: Path) -> None:
 def test_sweep_by_the_command_is_reported_with_its_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["experiment=quick", "cv.n_folds=3", "cv.peers=false", "logger=none", "tree.depth=0,1"]
+    words = ["experiment=quick", "cv.n_folds=3", "cv.peers=false", "logger=none", "model.depth=0,1"]
     assert sstorch(monkeypatch, "-m", f"hydra.sweep.dir={tmp_path / 'sweep'}", *words) == 0
     monkeypatch.setattr("sys.argv", ["sstorch-report", str(tmp_path / "sweep")])
     report()

@@ -13,12 +13,12 @@ from sstorch import (
     SurvivalRegression,
     load_dataset,
 )
-from sstorch.bench.flat import soft_tree
 from sstorch.data import load_file
 from sstorch.data.time_unit import HORIZON_SHARES, check_time_unit, duration, median_text, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.reading import export_text
 from sstorch.validation import group_table
+from tests.flat import soft_tree
 
 
 @pytest.mark.parametrize(

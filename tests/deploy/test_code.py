@@ -24,7 +24,6 @@ from sstorch import (
     SoftSurvivalTree,
     SurvivalRegression,
 )
-from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.data.columns import label
 from sstorch.deploy import export_code
@@ -34,6 +33,7 @@ from sstorch.deploy.tracing import log_normal_tail
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
 from tests.conftest import nightly_but
+from tests.flat import soft_tree
 
 FAMILIES = [
     "exponential",

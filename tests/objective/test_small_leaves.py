@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, SoftTree
 from sstorch.objective import Sample, SmallLeaves, TrainingObjective
@@ -13,6 +12,7 @@ from sstorch.optim import Nodec
 from sstorch.soft import BatchSettings
 from tests.batches import random_sample, random_tree
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 
 def _case(depth: int) -> tuple[SoftTree, Sample]:

@@ -16,7 +16,6 @@ import torch
 from numba import njit
 
 from sstorch._types import FloatArray
-from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, ProgressBar, StepContext
@@ -41,6 +40,7 @@ from sstorch.optim.steps import MAX_ROWS, Batch
 from sstorch.optim.working_sets import LOSS_CEILING, joint_step
 from tests.batches import blank_tree, random_sample, random_tree, with_entry
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 FAMILIES = ["exponential", "weibull", "log_logistic", "log_normal", "spline_ph", "spline_po", "spline_probit"]
 P, P_GATE = 4, 3

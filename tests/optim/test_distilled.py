@@ -10,7 +10,6 @@ import torch
 from sklearn.tree import DecisionTreeRegressor
 
 from sstorch import Columns, GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
-from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import ConfigError
@@ -27,6 +26,7 @@ from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
 from tests.batches import random_sample, random_tree
 from tests.conftest import nightly, nightly_but
+from tests.flat import soft_tree
 
 TIGHT = LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000)
 

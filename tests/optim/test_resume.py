@@ -20,7 +20,6 @@ from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 
 from sstorch import SurvivalData
-from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
@@ -30,6 +29,7 @@ from sstorch.optim.checkpoint import kept, opened, plain_values
 from sstorch.packing import Arrays, unpack
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import devices, nightly
+from tests.flat import soft_tree
 from tests.optim.killed_run import CASES, Halt, train
 
 ROOT = Path(__file__).parents[2]

@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
-from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
 from sstorch.plots import plot_soft_tree
 from sstorch.reading import gate_table
+from tests.flat import soft_tree
 
 COLUMN = 85 / 25.4
 QUICK = {"n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}

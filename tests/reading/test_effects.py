@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from sstorch.reading import effects, leaf_coefficients
 from sstorch.soft import bootstrap_trees
+from tests.flat import soft_tree
 
 PLAIN = {"depth": 0, "leaf": "exponential", "trainer": "joint", "init": "random", "n_starts": 1}
 

@@ -18,7 +18,6 @@ import torch
 from lifelines import KaplanMeierFitter
 
 from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
-from sstorch.bench.flat import soft_tree
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import DataError
 from sstorch.inference import terms
@@ -37,6 +36,7 @@ from sstorch.reading.nodes import _kaplan_meier
 from sstorch.reading.rules import gate_rules
 from sstorch.reading.texts import _at_times
 from tests.conftest import nightly_but
+from tests.flat import soft_tree
 
 QUICK = {"gate_ridge": 1e-4, "n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
 

@@ -42,7 +42,6 @@ from sstorch.bench import (
     score_tree,
 )
 from sstorch.bench.baselines import BASELINES
-from sstorch.bench.flat import soft_tree
 from sstorch.bench.study_model import BaselineModel
 from sstorch.data import Schema
 from sstorch.deploy import export_program
@@ -56,6 +55,7 @@ from sstorch.reading.functions import ReadableTree
 from sstorch.soft import bootstrap_trees
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.validation import group_table
+from tests.flat import soft_tree
 from tests.reference.exact_text import files_of
 
 Entry = dict[str, Any]  # numbers, arrays, tables and texts by name

@@ -34,30 +34,32 @@ EXPLICIT = [
     "dataset=csv",
     "dataset.time=days",
     "dataset.event=died",
-    "tree=depth1",
-    "tree.prediction=hbp",
-    "tree.ridge=0.001",
-    "tree.gate_ridge=0.0001",
-    "tree.fused=0.0",
-    "tree.gate_sparsity=0.0",
-    "trainer.holdout=0.0",
-    "leaf=log_logistic",
-    "trainer=joint",
-    "init=random",
     "cv=three_folds",
-    "cv.n_starts=2",
     "cv.seed=0",
     "seed=0",
-    "device.threads=1",
+    "threads=1",
     "logger=none",
 ]
+TREE = (
+    "_target_: sstorch.SoftSurvivalTree, trainer: joint, n_starts: 2, columns: {_target_: sstorch.Columns, "
+    "numeric: linear}, penalties: {_target_: sstorch.GatePenalties, ridge: 0.001, gate_ridge: "
+)
 STUDY = [
     "experiment=own",
-    "~study.soft_trees.sst_llog_kmeans",
-    "~study.soft_trees.sst_po",
-    "+study.soft_trees.exp={leaf: exponential, depth: [0, 1]}",
-    "+study.soft_trees.po={leaf: spline_po, depth: 1, init: cox, gate_ridge: 0.01, leaf_options: {knots: 2}}",
-    "study.models=[exp,po,kaplan_meier,cox]",
+    f"+study.models.exp={{{TREE}0.0001}}, leaf: exponential, init: random, depth: [0, 1]}}",
+    f"+study.models.po={{{TREE}0.01}}, leaf: {{_target_: sstorch.nn.Spline, scale: odds, knots: 2}}, "
+    "init: cox, depth: 1}",
+    "study.only=[exp,po,kaplan_meier,cox]",
+]
+MODEL = [
+    "model.depth=1",
+    "model.leaf=log_logistic",
+    "model.init=random",
+    "model.n_starts=2",
+    "model.trainer={_target_: sstorch.optim.Joint, holdout: 0.0}",
+    "model.columns.numeric=linear",
+    "model.penalties.ridge=0.001",
+    "model.penalties.gate_ridge=0.0001",
 ]
 # Files of a run that hold no durations, dates or paths.
 RUN_FILES = ("scores.csv", "summary.csv", "folds.csv", "leaf_groups.csv", "tree.txt")
@@ -134,7 +136,7 @@ def run(*overrides: str) -> Entry:
     """A run of one data set: the files that it leaves behind."""
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "run"
-        app(*EXPLICIT, _file(Path(root), "cohort", 0, 120), f"hydra.run.dir={folder}", *overrides)
+        app(*EXPLICIT, *MODEL, _file(Path(root), "cohort", 0, 120), f"hydra.run.dir={folder}", *overrides)
         entry = {name: sha((folder / name).read_bytes()) for name in RUN_FILES if (folder / name).exists()}
         return entry | {f"model/{name}": text for name, text in files_of(folder / "model").items()}
 
@@ -166,7 +168,11 @@ STUDIES: dict[str, Case] = {
     "study of two data sets": study,
     "run": run,
     "run, fairness": partial(
-        run, "fairness=l2_relaxed", "fairness.sensitive=sex", "fairness.rho=0.1", "tree.depth=2"
+        run,
+        "model.penalties.fairness=l2_relaxed",
+        "dataset.sensitive=sex",
+        "model.penalties.rho=0.1",
+        "model.depth=2",
     ),
     **{f"planned, {name}": partial(planned, name) for name in PLANNED},
 }

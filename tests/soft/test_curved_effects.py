@@ -13,7 +13,6 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from sstorch import Columns, GatePenalties, Penalties, SoftSurvivalTree, SurvivalRegression, load_dataset
-from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import NaturalSpline, Piecewise, parse_interactions
 from sstorch.deploy import export_program
@@ -22,6 +21,7 @@ from sstorch.optim import Joint, LBFGSOptions
 from sstorch.reading import export_text, gate_coefficients, importance, leaf_coefficients
 from sstorch.soft.batch import train_batch
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 EXACT = Joint(LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000))
 GRID = [0.0, 200.0, 800.0, 1600.0, 4000.0]

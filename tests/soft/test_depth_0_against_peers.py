@@ -25,10 +25,10 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression
-from sstorch.bench.flat import soft_tree
 from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, Weibull, make_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 EXACT = Nodec(
     macro_iterations=1,

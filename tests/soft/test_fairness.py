@@ -13,13 +13,13 @@ import torch
 
 from sstorch import Penalties, SoftSurvivalTree, SurvivalData
 from sstorch.bench import score_fairness
-from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Joint, Nodec, NodecJoint
 from sstorch.soft import train_batch
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 FAST = Nodec(macro_iterations=2)
 

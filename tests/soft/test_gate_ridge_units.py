@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData
-from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import ConfigError
@@ -17,6 +16,7 @@ from sstorch.soft import BatchSettings
 from sstorch.soft.batch import fit_preprocessors
 from sstorch.soft.problems import _gate_deviations
 from sstorch.soft.sample import stack_splits
+from tests.flat import soft_tree
 
 
 def test_units_by_default() -> None:

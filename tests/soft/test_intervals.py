@@ -19,7 +19,6 @@ from sstorch import (
     load_dataset,
     recalibrate,
 )
-from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.data.sources import RDATASETS
 from sstorch.exceptions import ConfigError, DataError
@@ -36,6 +35,7 @@ from sstorch.validation import (
     validate_groups,
 )
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 # scripts and values: tests/soft/intervals.R
 IN_R = json.loads((Path(__file__).parent / "intervals_in_r.json").read_text())

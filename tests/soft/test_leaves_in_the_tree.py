@@ -19,12 +19,12 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.bench import cross_validate, make_folds
-from sstorch.bench.flat import soft_tree
 from sstorch.data import load_dataset
 from sstorch.exceptions import ConfigError, DataWarning, FormatError
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import covering, nightly_but
+from tests.flat import soft_tree
 
 FAST = Nodec(macro_iterations=2)
 EXACT = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))

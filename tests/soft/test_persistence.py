@@ -24,12 +24,12 @@ from sstorch import (
     SurvivalRegression,
     files,
 )
-from sstorch.bench.flat import soft_tree
 from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.optim import Nodec
 from sstorch.reading import leaf_coefficients, leaf_table
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 TREES = {
     "soft": SoftSurvivalTree(

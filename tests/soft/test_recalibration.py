@@ -8,12 +8,12 @@ import pytest
 from scipy.optimize import minimize
 
 from sstorch import GroupPenalties, PrognosticTree, Surv, SurvivalRegression, recalibrate
-from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups import Recalibration
 from sstorch.nn import Spline
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 
 def elsewhere(data: SurvivalData, seed: int = 0) -> tuple[Any, ...]:

@@ -25,10 +25,10 @@ from sstorch import (
     SurvivalData,
     SurvivalRegression,
 )
-from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
 from tests.conftest import nightly
+from tests.flat import soft_tree
 
 _PLAIN_Y = "y of this check is one plain column, which does not say what is time and what is an event"
 _NEEDS_FIT = (

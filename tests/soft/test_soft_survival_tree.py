@@ -14,12 +14,12 @@ from sstorch import (
     SurvivalRegression,
     load_dataset,
 )
-from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import LogLogistic
 from sstorch.optim import Nodec
 from sstorch.reading import gate_coefficients
 from tests.conftest import covering, nightly
+from tests.flat import soft_tree
 
 FAST = Nodec(macro_iterations=2)
 

@@ -16,10 +16,10 @@ from sstorch import (
     SurvivalRegression,
     load_dataset,
 )
-from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData, load_file, stratified_folds
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.soft import bootstrap_trees
+from tests.flat import soft_tree
 
 
 def cut(data: SurvivalData, seed: int) -> pd.DataFrame:

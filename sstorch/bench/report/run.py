@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from sstorch import metrics
 from sstorch._types import IntArray
-from sstorch.bench.peers import AALEN_JOHANSEN, KAPLAN_MEIER, ONE_LEAF, TREE, peer_table
+from sstorch.bench.peers import AALEN_JOHANSEN, KAPLAN_MEIER, TREE, peer_table
 from sstorch.bench.report.characteristics import columns_table
 from sstorch.bench.scores import depth_of
 from sstorch.data import SurvivalData
@@ -322,7 +322,11 @@ def _scores(run: Run) -> Section | None:
         header.append(f"{metric.short}{f' of {cause}' if cause else ''}{arrow}")
         legend.append(f"{metric.short}: {metric.title}, {metric.direction}.")
         best[score] = compared[score].max() if metric.higher_is_better else compared[score].min()
-    shown = {TREE: "this model", ONE_LEAF: "regression without groups"}
+    shown = {
+        TREE: "this model",
+        "regression": "regression without groups",
+        "prognostic_tree": "prognostic tree",
+    }
     rows = [
         [Cell(shown.get(str(model), str(model)))]
         + [
@@ -334,7 +338,7 @@ def _scores(run: Run) -> Section | None:
         for model, row in table.iterrows()
     ]
     caption = f"Scores of held-out rows, mean of {n_folds} folds; the best in bold."
-    if ONE_LEAF in table.index:
+    if "regression" in table.index:
         legend.append("The regression without groups is that of the leaves for all rows.")
     legend.append(f"{ABSENT}: step functions have no likelihood.")
     if run.data.entry.any():
@@ -417,7 +421,7 @@ def _calibration_in_the_large(run: Run) -> Bullets:
 def _card(run: Run) -> Section:
     model, data = run.model, run.data
     more = [
-        ("made by", f"init {run.config['init']['name']}, trainer {run.config['trainer']['name']}"),
+        ("made by", str(run.config["model"]["_target_"])),
         ("validated by", f"{int(run.folds.max()) + 1} folds, seed {run.config['cv']['seed']}"),
         ("checksum of the data", str(run.status.get("data", ABSENT))[:16]),
     ]

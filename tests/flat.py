@@ -1,4 +1,4 @@
-"""Soft estimators from flat settings, as configurations and the entries of a study name them."""
+"""Soft estimators from flat settings, for tests that vary them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from sstorch.bench.study_model import SoftTreeModel, _grid
 from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Distillation, Leaves, Trainer
@@ -92,14 +93,15 @@ def soft_tree(**values: Any) -> SoftEstimator:
     )
 
 
-def unused(values: Mapping[str, Any], estimators: Iterable[SoftEstimator]) -> list[str]:
-    """Flat settings of a tree, among some, that no estimator made of them has."""
-    known = {"depth", "leaf_options", "init", "trainer", "prediction", *_TRAINING}
-    for each in estimators:
-        known |= {name.rpartition("__")[2] for name in each.get_params()}
-        if isinstance(each, SoftSurvivalTree) and isinstance(each.init, Distillation):
-            known.add("gate_features")
-    return [name for name in values if name not in known]
+def soft_tree_models(
+    shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]
+) -> list[SoftTreeModel]:
+    """Models of a study by name; a list is a model for each of its values."""
+    return [
+        SoftTreeModel(name + suffix, soft_tree(**{**shared, **chosen}))
+        for name, entry in entries.items()
+        for suffix, chosen in _grid(entry)
+    ]
 
 
 def _some(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
