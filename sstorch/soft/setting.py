@@ -34,23 +34,15 @@ class Setting:
     Attributes:
         default: of a tree.
         rule: checks a value.
-        text: meaning of the setting.
-        in_tree_group: whether it is a key of the group ``tree`` of the command line.
-        nested: whether the value may be a mapping or a list.
     """
 
     default: Any
     rule: Rule
-    text: str
-    in_tree_group: bool
-    nested: bool
 
 
-def setting(
-    default: object, rule: Rule, text: str, *, in_tree_group: bool = True, nested: bool = False
-) -> Any:
+def setting(default: object, rule: Rule) -> Any:
     """Declare a field of :class:`BatchSettings`; see :class:`Setting`."""
-    return field(metadata={"setting": Setting(default, rule, text, in_tree_group, nested)})
+    return field(metadata={"setting": Setting(default, rule)})
 
 
 def integer_from(least: int) -> Rule:

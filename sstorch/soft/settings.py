@@ -134,90 +134,41 @@ class BatchSettings:
     Use :meth:`check`, which takes the parameters of :class:`SoftSurvivalTree`.
     """
 
-    depth: int = setting(2, value_rule(lambda depth: Topology(depth).depth), "number of gates on every path")
-    leaf: Leaf = setting(AUTO, _leaf, "hazard family", in_tree_group=False)
-    n_starts: int = setting(1, integer_from(1), "number of starts", in_tree_group=False)
-    trainer: Trainer = setting(Leaves(), trainer_rule, "training algorithm", in_tree_group=False)
-    init: str = setting("distilled", one_of(INITS), "kind of starting values", in_tree_group=False)
-    ridge: Coefficient = setting(
-        ESTIMATED, coefficient_or_estimated, "coefficient of Ridge, on slopes of the leaves"
-    )
-    gate_ridge: float = setting(1e-3, coefficient, "coefficient of GateRidge, on weights of the gates")
-    gate_ridge_units: GateRidgeUnits = setting(
-        "range",
-        one_of(get_args(GateRidgeUnits)),
-        "units of the columns in GateRidge",
-        nested=True,
-    )
-    fused: float = setting(
-        math.inf, coefficient_or_inf, "coefficient of Fused, on differences between leaves", nested=True
-    )
-    gate_sparsity: float = setting(
-        0.0, coefficient, "coefficient of GateGroupLasso, on features of the gates"
-    )
-    prediction: Prediction = setting("hbp", one_of(PREDICTIONS), "prediction rule of leaves")
-    missing_numbers: Numeric = setting("mean", one_of(get_args(Numeric)), "imputation of missing numbers")
-    missing_categories: Categorical = setting(
-        "zeros", one_of(get_args(Categorical)), "imputation of missing categories"
-    )
-    missing: tuple[str, ...] = setting(
-        (), columns_rule, "columns with missing values as a separate level", nested=True
-    )
-    numeric: ColumnEncodings = setting(
-        "auto",
-        lambda name, value: ColumnEncodings.of(value, name),
-        "effects of numeric columns in leaves, by column or for all",
-        nested=True,
-    )
-    gate_numeric: ColumnEncodings = setting(
-        "linear",
-        lambda name, value: ColumnEncodings.of(value, name),
-        "encoding of numeric columns in gates",
-        nested=True,
-    )
-    interactions: Interactions = setting(
-        (), value_rule(parse_interactions), "pairs of columns, or 'all'", nested=True
-    )
-    monotone: Monotone = setting(
-        None, value_rule(parse_monotone), "columns with a monotone effect on risk", nested=True
-    )
-    offset_column: str | None = setting(None, column_rule, "column with coefficient one", in_tree_group=False)
-    strata: str | None = setting(
-        None, column_rule, "column of strata, with one baseline per category", in_tree_group=False
-    )
-    roughness: Coefficient = setting(
-        ESTIMATED, coefficient_or_estimated, "coefficient of Roughness, on curves of numeric columns"
-    )
-    gate_charge: float = setting(3.0, coefficient, "minimum gain in evidence per distilled gate, in nats")
-    offset: float = setting(
-        0.1, coefficient, "coefficient of Offset, on differences of levels of leaves", nested=True
-    )
-    fused_shape: float = setting(
-        0.01, coefficient, "coefficient of FusedShape, on differences of shapes", nested=True
-    )
-    gate_features: int | None = setting(
-        1, or_none(integer_from(1)), "number of columns per distilled gate; null for all", nested=True
-    )
-    min_leaf: float = setting(0.1, small_share, "minimum share of the training rows per leaf", nested=True)
-    device: str = setting("cpu", device_rule, "device of tensors", in_tree_group=False)
-    dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False)
-    seed: int = setting(0, checked_elsewhere, "random seed", in_tree_group=False)
-    fairness: L2Parity | None = setting(
-        None, fairness_rule, "penalty on differences between groups", in_tree_group=False
-    )
-    rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False)
-    teacher: Teacher | str | None = setting(
-        None, checked_elsewhere, "source of distilled gates", in_tree_group=False
-    )
-    trains_gates: bool = setting(
-        False, checked_elsewhere, "gates estimated with the leaves", in_tree_group=False
-    )
-    only_if_needed: bool = setting(
-        False, checked_elsewhere, "no groups without more evidence than the regression"
-    )
-    own_penalties: tuple[Penalty, ...] = setting(
-        (), own_penalties_rule, "custom penalties", in_tree_group=False
-    )
+    depth: int = setting(2, value_rule(lambda depth: Topology(depth).depth))
+    leaf: Leaf = setting(AUTO, _leaf)
+    n_starts: int = setting(1, integer_from(1))
+    trainer: Trainer = setting(Leaves(), trainer_rule)
+    init: str = setting("distilled", one_of(INITS))
+    ridge: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
+    gate_ridge: float = setting(1e-3, coefficient)
+    gate_ridge_units: GateRidgeUnits = setting("range", one_of(get_args(GateRidgeUnits)))
+    fused: float = setting(math.inf, coefficient_or_inf)
+    gate_sparsity: float = setting(0.0, coefficient)
+    prediction: Prediction = setting("hbp", one_of(PREDICTIONS))
+    missing_numbers: Numeric = setting("mean", one_of(get_args(Numeric)))
+    missing_categories: Categorical = setting("zeros", one_of(get_args(Categorical)))
+    missing: tuple[str, ...] = setting((), columns_rule)
+    numeric: ColumnEncodings = setting("auto", lambda name, value: ColumnEncodings.of(value, name))
+    gate_numeric: ColumnEncodings = setting("linear", lambda name, value: ColumnEncodings.of(value, name))
+    interactions: Interactions = setting((), value_rule(parse_interactions))
+    monotone: Monotone = setting(None, value_rule(parse_monotone))
+    offset_column: str | None = setting(None, column_rule)
+    strata: str | None = setting(None, column_rule)
+    roughness: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
+    gate_charge: float = setting(3.0, coefficient)
+    offset: float = setting(0.1, coefficient)
+    fused_shape: float = setting(0.01, coefficient)
+    gate_features: int | None = setting(1, or_none(integer_from(1)))
+    min_leaf: float = setting(0.1, small_share)
+    device: str = setting("cpu", device_rule)
+    dtype: str = setting("float64", one_of(tuple(DTYPES)))
+    seed: int = setting(0, checked_elsewhere)
+    fairness: L2Parity | None = setting(None, fairness_rule)
+    rho: float = setting(0.0, coefficient)
+    teacher: Teacher | str | None = setting(None, checked_elsewhere)
+    trains_gates: bool = setting(False, checked_elsewhere)
+    only_if_needed: bool = setting(False, checked_elsewhere)
+    own_penalties: tuple[Penalty, ...] = setting((), own_penalties_rule)
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:
