@@ -213,7 +213,8 @@ class ExactTree(FrameEstimator):
         check_is_fitted(self, "tree_")
         left_out = {"_settings", *self._not_saved, *self._get_param_names()}
         fitted = {name: value for name, value in vars(self).items() if name not in left_out}
-        state = {"parameters": _parameters(self._settings), "fitted": fitted}
+        parameters = self.get_params(deep=False) | _parameters(self._settings)
+        state = {"parameters": parameters, "fitted": fitted}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, {})
 
     @classmethod
