@@ -104,11 +104,11 @@ def test_ctrl_c_in_the_leaves_keeps_the_regressions(
     folder, run = tmp_path / "run", [*RUNS["groups"], "cv.peers=false"]
     asked = []
 
-    def interrupted(*given: Any) -> Estimates:
+    def interrupted(*given: Any, **named: Any) -> Estimates:
         asked.append(given)
         if len(asked) == 2:  # the first candidate for groups
             raise KeyboardInterrupt
-        return estimate(*given)
+        return estimate(*given, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr("sstorch.soft.estimation.estimate", interrupted)
