@@ -239,10 +239,9 @@ def calibration_error_interval(
     bootstrap percentiles even more. These limits invert a test. Under the hypothesis the deviation of the
     calibration curve from the diagonal is a multiple of the estimated deviation. For each multiple, the
     distribution of the estimate is simulated from the normal distribution of the d coefficients of the curve.
-    Their variance is the estimated one; for a multiple of 0 it is the variance under calibration. A multiple
-    is accepted if its region of probability ``level`` contains the estimate. The region is the shortest
-    interval of the estimate; for E50, which is near 0 wherever the curve crosses the diagonal, of the
-    estimate to the power of d, the volume of coefficients at this distance. Coverage of 95 % limits:
+    A multiple is accepted if its region of probability ``level`` contains the estimate. The region is the
+    shortest interval of the estimate; for E50, which is near 0 wherever the curve crosses the diagonal, of
+    the estimate to the power of d, the volume of coefficients at this distance. Coverage of 95 % limits:
     ``experiments/validation``.
 
     Rows and errors are as in `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max"; `level` is
@@ -286,7 +285,6 @@ class ErrorTest:
         self._power = x.shape[1] if name == "e50" else 1
         draws = np.random.default_rng(0).normal(size=(_DRAWS, x.shape[1]))
         self._noise = draws @ _root(curve.covariance).T @ x.T
-        self._calibrated_noise = draws @ _root(curve.calibrated).T @ x.T
         self.estimate = self.at(1.0)
 
     def at(self, multiple: float, noise: FloatArray | float = 0.0) -> FloatArray:
@@ -297,7 +295,7 @@ class ErrorTest:
 
     def accepted(self, multiple: float) -> tuple[float, float]:
         """The region that holds the estimate with the probability of the tests, at a true multiple."""
-        drawn = np.sort(self.at(multiple, self._noise if multiple else self._calibrated_noise))
+        drawn = np.sort(self.at(multiple, self._noise))
         kept = int(np.ceil(self._level * drawn.size))
         volume = drawn**self._power
         first = int((volume[kept - 1 :] - volume[: drawn.size - kept + 1]).argmin())
@@ -363,7 +361,6 @@ class _Curve:
     design: Callable[[FloatArray], FloatArray]  # the basis at predicted survival, (k,) -> (k, d)
     coefficients: FloatArray  # shape (d,)
     covariance: FloatArray  # of the coefficients, shape (d, d)
-    calibrated: FloatArray  # the same if predictions are calibrated
     identity: FloatArray  # coefficients with which predictions are observed as they are, shape (d,)
 
     @classmethod
@@ -392,11 +389,10 @@ class _Curve:
             beta: FloatArray = np.linalg.solve(design(distinct), log_log(1.0 - inside)).astype(np.float64)
             if (inside != risk).any():  # no event in one of them, or nothing else: no variance
                 unknown = np.full((beta.size, beta.size), np.nan)
-                return cls(design, beta, unknown, unknown, identity)
+                return cls(design, beta, unknown, identity)
         else:
             beta = fit_cloglog(rows, outcome, x, identity)
-        estimated, calibrated = (cloglog_covariance(rows, outcome, x, at) for at in (beta, identity))
-        return cls(design, beta, estimated, calibrated, identity)
+        return cls(design, beta, cloglog_covariance(rows, outcome, x, beta), identity)
 
     def observed(self, survival: FloatArray) -> FloatArray:
         """Observed survival at predictions, (k,)."""
