@@ -15,26 +15,27 @@ from sstorch.nn import FAMILIES
 HERE = Path(__file__).parent
 SCORES = ("c_harrell", "ibs_sksurv", "ibs_graf", "log_likelihood")
 VARIANTS = {
-    **{name: (f"leaf={name}", "init=random") for name in FAMILIES},
-    "spline_po, init=cox": ("leaf=spline_po", "init=cox"),
-    "spline_ph, init=cox": ("leaf=spline_ph", "init=cox"),
-    "spline_po, monotone=false": ("leaf=spline_po", "init=random", "leaf.options.monotone=false"),
-    "log_logistic, ancillary=linear": ("leaf=log_logistic", "init=random", "leaf.options.ancillary=linear"),
+    **{name: (name, "random") for name in FAMILIES},
+    "spline_po, init=cox": ("spline_po", "cox"),
+    "spline_ph, init=cox": ("spline_ph", "cox"),
+    "spline_po, monotone=false": ("{_target_: sstorch.nn.Spline, scale: odds, monotone: false}", "random"),
+    "log_logistic, ancillary=linear": ("{_target_: sstorch.nn.LogLogistic, ancillary: linear}", "random"),
 }
-TRAINING = ("trainer=nodec", "tree.ridge=1e-3", "tree.gate_ridge=1e-4")
+TRAINING = ("model.penalties.ridge=1e-3", "model.penalties.gate_ridge=1e-4")
 
 
 def main() -> None:
     """Run `sstorch` for each leaf and depth; write scores.csv, one row a run and rule."""
     rows = []
     for depth in (1, 2):
-        for name, overrides in VARIANTS.items():
+        for name, (leaf, start) in VARIANTS.items():
             with tempfile.TemporaryDirectory() as folder:
                 run = Path(folder) / "run"
-                command = [sys.executable, "-m", "sstorch.bench.cli", *overrides, f"tree.depth={depth}"]
-                options = [*TRAINING, "logger=none", "device.threads=1", f"hydra.run.dir={run}"]
+                tree = (f"model.leaf={leaf}", f"model.init={start}", f"model.depth={depth}")
+                options = ("cv.peers=false", "logger=none", "threads=1", f"hydra.run.dir={run}")
+                command = [sys.executable, "-m", "sstorch.bench.cli", *tree, *TRAINING, *options]
                 begin = time.perf_counter()
-                subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
                 seconds = time.perf_counter() - begin
                 scores = pd.read_csv(run / "scores.csv")
             test = scores[scores["part"] == "test"]

@@ -55,7 +55,7 @@ class CrossValidation:
 
     Attributes:
         scores: one row per fold, start and part (``train`` or ``test``): the scores that the type of the
-            outcome has (:func:`~sstorch.bench.scores_of`), those of the groups of trees with gates
+            outcome has (:func:`~sstorch.bench.scores.scores_of`), those of the groups of trees with gates
             (``GROUP_SCORES``; ``ari`` is with the chosen trees of the other folds, on all rows), those of
             :func:`~sstorch.bench.score_fairness` if sensitive groups are known, the training objective,
             and ``chosen``, true for the start with the lowest training objective of its fold.

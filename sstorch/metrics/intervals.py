@@ -159,7 +159,7 @@ def auc_interval(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
     """Compute the cumulative/dynamic AUC at t with limits: `cumulative_dynamic_auc` with G from these rows.
 
     With competing causes, cases have the cause of interest by t, and controls are all other rows with a known
-    status at t: `cumulative_dynamic_auc_incidence`. Arguments are as in `concordance_interval`.
+    status at t: `cumulative_dynamic_auc` with `cause=`. Arguments are as in `concordance_interval`.
 
     Returns:
         AUC and its limits, floats. Limits are NaN if the variance cannot be estimated: one case, one control,
@@ -209,7 +209,7 @@ def auc_influence(rows: HorizonRows) -> tuple[float, FloatArray]:
 def brier_interval(rows: HorizonRows, level: float = 0.95, *, scaled: bool = False) -> Estimate[float]:
     """Compute the (scaled) Brier score at t with confidence limits: `brier_score` with G from these rows.
 
-    With competing causes it is `brier_score_incidence`. Arguments are as in `concordance_interval`, and
+    With competing causes it is `brier_score` with `cause=`. Arguments are as in `concordance_interval`, and
     `scaled` selects 1 - BS / BS_0, with the Kaplan-Meier or Aalen-Johansen estimate of these rows as
     prediction for all rows in BS_0. This prediction has the lowest Brier score of all constant predictions;
     its error has no first-order effect.
