@@ -154,8 +154,11 @@ def treatments(name: str, thresholds: int) -> Rows:
     return rows
 
 
-def surtree(name: str) -> Rows:
-    """A set of SurvSet as SurTree's study reads it: complete rows, columns stored twice taken once."""
+def from_survset(name: str) -> tuple[pd.DataFrame, npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Features, times and events of a set of SurvSet as SurTree's study reads it.
+
+    Complete rows; columns stored twice are taken once.
+    """
     from SurvSet.data import SurvLoader
 
     loaded = SurvLoader().load_dataset(ds_name=name)
@@ -167,8 +170,13 @@ def surtree(name: str) -> Rows:
         c for c in frame if c.startswith("num_") or (c.startswith("fac_") and f"num_{c[4:]}" not in frame)
     ]
     X = frame[columns].astype({c: "category" for c in columns if c.startswith("fac_")})
-    event = frame["event"].to_numpy(dtype=float) > 0.5
-    targets = {"time": np.maximum(stop, 1e-6), "event": event}
+    return X, np.maximum(stop, 1e-6), frame["event"].to_numpy(dtype=float) > 0.5
+
+
+def surtree(name: str) -> Rows:
+    """Binary features of :func:`from_survset`."""
+    X, time, event = from_survset(name)
+    targets = {"time": time, "event": event}
     return Rows(Binarizer("surtree").fit_transform(X), [], targets)
 
 

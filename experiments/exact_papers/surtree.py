@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -16,6 +17,10 @@ from sstorch.data import stratified_folds
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1] / "scripts"))
+
+from optimal_sets import from_survset  # noqa: E402
+
 # Harrell's C and 1 - IBS / IBS of Kaplan-Meier of SurTree at depth 3, and both at depth 4: Tables 1 and 2 of
 # Huisman et al. (2024).
 REPORTED = {
@@ -51,7 +56,8 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: list[dict[str, object]] = []
     for name in given.datasets:
-        data = load(name)
+        X, at, event = from_survset(name)
+        data = SurvivalData(X, (at, event))
         folds = stratified_folds(data.event, N_FOLDS, given.seed)
         for setting in SETTINGS:
             if setting[0] == "log_likelihood" or name not in LARGE:
@@ -61,22 +67,6 @@ def main() -> None:
     if given.seed == 0 and set(given.datasets) == set(REPORTED):
         table.to_csv(HERE / "surtree.csv", index=False, float_format="%.5f")
     print(means(table).to_string())
-
-
-def load(name: str) -> SurvivalData:
-    """A set of SurvSet as SurTree's study reads it: complete rows, columns stored twice taken once."""
-    from SurvSet.data import SurvLoader
-
-    loaded = SurvLoader().load_dataset(ds_name=name)
-    frame = (loaded["df"] if isinstance(loaded, dict) else loaded.df).dropna()
-    stop = frame["time"].to_numpy(dtype=float)
-    if "time2" in frame:
-        stop = frame["time2"].to_numpy(dtype=float) - stop
-    columns = [
-        c for c in frame if c.startswith("num_") or (c.startswith("fac_") and f"num_{c[4:]}" not in frame)
-    ]
-    X = frame[columns].astype({c: "category" for c in columns if c.startswith("fac_")})
-    return SurvivalData(X, (np.maximum(stop, 1e-6), frame["event"].to_numpy(dtype=float) > 0.5))
 
 
 def _fold(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sstorch.exact.compiled.fronts import place
 from sstorch.optim.compiled.jit import entry
 
 
@@ -80,13 +81,7 @@ def add_balanced(left, right, limit, reached, front, size):
                 cost, balance = left[0, x, i] + right[0, x, j], left[1, x, i] + right[1, x, j]
                 if right[0, x, j] >= reached or abs(balance) > limit:
                     continue
-                low, high = 0, size
-                while low < high:
-                    middle = (low + high) // 2
-                    if front[0, middle] <= cost:
-                        low = middle + 1
-                    else:
-                        high = middle
+                low = place(front, size, cost)
                 if low > 0 and abs(front[1, low - 1]) <= abs(balance):
                     continue
                 begin = low - 1 if low > 0 and front[0, low - 1] == cost else low

@@ -216,7 +216,7 @@ def _lowest(t, w, side, nodes, leaf):
 
 
 @compiled
-def _place(front, size, first):
+def place(front, size, first):
     """Number of points of a front with at most a given first cost."""
     low, high = 0, size
     while low < high:
@@ -262,7 +262,7 @@ def _add_sums(front, size, left, n_left, right, n_right, origin, known, n_known,
     of the rest of the tree.
     """
     for i in range(n_left):
-        at = _place(front, size, left[0, i] + right[0, 0]) if n_right else 0
+        at = place(front, size, left[0, i] + right[0, 0]) if n_right else 0
         for j in range(n_right):
             a, b = left[0, i] + right[0, j], left[1, i] + right[1, j]
             while at < size and front[0, at] <= a:
@@ -270,7 +270,7 @@ def _add_sums(front, size, left, n_left, right, n_right, origin, known, n_known,
             if at > 0 and front[1, at - 1] <= b:
                 continue
             if n_known > 0:
-                before = _place(known, n_known, a + first)
+                before = place(known, n_known, a + first)
                 if before > 0 and known[1, before - 1] <= b + second:
                     continue
             front, size, at = _add(front, size, at, a, b)
@@ -282,7 +282,7 @@ def _add_sums(front, size, left, n_left, right, n_right, origin, known, n_known,
 
 @compiled
 def _add_one(front, size, first, second):
-    at = _place(front, size, first)
+    at = place(front, size, first)
     if at > 0 and front[1, at - 1] <= second:
         return front, size
     front, size, at = _add(front, size, at, first, second)
