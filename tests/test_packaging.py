@@ -54,8 +54,7 @@ def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
         assert path.relative_to(ROOT).as_posix() in names
     assert {"sstorch/bench/baselines/trees.R", "sstorch/data/datasets.csv"} <= names
     assert {"sstorch/bench/report/published.csv", "sstorch/deploy/calculator.html"} <= names
-    for name in ("page.css", "report.html.jinja", "report.md.jinja"):
-        assert f"sstorch/document/{name}" in names
+    assert "sstorch/document/page.html" in names
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
 
 

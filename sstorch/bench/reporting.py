@@ -22,7 +22,7 @@ from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.store import ResultStore
 from sstorch.bench.study import data_checksum
 from sstorch.data import SurvivalData
-from sstorch.document import Cell, Document, Paragraph, Section, Table
+from sstorch.document import Cell, Document, Section, as_table
 from sstorch.exceptions import ConfigError, FormatError, SstorchError, exit_codes, show_warnings_as_notes
 from sstorch.files import JSON_NAME
 from sstorch.metrics.registry import METRICS
@@ -161,13 +161,16 @@ def sweep_report(folder: Path) -> Document:
     best = int(np.nanargmax(means if higher else -means)) if not np.isnan(means).all() else None
     rows = [
         [
-            Cell(run.name),
-            *(Cell(str(config.get(name, "-"))) for name in varied),
+            run.name,
+            *(str(config.get(name, "-")) for name in varied),
             *(Cell(f"{own[name][0]:.4f} ({own[name][1]:.4f})", best=k == best) for name in names),
         ]
         for k, (run, config, own) in enumerate(zip(done, configs, scores, strict=True))
     ]
-    table = Table("", ["run", *varied, *names], rows, left=frozenset(range(1, len(varied) + 1)))
+    table = as_table(
+        ["run", *varied, *names],
+        rows,
+    )
     chosen = "no run has this score" if best is None else f"run {done[best].name} has the best mean"
     text = (
         f"Means over test folds, with the standard error over folds. By {names[0]} "
@@ -177,7 +180,7 @@ def sweep_report(folder: Path) -> Document:
     if len(done) < len(runs):
         text += f" {len(runs) - len(done)} of the runs are not completed and are excluded."
     subtitle = f"{len(done)} completed runs of {len(runs)}"
-    return Document("Sweep of settings", subtitle, [Section("Runs", [Paragraph(text), table])])
+    return Document("Sweep of settings", subtitle, [Section("Runs", [text, table])])
 
 
 def _flat(config: Any, above: str = "") -> dict[str, Any]:

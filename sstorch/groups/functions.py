@@ -21,19 +21,7 @@ from sstorch.data import SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
-from sstorch.document import (
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-    number,
-    to_html,
-    to_markdown,
-)
+from sstorch.document import Block, Code, Document, Section, as_table, number, to_html, to_markdown
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.hooks import RESULTS, GroupedTree, PartitionOf
 from sstorch.groups.recalibration import Recalibrate, recalibration_texts, recalibrations
@@ -359,15 +347,15 @@ def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
         f"{facts.title} of {facts.rows} rows",
         [
             Section("Facts", [facts_table(tree)]),
-            Section("Groups", [Bullets(facts.groups), Code(facts.rules)]),
+            Section("Groups", [list(facts.groups), Code(facts.rules)]),
             Section("How good it is", quality),
-            Section("Limits", [Bullets(limits_of(tree))]),
+            Section("Limits", [limits_of(tree)]),
             Section("Use", [use_of(tree)]),
         ],
     )
 
 
-def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> Table:
+def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> pd.DataFrame:
     """Description of the tree, its training rows, and further facts."""
     facts, schema = tree._card(), tree._schema
     unit = f" {tree._unit_of_time}" if tree._unit_of_time else ""
@@ -392,7 +380,7 @@ def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> Tabl
         *more,
         ("made with", f"sstorch {__version__}"),
     ]
-    return Table("", ["", "this model"], [[Cell(a), Cell(b)] for a, b in rows], left=frozenset({1}))
+    return as_table(["", "this model"], rows)
 
 
 def limits_of(tree: GroupedTree) -> list[str]:
@@ -419,17 +407,15 @@ def use_of(tree: GroupedTree) -> Code:
 def _scores(scores: Mapping[str, float], validation: pd.DataFrame | None) -> list[Block]:
     blocks: list[Block] = []
     if scores:
-        rows = [[Cell(name), Cell(number(value))] for name, value in scores.items()]
-        blocks.append(Table("As they were kept with the tree.", ["score", "value"], rows))
+        rows = [(name, number(value)) for name, value in scores.items()]
+        blocks.append(as_table(["score", "value"], rows, "As they were kept with the tree."))
     if validation is not None:
         texts = [
-            [Cell(str(name)), *(Cell(number(float(value))) for value in row)]
+            [str(name), *(number(float(value)) for value in row)]
             for name, row in zip(validation.index, validation.to_numpy(), strict=True)
         ]
         header = ["score", *map(str, validation.columns)]
-        blocks.append(Table("On rows it was not trained on.", header, texts))
+        blocks.append(as_table(header, texts, "On rows it was not trained on."))
     if not blocks:
-        blocks.append(
-            Paragraph("Not known: no scores of rows that it was not trained on; see sstorch.validate.")
-        )
+        blocks.append("Not known: no scores of rows that it was not trained on; see sstorch.validate.")
     return blocks

@@ -15,19 +15,7 @@ from matplotlib.figure import Figure
 from sstorch._types import FloatArray
 from sstorch._version import __version__
 from sstorch.data.time_unit import duration
-from sstorch.document import (
-    ABSENT,
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Document,
-    Paragraph,
-    Picture,
-    Section,
-    Table,
-    number,
-)
+from sstorch.document import ABSENT, Block, Code, Document, Picture, Section, as_table, number
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import median_follow_up
 from sstorch.metrics.horizon import HorizonRows
@@ -63,7 +51,7 @@ def document(
         sections.append(Section("The model", [Code(facts.summary)], folded=True))
     subtitle = f"{facts.model} on {n} row{'s' * (n != 1)}, predictions at {facts.at_horizon}"
     if facts.apparent:
-        sections.insert(0, Section("Apparent validation", [Paragraph(f"{APPARENT}.")]))
+        sections.insert(0, Section("Apparent validation", [f"{APPARENT}."]))
     title = "Apparent validation" if facts.apparent else "Validation"
     return Document(title, subtitle, [*sections, _checklist(tripod)])
 
@@ -75,12 +63,12 @@ def _titled(title: str, cause: str) -> str:
 def _performance(facts: Facts, table: pd.DataFrame, rows: HorizonRows, cause: str) -> Section:
     body = [
         [
-            Cell(measure.title),
-            Cell(number(table["value"][name])),
-            *([Cell(number(table["corrected"][name]))] if "corrected" in table else []),
-            Cell(_limits(table, name)),
-            Cell(f"{measure.ideal:g}"),
-            Cell(measure.method),
+            measure.title,
+            number(table["value"][name]),
+            *([number(table["corrected"][name])] if "corrected" in table else []),
+            _limits(table, name),
+            f"{measure.ideal:g}",
+            measure.method,
         ]
         for name, measure in MEASURES.items()
         if measure.defined_for(rows)
@@ -92,16 +80,16 @@ def _performance(facts: Facts, table: pd.DataFrame, rows: HorizonRows, cause: st
         if row["reason"]:
             title = MEASURES[name].title if name in MEASURES else str(name)
             undefined.setdefault(row["reason"], []).append(title)
-    blocks: list[Block] = [Table("", header, body, left=frozenset({len(header) - 1}))]
+    blocks: list[Block] = [as_table(header, body)]
     if undefined:
-        blocks.append(Bullets([f"{', '.join(titles)}: {reason}" for reason, titles in undefined.items()]))
+        blocks.append([f"{', '.join(titles)}: {reason}" for reason, titles in undefined.items()])
     text = (
         "Concordance, AUC: order of the predictions, .5 without any. Observed over expected above 1, and an "
         "intercept above 0: too few events were predicted. Slope below 1: predictions are too extreme. ICI "
         "and the errors below it: distances from the calibration curve. Scaled Brier score: gain over one "
         "prediction for all."
     )
-    return Section(_titled("Performance", cause), [*blocks, Paragraph(text)])
+    return Section(_titled("Performance", cause), [*blocks, text])
 
 
 def _limits(table: pd.DataFrame, name: str) -> str:
@@ -120,7 +108,7 @@ def _calibration(
     try:
         curve = calibration()
     except DataError as error:
-        return Section(title, [Paragraph(f"No curve. {error}")])
+        return Section(title, [f"No curve. {error}"])
     figure = Figure(figsize=(4.8, 4.8), layout="constrained")
     plot_calibration(
         curve, rows.survival, figure.subplots(), incidence=rows.competing, horizon=facts.at_horizon
@@ -141,7 +129,7 @@ def _decisions(
     try:
         curve = decisions()
     except DataError as error:
-        return Section(title, [Paragraph(f"No curve. {error}")])
+        return Section(title, [f"No curve. {error}"])
     figure = Figure(figsize=(4.9, 4.0), layout="constrained")
     plot_decision_curve(curve, figure.subplots(), horizon=facts.at_horizon)
     caption = (
@@ -154,15 +142,15 @@ def _decisions(
     )
     body = [
         [
-            Cell(f"{100 * threshold:g} %"),
-            Cell(number(table["value"][name])),
-            Cell(_limits(table, name)),
+            f"{100 * threshold:g} %",
+            number(table["value"][name]),
+            _limits(table, name),
         ]
         for threshold, name in named.items()
     ]
     limits = f"{100 * facts.level:g} %"
     picture = Picture(f"decisions{cause}", figure, caption, words)
-    return Section(title, [picture, Table("", ["threshold", "net benefit", limits], body)])
+    return Section(title, [picture, as_table(["threshold", "net benefit", limits], body)])
 
 
 def _rows(facts: Facts) -> Section:
@@ -184,13 +172,13 @@ def _rows(facts: Facts) -> Section:
         ("resamples", f"{facts.n_resamples}, seed {facts.random_state}"),
         ("version", f"sstorch {__version__}"),
     ]
-    table = Table("", ["", "all rows"], [[Cell(a), Cell(b)] for a, b in entries], left=frozenset({1}))
+    table = as_table(["", "all rows"], entries)
     return Section("The rows", [table])
 
 
 def _checklist(tripod: pd.DataFrame) -> Section:
     body = [
-        [Cell(f"{number_} {row['topic']}"), Cell(row["reported"] or ABSENT), Cell(row["left"])]
+        [f"{number_} {row['topic']}", row["reported"] or ABSENT, row["left"]]
         for number_, row in tripod.iterrows()
     ]
     text = (
@@ -198,7 +186,7 @@ def _checklist(tripod: pd.DataFrame) -> Section:
         "show, and what the authors have to add or to check. What counts is the wording of the statement."
     )
     header = ["item", "reported by this validation", "to be written"]
-    return Section("TRIPOD+AI", [Paragraph(text), Table("", header, body, left=frozenset({1, 2}))])
+    return Section("TRIPOD+AI", [text, as_table(header, body)])
 
 
 APPARENT = (

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.document import ABSENT, Cell, Table, number
+from sstorch.document import ABSENT, Cell, as_table, number
 from sstorch.groups.table import interval_text
 
 # Categories of a column that are written out; the others are counted.
@@ -54,7 +54,7 @@ def _variance(values: FloatArray) -> float:
     return float(values.var(ddof=1)) if len(values) > 1 else 0.0
 
 
-def columns_table(frame: pd.DataFrame, group: IntArray, columns: Sequence[str], caption: str) -> Table:
+def columns_table(frame: pd.DataFrame, group: IntArray, columns: Sequence[str], caption: str) -> pd.DataFrame:
     """Each column in all rows and in each group, (n,): the first table of a paper.
 
     Numbers are medians with quartiles, categories counts with shares of known values; the last column is the
@@ -77,7 +77,7 @@ def columns_table(frame: pd.DataFrame, group: IntArray, columns: Sequence[str], 
     if len(order) > 1:
         counts = zip(order, inside, strict=True)
         header += [*(f"group {one} ({part.sum()})" for one, part in counts), "largest SMD"]
-    return Table(caption, header, rows)
+    return as_table(header, rows, caption)
 
 
 def _lines(column: pd.Series, parts: list[BoolArray]) -> list[tuple[str, list[Cell]]]:

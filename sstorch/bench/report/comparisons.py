@@ -16,19 +16,7 @@ from scipy import stats
 from sstorch.bench.report.plots import plot_critical_difference, plot_scores_by_dataset
 from sstorch.bench.report.results import LEVEL, Model, Results, common_block, deepest, measure_of
 from sstorch.bench.report.tables import heading
-from sstorch.document import (
-    ABSENT,
-    Block,
-    Cell,
-    Paragraph,
-    Picture,
-    Section,
-    Table,
-    listed,
-    number,
-    p_value,
-    signed,
-)
+from sstorch.document import ABSENT, Block, Cell, Picture, Section, as_table, listed, number, p_value, signed
 from sstorch.exceptions import DataError
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
 from sstorch.metrics.registry import Metric
@@ -168,7 +156,7 @@ def rank_section(results: Results) -> Section | None:
         for name, scores in tables.items()
     }
     blocks: list[Block] = [
-        Paragraph(
+        (
             "Every model enters once, at its largest depth, so that no result influences the choice. "
             "Ranks are of test means over all folds and starts, 1 the best, ties shared, over the data "
             "sets that all have in common. The null hypothesis of Friedman's test is that no models differ; "
@@ -195,14 +183,14 @@ def _scores(results: Results, metric: str) -> pd.DataFrame | None:
     return mean.loc[list(block.datasets), list(block.models)]
 
 
-def _average_ranks(results: Results, ranked: dict[str, pd.DataFrame]) -> Table:
+def _average_ranks(results: Results, ranked: dict[str, pd.DataFrame]) -> pd.DataFrame:
     average = pd.DataFrame({name: table.mean() for name, table in ranked.items()})
     models = [model for model in deepest(results.models) if model.key in average.index]
     models.sort(key=lambda model: (average.loc[model.key].fillna(1e9).iloc[0], model.order))
     best = average.round(2).eq(average.round(2).min())
     rows = [
         [
-            Cell(model.label),
+            model.label,
             *(
                 Cell(number(float(average[name][model.key]), 2), "", bool(best[name][model.key]))
                 for name in average.columns
@@ -211,10 +199,10 @@ def _average_ranks(results: Results, ranked: dict[str, pd.DataFrame]) -> Table:
         for model in models
     ]
     header = ["model", *(measure_of(name).short for name in average.columns)]
-    return Table("Average rank over data sets, 1 the best.", header, rows)
+    return as_table(header, rows, "Average rank over data sets, 1 the best.")
 
 
-def _rank_tests(ranked: dict[str, pd.DataFrame]) -> Table:
+def _rank_tests(ranked: dict[str, pd.DataFrame]) -> pd.DataFrame:
     rows = []
     for name, table in ranked.items():
         n, k = table.shape
@@ -224,10 +212,10 @@ def _rank_tests(ranked: dict[str, pd.DataFrame]) -> Table:
             f = "∞" if test.f_statistic == float("inf") else number(test.f_statistic, 2)
             texts = [number(test.chi_squared, 2), p_value(test.p_value), f, p_value(test.f_p_value)]
         difference = number(nemenyi_critical_difference(k, n, LEVEL), 2)
-        rows.append([Cell(measure_of(name).short), *map(Cell, [str(n), str(k), *texts, difference])])
+        rows.append([measure_of(name).short, str(n), str(k), *texts, difference])
     tests = ["Friedman χ²", "p", "Iman-Davenport F", "p", "critical difference"]
     header = ["metric", "data sets", "models", *tests]
-    return Table("Friedman's test and Nemenyi's critical difference.", header, rows)
+    return as_table(header, rows, "Friedman's test and Nemenyi's critical difference.")
 
 
 def _metric_section(results: Results, measure: Metric, scores: pd.DataFrame, ranked: pd.DataFrame) -> Section:
@@ -254,7 +242,7 @@ def _metric_section(results: Results, measure: Metric, scores: pd.DataFrame, ran
     return Section(measure.title, [picture, pairs])
 
 
-def _pairs(results: Results, scores: pd.DataFrame, ranked: pd.DataFrame) -> Table:
+def _pairs(results: Results, scores: pd.DataFrame, ranked: pd.DataFrame) -> pd.DataFrame:
     p_values = wilcoxon_pairs(scores)
     average = ranked.mean()
     keys = sorted(scores.columns, key=lambda key: (average[key], key))
@@ -265,9 +253,9 @@ def _pairs(results: Results, scores: pd.DataFrame, ranked: pd.DataFrame) -> Tabl
         value = p_values[one, two] if (one, two) in p_values else p_values[two, one]
         return Cell(p_value(value), "", best=value < LEVEL)
 
-    rows = [[Cell(results.model(one).label), *(cell(one, two) for two in keys)] for one in keys]
+    rows = [[results.model(one).label, *(cell(one, two) for two in keys)] for one in keys]
     caption = f"Holm-adjusted p-values, in bold below {number(LEVEL, 2)}; models ordered by average rank."
-    return Table(caption, ["", *(results.model(key).label for key in keys)], rows)
+    return as_table(["", *(results.model(key).label for key in keys)], rows, caption)
 
 
 def fold_section(results: Results) -> Section | None:
@@ -277,7 +265,7 @@ def fold_section(results: Results) -> Section | None:
     if not references or not soft:
         return None
     blocks: list[Block] = [
-        Paragraph(
+        (
             "Differences of the test scores of the same folds, soft tree minus reference, with the "
             "corrected resampled t-test of Nadeau and Bengio (2003). A soft tree has the mean over the "
             f"starts of a fold, or the chosen start alone. Significant means p < {number(LEVEL, 2)} on that "
@@ -339,7 +327,9 @@ def _fold_tests(
     return tests
 
 
-def _fold_counts(metric: str, soft: list[Model], references: list[Model], tests: dict[bool, Tests]) -> Table:
+def _fold_counts(
+    metric: str, soft: list[Model], references: list[Model], tests: dict[bool, Tests]
+) -> pd.DataFrame:
     sign = 1.0 if measure_of(metric).higher_is_better else -1.0
 
     def texts(by_dataset: dict[str, ResampledTTest]) -> list[str]:
@@ -355,12 +345,12 @@ def _fold_counts(metric: str, soft: list[Model], references: list[Model], tests:
     rows = []
     for model in soft:
         cells = [
-            Cell(text)
+            text
             for reference in references
             for chosen in (False, True)
             for text in texts(tests[chosen][model.key, reference.key])
         ]
-        rows.append([Cell(model.label), *cells])
+        rows.append([model.label, *cells])
     groups = [("", 1)]
     for reference in references:
         groups += [(f"{reference.label}: mean over starts", 2), (f"{reference.label}: chosen start", 2)]
@@ -369,10 +359,10 @@ def _fold_counts(metric: str, soft: list[Model], references: list[Model], tests:
         "Data sets where the soft tree is ahead / level / behind: by the sign of the difference at three "
         "decimals, and counting significant differences only (all others are level)."
     )
-    return Table(caption, header, rows, groups=groups)
+    return as_table(header, rows, caption, groups=groups)
 
 
-def _fold_details(results: Results, soft: list[Model], reference: Model, tests: Tests) -> Table:
+def _fold_details(results: Results, soft: list[Model], reference: Model, tests: Tests) -> pd.DataFrame:
     rows = []
     for dataset in results.datasets:
         cells = []
@@ -383,10 +373,10 @@ def _fold_details(results: Results, soft: list[Model], reference: Model, tests: 
             else:
                 note = f"p {p_value(test.p_value)}"
                 cells.append(Cell(signed(test.difference), note, best=test.p_value < LEVEL))
-        rows.append([Cell(dataset), *cells])
+        rows.append([dataset, *cells])
     groups, header = heading(soft)
     caption = f"Mean over starts: soft tree minus {reference.label}, in bold where p < {number(LEVEL, 2)}."
-    return Table(caption, header, rows, groups=groups)
+    return as_table(header, rows, caption, groups=groups)
 
 
 def box_section(results: Results) -> Section | None:
@@ -424,7 +414,7 @@ def box_section(results: Results) -> Section | None:
     )
     if len(models) < len(results.models):
         text += " Every model at its largest depth; with --models those of another."
-    return Section("Distributions over folds and starts", [Paragraph(text), *blocks])
+    return Section("Distributions over folds and starts", [text, *blocks])
 
 
 def _values(results: Results, metric: str, models: Sequence[Model]) -> dict[tuple[str, str], list[float]]:

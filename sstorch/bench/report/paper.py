@@ -16,7 +16,7 @@ from sstorch.bench.report.results import (
     published_means,
 )
 from sstorch.bench.report.tables import heading
-from sstorch.document import ABSENT, Block, Cell, Paragraph, Section, Table, number, signed
+from sstorch.document import ABSENT, Block, Cell, Section, as_table, number, signed
 
 MARGIN = 0.02
 
@@ -25,7 +25,7 @@ def paper_section(results: Results) -> Section | None:
     """Differences to the published tables; None if nothing of them is among the results."""
     metrics = [name for name in results.metrics if measure_of(name).published is not None]
     blocks: list[Block] = [
-        Paragraph(
+        (
             f"The published values are the means over 5 folds x 20 starts of {SOURCE}, sections 5.2, D.1 "
             "and D.2. Differences are ours minus theirs; they have other folds and starting points, and "
             "the standard deviations in the tables of scores show its size. “ibs” of the paper is "
@@ -59,7 +59,7 @@ def against_paper(results: Results, metric: str, part: str, model: Model) -> pd.
     return table.assign(difference=difference if is_comparable(metric, model) else float("nan"))
 
 
-def _average_table(results: Results, metrics: list[str]) -> Table | None:
+def _average_table(results: Results, metrics: list[str]) -> pd.DataFrame | None:
     n = len(set(results.datasets) & set(published_datasets()))
     rows = []
     for model in results.models:
@@ -76,7 +76,7 @@ def _average_table(results: Results, metrics: list[str]) -> Table | None:
                 Cell(signed(table["difference"].mean())),
             ]
         if any(cell.text != ABSENT for cell in cells):
-            rows.append([Cell(model.label), *cells])
+            rows.append([model.label, *cells])
     if not rows:
         return None
     groups = [("", 1), *((measure_of(name).short, 3) for name in metrics)]
@@ -85,10 +85,10 @@ def _average_table(results: Results, metrics: list[str]) -> Table | None:
         f"Test means averaged over {n} of the {len(published_datasets())} data sets of the paper; where a "
         "model has fewer of them, both averages are over those (their number in small print)."
     )
-    return Table(caption, header, rows, groups=groups)
+    return as_table(header, rows, caption, groups=groups)
 
 
-def _difference_tables(results: Results, metric: str, part: str) -> list[Table]:
+def _difference_tables(results: Results, metric: str, part: str) -> list[pd.DataFrame]:
     compared = {model.key: against_paper(results, metric, part, model) for model in results.models}
     shown = [model for model in results.models if not compared[model.key].empty]
     sign = 1.0 if measure_of(metric).higher_is_better else -1.0
@@ -106,13 +106,13 @@ def _difference_tables(results: Results, metric: str, part: str) -> list[Table]:
                 worse = round(sign * difference, 3) < -MARGIN
                 cells.append(Cell("▼ " * worse + signed(difference), f"{number(ours)} / {number(paper)}"))
             if any(cell.text != ABSENT or cell.note for cell in cells):
-                rows.append([Cell(dataset), *cells])
-        footer = [Cell("average"), *(_average_cell(compared[model.key], len(rows)) for model in members)]
+                rows.append([dataset, *cells])
+        footer = ["average", *(_average_cell(compared[model.key], len(rows)) for model in members)]
         groups, header = heading(members)
         caption = (
             f"{family.capitalize()}: difference (ours / paper); ▼ worse by more than {number(MARGIN, 2)}."
         )
-        tables.append(Table(caption, header, rows, [footer], groups, stacked=True))
+        tables.append(as_table(header, [*rows, footer], caption, groups=groups, n_averages=1, stacked=True))
     return tables
 
 

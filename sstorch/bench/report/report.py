@@ -19,7 +19,7 @@ from sstorch.bench.report.tables import (
     time_section,
     undefined_section,
 )
-from sstorch.document import FIGURES, Document, Paragraph, Section, to_html, to_markdown
+from sstorch.document import FIGURES, Document, Section, to_html, to_markdown
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 
@@ -49,7 +49,7 @@ def build_report(results: Results) -> Document:
     scores = Section(
         "Scores",
         [
-            Paragraph(
+            (
                 "Mean, and standard deviation in small print, over the runs named. Bold: best of the row "
                 "among all models, ties at the printed precision together; underlined (in Markdown, "
                 "italic): best within its table, where a metric takes several. \N{EN DASH} is no result."

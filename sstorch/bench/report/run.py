@@ -19,20 +19,7 @@ from sstorch.bench.report.characteristics import columns_table
 from sstorch.bench.scores import depth_of
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import duration, round_horizons
-from sstorch.document import (
-    ABSENT,
-    DIGITS,
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Document,
-    Paragraph,
-    Picture,
-    Section,
-    Table,
-    number,
-)
+from sstorch.document import ABSENT, DIGITS, Block, Cell, Code, Document, Picture, Section, as_table, number
 from sstorch.exceptions import DataError
 from sstorch.groups.functions import facts_table, limits_of, use_of
 from sstorch.groups.table import interval_text, table_of
@@ -126,8 +113,8 @@ def run_report(run: Run) -> Document:
 def _summary(run: Run) -> Section:
     """Summary in a few sentences."""
     items = [_verdict_of_groups(run)]
-    groups = Bullets(run.model._sentences())
-    return Section("In short", [groups, Bullets(items)])
+    groups = run.model._sentences()
+    return Section("In short", [groups, items])
 
 
 def _verdict_of_groups(run: Run) -> str:
@@ -176,17 +163,17 @@ def _rows(run: Run) -> Section:
         facts.append(("left-truncated rows", str(late)))
     if data.n_moved:
         facts.append(("times of zero, moved", str(data.n_moved)))
-    rows = [[Cell(name), Cell(text)] for name, text in facts]
-    blocks.append(Table("", ["", "all rows"], rows, left=frozenset({1})))
+    rows = facts
+    blocks.append(as_table(["", "all rows"], rows))
     blocks.append(_characteristics(run))
     hidden = len(data.feature_names) - _MOST_COLUMNS
     text = _NOTE_ON_COLUMNS
     if hidden > 0:
         text += f" {hidden} more columns are not shown."
-    return Section("The rows", [*blocks, Paragraph(text)])
+    return Section("The rows", [*blocks, text])
 
 
-def _characteristics(run: Run) -> Table:
+def _characteristics(run: Run) -> pd.DataFrame:
     """The columns in all rows and by group; of start-stop data in the first row of each subject."""
     data, frame, group = run.data, run.data.frame, run.model.apply(run.data.frame)
     whose = "All rows"
@@ -264,7 +251,7 @@ def _groups_section(run: Run) -> Section:
     table = table_of(model, data, times)
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
     rows = [
-        [Cell(f"group {group}"), *(_group_cell(row[name], mark) for name in names)]
+        [f"group {group}", *(_group_cell(row[name], mark) for name in names)]
         for group, row in table.iterrows()
     ]
     in_unit = f",{run.in_unit}" if run.in_unit else ""
@@ -275,7 +262,7 @@ def _groups_section(run: Run) -> Section:
         caption = f"Median by {estimate} with 95 % confidence limits; {caption}"
     alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {len(rows)} groups"
     picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative)
-    return Section("The groups" if len(rows) > 1 else title, [picture, Table(caption, header, rows)])
+    return Section("The groups" if len(rows) > 1 else title, [picture, as_table(header, rows, caption)])
 
 
 def _group_cell(values: pd.Series, mark: str) -> Cell:
@@ -328,7 +315,7 @@ def _scores(run: Run) -> Section | None:
         "prognostic_tree": "prognostic tree",
     }
     rows = [
-        [Cell(shown.get(str(model), str(model)))]
+        [shown.get(str(model), str(model))]
         + [
             Cell(
                 number(row[score]), best=model in compared.index and round(row[score], DIGITS) == best[score]
@@ -346,8 +333,8 @@ def _scores(run: Run) -> Section | None:
             "Left-truncated rows are compared where both were at risk; Brier scores take every row as "
             "observed from time zero and are left out."
         )
-    notes = Bullets(list(dict.fromkeys(legend)))
-    return Section("Scores of the tree and reference models", [Table(caption, header, rows), notes])
+    notes = list(dict.fromkeys(legend))
+    return Section("Scores of the tree and reference models", [as_table(header, rows, caption), notes])
 
 
 def calibration_section(run: Run) -> Section:
@@ -357,7 +344,7 @@ def calibration_section(run: Run) -> Section:
         return Section("Calibration on held-out rows", [_calibration_in_the_large(run)])
     if data.entry.any():
         text = "Calibration curves do not support entry times (left truncation)."
-        return Section("Calibration on held-out rows", [Paragraph(text)])
+        return Section("Calibration on held-out rows", [text])
     times = [str(name) for name in run.held_out if str(name).startswith("S(")]
     panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any], float]](), list[str]()
     for name in times:
@@ -370,9 +357,9 @@ def calibration_section(run: Run) -> Section:
             undefined.append(f"{run.unit_of(time)}: not defined, {error}")
     if len(data) < _LEAST_ROWS:
         text = f"{len(data)} rows are too few for calibration curves; at least {_LEAST_ROWS}."
-        return Section("Calibration on held-out rows", [Paragraph(text)])
+        return Section("Calibration on held-out rows", [text])
     if not panels:
-        return Section("Calibration on held-out rows", [Bullets(undefined)])
+        return Section("Calibration on held-out rows", [undefined])
     figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
     for ax, (time, curve, predicted, _) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
@@ -392,10 +379,10 @@ def calibration_section(run: Run) -> Section:
         "band of 95 %; on the diagonal both agree. Ticks are rows."
     )
     picture = Picture("calibration", figure, caption, "Calibration curves: " + " ".join(said))
-    return Section("Calibration on held-out rows", [picture, Bullets([*said, *undefined])])
+    return Section("Calibration on held-out rows", [picture, [*said, *undefined]])
 
 
-def _calibration_in_the_large(run: Run) -> Bullets:
+def _calibration_in_the_large(run: Run) -> list[str]:
     """Mean predictions for held-out rows and nonparametric estimates of the same rows."""
     data, lines, predicted = run.data, list[str](), run.held_out
     names = [str(name) for name in predicted if str(name).startswith(("S(", "F("))]
@@ -412,7 +399,7 @@ def _calibration_in_the_large(run: Run) -> Bullets:
             estimate, what = float(found[place, 0]), f"incidence of {cause}, Aalen-Johansen"
         mean = number(float(np.average(predicted[name], weights=data.sample_weight)))
         lines.append(f"{run.unit_of(float(time[0]))}: {what} {number(estimate)}, mean predicted {mean}.")
-    return Bullets(lines)
+    return lines
 
 
 # ---------------------------------------------------------------------- model card
@@ -428,5 +415,5 @@ def _card(run: Run) -> Section:
     limits = limits_of(model)
     if share := data.frame.isna().to_numpy().mean():
         limits.append(f"{100 * share:.1f} % of the cells are missing and were filled in.")
-    limited, used = Section("Limits", [Bullets(limits)]), Section("Use", [use_of(model)])
+    limited, used = Section("Limits", [limits]), Section("Use", [use_of(model)])
     return Section("Model card", [facts_table(model, more), limited, used])

@@ -26,11 +26,9 @@ from sstorch.document import (
     ABSENT,
     DIGITS,
     Block,
-    Bullets,
     Cell,
-    Paragraph,
     Section,
-    Table,
+    as_table,
     digits_of,
     listed,
     number,
@@ -59,15 +57,15 @@ def run_section(results: Results) -> Section:
     finished = [str(facts["finished"]) for facts in results.facts.values()]
     first, last = min(finished), max(finished)
     rows.append(_row("finished", first if first == last else f"{first} to {last}"))
-    table = Table("", ["", "this study"], rows, left=frozenset({1}))
+    table = as_table(["", "this study"], rows)
     return Section("What was run", [table, _versions(results)])
 
 
-def _row(name: str, text: str) -> list[Cell]:
-    return [Cell(name), Cell(text)]
+def _row(name: str, text: str) -> list[str]:
+    return [name, text]
 
 
-def _protocol(results: Results) -> list[list[Cell]]:
+def _protocol(results: Results) -> list[list[str]]:
     """Seed of the folds and device."""
     names = {"seed": "seed of the folds", "device": "device"}
     counts = {name: Counter(str(facts[name]) for facts in results.facts.values()) for name in names}
@@ -103,7 +101,7 @@ def _versions(results: Results) -> Section:
         for package, version in facts["versions"].items():
             counts.setdefault(str(package), Counter())[str(version)] += 1
     rows = [_row(package, _counted(counts[package], ", ")) for package in sorted(counts)]
-    return Section("Versions", [Table("", ["package", "version"], rows, left=frozenset({1}))], folded=True)
+    return Section("Versions", [as_table(["package", "version"], rows)], folded=True)
 
 
 def completeness_section(results: Results) -> Section:
@@ -132,9 +130,9 @@ def completeness_section(results: Results) -> Section:
             f"{len(present)} of {n} cells (data set and model) have results. An absent one is shown as "
             f"“{ABSENT}”; averages and ranks are compared over data sets in common only."
         )
-    blocks: list[Block] = [Paragraph(text)]
+    blocks: list[Block] = [text]
     if items:
-        blocks.append(Bullets(items))
+        blocks.append(items)
     return Section("Completeness", blocks)
 
 
@@ -142,9 +140,7 @@ def undefined_section(results: Results) -> Section:
     """Values that are NaN, with their reasons."""
     rows = results.rows[results.rows["value"].isna()]
     if rows.empty:
-        return Section(
-            "Values that are not defined", [Paragraph("None: every metric of every run has a value.")]
-        )
+        return Section("Values that are not defined", ["None: every metric of every run has a value."])
     reasons = rows["reason"].fillna("").replace("", "no reason given")
     keys = ["metric", "key", "part"]
     groups = {
@@ -159,7 +155,7 @@ def undefined_section(results: Results) -> Section:
         datasets = sorted(set(undefined["dataset"]))
         every = "all" if len(datasets) == len(results.datasets) else ", ".join(datasets)
         n, why = str(len(undefined)), _reasons(undefined["reason"])
-        lines.append([Cell(text) for text in (results.model(key).label, metric, part, n, every, why)])
+        lines.append([results.model(key).label, metric, part, n, every, why])
     text = (
         f"{len(rows)} of {len(results.rows)} values are NaN. A mean is over the runs that have a value, "
         "whose number follows where it is not all of them; “n. d.” is a metric without any."
@@ -167,7 +163,7 @@ def undefined_section(results: Results) -> Section:
     header = ["model", "metric", "part", "values", "data sets", "reason"]
     return Section(
         "Values that are not defined",
-        [Paragraph(text), Table("", header, lines, left=frozenset({1, 2, 4, 5}))],
+        [text, as_table(header, lines)],
     )
 
 
@@ -181,7 +177,7 @@ def _reasons(reasons: pd.Series) -> str:
     return f"{first} ({counts[first]} times; {more} other reason{'s' * (more > 1)})"
 
 
-def average_table(results: Results, *, chosen: bool = False) -> Table:
+def average_table(results: Results, *, chosen: bool = False) -> pd.DataFrame:
     """Test means over the data sets in common, a row per model; a metric has its own number of data sets."""
     shown = [measure_of(name) for name in results.metrics if measure_of(name).averaged]
     columns, best, heads = {}, {}, []
@@ -193,9 +189,9 @@ def average_table(results: Results, *, chosen: bool = False) -> Table:
         best[measure.name] = best_of_rows(column.to_frame().T, measure.higher_is_better).iloc[0]
         arrow = {True: " ↑", False: " ↓", None: ""}[measure.higher_is_better]
         heads.append(f"{measure.short}{arrow} ({len(block.datasets)})")
-    rows = [
+    rows: list[list[object]] = [
         [
-            Cell(model.label),
+            model.label,
             *(Cell(number(columns[name][model.key]), "", bool(best[name][model.key])) for name in columns),
         ]
         for model in results.models
@@ -205,13 +201,15 @@ def average_table(results: Results, *, chosen: bool = False) -> Table:
         f"Test means over {over}, averaged over the data sets that the models have in common "
         "(their number in brackets). ↑ higher is better, ↓ lower is better; the best in bold."
     )
-    return Table(caption, ["model", *heads], rows)
+    return as_table(["model", *heads], rows, caption)
 
 
-def as_text(table: Table) -> str:
+def as_text(table: pd.DataFrame) -> str:
     """An :func:`average_table` for the terminal."""
-    rows = [list(table.header), *([cell.text + "*" * cell.best for cell in row] for row in table.rows)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(table.header))]
+    rows = [[str(table.columns.names[-1]), *table.columns.get_level_values(-1)]]
+    for label, cells in zip(table.index, table.to_numpy(), strict=True):
+        rows.append([str(label), *(cell.text + "*" * cell.best for cell in cells)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
     ]
@@ -229,10 +227,8 @@ def average_section(results: Results) -> Section:
     blocks: list[Block] = [average_table(results)]
     if left_out:
         blocks.append(
-            Paragraph(
-                "Excluded from the averages, with values on fewer than half of the data sets: "
-                f"{listed(sorted(left_out))}."
-            )
+            "Excluded from the averages, with values on fewer than half of the data sets: "
+            f"{listed(sorted(left_out))}."
         )
     if not results.rows["chosen"].all():
         table = average_table(results, chosen=True)
@@ -259,11 +255,11 @@ def score_section(results: Results, metric: str) -> Section:
             )
     if measure.rejection:
         text = "A model that is calibrated is rejected in 5 % of the fits; no value is marked as best."
-        blocks.insert(0, Paragraph(text))
+        blocks.insert(0, text)
     return Section(f"{measure.title} ({metric}; {measure.direction})", blocks)
 
 
-def score_tables(results: Results, measure: Metric, cells: Cells) -> list[Table]:
+def score_tables(results: Results, measure: Metric, cells: Cells) -> list[pd.DataFrame]:
     """Means and standard deviations, the best of a row marked, with rows of averages below."""
     if not cells.runs.to_numpy().any():
         return []
@@ -283,9 +279,10 @@ def score_tables(results: Results, measure: Metric, cells: Cells) -> list[Table]
             return Cell(text, note, bool(best.at[dataset, key]), bool(in_family.at[dataset, key]))
 
         groups, header = heading(members)
-        rows = [[Cell(name), *(cell(name, key) for key in keys)] for name in results.datasets]
-        footer = [_footer(average, keys, measure, digits) for average in averages]
-        tables.append(Table(family.capitalize(), header, rows, footer, groups))
+        rows: list[list[object]] = [[name, *(cell(name, key) for key in keys)] for name in results.datasets]
+        rows += [_footer(average, keys, measure, digits) for average in averages]
+        table = as_table(header, rows, family.capitalize(), groups=groups, n_averages=len(averages))
+        tables.append(table)
     return tables
 
 
@@ -339,12 +336,12 @@ def averages_of(values: pd.DataFrame) -> list[Average]:
     ]
 
 
-def _footer(average: Average, keys: list[str], measure: Metric, digits: int) -> list[Cell]:
+def _footer(average: Average, keys: list[str], measure: Metric, digits: int) -> list[object]:
     values, counts = average.values, average.counts
     texts = [number(values[key], digits) for key in keys]
     if counts is not None:
         return [
-            Cell(average.name),
+            average.name,
             *map(Cell, texts, [f"of {counts[key]}" * bool(counts[key]) for key in keys]),
         ]
     best = best_of_rows(values.to_frame().T, measure.higher_is_better, digits).iloc[0]
@@ -352,7 +349,7 @@ def _footer(average: Average, keys: list[str], measure: Metric, digits: int) -> 
     cells = (
         Cell(text, "", bool(best[key]), bool(in_family[key])) for key, text in zip(keys, texts, strict=True)
     )
-    return [Cell(average.name), *cells]
+    return [average.name, *cells]
 
 
 def _texts(cells: Cells, dataset: str, key: str, digits: int, measure: Metric) -> tuple[str, str]:
@@ -377,19 +374,19 @@ def time_section(results: Results) -> Section:
         fit = [_seconds(facts, "fit") for facts in tasks]
         score = sum(_seconds(facts, "score") for facts in tasks)
         times = (sum(fit), sum(fit) / n, max(fit), sum(fit) / n_fits, score, score / n)
-        rows.append([Cell(model.label), Cell(str(n)), Cell(str(n_fits)), *map(Cell, map(seconds, times))])
+        rows.append([model.label, str(n), str(n_fits), *map(seconds, times)])
     groups = [("", 1), ("number of", 2), ("seconds of fitting", 4), ("seconds of scoring", 2)]
     header = ["model", "tasks", "fits", "all", "per task", "longest task", "per fit", "all", "per task"]
     caption = (
         "A task is a model on a data set, with all its folds and starts; a fit is one tree or model. The "
         "fits of a task may have run side by side, so that seconds per fit are a share of the task."
     )
-    blocks: list[Block] = [Table(caption, header, rows, groups=groups)]
+    blocks: list[Block] = [as_table(header, rows, caption, groups=groups)]
     blocks.append(Section("Seconds of fitting by data set", [_by_dataset(results)], folded=True))
     return Section("Time", blocks)
 
 
-def _by_dataset(results: Results) -> Table:
+def _by_dataset(results: Results) -> pd.DataFrame:
     groups, header = heading(results.models)
 
     def text(dataset: str, key: str) -> str:
@@ -397,10 +394,9 @@ def _by_dataset(results: Results) -> Table:
         return seconds(_seconds(facts, "fit")) if facts is not None else ABSENT
 
     rows = [
-        [Cell(dataset), *(Cell(text(dataset, model.key)) for model in results.models)]
-        for dataset in results.datasets
+        [dataset, *(text(dataset, model.key) for model in results.models)] for dataset in results.datasets
     ]
-    return Table("", header, rows, groups=groups)
+    return as_table(header, rows, groups=groups)
 
 
 def _seconds(facts: Facts, name: str) -> float:

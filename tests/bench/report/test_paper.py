@@ -1,9 +1,10 @@
+import pandas as pd
 import pytest
 
 from sstorch.bench.report import Results, published_means
 from sstorch.bench.report.paper import against_paper, paper_section
 from sstorch.bench.report.results import Model
-from sstorch.document import Section, Table
+from sstorch.document import Cell, Section
 
 from .studies import study
 
@@ -44,12 +45,12 @@ def test_averages_beside_the_paper_are_over_the_same_data_sets() -> None:
     section = paper_section(Results(*study({**means, **others})))
     assert section is not None
     averages = next(block for block in section.blocks if isinstance(block, Section)).blocks[0]
-    assert isinstance(averages, Table)
-    assert "over 3 of the 15 data sets" in averages.caption
-    (name, ours, paper, difference) = averages.rows[1]
-    assert [cell.note for cell in averages.rows[0]] == ["", "1 set", "", ""]
+    assert isinstance(averages, pd.DataFrame)
+    assert "over 3 of the 15 data sets" in averages.attrs["caption"]
+    (ours, paper, difference) = averages.loc["CTree D2"]
+    assert [cell.note for cell in averages.iloc[0] if isinstance(cell, Cell)] == ["1 set", "", ""]
     expected = published[["aids", "gbsg2", "whas500"]].mean()
-    assert (name.text, ours.note, difference.text) == ("CTree D2", "", "+.010")
+    assert (ours.note, difference.text) == ("", "+.010")
     assert [float(ours.text), float(paper.text)] == pytest.approx([expected + 0.01, expected], abs=6e-4)
 
 

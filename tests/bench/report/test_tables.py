@@ -5,20 +5,29 @@ import pytest
 from sstorch.bench.report import Results, build_report
 from sstorch.bench.report.results import measure_of
 from sstorch.bench.report.tables import averages_of, best_of_rows, score_tables
-from sstorch.document import Table, to_markdown
+from sstorch.document import Cell, to_markdown
 
 from .studies import facts, results_of, rows, study
 
 
-def _table(results: Results, metric: str = "c_harrell") -> Table:
+def _table(results: Results, metric: str = "c_harrell") -> pd.DataFrame:
     (table,) = score_tables(results, measure_of(metric), results.cells(metric))
     return table
 
 
-def _bold(table: Table) -> dict[str, list[str]]:
+def _parts(table: pd.DataFrame, part: str) -> list[list[object]]:
+    """Texts, notes or marks of the cells, by row."""
+    assert all(isinstance(cell, Cell) for cell in table.to_numpy().ravel())
+    return [[getattr(cell, part) for cell in row] for row in table.to_numpy()]
+
+
+def _bold(table: pd.DataFrame) -> dict[str, list[str]]:
+    n_rows = len(table) - table.attrs["n_averages"]
+    names = table.columns.get_level_values(-1)
+    best = _parts(table, "best")[:n_rows]
     return {
-        row[0].text: [name for name, cell in zip(table.header, row, strict=True) if cell.best]
-        for row in table.rows
+        label: [name for name, is_best in zip(names, row, strict=True) if is_best]
+        for label, row in zip(table.index, best, strict=False)
     }
 
 
@@ -62,24 +71,26 @@ def test_groups_are_shown_where_a_study_has_scored_them() -> None:
     title = "Concordance of the groups alone"
     assert title in to_markdown(build_report(results))
     shown = _table(results, "c_groups")
-    assert [[cell.text for cell in row] for row in shown.rows] == [["aids", ".650"], ["gbsg2", "\N{EN DASH}"]]
+    assert list(shown.index[:2]) == ["aids", "gbsg2"]
+    assert _parts(shown, "text")[:2] == [[".650"], ["\N{EN DASH}"]]
     assert title not in to_markdown(build_report(results_of(table[table["metric"] == "c_harrell"])))
 
 
 def test_an_absent_cell_is_a_dash_and_averages_say_over_what() -> None:
     table = _table(Results(*study(MEANS)))
-    assert [cell.text for cell in table.rows[1]] == ["gbsg2", ".600", ".800", "\N{EN DASH}"]
-    own, common = table.footer
-    assert [cell.note for cell in own[1:]] == ["of 2", "of 2", "of 1"]
-    assert [cell.text for cell in common] == ["average, 1 in common", ".700", ".700", ".650"]
-    assert [cell.best for cell in common[1:]] == [True, True, False]
-    assert not any(cell.best for cell in own)
+    assert list(table.index) == ["aids", "gbsg2", "average, own data sets", "average, 1 in common"]
+    assert _parts(table, "text")[1] == [".600", ".800", "\N{EN DASH}"]
+    assert _parts(table, "note")[2] == ["of 2", "of 2", "of 1"]
+    assert _parts(table, "text")[3] == [".700", ".700", ".650"]
+    assert _parts(table, "best")[2:] == [[False] * 3, [True, True, False]]
 
 
 def test_a_complete_table_has_one_average() -> None:
     means = {cell: value for cell, value in MEANS.items() if cell[1] != "deepsurv"}
-    (average,) = _table(Results(*study(means))).footer
-    assert [cell.text for cell in average] == ["average of 2 data sets", ".650", ".750"]
+    table = _table(Results(*study(means)))
+    assert table.attrs["n_averages"] == 1
+    assert table.index[-1] == "average of 2 data sets"
+    assert _parts(table, "text")[-1] == [".650", ".750"]
 
 
 def test_an_undefined_column_does_not_split_the_averages() -> None:
@@ -93,11 +104,11 @@ def test_many_models_are_told_by_family() -> None:
     greedy = {("aids", "ctree", d): 0.6 + 0.01 * d for d in range(7)}
     results = Results(*study({**soft, **greedy}))
     tables = score_tables(results, measure_of("c_harrell"), results.cells("c_harrell"))
-    assert [table.caption for table in tables] == ["Soft trees", "Greedy trees"]
-    assert tables[0].groups == [("", 1), ("Llog", 7)]
-    assert [cell.best for cell in tables[0].rows[0][1:]] == [False] * 6 + [True]
-    assert not any(cell.best for cell in tables[1].rows[0])
-    assert [cell.best_of_family for cell in tables[1].rows[0][1:]] == [False] * 6 + [True]
+    assert [table.attrs["caption"] for table in tables] == ["Soft trees", "Greedy trees"]
+    assert list(tables[0].columns.get_level_values(0)) == ["Llog"] * 7
+    assert _parts(tables[0], "best")[0] == [False] * 6 + [True]
+    assert not any(_parts(tables[1], "best")[0])
+    assert _parts(tables[1], "best_of_family")[0] == [False] * 6 + [True]
 
 
 def test_tasks_that_differ_in_versions_are_told() -> None:
