@@ -7,14 +7,10 @@ message, and `n_rows` the length that the other arguments have.
 
 import datetime
 import difflib
-import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from itertools import combinations
 from numbers import Integral, Real
 from typing import Any
@@ -32,9 +28,6 @@ from sstorch.memory import at_once
 DATA_ROW = "data row"
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
-# Signs of Hydra's grammar in texts, and keys that it takes for themselves.
-_SIGNS = set("~,'\"[]{}$\\")
-_KEY = re.compile(r"(?!(null|true|false|nan|inf)$)[a-z_][\w ./-]*|0|[1-9]\d*", re.ASCII | re.IGNORECASE)
 # What the kinds of NumPy types that are not numbers are called in messages.
 _NOT_NUMBERS = {
     "U": "text",
@@ -50,97 +43,27 @@ _REMEDY = {"M": "; subtract the start and divide by one unit", "m": "; divide by
 # ---------------------------------------------------------------------- words of messages
 
 
-@dataclass(frozen=True)
-class Wording:
-    """Names of rows and options of a table in messages."""
-
-    # What goes before the name of an option: ``"dataset."`` on the command line, nothing in Python; None if
-    # the table came without options
-    options: str | None = None
-    # Label of each row in the index of its frame, (n,); without it rows are called by their positions
-    labels: pd.Index | None = None
-    # Rows that are looked at, (n,) bool, where messages get marks of these alone; None for all
-    part: BoolArray | None = None
-
-
-_wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa: B039 (it is frozen)
+# Labels of the rows that are read, (n,), None if messages call rows by their positions; and a mask of those
+# that messages are about, None for all.
+_named: ContextVar[tuple[pd.Index | None, BoolArray | None]] = ContextVar("named", default=(None, None))
 
 
 @contextmanager
-def wording(
-    *,
-    options: str | None = None,
-    rows: object = None,
-    part: BoolArray | None = None,
-) -> Iterator[None]:
-    """Let messages of the body use a :class:`Wording`; what an outer body has set stays.
+def wording(rows: object = None, part: BoolArray | None = None) -> Iterator[None]:
+    """Let messages of the body name rows by the index of a frame, unless it counts from 0.
 
-    `rows` are those that are read: the index of a frame has their labels, unless it counts from 0.
+    `part` (n,) marks the rows that are looked at, where messages get marks of these alone. What an outer body
+    has set stays.
     """
+    labels, outer = _named.get()
     index = getattr(rows, "index", None)
-    labels = index if isinstance(index, pd.Index) and not is_count(index) else None
-    outer = _wording.get()
-    inner = replace(
-        outer,
-        options=options if outer.options is None else outer.options,
-        labels=labels if outer.labels is None else outer.labels,
-        part=part if outer.part is None else outer.part,
-    )
-    token = _wording.set(inner)
+    if labels is None and isinstance(index, pd.Index) and not is_count(index):
+        labels = index
+    token = _named.set((labels, part if outer is None else outer))
     try:
         yield
     finally:
-        _wording.reset(token)
-
-
-def reads_file() -> bool:
-    """True while the rows of a file are read."""
-    labels = _wording.get().labels
-    return labels is not None and labels.name == DATA_ROW
-
-
-def option_text(name: str, value: object, otherwise: str) -> str:
-    """An option with a value as it is written where the table came from, else other words.
-
-    Examples:
-        >>> option_text("drop", ["body mass"], "leave it out")
-        'leave it out'
-        >>> with wording(options=""):
-        ...     option_text("drop", ["body mass"], "leave it out")
-        "drop=['body mass']"
-        >>> with wording(options="dataset."):
-        ...     print(option_text("drop", ["body mass"], "leave it out"))
-        'dataset.drop=[body mass]'
-    """
-    options = _wording.get().options
-    if options is None:
-        return otherwise
-    if not options:
-        return f"{name}={value!r}"
-    return setting_word(f"{options}{name}", value)
-
-
-def setting_word(name: str, value: object) -> str:
-    """A setting of the ``sstorch`` command as one word of a shell, which sets this very value."""
-    return shlex.quote(f"{name}={_setting_value(value)}")
-
-
-def _setting_value(value: object) -> str:
-    if isinstance(value, Mapping):
-        text = json.dumps(value, ensure_ascii=False)
-        if "\\" in text or not all(_KEY.fullmatch(name) for name in value):
-            return hydra_quoted(text)
-        return "{" + ",".join(f"{name}:{json.dumps(value[name], ensure_ascii=False)}" for name in value) + "}"
-    if isinstance(value, list):
-        return f"[{','.join(map(_setting_value, value))}]"
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    plain = text == text.strip() and text.casefold() not in ("", "null") and not _SIGNS & set(text)
-    return text if plain else hydra_quoted(text)
-
-
-def hydra_quoted(text: str) -> str:
-    """Text in quotes of Hydra's grammar."""
-    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + (r"\"" if m[2] else ""), text) + '"'
+        _named.reset(token)
 
 
 def rows_text(bad: BoolArray) -> str:
@@ -149,14 +72,13 @@ def rows_text(bad: BoolArray) -> str:
     While a file is read these are its rows below the header, ``"2 rows (data rows 4, 9)"``, and while a frame
     is read with an index of its own its labels, ``"2 rows (index labels p7, p12)"``.
     """
-    where, wording, n = np.flatnonzero(bad), _wording.get(), len(bad)
-    if wording.part is not None and n == wording.part.sum():
-        where, n = np.flatnonzero(wording.part)[where], len(wording.part)
-    names: Sequence[object] = where[:_ROWS_SHOWN].tolist()
-    what = "0-based position"
-    if wording.labels is not None and len(wording.labels) == n:
-        names = wording.labels[where[:_ROWS_SHOWN]].tolist()
-        what = DATA_ROW if reads_file() else "index label"
+    where, n, (labels, part) = np.flatnonzero(bad), len(bad), _named.get()
+    if part is not None and n == part.sum():
+        where, n = np.flatnonzero(part)[where], len(part)
+    names, what = where[:_ROWS_SHOWN].tolist(), "0-based position"
+    if labels is not None and len(labels) == n:
+        names = labels[where[:_ROWS_SHOWN]].tolist()
+        what = DATA_ROW if labels.name == DATA_ROW else "index label"
     shown = ", ".join(map(str, names))
     if len(where) == 1:
         return f"1 row ({what} {shown})"

@@ -19,42 +19,7 @@ class SstorchError(Exception):
 
 
 class DataError(SstorchError, ValueError):
-    """The data are invalid; the message names column, rows and remedy.
-
-    Attributes:
-        parts: errors with messages combined in this one; empty for a single error.
-    """
-
-    parts: tuple[DataError, ...] = ()
-
-
-class Faults:
-    """Collects errors of data, so that one message has them all.
-
-    Attributes:
-        errors: in the order in which they were found.
-    """
-
-    def __init__(self) -> None:
-        self.errors: list[DataError] = []
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep a `DataError` of the body, and go on behind it."""
-        try:
-            yield
-        except DataError as error:
-            self.errors += error.parts or (error,)
-
-    def raise_all(self) -> None:
-        """Raise the error that was kept, or one with the numbered messages of several."""
-        if len(self.errors) == 1:
-            raise self.errors[0]
-        if self.errors:
-            texts = [f"({number}) {error}" for number, error in enumerate(self.errors, 1)]
-            joined = DataError("; ".join([f"{len(texts)} faults: {texts[0]}", *texts[1:]]))
-            joined.parts = tuple(self.errors)
-            raise joined
+    """The data are invalid; the message names column, rows and remedy."""
 
 
 @contextmanager

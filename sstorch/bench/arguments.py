@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import fields
 
 from hydra.errors import HydraException
 
 from sstorch.bench.config import DatasetConfig, override_text, setting_names
-from sstorch.checks import hydra_quoted, nearest_text
+from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
 
 # Settings that are text, which is taken as it stands: blanks, umlauts and the signs of Hydra's grammar.
@@ -20,6 +21,8 @@ _TEXTS = {
     *_FOLDERS,
 }
 _LISTS = ("dataset.drop", "model.columns.missing")
+# Signs of Hydra's grammar in texts.
+_SIGNS = set("~,'\"[]{}$\\")
 # Options, and whether a word follows.
 _OPTIONS = {
     **dict.fromkeys(("--help", "-h", "--version", "--hydra-help", "--multirun", "-m", "--run", "-r"), False),
@@ -84,6 +87,17 @@ def _quoted(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text
     return hydra_quoted(text)
+
+
+def setting_word(name: str, value: str) -> str:
+    """A setting as one word of a shell, which sets this very text."""
+    plain = value == value.strip() and value.casefold() not in ("", "null") and not _SIGNS & set(value)
+    return shlex.quote(f"{name}={value if plain else hydra_quoted(value)}")
+
+
+def hydra_quoted(text: str) -> str:
+    """Text in quotes of Hydra's grammar."""
+    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + (r"\"" if m[2] else ""), text) + '"'
 
 
 # ---------------------------------------------------------------------- refusals

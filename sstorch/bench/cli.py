@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sstorch.bench import CrossValidation, ResultStore, cross_validate, make_folds
-from sstorch.bench.arguments import as_hydra_takes, refusal_text
+from sstorch.bench.arguments import as_hydra_takes, refusal_text, setting_word
 from sstorch.bench.callbacks import HistoryWriter, write_choice
 from sstorch.bench.config import (
     Config,
@@ -44,7 +44,7 @@ from sstorch.bench.run_folder import RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, devices_of, plan, run_tasks
 from sstorch.bench.study_model import SoftTreeModel, StudyModel, as_model, models_of
-from sstorch.checks import nearest_text, setting_word
+from sstorch.checks import nearest_text
 from sstorch.data import SurvivalData
 from sstorch.exceptions import (
     EXIT_FAILED,

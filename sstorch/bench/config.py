@@ -18,7 +18,7 @@ from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from sstorch.checks import names_text, nearest_text, wording
+from sstorch.checks import names_text, nearest_text
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import ENTRIES, optional_columns
 from sstorch.data.files import load_file
@@ -102,8 +102,7 @@ class DatasetConfig:
             if isinstance(text := options[name], str) and text.startswith("{"):  # keys that Hydra cannot read
                 options[name] = OmegaConf.to_container(OmegaConf.create(text))
         options |= {"causes": None} if cause is None else {"event": cause}
-        with wording(options="dataset."):
-            return load_file(self.path, **options)
+        return load_file(self.path, **options)
 
 
 @dataclass

@@ -104,7 +104,7 @@ def data_checksum(data: SurvivalData) -> str:
     target = dict(zip(_TARGET, parts, strict=True))
     frame, extra = data.frame, dict[str, object]()
     if data.causes is not None:
-        extra["causes"] = [dict(data.causes.coding), data.cause.tolist()]
+        extra["causes"] = [data.causes, data.cause.tolist()]
     if data.subject is not None:
         extra["subject"] = data.subject.tolist()
     if any(name in frame for name in _TARGET):

@@ -1,23 +1,18 @@
 """Data: the gate for features, times and events, preprocessing, data sets and folds."""
 
-from sstorch.data.causes import Causes
 from sstorch.data.datasets import list_datasets, load_dataset
 from sstorch.data.files import load_file, read_file
 from sstorch.data.folds import Fold, folds_of, stratified_folds
-from sstorch.data.intervals import Intervals
-from sstorch.data.outcome_type import OutcomeType
 from sstorch.data.outcomes import as_surv, outcome_of, recoded
 from sstorch.data.preprocessing import Preprocessor
 from sstorch.data.schema import Schema
-from sstorch.data.surv import Surv
+from sstorch.data.surv import OutcomeType, Surv
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.target import Groups, parse_target
 
 __all__ = [
-    "Causes",
     "Fold",
     "Groups",
-    "Intervals",
     "OutcomeType",
     "Preprocessor",
     "Schema",

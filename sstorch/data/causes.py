@@ -1,9 +1,8 @@
-"""Competing causes of an event: which one ended each row's time, if any did."""
+"""Competing causes of an event: reading of a column of causes, and their numbers 1 .. K."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 from pandas.api import types as pdt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import names_text, option_text, rows_text
+from sstorch.checks import names_text, rows_text
 from sstorch.data.columns import folded, label, vocabulary
 from sstorch.data.target import event_words, split_target, times_of
 from sstorch.exceptions import ConfigError, DataError
@@ -21,32 +20,6 @@ CauseNames = Mapping[Any, str] | str
 # More causes than this are values of a measurement.
 _MAX_CAUSES = 20
 _CENSORED = ("0", "censored", "right-censored", "right censored", "censor", "cens", "none")
-
-
-@dataclass(frozen=True)
-class Causes:
-    """Causes of the events of rows.
-
-    Attributes:
-        coding: name of each cause by its value, as text; used to read other rows.
-        codes: cause of each row, 1 .. K in the order of ``names``, 0 if censored; shape (n,).
-    """
-
-    coding: Mapping[str, str]
-    codes: IntArray
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the K causes; a subset of the rows keeps all."""
-        return tuple(self.coding.values())
-
-    def subset(self, index: IntArray) -> Causes:
-        """The causes of the rows at positions ``index``."""
-        return Causes(self.coding, self.codes[index])
-
-    def number(self, cause: int | str) -> int:
-        """As :func:`cause_number`."""
-        return cause_number(cause, self.names)
 
 
 def cause_number(cause: int | str, names: Sequence[str]) -> int:
@@ -61,8 +34,8 @@ def cause_number(cause: int | str, names: Sequence[str]) -> int:
     raise ConfigError(f"unknown cause {cause!r}; the causes are {known}")
 
 
-def known_causes(causes: Causes | None) -> Causes:
-    """The causes of an outcome; DataError if it has one event."""
+def known_causes(causes: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The names of the causes of an outcome; DataError if it has one event."""
     if causes is None:
         raise DataError("the data have one event; for causes give Surv(time, cause, causes=...)")
     return causes
@@ -70,10 +43,10 @@ def known_causes(causes: Causes | None) -> Causes:
 
 def parse_causes(
     time: object, event: object, causes: CauseNames | Sequence[str]
-) -> tuple[FloatArray, Causes]:
-    """Times (n,) >= 0 and causes of two columns; `causes` are as in `Surv`.
+) -> tuple[FloatArray, IntArray, tuple[str, ...]]:
+    """Times (n,) >= 0 and causes (n,), 0 if censored, of two columns, and names of the causes.
 
-    Values are compared without blanks around them and whatever their case.
+    `causes` are as in `Surv`. Values are compared without blanks around them and whatever their case.
     """
     time_column, time_where, cause_column, where = split_target((time, event))
     times = times_of(time_column, time_where)
@@ -96,7 +69,7 @@ def parse_causes(
         raise DataError(f"{where} has no cause: all rows are censored")
     if len({folded(name) for name in named.values()}) < len(named):
         raise ConfigError(f"two values of {where} have one name; give one value per cause")
-    return times, Causes(named, codes)
+    return times, codes, tuple(named.values())
 
 
 def _named(
@@ -121,8 +94,7 @@ def _named(
 def _remedy(levels: Iterable[str]) -> str:
     """How to name causes by their values."""
     named = {level: level for level in levels if folded(level) not in _CENSORED}
-    option = option_text("causes", named, f"causes={named}")
-    return f"name the causes by their values, without that of censored rows, such as {option}"
+    return f"name the causes by their values, without that of censored rows, such as causes={named}"
 
 
 def _coded(column: pd.Series, levels: Mapping[str, str], where: str) -> tuple[str, dict[str, str]]:
@@ -151,16 +123,16 @@ def _coded(column: pd.Series, levels: Mapping[str, str], where: str) -> tuple[st
     return censored[0], {level: level for level in levels.values() if level != censored[0]}
 
 
-def check_all_occur(causes: Causes, weight: FloatArray) -> None:
+def check_all_occur(cause: IntArray, names: Sequence[str], weight: FloatArray) -> None:
     """Check that some row of positive weight, (n,), has each cause."""
-    absent = [name for k, name in enumerate(causes.names, 1) if not (causes.codes == k).any()]
+    absent = [name for k, name in enumerate(names, 1) if not (cause == k).any()]
     if absent:
         raise DataError(
             f"y must have an event of each cause, got none of {names_text(absent)}: give more rows, or of "
             "cross-validation folds stratified by cause, cv=PredefinedSplit(sstorch.data.folds_of(y, 2, 0)); "
             "codes of causes are consecutive, 1 .. K"
         )
-    lost = [name for k, name in enumerate(causes.names, 1) if not weight[causes.codes == k].any()]
+    lost = [name for k, name in enumerate(names, 1) if not weight[cause == k].any()]
     if lost:
         raise DataError(
             f"every row with cause {names_text(lost)} has sample_weight 0: no event to learn from"

@@ -25,11 +25,9 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_unique,
     names_text,
-    option_text,
-    reads_file,
     rows_text,
 )
-from sstorch.exceptions import DataError, Faults
+from sstorch.exceptions import DataError
 from sstorch.memory import check_fits
 
 Kind = Literal["numeric", "categorical"]
@@ -39,8 +37,6 @@ LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
 MAX_NUMBER_LABELS = 10
 _NUMBER = re.compile(r"[+\u2212-]?(\d+|\d{1,3}([ .,'\u00a0\u202f\u2019]\d{3})+)([.,]\d+)?\s*%?")
-# A number with its unit, such as 172 cm; one unit has to stand in all cells.
-_WITH_UNIT = re.compile(r"[<>≤≥]?=?\s*[+\u2212-]?\d+([.,]\d+)?\s*([^\W\d]\S*( \S+)?)")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
 # Cells of a text file that are missing; pandas would also take the category None.
 MISSING = ("", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null")
@@ -186,47 +182,37 @@ def _looks_like_number(text: str) -> bool:
 
 
 def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
-    """Refuse text cells that are mostly numbers: hundreds of labels where a measurement was meant."""
-    if column.nunique() <= MAX_NUMBER_LABELS:
+    """Refuse text cells that are mostly numbers or dates: labels where a measurement was meant."""
+    words = column.dropna().astype(str).str.strip()
+    if words.nunique() <= MAX_NUMBER_LABELS:
         return
-    text = [v if isinstance(v, str) else None for v in column.astype(object)]
-    present = np.array([v is not None for v in text])
-    unit = _unit(column)
-    number = np.array([v is not None and _looks_like_number(v.removesuffix(unit)) for v in text])
-    date = np.array([v is not None and _DATE.fullmatch(v.strip()) is not None for v in text])
-    if 2 * date.sum() >= present.sum() and column[date].nunique() > MAX_NUMBER_LABELS:
-        raise DataError(
-            f"{where} holds dates written as text, such as {_first(column, date)}; turn it into a number, "
-            "for instance days since a start: (pd.to_datetime(date) - start).dt.days, or drop it"
-        )
-    n_labels = len({v for v, counts in zip(text, number, strict=True) if counts})
-    if n_labels <= MAX_NUMBER_LABELS or 2 * number.sum() < present.sum():
-        return
-    odd = present & ~number
-    others = f", but {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
-    remedy = _file_remedy(column, odd) if reads_file() else _CONVERT
-    raise DataError(
-        f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
-        f"{others}; {remedy}"
-    )
+    # A unit such as mg/l stands behind all numbers, the text behind the last digit.
+    units = words.str.extract(r"([^\d]*)$", expand=False).unique()
+    unit = str(units[0]) if len(units) == 1 else ""
+    dates = words.map(lambda word: _DATE.fullmatch(word) is not None)
+    numbers = words.map(lambda word: _looks_like_number(word.removesuffix(unit)))
+    for what, found, remedy in (
+        (
+            "dates",
+            dates,
+            "turn it into days since a start: (pd.to_datetime(date) - start).dt.days, or drop it",
+        ),
+        ("numbers", numbers, f"{_CONVERT}, or into a category if they are names of groups"),
+    ):
+        n_labels = words[found].nunique()
+        if n_labels > MAX_NUMBER_LABELS and 2 * found.sum() >= len(words):
+            odd = (~found).reindex(column.index, fill_value=False).to_numpy(dtype=bool)
+            others = f", but {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
+            raise DataError(
+                f"{where} holds {n_labels} different {what} written as text, such as {words[found].iloc[0]!r}"
+                f"{others}; {remedy}"
+            )
 
 
-def _unit(column: pd.Series) -> str:
-    """Text behind the numbers of all cells that hold one, with the blank before it; "" if it differs."""
-    matches = [_WITH_UNIT.fullmatch(str(word).strip()) for word in column.dropna().unique()]
-    units = {match[2] for match in matches if match}
-    return units.pop() if len(units) == 1 else ""
-
-
-_CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
-
-
-def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
-    """Remedy for numbers stored as text in a file; ``odd`` marks cells that are not numbers."""
-    words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
-    if words and not re.search(r"\d", "".join(words)):  # <0.1 is no missing value
-        return f"if these are missing values, give {option_text('read', {'na_values': words}, '')}"
-    return "write plain numbers into the file, without units or signs, such as 1234.5"
+_CONVERT = (
+    "convert it with pd.to_numeric, decimal commas to points, without units; codes of missing values become "
+    "empty cells, na_values=[CODE] when a file is read"
+)
 
 
 def kind_of(column: pd.Series) -> Kind:
@@ -295,11 +281,7 @@ def numeric_values(
             )
         raise DataError(
             f"{where} holds numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}; "
-            + (
-                _file_remedy(column, odd)
-                if reads_file()
-                else "convert it with pd.to_numeric (decimal commas must become points)"
-            )
+            f"{_CONVERT}"
         )
     cells = zip(column.astype(object), kinds, strict=True)
     return np.array([_to_float(v) if k else np.nan for v, k in cells], dtype=np.float64)
@@ -379,13 +361,11 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
     return tuple(sorted(set(labels(column)) - {None}))
 
 
-def clean_features(
-    X: object, faults: Faults | None = None, *, categories: Container[str] = ()
-) -> pd.DataFrame:
+def clean_features(X: object, *, categories: Container[str] = ()) -> pd.DataFrame:
     """Read all feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
 
-    `faults` takes the errors of columns that cannot be read, which then are excluded; None raises them. Text
-    in columns that training rows had as `categories` may look like numbers.
+    Text in columns that training rows had as `categories` may look like numbers. A DataError names all
+    columns that cannot be read.
     """
     frame = as_frame(X)
     if frame.shape[1] == 0:
@@ -394,19 +374,23 @@ def clean_features(
             "give at least one feature"
         )
     _check_dense(len(frame), sum(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes))
-    own, out = Faults(), dict[str, object]()
-    collected = own if faults is None else faults
+    out, faults = dict[str, object](), list[DataError]()
     for name in frame.columns:
         column = frame[name]
-        with collected.kept():
+        try:
             if (name in categories and _is_text(column)) or kind_of(column) == "categorical":
                 out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
             else:
-                where = f"column {name!r}"
-                values = numeric_values(column, where)
+                values = numeric_values(column, where := f"column {name!r}")
                 check_size(values, where)
                 out[name] = values
-    own.raise_all()
+        except DataError as fault:
+            faults.append(fault)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        texts = [f"({number}) {fault}" for number, fault in enumerate(faults, 1)]
+        raise DataError(f"{len(faults)} faults: {'; '.join(texts)}")
     return pd.DataFrame(out, index=frame.index)
 
 

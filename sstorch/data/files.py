@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as pdt
 
-from sstorch.checks import DATA_ROW, check_unique, option_text, rows_text, wording
+from sstorch.checks import DATA_ROW, check_unique, rows_text, wording
 from sstorch.data.columns import MISSING
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, named
@@ -32,11 +30,26 @@ READERS: dict[str, Callable[..., Any]] = {
     ".sav": pd.read_spss,
 }
 _TEXTS = (".csv", ".tsv", ".txt")
-_OPTIONS: dict[str, dict[str, Any]] = {".tsv": {"sep": "\t"}, ".sas7bdat": {"encoding": "infer"}}
-# What stands between thousands in files.
-_SIGN = "[.,' \u00a0\u202f\u2019]"
-# Rows that show of most columns that their numbers are not ambiguous.
-_FIRST = 100
+_OPTIONS: dict[str, dict[str, Any]] = {
+    **{suffix: {"index_col": False, "skipinitialspace": True} for suffix in _TEXTS},
+    ".xlsx": {"dtype": object},  # else a text cell 1.970 is 1.97
+    ".sas7bdat": {"encoding": "infer"},
+}
+# Options of a text file by which its cells are found.
+_CELLS = (
+    "sep",
+    "delimiter",
+    "skiprows",
+    "encoding",
+    "compression",
+    "comment",
+    "quotechar",
+    "engine",
+    "nrows",
+)
+# A number with signs between thousands and before decimals, and one that is read either way.
+_NUMBER = r"[+-]?\d+(?:(?:[.,' \u00a0\u202f\u2019]\d{3})+)?(?:[.,]\d+)?"
+_EITHER = r"[+-]?[1-9]\d{0,2}\.\d{3}"
 
 
 def load_file(
@@ -73,7 +86,7 @@ def load_file(
 def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Read the rows of a file by pandas, such as new rows to predict.
 
-    The separator of a text file is the most frequent one of comma, semicolon, tab and bar in its first line.
+    The separator of a text file is a comma, or a tab in a .tsv file, unless `read` has another one.
     Blanks around texts and names of columns are removed. Missing values of a text file are empty cells, NA,
     NaN, NULL and a single point; the word None is a category.
 
@@ -87,16 +100,16 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
         Rows, numbered from 1 in the index, which is what messages call them.
 
     Raises:
-        DataError: The file cannot be read, or a text file has one column or ambiguous numbers: a column whose
-            only numbers with a point (or a comma) are of the kind 1.970, where others are 658. Then
-            `thousands` or `decimal` in `read` chooses.
+        DataError: The file cannot be read, a text file has one column, or numbers are ambiguous: all with
+            three digits behind the point, such as 1.970, or with signs that `decimal` and `thousands` do not
+            name.
         ConfigError: A package is not installed.
     """
     if not isinstance(read, Mapping | None):
         raise ConfigError(f"read must be a mapping of options, got {read!r}")
     file, given = Path(path).expanduser(), dict(read or {})
     suffix = Path(file.name.lower().removesuffix(".gz")).suffix
-    with named(str(file)), wording(options=""):
+    with named(str(file)):
         if not file.is_file():
             raise DataError("a folder, not a file" if file.is_dir() else "no such file")
         if suffix not in READERS:
@@ -104,74 +117,61 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
         if file.stat().st_size == 0:
             raise DataError("the file is empty")
         try:
-            options = {**_OPTIONS.get(suffix, {}), **given}
-            if suffix in _TEXTS:
-                frame = _read_text(file, options, given)
-            else:
-                frame = (_read_excel if suffix == ".xlsx" else READERS[suffix])(file, **options)
+            read_rows = READERS[suffix]
+            options = {"sep": "\t"} if suffix == ".tsv" else {}
+            options |= _OPTIONS.get(suffix, {}) | given
+            frame = _read_text(file, options) if suffix in _TEXTS else read_rows(file, **options)
+            frame = _stripped(frame.infer_objects())
+            _check_texts(frame, given)
         except DataError:
             raise
         except ImportError as error:
             text = f"{suffix} files need a package of the extra that holds it: {install_extra('files')}"
             raise ConfigError(f"{text} ({error})") from error
-        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        except pd.errors.ParserError as error:
             raise DataError(
-                f"not every row has the cells of the header ({' '.join(str(error).split())}): correct it, or "
-                f"where lines stand above the names of the columns, give {_option(given, skiprows=1)}"
+                f"not every row has the cells of the header ({' '.join(str(error).split())}): correct it, give "
+                "the separator, such as read={'sep': ';'}, or where lines stand above the names of the columns, "
+                "read={'skiprows': 1}"
             ) from error
         except UnicodeError as error:
-            remedy = _option(given, encoding="latin-1")
-            raise DataError(f"not in the encoding expected ({error}): give {remedy}, or utf-16") from error
+            raise DataError(
+                f"not in the encoding expected ({error}): give read={{'encoding': 'latin-1'}}, or utf-16"
+            ) from error
         except Exception as error:  # each reader has errors of its own
             text = f"cannot be read{f' with read={given}' if given else ''} ({' '.join(str(error).split())})"
             raise DataError(text) from error
-        frame = _stripped(frame)
         if frame.empty:
             raise DataError("the file has no rows below its header")
         return frame
 
 
-def _option(given: Mapping[str, Any], **more: Any) -> str:
-    """The option `read` with more in it, as it is written where the file came from."""
-    return option_text("read", {**given, **more}, "")
-
-
-def _read_text(file: Path, options: dict[str, Any], given: Mapping[str, Any]) -> pd.DataFrame:
-    # Without index_col=False pandas takes cells beyond the header for an index, and names move.
-    options = {"index_col": False, "skipinitialspace": True, **options}
-    known = {k: given[k] for k in ("skiprows", "encoding", "compression", "comment") if k in given}
-    first = pd.read_csv(file, sep="\x01", header=None, nrows=1, dtype=str, quoting=csv.QUOTE_NONE, **known)
-    line = str(first.iloc[0, 0])
-    if not {"sep", "delimiter"} & set(options):
-        # csv.Sniffer, which pandas asks for sep=None, takes letters for separators too. The comma wins a tie.
-        options["sep"] = max(",;\t|", key=re.sub(r'"[^"]*"', "", line).count)
-    if len(sep := options.get("sep", "")) == 1 and not {"header", "names"} & set(given):
-        names = next(csv.reader([line], delimiter=sep, skipinitialspace=True))
-        check_unique([name.strip() for name in names if name])  # pandas would number them
-    if "engine" not in given:
+def _read_text(file: Path, options: dict[str, Any]) -> pd.DataFrame:
+    cells = {name: options[name] for name in _CELLS if name in options} | {"skipinitialspace": True}
+    texts = pd.read_csv(file, header=None, dtype=str, keep_default_na=False, **cells)
+    if texts.shape[1] == 1:
+        raise DataError(
+            f"it has one column, {texts.iloc[0, 0]!r}: give the separator, such as read={{'sep': ';'}}, or "
+            "where lines stand above the names of the columns, read={'skiprows': 1}"
+        )
+    names, texts = texts.iloc[0].str.strip(), texts.iloc[1:]
+    if not {"header", "names"} & set(options):
+        check_unique([name for name in names if name])  # pandas would number them
+    texts = texts.set_axis(names.to_list(), axis=1)
+    if "keep_default_na" not in options:
+        missing = _missing(options.get("na_values", []), list(texts.columns))
+        options = {**options, "keep_default_na": False, "na_values": missing}
+    if "engine" not in options:
         # Reading in pieces can give one column two types; pandas' C parser overlooks signs beyond ASCII.
-        simple = str(given.get("thousands", "")).isascii()
-        options.update({"low_memory": False} if simple else {"engine": "python"})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # cells beyond the header
-        plain = {k: v for k, v in options.items() if k not in ("converters", "parse_dates", "na_values")}
-        texts = pd.read_csv(file, **{**plain, "dtype": str, "keep_default_na": False})
-        if texts.shape[1] == 1:
-            sep, skip = _option(given, sep=";"), _option(given, skiprows=1)
-            raise DataError(
-                f"it has one column, {str(texts.columns[0])!r}: give the separator, such as {sep}, or where "
-                f"lines stand above the names of the columns, {skip}"
-            )
-        if "keep_default_na" not in given:
-            own = given.get("na_values", [])
-            options |= {"keep_default_na": False, "na_values": _missing(own, list(texts.columns))}
-        frame: pd.DataFrame = pd.read_csv(file, **options)
-    typed = given.get("dtype", {})
-    with wording(rows=_numbered(texts)):
-        for name in texts.columns.intersection(frame.columns) if isinstance(typed, Mapping) else []:
-            if name not in typed and pdt.infer_dtype(texts[name]) == "string":  # else it is dates
-                cells = texts[name].where(frame[name].notna(), "")
-                _check_numbers(cells, pdt.is_numeric_dtype(frame[name]), given)
+        simple = str(options.get("thousands", "")).isascii()
+        options |= {"low_memory": False} if simple else {"engine": "python"}
+    frame: pd.DataFrame = pd.read_csv(file, **options)
+    # The signs of a number are those of `options`, or those of pandas where they cannot be others.
+    if not {"decimal", "thousands", "dtype", "header", "names"} & set(options):
+        with wording(_numbered(texts)):
+            for name in texts.columns.intersection(frame.columns):
+                if pdt.is_numeric_dtype(frame[name]):
+                    _check_either(texts[name].str.strip())
     return frame
 
 
@@ -182,53 +182,35 @@ def _missing(own: Any, columns: list[Any]) -> Any:
     return [*MISSING, *([own] if pdt.is_scalar(own) else own)]
 
 
-def _check_numbers(texts: pd.Series, numeric: bool, given: Mapping[str, Any]) -> None:
-    """Refuse numbers with signs that separate thousands or decimals, and numbers that are read as text."""
-    where = f"column {str(texts.name)!r}"
-    for sign in () if {"decimal", "thousands"} & set(given) else "." if numeric else ".,":
-        number = re.compile(rf"[+-]?[1-9]\d{{0,2}}\{sign}\d{{3}}")
-        for part in (texts.iloc[:_FIRST], texts):
-            cells = part.str.strip()
-            with_sign = cells.str.contains(sign, regex=False).to_numpy(dtype=bool)
-            if not cells[with_sign].str.fullmatch(number).all():
-                break
-        else:
-            if with_sign.any():
-                raise DataError(
-                    f"{where} holds numbers such as {cells[with_sign].iloc[0]!r} in {rows_text(with_sign)}, "
-                    f"all with three digits behind the sign: give {_option(given, thousands=sign)} if it "
-                    f"separates thousands, or {_option(given, decimal=sign)} if decimals"
-                )
-    cells = texts.str.strip()
-    form = rf"^[+-]?\d+(?:({_SIGN})\d{{3}}(?:\1\d{{3}})*)??(?:([.,])\d+)?$"
-    if numeric or 2 * cells.str.fullmatch(form).sum() <= (cells != "").sum():
-        return
-    found = cells.str.extract(form, expand=True).set_axis(["thousands", "decimal"], axis=1)
-    found = found.where(found.ne([given.get("thousands"), given.get("decimal", ".")]))
-    if (signs := found.notna().any(axis=1).to_numpy()).any():
-        more = {str(name): sign for name, sign in found.mode().iloc[0].items() if isinstance(sign, str)}
-        if more.get("thousands") == more.get("decimal"):  # 1,970,000 and 1,970
-            del more["decimal"]
+def _check_either(cells: pd.Series) -> None:
+    """Refuse numbers whose points all separate three digits: thousands or decimals."""
+    with_point = cells.str.contains(".", regex=False).to_numpy(dtype=bool)
+    if with_point.any() and cells[with_point].str.fullmatch(_EITHER).all():
         raise DataError(
-            f"{where} holds {cells[signs].iloc[0]!r} in {rows_text(signs)}, which is text with decimal sign "
-            f"{given.get('decimal', '.')!r}: give {_option(given, **more)}"
+            f"column {str(cells.name)!r} holds numbers such as {cells[with_point].iloc[0]!r} in "
+            f"{rows_text(with_point)}, all with three digits behind the sign: give read={{'thousands': '.'}} "
+            "if it separates thousands, or read={'decimal': '.'} if decimals"
         )
 
 
-def _read_excel(file: Path, **options: Any) -> pd.DataFrame:
-    """Read a sheet; pandas alone would read a text cell 1.970 as 1.97."""
-    if {"decimal", "thousands", "dtype", "converters"} & set(options):
-        return READERS[".xlsx"](file, **options)  # type: ignore[no-any-return]
-    frame: pd.DataFrame = READERS[".xlsx"](file, **options, dtype=object)
-    with wording(rows=_numbered(frame)):
-        for name in frame:
-            texts = frame[name].map(lambda cell: cell if isinstance(cell, str) else "")
-            column = pd.to_numeric(frame[name], errors="coerce")
-            numeric = column.isna().equals(frame[name].isna())
-            _check_numbers(texts, numeric, options)
-            if numeric:
-                frame[name] = column
-    return frame.infer_objects()
+def _check_texts(frame: pd.DataFrame, given: Mapping[str, Any]) -> None:
+    """Refuse numbers that are text by signs of other countries."""
+    plain = re.compile(rf"[+-]?\d+(?:[{given.get('decimal', '.')}]\d+)?")
+    with wording(frame):
+        for name, column in frame.items():
+            if pdt.infer_dtype(column, skipna=True) != "string":
+                continue
+            cells = column.astype(str).where(column.notna(), "")
+            numbers = cells.str.fullmatch(_NUMBER).to_numpy(dtype=bool)
+            if 2 * numbers.sum() <= (cells != "").sum():
+                continue
+            if (signed := numbers & ~cells.str.fullmatch(plain).to_numpy(dtype=bool)).any():
+                raise DataError(
+                    f"column {str(name)!r} holds {cells[signed].iloc[0]!r} in {rows_text(signed)}, which is "
+                    "text: name the signs of its numbers, such as read={'decimal': ',', 'thousands': '.'}"
+                )
+            if not {"decimal", "thousands", "dtype"} & given.keys():
+                _check_either(cells)
 
 
 def _numbered(frame: pd.DataFrame) -> pd.DataFrame:

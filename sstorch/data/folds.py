@@ -82,10 +82,7 @@ def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
         y, subject = data.y, data.subject
     else:
         y, subject = data, None if data.id is None else parse_subjects(data.id, len(data))[0]
-    if y.cause is not None:
-        return stratified_folds(y.cause, n_folds, seed, subject, y.causes or ())
-    event = y.event if y.intervals is None else y.intervals.event
-    return stratified_folds(np.asarray(event), n_folds, seed, subject)
+    return stratified_folds(y.cause, n_folds, seed, subject, y.causes or ())
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import names_text, option_text, rows_text
+from sstorch.checks import names_text, rows_text
 from sstorch.data.columns import check_not_all_missing, is_wide, label
 from sstorch.exceptions import DataError, DataWarning
 
@@ -80,17 +80,14 @@ def report(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:
     accidents = [oddity for oddity in oddities if oddity.accident]
     if strict and accidents:
         said = "; ".join(f"{oddity.text}: {oddity.remedy}" for oddity in accidents)
-        keep = option_text("strict", False, "strict=False")
-        raise DataError(f"{said}. If this is intended, keep it with {keep}")
+        raise DataError(f"{said}, drop=[NAME, ...], or if this is intended, keep columns with strict=False")
     for oddity in oddities:
         warnings.warn(f"{oddity.text}: {oddity.remedy}", DataWarning, stacklevel=stacklevel + 1)
 
 
 def drop_text(names: list[str]) -> str:
-    """Instruction for dropping columns, depending on the source of the table."""
-    it = "it" if len(names) == 1 else "them"
-    option = option_text("drop", names, "")
-    return f"drop {it} with {option}" if option else f"leave {it} out"
+    """Instruction for leaving columns out."""
+    return f"leave {'it' if len(names) == 1 else 'them'} out"
 
 
 def check_trainable(
@@ -123,8 +120,7 @@ def check_trainable(
         for name in frame.columns:
             if any(np.array_equal(frame[name].to_numpy(), times) for times in bounds):
                 raise DataError(
-                    f"feature {name!r} equals the follow-up time in every row; "
-                    f"{option_text('drop', [name], 'drop it from X')}"
+                    f"feature {name!r} equals the follow-up time in every row; {drop_text([name])}"
                 )
 
 

@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as pdt
 
-from sstorch.checks import option_text
-from sstorch.data.causes import Causes, known_causes
+from sstorch.data.causes import known_causes
 from sstorch.data.columns import folded, labels, to_pandas
-from sstorch.data.outcome_type import OutcomeType
-from sstorch.data.surv import Surv, index_of
+from sstorch.data.surv import OutcomeType, Surv, index_of
 from sstorch.data.target import parse_target
 from sstorch.exceptions import DataError
 
@@ -30,7 +28,8 @@ def as_surv(y: object) -> Surv:
     if isinstance(y, Surv):
         return y
     time, event = parse_target(y)
-    return Surv._of_parts(time=time, event=event, index=index_of(*(y if isinstance(y, tuple) else [y])))
+    cause = event.astype(np.int64)
+    return Surv._of_parts(time=time, cause=cause, index=index_of(*(y if isinstance(y, tuple) else [y])))
 
 
 def outcome_of(model: object, y: object) -> Surv:
@@ -62,13 +61,11 @@ def check_outcome(trained: OutcomeType, y: Surv) -> None:
         DataError: Entry times, subjects or causes are missing, or there are causes but the model has one
             event; the message contains the remedy.
     """
-    parts = (("entry", trained.entry), ("id", trained.id))
-    if lacking := [part for part, wanted in parts if wanted and not y.has(part)]:
-        python = f"y=Surv(time, event, {'=..., '.join(lacking)}=...)"
-        given = " ".join(dict.fromkeys(option_text(part, "COLUMN", python) for part in lacking))
+    wanted = {"entry": trained.entry and y.entry is None, "id": trained.id and y.id is None}
+    if lacking := [part for part, lacks in wanted.items() if lacks]:
         raise DataError(
             f"y has no {' and no '.join(lacking)}, and the model was trained on {trained.name} data with "
-            f"{' and '.join(lacking)}: give {given}"
+            f"{' and '.join(lacking)}: give y=Surv(time, event, {'=..., '.join(lacking)}=...)"
         )
     if trained.causes is None and y.causes is not None:
         raise DataError(
@@ -88,19 +85,18 @@ def recoded(y: Surv, names: Sequence[str]) -> Surv:
     Raises:
         DataError: A cause is not in `names`, or the outcome has one event.
     """
-    known = known_causes(y.coded_causes)
-    if known.names == tuple(names):
+    known = known_causes(y.causes)
+    if known == tuple(names):
         return y
     place = {folded(name): k for k, name in enumerate(names, 1)}
-    unknown = [name for name in known.names if folded(name) not in place]
+    unknown = [name for name in known if folded(name) not in place]
     if unknown:
         raise DataError(
             f"y has the cause {', '.join(map(repr, unknown))}; the model has {', '.join(names)}: name the "
             "causes alike, Surv(time, cause, causes={value: name})"
         )
-    codes = np.array([0, *(place[folded(name)] for name in known.names)])[known.codes]
-    values = {folded(name): value for value, name in known.coding.items()}
-    return y._with(causes=Causes({values.get(folded(name), name): name for name in names}, codes))
+    codes = np.array([0, *(place[folded(name)] for name in known)])
+    return y._with(causes=tuple(names), cause=codes[y.cause])
 
 
 def without_outcome(X: object, y: object) -> object:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,42 @@ from sstorch.checks import (
     counted,
     rows_text,
 )
-from sstorch.data.causes import CauseNames, Causes, known_causes, parse_causes
+from sstorch.data.causes import CauseNames, cause_number, known_causes, parse_causes
 from sstorch.data.columns import row_labels, to_pandas
-from sstorch.data.intervals import Intervals, no_intervals, read_bounds
-from sstorch.data.outcome_type import OutcomeName, OutcomeType
 from sstorch.data.subjects import ends_of_follow_up, parse_subjects
-from sstorch.data.target import check_begun, entries_of, parse_target, snapped, time_of_rows
+from sstorch.data.target import (
+    Intervals,
+    check_begun,
+    entries_of,
+    no_intervals,
+    parse_target,
+    read_bounds,
+    snapped,
+    time_of_rows,
+)
 from sstorch.exceptions import ConfigError, DataError
+
+OutcomeName = Literal["right", "counting", "interval", "competing", "competing counting"]
+
+
+@dataclass(frozen=True)
+class OutcomeType:
+    """Type of the training outcome, stored in the model.
+
+    Attributes:
+        name: ``"right"`` (right-censored times), ``"counting"`` (rows with entry times or subjects: left
+            truncation, start-stop rows), ``"interval"``, ``"competing"`` or ``"competing counting"``.
+        entry: True if rows have entry times.
+        id: True if rows have subjects.
+        causes: Names of the competing causes; None for one event.
+        weighted: True if the rows had unequal weights.
+    """
+
+    name: OutcomeName = "right"
+    entry: bool = False
+    id: bool = False
+    causes: tuple[str, ...] | None = None
+    weighted: bool = False
 
 
 class Surv:
@@ -53,13 +83,13 @@ class Surv:
 
     Attributes:
         time: (n,) float64; None for interval-censored times.
-        event: (n,) bool; None for interval-censored times.
-        cause: (n,) int, 1 .. K, 0 = censored; None without causes.
+        cause: (n,) int, cause of each row's event, 1 .. K, 0 = censored; 1 for one event.
+        causes: names of the K causes; None for one event.
         entry: (n,) float64, or None.
         id: (n,), as given, or None.
-        lower: (n,) float64, last time at which the event had not happened; None unless interval-censored.
-        upper: (n,) float64, first time at which the event had happened, infinite if it was never observed;
-            None unless interval-censored.
+        intervals: bounds `lower` and `upper` of the times, (n,) float64: the last time at which the event had
+            not happened, and the first one at which it had, infinite if that was never observed; None unless
+            interval-censored.
         weight: (n,) float64, or None.
         source: Columns of the frame used by :meth:`of`, by role, as they were given; None without a frame.
 
@@ -81,27 +111,17 @@ class Surv:
     Surv([4-, 2, (3, 7], 5+], interval, 3 events in 4 rows)
     """
 
-    __slots__ = (
-        "_causes",
-        "entry",
-        "event",
-        "id",
-        "index",
-        "intervals",
-        "source",
-        "time",
-        "weight",
-    )
+    __slots__ = ("cause", "causes", "entry", "id", "index", "intervals", "source", "time", "weight")
 
+    cause: IntArray
+    causes: tuple[str, ...] | None
     entry: FloatArray | None
-    event: BoolArray | None
     id: npt.NDArray[Any] | None
     index: pd.Index | None
     intervals: Intervals | None
     source: Mapping[str, pd.Series] | None
     time: FloatArray | None
     weight: FloatArray | None
-    _causes: Causes | None
 
     def __init__(
         self,
@@ -117,21 +137,21 @@ class Surv:
         if event is None:
             event = np.ones(np.asarray(time).shape, dtype=bool)
         check_same_order(time=time, event=event, entry=entry, weight=weight, id=id)
-        known = None
+        names = None
         if causes is None:
             times, events = parse_target((time, event), event_value)
+            cause = events.astype(np.int64)
         elif event_value is not None:
             raise ConfigError("causes define the values of event; leave event_value out")
         else:
-            times, known = parse_causes(time, event, causes)
-            events = known.codes > 0
+            times, cause, names = parse_causes(time, event, causes)
         entries, where = entries_of(entry, len(times))
         times, entries = snapped(times, entries)
-        check_begun(entries, where, times, events)
+        check_begun(entries, where, times, cause > 0)
         self._set(
             time=times,
-            event=events,
-            causes=known,
+            cause=cause,
+            causes=names,
             entry=entries,
             id=None if id is None else row_labels(id, len(times), "id").to_numpy(),
             weight=check_weight(weight, len(times)),
@@ -158,13 +178,15 @@ class Surv:
         entries, where = entries_of(entry, len(bounds.lower))
         *ends, entries = snapped(bounds.lower, bounds.upper, entries)
         bounds = Intervals(*ends)
-        check_begun(entries, where, bounds.middle, bounds.event)
+        event = bounds.upper < np.inf
+        check_begun(entries, where, bounds.middle, event)
         if entries is not None and (late := bounds.censored & (entries > bounds.lower)).any():
             raise DataError(
                 f"entry is after the lower bound in {rows_text(late)}; a subject observed from an entry on "
                 "had no event by then: raise the lower bound to it"
             )
         return cls._of_parts(
+            cause=event.astype(np.int64),
             intervals=bounds,
             entry=entries,
             weight=check_weight(weight, len(bounds.lower)),
@@ -233,7 +255,7 @@ class Surv:
     def _set(self, **parts: Any) -> None:
         """Take over checked parts, read-only; those that are not given are None."""
         for name in self.__slots__:
-            value = parts.get(name.removeprefix("_"))
+            value = parts.get(name)
             if isinstance(value, np.ndarray):
                 value = value.view()
                 value.flags.writeable = False
@@ -241,7 +263,7 @@ class Surv:
 
     def _parts(self) -> dict[str, Any]:
         """The parts that :meth:`_set` takes."""
-        return {name.removeprefix("_"): getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def _with(self, **parts: Any) -> Self:
         """The same outcome with other parts, which are checked already."""
@@ -264,7 +286,7 @@ class Surv:
         if self.intervals is not None:
             return "interval"
         counting = self.entry is not None or self.id is not None
-        if self._causes is not None:
+        if self.causes is not None:
             return "competing counting" if counting else "competing"
         return "counting" if counting else "right"
 
@@ -273,24 +295,10 @@ class Surv:
         """The type of the outcome, as stored in a model."""
         return OutcomeType(self.type, self.entry is not None, self.id is not None, self.causes)
 
-    def has(self, part: str) -> bool:
-        """True if the outcome has a part, such as ``"entry"`` or ``"id"``."""
-        return getattr(self, part) is not None
-
     @property
-    def cause(self) -> IntArray | None:
-        """Cause of each row's event (n,), 1 .. K, 0 = censored; None without causes."""
-        return None if self._causes is None else self._causes.codes
-
-    @property
-    def causes(self) -> tuple[str, ...] | None:
-        """Names of the K causes; None for one event."""
-        return None if self._causes is None else self._causes.names
-
-    @property
-    def coded_causes(self) -> Causes | None:
-        """Causes with their coding; None for one event."""
-        return self._causes
+    def event(self) -> BoolArray:
+        """Event indicator (n,): True if an event of any cause was observed, exactly or in an interval."""
+        return self.cause > 0
 
     @property
     def lower(self) -> FloatArray | None:
@@ -315,22 +323,17 @@ class Surv:
             raise no_intervals(what)
         assert self.time is not None
         entry = np.zeros(len(self)) if self.entry is None else self.entry
-        return self.time, self._event, entry
+        return self.time, self.event, entry
 
     @property
     def n_events(self) -> int:
         """Number of rows with an event."""
-        return int((self.intervals.event if self.intervals is not None else self._event).sum())
-
-    @property
-    def _event(self) -> BoolArray:
-        assert self.event is not None
-        return self.event
+        return int(self.event.sum())
 
     # ------------------------------------------------------------------ rows
 
     def __len__(self) -> int:
-        return len(self.intervals.lower) if self.intervals is not None else len(self._event)
+        return len(self.cause)
 
     @property
     def shape(self) -> tuple[int]:
@@ -362,12 +365,11 @@ class Surv:
                 rows = rows.astype(np.int64)
         place: Any = np.arange(len(self))[rows]
         parts = self._parts()
-        for name in ("time", "event", "entry", "id", "weight", "index"):
+        for name in ("time", "cause", "entry", "id", "weight", "index"):
             if parts[name] is not None:
                 parts[name] = parts[name][place]
-        for name in ("causes", "intervals"):
-            if parts[name] is not None:
-                parts[name] = parts[name].subset(place)
+        if self.intervals is not None:
+            parts["intervals"] = self.intervals.subset(place)
         if self.source is not None:
             parts["source"] = {role: column.iloc[place] for role, column in self.source.items()}
         return self._of_parts(**parts)
@@ -388,13 +390,12 @@ class Surv:
             DataError: The outcome has one event.
             ConfigError: Unknown cause.
         """
-        known = known_causes(self._causes)
-        event = known.codes == known.number(cause)
-        return self._with(event=event, causes=None)
+        number = cause_number(cause, known_causes(self.causes))
+        return self._with(cause=(self.cause == number).astype(np.int64), causes=None)
 
     def any_cause(self) -> Self:
         """Return the outcome with any cause as the event; unchanged for one event."""
-        return self._with(causes=None)
+        return self._with(cause=self.event.astype(np.int64), causes=None)
 
     def from_landmark(self, after: float) -> Self:
         """Return the outcome with times counted from a landmark before the end of every row.
@@ -480,9 +481,9 @@ class Surv:
         texts = [f"{end:g}" + "+" * (not happened) for end, happened in zip(time, event, strict=True)]
         if self.entry is not None:
             texts = [f"({begin:g}, {text}]" for begin, text in zip(entry, texts, strict=True)]
-        if self._causes is not None:
-            names = ["", *(f":{name}" for name in self._causes.names)]
-            texts = [text + names[code] for text, code in zip(texts, self._causes.codes, strict=True)]
+        if self.causes is not None:
+            names = ["", *(f":{name}" for name in self.causes)]
+            texts = [text + names[cause] for text, cause in zip(texts, self.cause, strict=True)]
         return texts
 
 

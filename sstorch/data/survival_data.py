@@ -19,9 +19,8 @@ from sstorch.checks import (
     counted,
     wording,
 )
-from sstorch.data.causes import Causes, check_all_occur, known_causes
+from sstorch.data.causes import cause_number, check_all_occur, known_causes
 from sstorch.data.columns import clean_features
-from sstorch.data.intervals import Intervals, no_intervals
 from sstorch.data.oddities import (
     Oddity,
     check_trainable,
@@ -30,7 +29,6 @@ from sstorch.data.oddities import (
     odd_columns,
     report,
 )
-from sstorch.data.outcome_type import OutcomeType
 from sstorch.data.outcomes import as_surv, without_outcome
 from sstorch.data.subjects import (
     check_histories,
@@ -38,10 +36,10 @@ from sstorch.data.subjects import (
     continuations,
     parse_subjects,
 )
-from sstorch.data.surv import Surv
-from sstorch.data.target import Groups, parse_groups, positive_times
+from sstorch.data.surv import OutcomeType, Surv
+from sstorch.data.target import Groups, Intervals, no_intervals, parse_groups, positive_times
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exceptions import ConfigError, DataError, Faults
+from sstorch.exceptions import ConfigError, DataError
 
 
 class SurvivalData:
@@ -68,12 +66,12 @@ class SurvivalData:
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
             columns whose categories are text.
-        event: (n,) bool, True = event observed, exactly or in an interval.
+        cause: (n,) int, cause of each row's event, 1 .. K, 0 = censored; 1 for one event.
+        causes: Names of the K causes; None for one event.
         intervals: Intervals of the times; None if all times are exact or right-censored.
         sample_weight: (n,) float64.
         entry: (n,) float64 >= 0, 0 if a row is at risk from time zero.
         groups: Sensitive groups of the rows; None if not given.
-        causes: Cause of each row's event; None if there is one event.
         time_unit: Unit of the times; None if undefined.
         subject: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
         outcome_type: Type of the outcome, which a model keeps.
@@ -89,12 +87,12 @@ class SurvivalData:
 
     frame: pd.DataFrame
     nominal_time: FloatArray
-    event: BoolArray
+    cause: IntArray
     sample_weight: FloatArray
     entry: FloatArray
     outcome_type: OutcomeType
     groups: Groups | None = None
-    causes: Causes | None = None
+    causes: tuple[str, ...] | None = None
     time_unit: str | None = None
     subject: IntArray | None = None
     intervals: Intervals | None = None
@@ -141,20 +139,18 @@ class SurvivalData:
             raise ConfigError("sample_weight and y both have weights; leave one of them out")
         weight = check_weight(y.weight if sample_weight is None else sample_weight, n)
         self.sample_weight = np.ones(n) if weight is None else weight
-        self.outcome_type, self.causes = y.outcome_type, y.coded_causes
+        self.outcome_type, self.cause, self.causes = y.outcome_type, y.cause.copy(), y.causes
         bounds: list[FloatArray] = []
-        if y.intervals is not None:
-            time, self.event = y.intervals.middle, y.intervals.event
-            if y.intervals.censored.any():
-                self.intervals, bounds = y.intervals, [y.intervals.lower, y.intervals.upper]
+        if y.intervals is None:
+            time = y.right_censored("the data")[0].copy()
         else:
-            assert y.time is not None
-            assert y.event is not None
-            time, self.event = y.time.copy(), y.event.copy()
+            time = y.intervals.middle
+            if y.intervals.censored.any():
+                self.intervals, bounds = y.intervals, [*y.intervals]
         self.entry = np.zeros(n) if y.entry is None else y.entry.copy()
         if require_events:
             if self.causes is not None:
-                check_all_occur(self.causes, self.sample_weight)
+                check_all_occur(self.cause, self.causes, self.sample_weight)
             check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
         self.nominal_time, self._moved = positive_times(time, self.event, zero_time)
         self._unobserved = self._moved & ~self.event
@@ -219,26 +215,14 @@ class SurvivalData:
         keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
         if not keep:
             raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(target)))}")
-        with wording(options="", rows=frame):
+        with wording(frame):
             frame = frame.reset_index(drop=True)
-            faults, y = Faults(), None
-            with faults.kept():
-                y = Surv.of(frame, time, event, **outcome)
+            y, features = Surv.of(frame, time, event, **outcome), frame.iloc[:, keep]
             data = cls.__new__(cls)
             data.time_unit = check_time_unit(time_unit)
-            features = frame.iloc[:, keep]
-            cleaned = clean_features(features, faults)
-            if faults.errors and strict and y is not None and y.time is not None and y.event is not None:
-                with faults.kept():  # of the columns that can be read
-                    odd = constant_columns(cleaned) + odd_columns(cleaned, y.time, y.event)
-                    report([oddity for oddity in odd if oddity.accident], strict, stacklevel=2)
-            faults.raise_all()
-            assert y is not None
-            data._set(cleaned, features, y, None, True)
+            data._set(clean_features(features), features, y, None, True)
             oddities = data._oddities()
-            if strict:
-                oddities = constant_columns(data.frame) + oddities
-            report(oddities, strict, stacklevel=2)
+            report(constant_columns(data.frame) + oddities if strict else oddities, strict, stacklevel=2)
         return data
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
@@ -298,18 +282,14 @@ class SurvivalData:
         return np.unique(time[self.event])
 
     @property
+    def event(self) -> BoolArray:
+        """Event indicator (n,): True if an event was observed, exactly or in an interval."""
+        return self.cause > 0
+
+    @property
     def y(self) -> Surv:
         """The outcome with events at time zero moved and without weights."""
-        kind = self.outcome_type
-        time = np.where(self._unobserved, 0.0, self.nominal_time)
-        return Surv._of_parts(
-            time=None if self.intervals is not None else time,
-            event=None if self.intervals is not None else self.event,
-            causes=self.causes,
-            entry=self.entry if kind.entry else None,
-            id=self.subject,
-            intervals=self.intervals,
-        )
+        return self._outcome(np.where(self._unobserved, 0.0, self.nominal_time), self.intervals)
 
     @property
     def weighted_y(self) -> Surv:
@@ -319,10 +299,19 @@ class SurvivalData:
     @property
     def given_y(self) -> Surv:
         """The original outcome: times of zero not replaced, with the weights if they differ."""
-        y = self.y.weighted(self.uneven_weight)
-        if self.intervals is not None:
-            return y._with(intervals=self.intervals.moved(self._moved, self.given_time))
-        return y._with(time=self.given_time)
+        time = self.given_time
+        intervals = None if self.intervals is None else self.intervals.moved(self._moved, time)
+        return self._outcome(time, intervals).weighted(self.uneven_weight)
+
+    def _outcome(self, time: FloatArray, intervals: Intervals | None) -> Surv:
+        return Surv._of_parts(
+            time=time if intervals is None else None,
+            cause=self.cause,
+            causes=self.causes,
+            entry=self.entry if self.outcome_type.entry else None,
+            id=self.subject,
+            intervals=intervals,
+        )
 
     @property
     def uneven_weight(self) -> FloatArray | None:
@@ -394,9 +383,9 @@ class SurvivalData:
             raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
         part = copy(self)
         part.frame = self.frame.iloc[index].reset_index(drop=True)
-        for name in ("nominal_time", "event", "sample_weight", "_moved", "_unobserved", "entry"):
+        for name in ("nominal_time", "cause", "sample_weight", "_moved", "_unobserved", "entry"):
             setattr(part, name, getattr(self, name)[index])
-        for name in ("groups", "causes", "intervals"):
+        for name in ("groups", "intervals"):
             own = getattr(self, name)
             setattr(part, name, None if own is None else own.subset(index))
         # Subjects keep their order, and are numbered again without those that have no row.
@@ -438,22 +427,13 @@ class SurvivalData:
         return joined
 
     @property
-    def cause(self) -> IntArray:
-        """Cause of each row's event (n,), 1 .. K, 0 if it was censored.
-
-        Raises:
-            DataError: Causes were not requested.
-        """
-        return known_causes(self.causes).codes
-
-    @property
     def cause_names(self) -> tuple[str, ...]:
         """Names of the K causes.
 
         Raises:
             DataError: Causes were not requested.
         """
-        return known_causes(self.causes).names
+        return known_causes(self.causes)
 
     def of_cause(self, cause: int | str) -> Self:
         """Return the rows with one cause, by number or name, as the event; other causes are censored.
@@ -466,7 +446,8 @@ class SurvivalData:
             ConfigError: Unknown cause.
         """
         part = copy(self)
-        part.event, part.causes = self.cause == known_causes(self.causes).number(cause), None
+        number = cause_number(cause, self.cause_names)
+        part.cause, part.causes = (self.cause == number).astype(np.int64), None
         part.outcome_type = part.y.outcome_type
         return part
 

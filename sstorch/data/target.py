@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from sstorch.checks import (
     counted,
     names_text,
     nearest_text,
-    option_text,
     rows_text,
 )
 from sstorch.data.columns import (
@@ -34,7 +33,7 @@ from sstorch.data.columns import (
     to_pandas,
     vocabulary,
 )
-from sstorch.exceptions import DataError, DataWarning, Faults
+from sstorch.exceptions import DataError, DataWarning
 
 _FORMS = (
     "give sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event column, "
@@ -178,15 +177,11 @@ def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, Boo
     if event_value is None and (clean := _clean(y)) is not None:
         return clean
     time_column, time_where, event_column, event_where = split_target(y)
-    faults, times, events = Faults(), np.empty(0), np.empty(0, dtype=np.bool_)
-    with faults.kept():
-        times = times_of(time_column, time_where)
-    with faults.kept():
-        if event_value is None:
-            events = _events(event_column, event_where)
-        else:
-            events = _events_of_value(event_column, event_where, label(event_value))
-    faults.raise_all()
+    times = times_of(time_column, time_where)
+    if event_value is None:
+        events = _events(event_column, event_where)
+    else:
+        events = _events_of_value(event_column, event_where, label(event_value))
     if len(times) != len(events):
         raise DataError(f"{len(times)} times but {len(events)} events; give one of each for every row")
     return times, events
@@ -286,6 +281,65 @@ def times_of(column: pd.Series, where: str) -> FloatArray:
     return np.asarray(snapped(times)[0])
 
 
+class Intervals(NamedTuple):
+    """Bounds of event times, (n,) each: after `lower`, and at or before `upper`."""
+
+    lower: FloatArray  # >= 0; 0 without a lower bound (left-censored)
+    upper: FloatArray  # inf if right-censored, equal to `lower` if exact
+
+    @property
+    def censored(self) -> BoolArray:
+        """Rows with an event between two bounds, (n,): neither exact nor right-censored."""
+        return (self.lower < self.upper) & (self.upper < np.inf)
+
+    @property
+    def middle(self) -> FloatArray:
+        """Midpoint of each interval, (n,); the lower bound if right-censored."""
+        upper = np.where(self.upper < np.inf, self.upper, self.lower)
+        return self.lower + (upper - self.lower) / 2
+
+    def moved(self, rows: BoolArray, time: FloatArray) -> Intervals:
+        """Replace exact and right-censored times of some rows, such as zeros."""
+        bound = rows & ~self.censored
+        upper = np.where(bound & (self.upper < np.inf), time, self.upper)
+        return Intervals(np.where(bound, time, self.lower), upper)
+
+    def subset(self, index: IntArray) -> Intervals:
+        """Intervals of the rows at positions ``index``."""
+        return Intervals(self.lower[index], self.upper[index])
+
+
+def no_intervals(what: str) -> DataError:
+    """The error of whatever needs exact or right-censored times, called `what`."""
+    return DataError(
+        f"{what} does not support interval-censored outcomes; use log_likelihood of PrognosticTree, "
+        "SurvivalRegression or SoftSurvivalTree"
+    )
+
+
+def read_bounds(lower: object, upper: object) -> Intervals:
+    """Bounds of event times, (n,) each, that are known up to an interval; see `Intervals`."""
+    low, high = snapped(*(_bound(values, name) for name, values in (("lower", lower), ("upper", upper))))
+    if len(low) != len(high):
+        raise DataError(f"{len(low)} lower but {len(high)} upper bounds; give one of each a row")
+    if (bad := np.isinf(low)).any():
+        raise DataError(f"lower is infinite in {rows_text(bad)}; a row censored from the left has lower = 0")
+    if (bad := low > high).any():
+        raise DataError(f"lower is above upper in {rows_text(bad)}; are the bounds swapped?")
+    return Intervals(low, high)
+
+
+def _bound(values: object, name: str) -> FloatArray:
+    numbers = numeric_values(column_of(values, name), name, "correct or remove these rows")
+    check_size(numbers[np.isfinite(numbers)], name)
+    if (bad := np.isnan(numbers) | (numbers < 0)).any():
+        raise DataError(
+            f"{name} is negative or missing in {rows_text(bad)}; times count from the start of follow-up, "
+            "and a bound that is not known is 0 below and inf above"
+        )
+    return numbers
+
+
 def entries_of(entry: object, n_rows: int) -> tuple[FloatArray | None, str]:
     """Entry times (n,), >= 0, None if there are none; and what messages call them."""
     name = getattr(entry, "name", None)
@@ -348,13 +402,9 @@ def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
 
 
 def _events(column: pd.Series, where: str) -> BoolArray:
-    named = option_text("event_value", "VALUE", "")
-    remedy = "code it as 1 = event, 0 = censored, " + (
-        f"or name the value of an event with {named}" if named else "for instance (column == 'dead')"
-    )
-    coded_causes = option_text("cause", str(column.name or "COLUMN"), "Surv(time, cause, causes=...)")
-    competing = f"If the values are competing causes, give {coded_causes}"
-    values = numeric_values(column, where, f"{remedy}. {competing}")
+    remedy = "code it as 1 = event, 0 = censored, or name the value of an event, event_value=VALUE"
+    causes = "give Surv(time, cause, causes=...)"
+    values = numeric_values(column, where, f"{remedy}. If the values are competing causes, {causes}")
     if (bad := np.isnan(values)).any():
         raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
     bad = ~np.isin(values, (0.0, 1.0))
@@ -362,12 +412,11 @@ def _events(column: pd.Series, where: str) -> BoolArray:
         return np.asarray(values == 1.0)
     found = f"{where} is {values[bad][0]:g} in {rows_text(bad)}"
     if np.isin(values, (1.0, 2.0)).all():
-        coded = option_text("event_value", 2, "event_value=2")
-        raise DataError(f"{found} and never 0; if 1 = censored and 2 = event, give {coded}")
+        raise DataError(f"{found} and never 0; if 1 = censored and 2 = event, give event_value=2")
     codes = np.unique(values)
     if np.array_equal(codes, np.arange(len(codes))) and len(codes) <= _MAX_CODES:
         raise DataError(
-            f"{found}: the codes 0 to {codes[-1]:g} are those of competing causes; give {coded_causes}. "
+            f"{found}: the codes 0 to {codes[-1]:g} are those of competing causes; {causes}. "
             "Competing events that are coded as censored give risks that are too high"
         )
-    raise DataError(f"{found}; {remedy}. {competing}")
+    raise DataError(f"{found}; {remedy}. If the values are competing causes, {causes}")

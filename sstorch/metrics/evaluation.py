@@ -28,6 +28,7 @@ import sstorch.metrics.named  # noqa: F401  # declares the metrics
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_horizon, has_method
 from sstorch.data import Surv, as_surv, recoded
+from sstorch.data.causes import cause_number
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.metrics.censoring import censoring_distribution, floored
 from sstorch.metrics.registry import ASKED, METRICS, check_names, kind_of, names_of
@@ -276,10 +277,10 @@ class SurvivalScorer:
         return value if METRICS[self.metric].higher_is_better else -value
 
     def _number(self, y: Surv) -> int:
-        if y.coded_causes is None:
+        if y.causes is None:
             raise ConfigError(f"cause={self.cause!r}, but y has one event")
         assert self.cause is not None
-        return y.coded_causes.number(self.cause)
+        return cause_number(self.cause, y.causes)
 
 
 def remedy_for_names(scoring: object) -> str:
@@ -381,7 +382,7 @@ def _training_rows(y: Surv, train: Any, all_rows: Any) -> Surv:
 
 def _table(y: Surv) -> FloatArray:
     """Times, events or causes, entry times and weights, a row each."""
-    time, event, _ = y.right_censored("a scorer")
-    parts: list[Any] = [time, event if y.cause is None else y.cause]
+    time, _, _ = y.right_censored("a scorer")
+    parts: list[Any] = [time, y.cause]
     parts += [part for part in (y.entry, y.weight) if part is not None]
     return np.column_stack(parts).astype(np.float64)

@@ -15,6 +15,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer, check_same_order, check_weight
 from sstorch.data import Surv, as_surv
+from sstorch.data.causes import cause_number
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_cause, check_event, check_same_unit, check_time
 
@@ -144,7 +145,6 @@ def read_rows(
     _check_supported(rows, what, entry=entry, weight=weight or sample_weight is not None, name=name)
     if names is None:
         return rows
-    assert outcome.cause is not None
     return rows._replace(cause=outcome.cause, n_causes=max(n_causes or 0, len(names)))
 
 
@@ -159,7 +159,10 @@ def read_scored(y: Outcome, what: str, cause: int | str | None, **options: Any) 
             "(time, cause > 0) for any cause"
         )
     rows = read_rows(y, what, causes=cause is not None, **options)
-    which = 1 if cause is None else cause_number(y, cause)
+    if isinstance(y, Surv) and y.causes is not None and cause is not None:
+        which = cause_number(cause, y.causes)
+    else:
+        which = 1 if cause is None else check_integer("cause", cause, 1)
     return rows._replace(n_causes=max(rows.n_causes, which)), which
 
 
@@ -175,13 +178,6 @@ def training(train: Outcome, test_time: FloatArray | None = None, *, causes: boo
     if test_time is not None:
         check_same_unit(test_time, known.time, ("time", "train time"))
     return known
-
-
-def cause_number(y: Outcome, cause: int | str) -> int:
-    """Number of a cause, 1 .. K, by itself or, where the outcome has names, by its name."""
-    if isinstance(y, Surv) and y.coded_causes is not None:
-        return y.coded_causes.number(cause)
-    return check_integer("cause", cause, 1)
 
 
 _CENSORING = "an estimate from the training rows"

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from sstorch.checks import check_choice
 from sstorch.data import Surv
-from sstorch.data.intervals import no_intervals
+from sstorch.data.target import no_intervals
 from sstorch.exceptions import ConfigError
 
 # Outcomes that metrics distinguish: one event (right-censored or counting), competing causes.

@@ -313,11 +313,10 @@ def plot_incidence(
     Raises:
         DataError: lengths of outcome and rows differ, or weights are invalid.
     """
-    if outcome_of(tree, y).cause is None:
+    if outcome_of(tree, y).causes is None:
         raise DataError("y has no causes; give Surv(time, cause, causes=...)")
     observed = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen", X)
     outcome, time, weight, cause = observed.outcome, observed.time, observed.weight, observed.outcome.cause
-    assert cause is not None
     last = float(np.quantile(time[weight > 0], 0.95))
     grid = np.linspace(0.0, last, 121)
     predicted = tree.predict_cumulative_incidence(X, grid, after=0.0)

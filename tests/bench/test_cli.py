@@ -194,10 +194,10 @@ HOSTILE = {
     "empty file": ("", "empty", ""),
     "header only": ("age,time,event\n", "no", "rows"),
     "infinite time": ("age,time,event\n40,inf,1\n50,3,0\n", "time", "infinite"),
-    "events of 1 and 2": ("age,time,event\n40,4,1\n50,3,2\n41,7,2\n", "event", "dataset.event_value=2"),
+    "events of 1 and 2": ("age,time,event\n40,4,1\n50,3,2\n41,7,2\n", "event", "event_value=2"),
     "a constant column": (
         "site,age,time,event\n" + "".join(f"1,{k},{k + 1},1\n" for k in range(20)), "'site'",
-        "dataset.strict=false"
+        "strict=False"
     ),
     "60 % missing": (
         "age,marker,time,event\n" + "".join(f"{k},{k if k % 5 < 2 else ''},{k + 1},1\n" for k in range(20)),
@@ -476,13 +476,10 @@ def test_options_of_pandas_read_the_file(tmp_path: Path) -> None:
     file = tmp_path / "cohort.csv"
     file.write_text("crp;time;event\n0,5;5;1\n12,25;3;0\n1.970,5;7;1\n")
     own = ["dataset=csv", f"dataset.path={file}"]
-    with pytest.raises(DataError, match=r"give 'dataset\.read={thousands:\"\.\",decimal:\",\"}'"):
+    with pytest.raises(DataError, match="give the separator, such as"):
         compose(*own).dataset.load()
     read = 'dataset.read={sep: ";", decimal: ",", thousands: "."}'
     assert compose(*own, read).dataset.load().frame["crp"].tolist() == [0.5, 12.25, 1970.5]
-    file.write_text("crp;time;event\n1.970;5;1\n658;3;0\n")
-    with pytest.raises(DataError, match=r"dataset\.read={thousands:\"\.\"}.* .dataset\.read={decimal:"):
-        compose(*own).dataset.load()
 
 
 @pytest.mark.nightly

@@ -72,7 +72,7 @@ def test_causes_go_with_their_rows() -> None:
     np.testing.assert_array_equal(data.of_cause(1).event, [False, False, True, True, False])
     with pytest.raises(ConfigError, match=r"cause 'infection'; the causes are 1 \(relapse\), 2 \(death\)"):
         data.of_cause("infection")
-    for causes in (lambda: death.cause, lambda: death.y.of_cause(1), lambda: recoded(death.y, ("a", "b"))):
+    for causes in (lambda: death.y.of_cause(1), lambda: recoded(death.y, ("a", "b"))):
         with pytest.raises(DataError, match="the data have one event; for causes give Surv"):
             causes()
 

@@ -194,7 +194,7 @@ def test_only_left_censored_rows_raise() -> None:
     with pytest.raises(DataError, match="lower must be > 0 in some rows, got left-censored ones alone"):
         SurvivalRegression("weibull").fit(X, Surv.interval(np.zeros(200), days))  # S was 0 everywhere
     with pytest.raises(
-        DataError, match=r"lower is negative in 1 row .* a bound that is not known is 0 below"
+        DataError, match=r"lower is negative or missing in 1 row .* a bound that is not known is 0 below"
     ):
         Surv.interval([-np.inf, 1.0], [2.0, 3.0])
 

@@ -394,7 +394,7 @@ def _calibration_in_the_large(run: Run) -> list[str]:
             estimate = float(_kaplan_meier(data).at(time).value[0]) if known else math.nan
             what = "survival, Kaplan-Meier"
         else:
-            place = data.causes.number(cause) - 1
+            place = data.causes.index(cause)
             found = metrics.aalen_johansen(data.weighted_y, time)
             estimate, what = float(found[place, 0]), f"incidence of {cause}, Aalen-Johansen"
         mean = number(float(np.average(predicted[name], weights=data.sample_weight)))

@@ -1,7 +1,6 @@
-"""Columns that are known only with the outcome, and numbers that lie apart: named once, with their rows."""
+"""Warnings about training rows, with their rows and remedies, and none about ordinary columns."""
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,9 +9,9 @@ from lifelines import NelsonAalenFitter
 from sklearn.metrics import roc_auc_score
 
 from sstorch import OptimalSurvivalTree, PrognosticTree, Surv, SurvivalRegression
-from sstorch.data import SurvivalData, load_file
-from sstorch.data.oddities import _area, odd_columns
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data.oddities import _area, constant_columns, few_events, odd_columns
+from sstorch.exceptions import DataWarning
 from sstorch.groups.table import groups_without_events
 from tests.conftest import nightly
 
@@ -43,9 +42,7 @@ def told(frame: pd.DataFrame, time: np.ndarray = TIME, event: np.ndarray = EVENT
     ("name", "column", "words"),
     [
         ("status", 2 * EVENT + 1, "(area under the curve 1)"),
-        ("dropout", EVENT.astype(int), "(area under the curve 1)"),
         ("vital", np.where(EVENT, "dead", "alive"), "known only afterwards: leave it out"),
-        ("swapped", ~EVENT, "known only afterwards"),
         ("codes", np.where(EVENT, 1, RNG.choice([0, 2], N)), "known only afterwards"),
         ("last_state", np.where(EVENT, CAUSE, None), "known only afterwards"),
         ("death_day", np.where(EVENT, RNG.normal(size=N), np.nan), "known only afterwards"),
@@ -129,11 +126,64 @@ def test_a_column_that_is_half_missing_is_named() -> None:
     assert "'half' is missing in 50%" in text
 
 
-def test_a_detection_limit_is_no_missing_value(tmp_path: Path) -> None:
-    text = FRAME["size"].astype(str).astype(object)
-    text.iloc[[3, 5]] = "<0.1"
-    with pytest.raises(DataError, match=r"'size'.* but '<0.1' in 2 rows \(index labels p3, p5\); convert it"):
-        SurvivalData(FRAME.assign(size=text), (TIME, EVENT))
-    FRAME.assign(size=text, time=TIME, event=EVENT).to_csv(tmp_path / "c.csv", index=False)
-    with pytest.raises(DataError, match=r"'<0.1' in 2 rows \(data rows 4, 6\); write plain numbers"):
-        load_file(tmp_path / "c.csv")
+def test_an_identifier_is_named() -> None:
+    ids = FRAME.assign(**{"patient id": np.arange(N)})
+    assert told(ids) == [
+        "column 'patient id' has a different whole number in every row, as an identifier has: leave it out"
+    ]
+    (text,) = told(FRAME.assign(pid=np.repeat(np.arange(N // 2), 2)))
+    assert (
+        "'pid' has 200 different values in 400 rows, '0' in 2 rows (index labels p0, p1): rows of a" in text
+    )
+    (text,) = told(FRAME.assign(mrn=RNG.choice(10**8, N, replace=False)))
+    assert "'mrn' has a different whole number" in text
+    assert told(FRAME.assign(many=[f"c{k % 310}" for k in range(N)])) != []
+
+
+def test_measurements_are_not_called_odd() -> None:
+    """Numbers as they are measured: draws of many kinds, none of which may cause a word."""
+    draws = np.random.default_rng(0)
+    time = draws.exponential(500, 500)
+    columns = {
+        "normal": draws.normal(size=500),
+        "counts": draws.poisson(3, 500),
+        "cells": (draws.lognormal(12, 0.5, 500) / 1000).round() * 1000,
+        "year": draws.integers(1984, 2000, 500),
+        "risk": -np.log(time) + draws.normal(size=500),  # rank correlation about .7
+        "mostly zero": np.where(draws.uniform(size=500) < 0.9, 0.0, draws.gamma(2, 50, 500)),
+        "minus one": draws.choice([-1.0, 0.0, 1.0], 500),
+    }
+    frame = pd.DataFrame(columns).astype(float)
+    event = draws.uniform(size=500) < 0.5
+    assert not odd_columns(frame, time, event) + constant_columns(frame)
+
+
+def test_few_events_count_the_columns_that_a_model_gets() -> None:
+    frame = pd.DataFrame({"x": np.arange(30.0), "g": pd.Categorical(["a", "b", "c"] * 10, list("abcdefgh"))})
+    event = np.arange(30) < 10
+    assert not few_events(frame, event)  # 4 columns: categories without rows are none
+    assert few_events(frame, event[::-1] & (np.arange(30) > 20))[0].text == "9 events in 30 rows"
+
+
+def test_values_far_outside_the_training_range() -> None:
+    train = pd.DataFrame({"creatinine": [0.6, 1.0, 2.6], "constant": 1.0, "g": ["a", "b", "a"]})
+    fitted = Preprocessor(Schema.of(train)).fit(train)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.warn_of_far_values(train.assign(creatinine=[4.5, np.nan, -1.3], constant=9.0))
+    with pytest.warns(DataWarning, match=r"'creatinine' is 88.4 in 2 rows .*positions 0, 2.* 0.6 to 2.6: "):
+        fitted.warn_of_far_values(train.assign(creatinine=[88.4, 1.0, -2.0]))
+
+
+def test_predictions_tell_of_far_values_and_scores_do_not(gbsg2: SurvivalData) -> None:
+    tree = SurvivalRegression("weibull").fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    far = gbsg2.frame.assign(age=gbsg2.frame["age"].where(gbsg2.frame.index != 8, 999.0))
+    for predict in (
+        tree.predict,
+        tree.apply,
+        tree.predict_quantile,
+        lambda X: tree.predict_survival_function(X, [365.0]),
+    ):
+        with pytest.warns(DataWarning, match=r"'age' is 999 in 1 row \(0-based position 8\), far outside"):
+            predict(far)
+    assert tree.score(far, (gbsg2.time, gbsg2.event)) > 0.6  # warnings are errors here
