@@ -130,9 +130,9 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
             raise ConfigError(f"{text} ({error})") from error
         except pd.errors.ParserError as error:
             raise DataError(
-                f"not every row has the cells of the header ({' '.join(str(error).split())}): correct it, give "
-                "the separator, such as read={'sep': ';'}, or where lines stand above the names of the columns, "
-                "read={'skiprows': 1}"
+                f"not every row has the cells of the header ({' '.join(str(error).split())}): correct it, "
+                "give the separator, such as read={'sep': ';'}, or where lines stand above the names of the "
+                "columns, read={'skiprows': 1}"
             ) from error
         except UnicodeError as error:
             raise DataError(
