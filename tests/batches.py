@@ -44,7 +44,7 @@ def random_tree(
 
 def distribution(tree: SoftTree, x: torch.Tensor, prediction: str) -> SurvivalDistribution:
     """What a tree predicts by the most probable path ("hbp") or by all leaves."""
-    return tree.most_probable(x) if prediction == "hbp" else tree(x)  # type: ignore[no-any-return]
+    return tree(x).most_probable() if prediction == "hbp" else tree(x)  # type: ignore[no-any-return]
 
 
 def random_sample(n_problems: int, n_splits: int = 1, n_rows: int = 60, p: int = 3, seed: int = 0) -> Sample:

@@ -140,7 +140,7 @@ class FittedTree(FittedModel):
     @override
     def distributions(self, x: RowFeatures) -> list[SurvivalDistribution]:
         if self.prediction == "hbp":
-            return [module.most_probable(x) for module in self.hazards.values()]
+            return [module(x).most_probable() for module in self.hazards.values()]
         return [module(x) for module in self.hazards.values()]
 
     def leaf_probability(self, x: RowFeatures) -> FloatArray:

@@ -36,7 +36,7 @@ class SurvivalDistribution:
     Args:
         family: of the components, with as many problems as ``batch_shape``.
         log_weight: log weights of the components, whose exponentials sum to one over L, shape (*batch_shape,
-            L, N).
+            L, N), or a function that computes them.
         linear: linear predictors g, shape (*batch_shape, L, N).
         shape: m shape parameters, shape (*batch_shape, L, 1 or N, m).
         log_time_scale: log of the unit of model time, in which the parameters are, shape (*batch_shape,).
@@ -60,7 +60,7 @@ class SurvivalDistribution:
     def __init__(
         self,
         family: HazardFamily,
-        log_weight: Tensor,
+        log_weight: Tensor | Callable[[], Tensor],
         linear: Tensor,
         shape: Tensor,
         log_time_scale: Tensor | None = None,
@@ -69,19 +69,27 @@ class SurvivalDistribution:
     ) -> None:
         *lead, n_rows, n_shape = shape.shape
         fits = tuple(lead) == tuple(linear.shape[:-1]) and n_rows in (1, linear.shape[-1])
-        if log_weight.shape != linear.shape or not fits or n_shape != len(family.shape_names):
+        weights = linear.shape if callable(log_weight) else log_weight.shape
+        if weights != linear.shape or not fits or n_shape != len(family.shape_names):
             raise ConfigError(
                 "`log_weight`, `linear` and `shape` must have the shapes (*batch_shape, L, N), the same, and "
-                f"(*batch_shape, L, 1 or N, {len(family.shape_names)}), got {tuple(log_weight.shape)}, "
+                f"(*batch_shape, L, 1 or N, {len(family.shape_names)}), got {tuple(weights)}, "
                 f"{tuple(linear.shape)} and {tuple(shape.shape)}"
             )
         # torch.func.functional_call takes tensors of a module back as soon as the module has returned.
         self.family = family if torch.compiler.is_dynamo_compiling() else family.snapshot()
-        self.log_weight, self.linear, self.shape = log_weight, linear, shape
+        self._log_weight, self.linear, self.shape = log_weight, linear, shape
         self.log_time_scale = (
             linear.new_zeros(linear.shape[:-2]) if log_time_scale is None else log_time_scale
         )
         self._component = component
+
+    @property
+    def log_weight(self) -> Tensor:
+        """Log weights of the components, shape (*batch_shape, L, N)."""
+        if callable(self._log_weight):  # one component a row needs none
+            self._log_weight = self._log_weight()
+        return self._log_weight
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -217,7 +225,7 @@ class SurvivalDistribution:
                     raise ConfigError("the mean needs curves beyond the meaningful times: give a finite tau")
                 upper = torch.log(horizon.exp() - log_after.exp())
             gone = self.family.cumulative_hazard(log_after, linear, shape)
-            means = self.family.residual_mean(upper, log_after, linear, shape)
+            means = self.family.restricted_mean(upper, linear, shape, log_after)
             log_weight = log_weight_given(log_weight, gone, -3)
         if horizon is not None:
             left = torch.exp(upper + gone - self.family.cumulative_hazard(horizon, linear, shape))

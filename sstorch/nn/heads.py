@@ -172,7 +172,7 @@ class DistributionModule(nn.Module, ABC):
 
     def _distribution(
         self,
-        log_weight: Tensor,
+        log_weight: Tensor | Callable[[], Tensor],
         leaves: LeafParameters,
         x: RowFeatures,
         component: Callable[[], Tensor] | None = None,

@@ -182,29 +182,6 @@ def visits(topology: Topology, leaf: Tensor, node: int) -> Tensor:
     return torch.eq((leaf + 2**topology.depth) >> shift, node)
 
 
-# Its cost is that of gathering the parameters of depth + 1 nodes, the other way's one pass over all leaves.
-# Measured by `scripts/bench_predict --nodes` in microseconds a row, path / all nodes: depth 5, 16 features
-# .29 / .31 and 32 features .47 / .35; depth 6, 32 features .53 / .67 and 64 features .82 / .71; at depth 4
-# and less it loses with any number of features.
-LEAST_DEPTH = 5
-LEAVES_PER_FEATURE = 2
-
-
-def path_is_faster(topology: Topology, n_features: int) -> bool:
-    """True if a tree predicts faster by paths: at least five levels and two leaves for each feature."""
-    return topology.depth >= LEAST_DEPTH and len(topology.leaves) >= LEAVES_PER_FEATURE * n_features
-
-
-def leaf_of_rows(topology: Topology, gates: GateParameters, x: Tensor) -> Tensor:
-    """:func:`most_probable_leaf` of rows (N, p) in one tree, by the gates on each row's path alone, (N,)."""
-    x = gates.features(x)
-    node = torch.ones(x.shape[0], dtype=torch.long, device=x.device)
-    for _ in range(topology.depth):
-        right = score_at(x, gates.weight, gates.bias, node - 1) < 0
-        node = 2 * node + right.long()
-    return node - len(topology.leaves)
-
-
 def score_at(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
     """Score weight[node] . x + bias[node] of each row (N, p) at its own one of K nodes, shape (N,)."""
     return (weight.index_select(0, node) * x).sum(-1) + bias.index_select(0, node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal, cast, get_args
 
@@ -21,10 +21,8 @@ from sstorch.nn.routing import (
     Gate,
     GateParameters,
     Topology,
-    leaf_of_rows,
     log_path_probability,
     most_probable_leaf,
-    path_is_faster,
     visits,
 )
 
@@ -138,33 +136,16 @@ class SoftTree(DistributionModule):
             ConfigError: ``x`` has another shape or dtype, or the family needs :meth:`initialize`.
         """
         x = self._features(x, max(self.in_features, self.n_gate_features), self._most_features)
-        logits, log_weight = None, self._routed(x) if self.router is not None else None
+        log_weight: Tensor | Callable[[], Tensor]
+        component = None
         with without_autocast(x.device.type):
-            if log_weight is None and self.topology.depth:
-                logits = self.gate_logits(x)
-                log_weight = log_path_probability(self.topology, logits)
-            elif log_weight is None:
+            if self.router is not None or self.topology.depth == 0:
                 log_weight = self.log_leaf_probability(x)
-            component = None if logits is None else partial(most_probable_leaf, self.topology, logits)
-            return self._distribution(log_weight, self.leaf_parameters(), x, component)
-
-    def most_probable(self, x: RowFeatures) -> SurvivalDistribution:
-        """``tree(x).most_probable()``, of a deep tree from the nodes on each row's path alone."""
-        if self.router is not None:
-            mixture: SurvivalDistribution = self(x)
-            return mixture.most_probable()
-        x = self._features(x, max(self.in_features, self.n_gate_features), self._most_features)
-        leaves = self.leaf_parameters()
-        with without_autocast(x.device.type):
-            leaf = self.apply_leaf(x)
-            if isinstance(x, Tensor) and self._follows_paths(x):
-                linear, shape = (part[None] for part in leaves.at_rows(x, leaf))
             else:
-                linear, shape = leaves.linear_predictor(x), leaves.shape_parameters(x)
-        # The leaf of each row is known: no weight decides.
-        return SurvivalDistribution(
-            self.prepared_family, torch.zeros_like(linear), linear, shape, self.log_time_scale, component=leaf
-        ).most_probable()
+                logits = self.gate_logits(x)
+                log_weight = partial(log_path_probability, self.topology, logits)
+                component = partial(most_probable_leaf, self.topology, logits)
+            return self._distribution(log_weight, self.leaf_parameters(), x, component)
 
     def _routed(self, x: RowFeatures) -> Tensor:
         """Log weights of the leaves by the router, (*batch_shape, L, N)."""
@@ -257,8 +238,6 @@ class SoftTree(DistributionModule):
         if self.topology.depth == 0:
             shape = (*self.batch_shape, _n_rows(x))
             return torch.zeros(shape, dtype=torch.long, device=self.log_time_scale.device)
-        if isinstance(x, Tensor) and self._follows_paths(x):
-            return leaf_of_rows(self.topology, self.gate_parameters(), x)
         return most_probable_leaf(self.topology, self.gate_logits(x))
 
     def visits(self, x: RowFeatures, node: int) -> Tensor:
@@ -310,10 +289,6 @@ class SoftTree(DistributionModule):
 
     def _leaves(self) -> list[Leaf]:
         return [cast(Leaf, leaf) for leaf in self.leaves.values()]
-
-    def _follows_paths(self, x: Tensor) -> bool:
-        """True if only the nodes on each row's path are to be evaluated."""
-        return self.batch_shape == () and x.ndim == 2 and path_is_faster(self.topology, self.n_gate_features)
 
     def _n_weights(self, router: nn.Module) -> int:
         """Number of weights that a router gives two rows of zeros, as in prediction."""

@@ -35,7 +35,7 @@ def leaf_curvature(
         rows, reach = sample.select(some), probability[some]
         linear, shape = parameters.linear_predictor(rows.x), parameters.shape_parameters(rows.x)
         times = LogTimes(rows.log_time[:, None], rows.event[:, None])
-        if hazard.has_second_derivatives:
+        if hazard.closed_form:
             pairs = hazard.second_derivatives(*times[:2], linear, shape, hazard.basis(rows.log_time))
         else:
             pairs = derivatives_by_autograd(hazard, times, linear, shape, reach)[2]

@@ -128,7 +128,7 @@ class LinearHazards(Batched, Problem):
         """:meth:`row_derivatives` of rows at linear predictors (K, n) and shape parameters (K, n or 1, m)."""
         sample, linear, shape = self._part(rows), linear[:, None], shape[:, None]
         times, family = sample.log_times, self.family
-        if family.has_second_derivatives and times.log_entry is None and times.log_lower is None:
+        if family.closed_form and times.log_entry is None and times.log_lower is None:
             basis = family.basis(sample.log_time)
             loss, of_linear, of_shape = family.loss_and_gradient(*times[:2], linear, shape, basis)
             slopes = [of_linear, *of_shape]

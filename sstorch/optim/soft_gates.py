@@ -259,7 +259,7 @@ class SoftGates(Batched, Problem):
         each = self.hazards[number]
         family, sample = each.family, each._part(rows)
         times, (linear, shape) = sample.log_times, self._latents(number, theta, rows)
-        if family.has_second_derivatives and times.log_entry is None and times.log_lower is None:
+        if family.closed_form and times.log_entry is None and times.log_lower is None:
             basis = self._bases[number]
             basis = None if basis is None else basis[..., rows]
             loss, of_linear, of_shape = family.loss_and_gradient(*times[:2], linear, shape, basis)

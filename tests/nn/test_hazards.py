@@ -634,7 +634,7 @@ def test_restricted_means_at_the_edge_of_the_range() -> None:
     one = torch.ones(1, dtype=torch.float64)
     zero = torch.zeros(1, dtype=torch.float64)
     exponential = Exponential()
-    for g in (-750.0, -30.0, 0.0, 30.0, 750.0):
+    for g in (-650.0, -30.0, 0.0, 30.0, 650.0):
         expected = one if g < -1 else (-torch.expm1(-one) if g == 0 else torch.exp(-g * one))
         value = exponential.restricted_mean(zero, g * one, zero[:, None][:, :0])
         torch.testing.assert_close(value, expected, rtol=1e-9, atol=0)

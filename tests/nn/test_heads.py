@@ -84,7 +84,7 @@ def test_a_family_without_its_constants_raises(leaf: str) -> None:
             module(X)
         assert module.initialize(TIME, EVENT)(X).nll(TIME, EVENT).isfinite()
     with pytest.raises(ConfigError, match="call initialize"):
-        SoftTree(3, 1, leaf).most_probable(X)
+        SoftTree(3, 1, leaf)(X).most_probable()
 
 
 @pytest.mark.parametrize("leaf", WITH_CONSTANTS)
@@ -184,7 +184,7 @@ def test_leaves_of_a_router_are_as_many_as_its_weights() -> None:
     assert rows.n_components == len(tree.leaves) == 5
     torch.testing.assert_close(rows.log_weight, router(X).mT)
     assert torch.equal(tree.apply_leaf(X), router(X).argmax(-1))
-    chosen = tree.most_probable(X)
+    chosen = tree(X).most_probable()
     leaf = router(X).argmax(-1)
     assert torch.equal(chosen.linear[0], rows.linear.gather(0, leaf[None])[0])
     # Logits without a softmax are the same.

@@ -43,7 +43,7 @@ def _curves(tree: SoftTree, sample: Sample, penalty: GroupParity, problem: int, 
     if sample.x.rows is not None:
         x = x[sample.x.rows[problem]]
     times = penalty.log_time[problem].exp()
-    return (tree(x) if relaxed else tree.most_probable(x)).survival(times)[problem]  # type: ignore[no-any-return]
+    return (tree(x) if relaxed else tree(x).most_probable()).survival(times)[problem]  # type: ignore[no-any-return]
 
 
 def _by_pairs(

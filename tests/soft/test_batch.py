@@ -46,7 +46,7 @@ def test_settings_are_a_dimension_of_the_batch(
             rows = torch.as_tensor(batch.preprocessors[split].transform(small_data.frame))
             times = torch.tensor([5.0, 20.0, 60.0], dtype=torch.float64)
             curves, others = (
-                found.tree.select(some).most_probable(rows).survival(times)
+                found.tree.select(some)(rows).most_probable().survival(times)
                 for found, some in ((batch, there), (alone, here))
             )
             torch.testing.assert_close(curves, others, rtol=0, atol=1e-3 if depth else 1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -27,7 +27,8 @@ class HazardFamily(nn.Module, ABC):
     (problems x leaves x rows) and prediction (problems x rows x times).
 
     ``can_rise`` is True if survival functions can increase for some parameters; ``closed_form`` if the family
-    defines :meth:`loss_and_gradient`; ``overflows`` if the loss can be infinite at finite parameters.
+    defines :meth:`loss_and_gradient` and :meth:`second_derivatives`; ``overflows`` if the loss can be
+    infinite at finite parameters.
     ``ratio`` names the exponential of a slope of g, if it is constant over time: ``"hazard ratio"``, ``"time
     ratio"`` or ``"odds ratio"`` (of the event). ``sized_by_rows`` names the buffers whose last
     dimension depends on the training rows. ``exportable`` is True if
@@ -181,14 +182,9 @@ class HazardFamily(nn.Module, ABC):
 
         Returns:
             the loss; its derivative with respect to g; its derivatives with respect to each of the m shape
-            parameters; all of shape (K, L, M). Asked for where ``closed_form`` is True.
+            parameters; all of shape (K, L, M). Used if ``closed_form`` is True.
         """
         raise NotImplementedError
-
-    @property
-    def has_second_derivatives(self) -> bool:
-        """True if the family has :meth:`second_derivatives`; else they come from autograd."""
-        return type(self).second_derivatives is not HazardFamily.second_derivatives
 
     def second_derivatives(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
@@ -240,42 +236,32 @@ class HazardFamily(nn.Module, ABC):
         """
         return None
 
-    def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+    def restricted_mean(
+        self, log_tau: Tensor, linear: Tensor, shape: Tensor, log_after: Tensor | None = None
+    ) -> Tensor:
         """Restricted mean survival time, the integral of S from 0 to tau, in model units.
 
         Args:
             log_tau: log of tau in model units, broadcastable with ``linear``; +inf gives the mean.
             linear: linear predictor.
             shape: shape parameters.
+            log_after: log of a time of conditioning in model units, -inf for time zero, broadcastable with
+                ``linear``: the mean of the remaining time, the integral of S(after + t) / S(after).
 
         Returns:
             broadcast shape; +inf if tau is and the mean does not exist.
         """
-        size = torch.broadcast_shapes(log_tau.shape, linear.shape, shape.shape[:-1])
+        parts = [part for part in (log_tau, log_after, linear) if part is not None]
+        size = torch.broadcast_shapes(*(part.shape for part in parts), shape.shape[:-1])
         linear, shape = linear.expand(size)[..., None], shape[..., None, :]
-        return restricted_mean(
-            lambda hazard: self.log_quantile(hazard, linear, shape),
-            lambda y: self.terms(y, linear, shape),
-            log_tau.expand(size),
-            self._corners(linear),
-        )
-
-    def residual_mean(self, log_tau: Tensor, log_after: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Restricted mean of the remaining time, conditional on survival to a time, in model units.
-
-        The integral of S(after + t) / S(after) over t from 0 to tau.
-
-        Args:
-            log_tau: log of tau in model units, broadcastable with ``linear``; +inf gives the mean.
-            log_after: log of the time of conditioning, model units; -inf for time zero.
-            linear: linear predictor.
-            shape: shape parameters.
-
-        Returns:
-            broadcast shape; +inf if tau is and the mean does not exist.
-        """
-        size = torch.broadcast_shapes(log_tau.shape, log_after.shape, linear.shape, shape.shape[:-1])
-        linear, shape = linear.expand(size)[..., None], shape[..., None, :]
+        corners = self._aligned(self.corners().to(linear), len(size)).expand(*size, -1)
+        if log_after is None:
+            return restricted_mean(
+                lambda hazard: self.log_quantile(hazard, linear, shape),
+                lambda y: self.terms(y, linear, shape),
+                log_tau.expand(size),
+                corners,
+            )
         start = log_after.expand(size)[..., None]
         gone = self.cumulative_hazard(start, linear, shape)
 
@@ -290,7 +276,7 @@ class HazardFamily(nn.Module, ABC):
             lambda hazard: since(self.log_quantile(hazard + gone, linear, shape)),
             terms,
             log_tau.expand(size),
-            since(self._corners(linear)),
+            since(corners),
         )
 
     # ------------------------------------------------------------------ starting values
@@ -396,8 +382,7 @@ class HazardFamily(nn.Module, ABC):
 
     def corners(self) -> Tensor:
         """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
-        tensors = [value for _, value in self.constants().items()] or [torch.zeros((), dtype=torch.float64)]
-        return self._corners(tensors[0].new_zeros(*self.batch_shape, 1))
+        return torch.zeros(*self.batch_shape, 0, dtype=torch.float64)
 
     def constants(self) -> dict[str, Tensor]:
         """Buffers by name, each (*batch_shape, ...)."""
@@ -431,10 +416,6 @@ class HazardFamily(nn.Module, ABC):
         """Buffers by name, each (R, ...); none by default."""
         return {}
 
-    def _corners(self, like: Tensor) -> Tensor:
-        """Log times at which the survival function is not smooth, (..., C) for ``like`` (..., 1)."""
-        return like[..., :0]
-
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
         names = [name for name in self.constants() if prefix + name in state_dict]
         self.follow({name: state_dict[prefix + name] for name in names})
@@ -447,13 +428,10 @@ class HazardFamily(nn.Module, ABC):
         chosen.batch_shape = batch_shape
         return chosen
 
-    def _aligned(self, constant: Tensor, like: Tensor) -> Tensor:
-        """A constant, one value per problem, with as many dimensions as ``like``."""
-        return constant.reshape(*self.batch_shape, *(1,) * (like.ndim - len(self.batch_shape)))
-
-    def _spread(self, constants: Sequence[Tensor], like: Tensor) -> Tensor:
-        """C constants, one value per problem, side by side, (..., C) for ``like`` (..., 1)."""
-        return torch.cat([self._aligned(value, like).expand(like.shape) for value in constants], dim=-1)
+    def _aligned(self, constants: Tensor, n_dims: int) -> Tensor:
+        """Constants (*batch_shape, C) for values of so many dimensions, (*batch_shape, 1, ..., C)."""
+        lead = (*self.batch_shape, *(1,) * (n_dims - len(self.batch_shape)))
+        return constants.reshape(*lead, constants.shape[-1])
 
 
 def _mean_loss(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -39,12 +37,12 @@ def check_family(family: HazardFamily) -> None:
     shape = offset[..., None].expand(-1, 1, len(family.shape_names))
     log_time = torch.tensor(_LOG_TIMES, dtype=torch.float64).expand(len(grid), -1)
 
-    def refuse(problem: str, wrong: Tensor) -> None:
-        if bool(wrong.any()):
-            row, column = wrong.nonzero()[0].tolist()
+    def require(good: Tensor, text: str) -> None:
+        if not bool(good.all()):
+            row, column = (~good).nonzero()[0].tolist()
+            at = _LOG_TIMES[min(column, len(_LOG_TIMES) - 1)]
             raise ConfigError(
-                f"leaf family {family.name!r}: {problem}, such as at log time "
-                f"{float(log_time[row, min(column, log_time.shape[1] - 1)]):g}, linear predictor "
+                f"leaf family {family.name!r}: {text}, such as at log time {at:g}, linear predictor "
                 f"{float(linear[row, 0]):g} and shapes {float(offset[row, 0]):g}"
             )
 
@@ -55,30 +53,19 @@ def check_family(family: HazardFamily) -> None:
             f"leaf family {family.name!r}: cumulative_hazard(log_time, linear, shape) fails on tensors of "
             f"shapes (9, 7), (9, 1) and (9, 1, {len(family.shape_names)}): {error}"
         ) from error
-    kinds = ((getattr(h, "dtype", type(h)), tuple(getattr(h, "shape", ()))) for h in (hazard, log_time))
-    found, wanted = kinds
+    found, wanted = ((h.dtype, tuple(h.shape)) for h in (torch.as_tensor(hazard), log_time))
     if found != wanted:
         raise ConfigError(
             f"leaf family {family.name!r}: cumulative_hazard must be elementwise and keep the dtype: "
             f"expected a tensor of {wanted[0]} and shape {wanted[1]}, got {found[0]} and {found[1]}"
         )
-    refuse("H is not a finite number", ~hazard.isfinite())
-    refuse("H is negative", hazard < 0)
+    require(hazard.isfinite(), "H is not a finite number")
+    require(hazard >= 0, "H is negative")
     if not family.can_rise:
-        refuse("H falls with time (set can_rise if some curves rise)", hazard.diff(dim=1) < -_NOTHING)
+        falls = hazard.diff(dim=1) < -_NOTHING
+        require(~falls, "H falls with time (set can_rise if some curves rise)")
     beginning = family.cumulative_hazard(torch.full_like(linear, _BEGINNING), linear, shape)
-    refuse("H is not 0 at time zero", beginning.abs() > _NEARLY_NOTHING * (1 + hazard[:, -1:]))
-    _check_gradient(family, log_time, linear, shape, refuse)
-
-
-def _check_gradient(
-    family: HazardFamily,
-    log_time: Tensor,
-    linear: Tensor,
-    shape: Tensor,
-    refuse: Callable[[str, Tensor], None],
-) -> None:
-    """Compare autograd's derivatives of the loss with differences."""
+    require(beginning.abs() <= _NEARLY_NOTHING * (1 + hazard[:, -1:]), "H is not 0 at time zero")
     event, shape = torch.ones_like(log_time), shape.expand(*log_time.shape, -1)
     plain = [linear.expand_as(log_time), *shape.unbind(-1)]
 
@@ -88,15 +75,15 @@ def _check_gradient(
     with torch.enable_grad():
         parts = [part.clone().requires_grad_() for part in plain]
         total = loss(*parts)
-        found = torch.autograd.grad(total.sum(), parts, allow_unused=True, materialize_grads=True)
-    refuse("the loss H - log h is not a finite number", ~total.detach().isfinite())
+        slopes = torch.autograd.grad(total.sum(), parts, allow_unused=True, materialize_grads=True)
+    require(total.detach().isfinite(), "the loss H - log h is not a finite number")
     names = ["the linear predictor", *(f"shape {name!r}" for name in family.shape_names)]
-    for place, (name, own) in enumerate(zip(names, found, strict=True)):
+    for place, (name, slope) in enumerate(zip(names, slopes, strict=True)):
         ahead, behind = (
             loss(*(part + step * (place == k) for k, part in enumerate(plain))) for step in (_STEP, -_STEP)
         )
-        wanted = (ahead - behind) / (2 * _STEP)
-        refuse(
+        expected = (ahead - behind) / (2 * _STEP)
+        require(
+            (slope - expected).abs() <= _TOLERANCE * (1 + expected.abs() + ahead.abs()),
             f"autograd's derivative of the loss in {name} differs from differences",
-            (own - wanted).abs() > _TOLERANCE * (1 + wanted.abs() + ahead.abs()),
         )

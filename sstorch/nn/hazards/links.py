@@ -248,11 +248,6 @@ class LinkFamily(HazardFamily):
         loss.addcmul_(event, at.log_slope, value=-1).add_(event * log_time)
         return loss, rise * at.of_linear, self._of_shapes(at, rise, event)
 
-    @property
-    @override
-    def has_second_derivatives(self) -> bool:
-        return self.closed_form
-
     @override
     def second_derivatives(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from sstorch.data.design_matrix import row_blocks
 from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn.functional import log_expm1, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
-from sstorch.nn.hazards.numeric import check_placement, placement_times
+from sstorch.nn.hazards.numeric import check_placement, pick, placement_times
 
 # Log odds between which starting values lie: an interval without events determines none.
 _LIMIT = 16.0
@@ -25,15 +25,13 @@ _TOLERANCE = 1e-12
 _HORIZON = 1000.0
 
 
-class _Rows(NamedTuple):
-    """What the likelihood of logits needs of rows, (K, 1, M)."""
+class _Places(NamedTuple):
+    """Where times lie among the intervals, all of one shape."""
 
-    place: Tensor  # number of the row's own interval, n beyond the last end
-    log_length: Tensor  # of that interval
-    observed: Tensor  # 1 for an event within an interval
-    partly: Tensor  # 1 if censored in the middle of one
-    late: Tensor  # 1 for an event beyond the last end
-    last: Tensor  # log time of the last end
+    number: Tensor  # of the interval of the time, from 0; n beyond the last end
+    log_left: Tensor  # log share of the interval that is left; -inf at its end and beyond the last
+    log_length: Tensor  # of the interval; 0 beyond the last end
+    excess: Tensor  # time beyond the last end, in units of that end
 
 
 class LogisticHazard(HazardFamily):
@@ -97,35 +95,18 @@ class LogisticHazard(HazardFamily):
 
     @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        ends = [self._aligned(end, linear) for end in self.ends.unbind(-1)]
-        tail = linear + shape[..., -1]
-        excess = self._excess(log_time, ends[-1])
-        hazard = softplus(tail) * excess
-        log_hazard = _log_softplus(tail) - ends[-1] + torch.zeros_like(excess)
-        for k in range(len(ends) - 1, -1, -1):
-            log_left, log_length = self._left(log_time, ends, k)
-            logit = linear + shape[..., k]
-            rest = softplus(logit + log_left)
-            hazard = hazard + (softplus(logit) - rest)
-            inside = self._not_after(log_time, ends[k])
-            log_hazard = torch.where(inside, logit - rest - log_length, log_hazard)
-        return hazard, log_hazard
+        ends = self._aligned(self.ends, max(log_time.ndim, linear.ndim))
+        number, log_left, log_length, excess = self._places(log_time, ends)
+        logits = linear[..., None] + shape
+        own, tail = pick(logits, number), logits[..., -1]
+        inside, rest = number < ends.shape[-1], softplus(own + log_left)
+        hazard = pick(self._before(logits, ends), number)
+        hazard = hazard + torch.where(inside, softplus(own) - rest, softplus(tail) * excess)
+        return hazard, torch.where(inside, own - rest - log_length, _log_softplus(tail) - ends[..., -1])
 
     def basis(self, log_time: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.basis`.
-
-        The number of the interval of the row, or the number of intervals beyond the last end; logs of the
-        remaining share and of the length of the interval; time beyond the last end.
-        """
-        ends = [self._aligned(end, log_time) for end in self.ends.unbind(-1)]
-        number = self._number(log_time, ends)
-        # Beyond the last end nothing is left of an interval.
-        log_left, log_length = torch.full_like(log_time, -torch.inf), torch.zeros_like(log_time)
-        for k in range(len(ends)):
-            left, length = self._left(log_time, ends, k)
-            here = number == k
-            log_left, log_length = torch.where(here, left, log_left), torch.where(here, length, log_length)
-        return torch.stack([number, log_left, log_length, self._excess(log_time, ends[-1])], dim=-2)
+        """See :meth:`HazardFamily.basis`: the numbers of intervals, and what times leave of them."""
+        return torch.stack([*self._places(log_time, self._aligned(self.ends, log_time.ndim))], dim=-2)
 
     @override
     def loss_and_gradient(
@@ -136,18 +117,17 @@ class LogisticHazard(HazardFamily):
         With l the logit of the row's own interval and r what is left of it, the loss is the sum of softplus
         over the intervals that have begun, less (1 - c) softplus(l + log r) + c (l - log length).
         """
-        rows, count, logits, own, left = self._at_rows(log_time, event, linear, shape, basis)
+        at, observed, partly, count, logits, left = self._at_rows(log_time, event, linear, shape, basis)
         odds, risen = sigmoid_and_softplus(logits)
         loss = torch.matmul(risen.unsqueeze(-2), count.unsqueeze(-1)).squeeze(-1).squeeze(-1)
         slope, rest = sigmoid_and_softplus(left)
-        loss.add_(rows.observed * (rows.log_length - own)).addcmul_(rows.partly, rest, value=-1)
-        loss.addcmul_(rows.late, _log_softplus(logits[..., -1]) - rows.last, value=-1)
+        loss.add_(observed * (at.log_length - pick(logits, at.number))).addcmul_(partly, rest, value=-1)
+        late, last = event - observed, self._aligned(self.ends, event.ndim)[..., -1]
+        loss.addcmul_(late, _log_softplus(logits[..., -1]) - last, value=-1)
         of_tail = _slope_of_log(logits[..., -1], odds[..., -1], risen[..., -1])
         first = odds.mul_(count)
-        first.scatter_add_(
-            -1, rows.place.expand_as(loss)[..., None], -(rows.observed + rows.partly * slope)[..., None]
-        )
-        first[..., -1] -= rows.late * of_tail
+        _add_at(first, at.number, -(observed + partly * slope))
+        first[..., -1] -= late * of_tail
         return loss, first.sum(-1), first.unbind(-1)
 
     @override
@@ -155,41 +135,37 @@ class LogisticHazard(HazardFamily):
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> dict[tuple[int, int], Tensor]:
         """See :meth:`HazardFamily.second_derivatives`: no logit but g acts on two intervals."""
-        rows, count, logits, own, left = self._at_rows(log_time, event, linear, shape, basis)
+        at, observed, partly, count, logits, left = self._at_rows(log_time, event, linear, shape, basis)
         odds, risen = sigmoid_and_softplus(logits)
         of_tail = _slope_of_log(logits[..., -1], odds[..., -1], risen[..., -1])
         # log softplus is a straight line far below zero.
         bent = torch.where(logits[..., -1] < -_LIMIT, 0.0, of_tail * (1 - odds[..., -1] - of_tail))
         slope = torch.sigmoid(left)
         second = (1 - odds).mul_(odds).mul_(count)
-        second.scatter_add_(
-            -1, rows.place.expand_as(own)[..., None], -(rows.partly * slope * (1 - slope))[..., None]
-        )
-        second[..., -1] -= rows.late * bent
+        _add_at(second, at.number, -(partly * slope * (1 - slope)))
+        second[..., -1] -= (event - observed) * bent
         mixed = {(0, k): bend for k, bend in enumerate(second.unbind(-1), start=1)}
         return {(0, 0): second.sum(-1)} | mixed | {(k, k): bend for (_, k), bend in mixed.items()}
 
     def _at_rows(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None
-    ) -> tuple[_Rows, Tensor, Tensor, Tensor, Tensor]:
-        """Rows, counts of logits (K, 1, M, n + 1), logits (K, L, M, n + 1), the row's own, and l + log r.
+    ) -> tuple[_Places, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Places of rows; 1 for events, and for censoring, within an interval; counts, logits, l + log r.
 
-        A logit counts once where its interval has begun, that beyond the last end as long as time ran there.
+        Counts (K, 1, M, n + 1) and logits (K, L, M, n + 1): a logit counts once where its interval has begun,
+        that beyond the last end as long as time ran there.
         """
         basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
-        number, log_left, log_length, excess = (part[:, None] for part in basis.unbind(-2))
-        n = self.ends.shape[-1]
-        exists = self.ends.diff(dim=-1, prepend=torch.full_like(self.ends[..., :1], -torch.inf)) > 0
-        exists = exists.reshape(*self.batch_shape, *(1,) * (number.ndim - len(self.batch_shape)), n)
-        begun = (number[..., None] >= torch.arange(n, device=number.device)) & exists
-        count = torch.cat([begun.to(event.dtype), excess[..., None]], -1)
+        number, *others = (part[:, None] for part in basis.unbind(-2))
+        at, ends = _Places(number.long(), *others), self._aligned(self.ends, number.ndim)
+        n = ends.shape[-1]
+        begun = (number[..., None] >= torch.arange(n, device=number.device)) & _exist(ends)
+        count = torch.cat([begun.to(event.dtype), at.excess[..., None]], -1)
         observed = event * (number < n)
-        partly = (1 - observed) * (log_left > -torch.inf)
-        last = self._aligned(self.ends[..., -1], number)
-        rows = _Rows(number.long(), log_length, observed, partly, event - observed, last)
+        partly = (1 - observed) * (at.log_left > -torch.inf)
         logits = linear.detach()[..., None] + shape.detach()
-        own = logits.gather(-1, rows.place.expand_as(linear)[..., None]).squeeze(-1)
-        return rows, count, logits, own, (own + log_left).clamp(min=-1e4)
+        left = (pick(logits, at.number) + at.log_left).clamp(min=-1e4)
+        return at, observed, partly, count, logits, left
 
     def neutral(self, log_time: Tensor) -> Tensor:
         """See :meth:`HazardFamily.neutral`: even odds at alpha_k = 0."""
@@ -197,28 +173,24 @@ class LogisticHazard(HazardFamily):
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.log_quantile`: a share (1 - exp(-rest of H)) / h_k of its interval."""
-        ends = [self._aligned(end, linear) for end in self.ends.unbind(-1)]
-        before, log_time = torch.zeros_like(linear), torch.zeros_like(linear)
-        left = torch.zeros_like(ends[0])
-        searching = torch.ones_like(linear + cumulative_hazard, dtype=torch.bool)
-        for k, end in enumerate(ends):
-            logit, right = linear + shape[..., k], torch.exp(end)
-            after = torch.where(right > left, before + softplus(logit), before)
-            here = searching & (after >= cumulative_hazard)
-            rest = torch.where(here, cumulative_hazard - before, 0.0)
-            # 1 / h_k, which is bounded where H gets to the target within the interval.
-            share = -torch.expm1(-rest) * (1 + torch.exp(-torch.where(here, logit, 0.0)))
-            time = left + share.clamp(max=1.0) * (right - left)
-            log_time = torch.where(here, torch.where(here, time, 1.0).log(), log_time)
-            searching, before, left = searching & ~here, after, right
-        rest = torch.where(searching, cumulative_hazard - before, 0.0)
-        rate = softplus(linear + shape[..., -1]).clamp(min=torch.finfo(linear.dtype).tiny)
-        return torch.where(searching, ends[-1] + torch.log1p(rest / rate), log_time)
+        ends, logits = self._aligned(self.ends, linear.ndim), linear[..., None] + shape
+        before = self._before(logits, ends)
+        # The last interval that begins below the target.
+        number = (before[..., 1:] < cumulative_hazard[..., None]).sum(-1)
+        inside, rest = number < ends.shape[-1], cumulative_hazard - pick(before, number)
+        # 1 / h_k, which is bounded where H gets to the target within the interval.
+        share = -torch.expm1(-torch.where(inside, rest, 0.0))
+        share = share * (1 + torch.exp(-torch.where(inside, pick(logits, number), 0.0)))
+        left, length = (pick(part, number) for part in _bounds(ends))
+        time = torch.where(inside, left + share.clamp(max=1.0) * length, 1.0)
+        rate = softplus(logits[..., -1]).clamp(min=torch.finfo(linear.dtype).tiny)
+        beyond = ends[..., -1] + torch.log1p(torch.where(inside, 0.0, rest) / rate)
+        return torch.where(inside, time.log(), beyond)
 
     def horizon(self, log_time: Tensor) -> Tensor | None:
         """See :meth:`HazardFamily.horizon`: a thousand times the last end, or the unit of model time."""
         # Model time has its unit among the training times, also where the ends that were given have not.
-        return self._aligned(self.ends[..., -1].clamp(min=0), log_time) + math.log(_HORIZON)
+        return self._aligned(self.ends, log_time.ndim)[..., -1].clamp(min=0) + math.log(_HORIZON)
 
     # ------------------------------------------------------------------ starting values
 
@@ -235,18 +207,22 @@ class LogisticHazard(HazardFamily):
 
         Log odds stay within a limit, which those of an interval without events reach.
         """
-        ends = [self._aligned(end, log_time) for end in self.ends.unbind(-1)]
+        ends = self._aligned(self.ends, log_time.ndim)
         entry = torch.full_like(log_time, -torch.inf) if log_entry is None else log_entry
         share, logits = weight / weight.sum(-1, keepdim=True), []
-        number = self._number(log_time, ends)
-        for some in row_blocks(len(ends), share.numel()):
-            places = range(some.start, some.stop)
-            events = torch.cat([event * (number == k) for k in places])
-            lefts = (torch.cat([self._left(y, ends, k)[0] for k in places]) for y in (entry, log_time))
-            found = _interval_logit(share.repeat(len(places), 1), events, *lefts)
+        at, begin = self._places(log_time, ends), self._places(entry, ends)
+        for some in row_blocks(ends.shape[-1], share.numel()):
+            k = torch.arange(some.start, some.stop, device=share.device)[:, None, None]
+            # All of an interval is left before it, nothing after it.
+            entered, left = (
+                torch.where(one.number == k, one.log_left, torch.where(one.number > k, -torch.inf, 0.0))
+                for one in (begin, at)
+            )
+            parts = (share.expand(left.shape), event * (at.number == k), entered, left)
+            found = _interval_logit(*(part.flatten(0, 1) for part in parts))
             logits += found.unflatten(0, (-1, len(share))).unbind(0)
-        time = self._excess(log_time, ends[-1]) - self._excess(entry, ends[-1])
-        at_risk, events = (share * time).sum(-1), (share * event * (number == len(ends))).sum(-1)
+        at_risk = (share * (at.excess - begin.excess)).sum(-1)
+        events = (share * event * (at.number == ends.shape[-1])).sum(-1)
         rate = events / at_risk.clamp(min=torch.finfo(share.dtype).tiny)
         logits.append(log_expm1(rate.clamp(min=torch.finfo(share.dtype).tiny)).clamp(-_LIMIT, _LIMIT))
         shape = torch.stack(logits, dim=-1)
@@ -290,35 +266,48 @@ class LogisticHazard(HazardFamily):
         shares = np.arange(1, self.times + 1) / self.times
         return np.unique(np.quantile(log_times, shares, method="higher"))
 
-    def _number(self, log_time: Tensor, ends: list[Tensor]) -> Tensor:
-        """The first interval that ends at a time or later, from 0; that of all ends beyond the last."""
-        number = torch.zeros_like(log_time)
-        for end in ends:
-            number = number + ~self._not_after(log_time, end)
-        return number
+    def _places(self, log_time: Tensor, ends: Tensor) -> _Places:
+        """Of log times among log ends, which have one dimension more."""
+        y = log_time[..., None]
+        number = (y > ends + _tolerance(ends.dtype)).sum(-1)
+        left, length = (pick(part, number) for part in _bounds(ends))
+        beyond = number == ends.shape[-1]
+        over = beyond | ((y >= ends - _tolerance(ends.dtype)).sum(-1) > number)
+        share = (left + length - torch.exp(log_time)) / torch.where(beyond, 1.0, length)
+        log_left = torch.where(over, 1.0, share.clamp(torch.finfo(share.dtype).tiny, 1.0)).log()
+        excess = torch.expm1((log_time - ends[..., -1]).clamp(min=0))
+        return _Places(
+            number,
+            log_left.masked_fill(over, -torch.inf),
+            torch.where(beyond, 1.0, length).log(),
+            torch.where(beyond, excess, 0.0),
+        )
 
-    def _left(self, log_time: Tensor, ends: list[Tensor], k: int) -> tuple[Tensor, Tensor]:
-        """Log of the share of interval k left at a time, 0 before it and -inf after; its log length."""
-        right = torch.exp(ends[k])
-        length = right - torch.exp(ends[k - 1]) if k else right
-        exists = length > 0
-        length = torch.where(exists, length, 1.0)
-        left = ((right - torch.exp(log_time)) / length).clamp(torch.finfo(right.dtype).tiny, 1.0)
-        over = exists & ~self._before(log_time, ends[k])
-        return torch.where(over, -torch.inf, torch.where(exists, left.log(), 0.0)), length.log()
+    def _before(self, logits: Tensor, ends: Tensor) -> Tensor:
+        """Cumulative hazards at the start of each interval and at the last end, (..., n + 1)."""
+        risen = torch.where(_exist(ends), softplus(logits[..., :-1]), 0.0)
+        return nn.functional.pad(risen.cumsum(-1), (1, 0))
 
-    def _excess(self, log_time: Tensor, last: Tensor) -> Tensor:
-        """Time beyond the last end, in units of that end."""
-        return torch.where(self._not_after(log_time, last), 0.0, torch.expm1((log_time - last).clamp(min=0)))
+    @override
+    def corners(self) -> Tensor:
+        return self.ends
 
-    def _before(self, log_time: Tensor, end: Tensor) -> Tensor:
-        return log_time < end - _tolerance(end.dtype)
 
-    def _not_after(self, log_time: Tensor, end: Tensor) -> Tensor:
-        return log_time <= end + _tolerance(end.dtype)
+def _add_at(values: Tensor, number: Tensor, part: Tensor) -> None:
+    """Add parts to values (..., n + 1) at numbers, both of a shape that broadcasts with (...), in place."""
+    lead = values.shape[:-1]
+    values.scatter_add_(-1, number.expand(lead)[..., None], part.expand(lead)[..., None])
 
-    def _corners(self, like: Tensor) -> Tensor:
-        return self._spread(self.ends.unbind(-1), like)
+
+def _bounds(ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Where intervals begin and their lengths, (..., n + 1), by log ends (..., n); beyond the last 0 long."""
+    time = nn.functional.pad(ends.exp(), (1, 0))
+    return time, time.diff(dim=-1, append=time[..., -1:])
+
+
+def _exist(ends: Tensor) -> Tensor:
+    """False for the intervals of no length that fill up the ends of a problem, (..., n)."""
+    return ends.diff(dim=-1, prepend=torch.full_like(ends[..., :1], -torch.inf)) > 0
 
 
 def _tolerance(dtype: torch.dtype) -> float:

@@ -248,6 +248,13 @@ def evaluate_basis(
     return curves, slopes
 
 
+def pick(values: Tensor, number: Tensor) -> Tensor:
+    """Values (..., C) at numbers 0 .. C - 1, whose shape broadcasts with (...)."""
+    lead = torch.broadcast_shapes(values.shape[:-1], number.shape)
+    chosen = number.expand(lead)[..., None]
+    return values.expand(*lead, values.shape[-1]).gather(-1, chosen).squeeze(-1)
+
+
 def derived_terms(
     cumulative_hazard: Callable[[Tensor, Tensor, Tensor], Tensor],
     log_time: Tensor,

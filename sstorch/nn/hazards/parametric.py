@@ -41,7 +41,40 @@ def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor 
     return torch.where(events > 0, events, half_row).log() - at_risk
 
 
-class Exponential(LinkFamily, RateFamily):
+class LocationScale(LinkFamily):
+    """log T = g + W / a: eta = a (y - g), with a shape parameter log a, or minus log a."""
+
+    ratio: str | None = "time ratio"
+    closed_form = True
+    scaled = True
+    linear_sign = -1
+
+    def log_scale(self, shape: Tensor) -> Tensor:
+        """Log of a, shape (...)."""
+        return self.shape_sign * shape[..., 0]
+
+    @override
+    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        log_a = self.log_scale(shape)
+        return torch.exp(log_a) * (log_time + self.linear_sign * linear), log_a
+
+    @override
+    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
+        log_a = self.log_scale(shape)
+        a = torch.exp(log_a)
+        eta = (log_time + self.linear_sign * linear).mul_(a)
+        each = self.shape_names  # one, or none
+        sign = torch.full_like(a, self.shape_sign)
+        of_shape = eta if self.shape_sign > 0 else -eta
+        return Index(eta, log_a, self.linear_sign * a, [of_shape for _ in each], [sign for _ in each])
+
+    @override
+    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        eta = self.link(shape).index(cumulative_hazard)
+        return eta * torch.exp(-self.log_scale(shape)) - self.linear_sign * linear
+
+
+class Exponential(LocationScale, RateFamily):
     """H(t) = mu t with log mu = g: a constant hazard, no shape parameter.
 
     flexsurv's "exp"; lifelines' ``ExponentialFitter`` has lambda_ = 1 / mu.
@@ -49,76 +82,16 @@ class Exponential(LinkFamily, RateFamily):
 
     name = "exponential"
     shape_names = ()
-    closed_form = True
+    ratio = "hazard ratio"
+    linear_sign = 1
 
     @override
     def link(self, shape: Tensor) -> Link:
         return ExponentialLink()
 
     @override
-    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        return linear + log_time, torch.zeros_like(linear)
-
-    @override
-    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
-        return Index(linear + log_time, torch.zeros_like(linear), torch.ones_like(linear), [], [])
-
-    @override
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return linear + torch.zeros_like(log_time)
-
-    @override
-    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        return saturating_exp(linear + log_time), self.log_hazard(log_time, linear, shape)
-
-    @override
-    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return cumulative_hazard.log() - linear
-
-    @override
-    def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return exponential_integral(linear, torch.exp(log_tau))
-
-
-def exponential_integral(log_rate: Tensor, length: Tensor) -> Tensor:
-    """Integral of exp(-rate s) over s from 0 to ``length``, which may be infinite; shapes broadcast."""
-    finite = torch.isfinite(length)
-    span = torch.where(finite, length, torch.zeros_like(length))
-    tiny = torch.finfo(span.dtype).tiny
-    product = saturating_exp(log_rate + span.clamp(min=tiny).log())
-    # Two forms of one value: each where it neither overflows nor loses its digits.
-    long = product > 1
-    short = torch.where(long, torch.ones_like(product), product).clamp(min=tiny)
-    below = span * -torch.expm1(-short) / short
-    rate_inverse = torch.exp(-torch.where(long | ~finite, log_rate, torch.zeros_like(log_rate)))
-    above = -torch.expm1(-torch.where(long, product, torch.ones_like(product))) * rate_inverse
-    return torch.where(finite, torch.where(long, above, below), rate_inverse)
-
-
-class LocationScale(LinkFamily):
-    """log T = g + W / a: eta = a (y - g), with a shape parameter log a, or minus log a."""
-
-    ratio = "time ratio"
-    closed_form = True
-    scaled = True
-
-    @override
-    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        log_a = self.shape_sign * shape[..., 0]
-        return torch.exp(log_a) * (log_time - linear), log_a
-
-    @override
-    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
-        log_a = self.shape_sign * shape[..., 0]
-        a = torch.exp(log_a)
-        eta = (log_time - linear).mul_(a)
-        sign = torch.full_like(a, self.shape_sign)
-        return Index(eta, log_a, -a, [eta if self.shape_sign > 0 else -eta], [sign])
-
-    @override
-    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        scale = torch.exp(-self.shape_sign * shape[..., 0])
-        return linear + self.link(shape).index(cumulative_hazard) * scale
+    def log_scale(self, shape: Tensor) -> Tensor:
+        return shape.new_zeros(shape.shape[:-1])
 
 
 class Weibull(LocationScale):
@@ -133,12 +106,6 @@ class Weibull(LocationScale):
     @override
     def link(self, shape: Tensor) -> Link:
         return ExponentialLink()
-
-    def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.restricted_mean`; the mean is mu Gamma(1 + 1/a)."""
-        if bool(torch.isposinf(log_tau).all()):
-            return torch.exp(linear + torch.lgamma(1 + torch.exp(-shape[..., 0])))
-        return super().restricted_mean(log_tau, linear, shape)
 
 
 class LogLogistic(LocationScale):
@@ -155,15 +122,6 @@ class LogLogistic(LocationScale):
     def link(self, shape: Tensor) -> Link:
         return LogisticLink()
 
-    def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.restricted_mean`; the mean is mu (pi/a) / sin(pi/a), +inf for a <= 1."""
-        if bool(torch.isposinf(log_tau).all()):
-            angle = math.pi * torch.exp(-shape[..., 0])
-            exists = angle < math.pi
-            angle = torch.where(exists, angle, torch.ones_like(angle))
-            return torch.where(exists, torch.exp(linear) * angle / angle.sin(), torch.inf)
-        return super().restricted_mean(log_tau, linear, shape)
-
 
 class LogNormal(LocationScale):
     """log T is normal with mean g and standard deviation sigma; shape parameter log sigma.
@@ -179,8 +137,13 @@ class LogNormal(LocationScale):
     def link(self, shape: Tensor) -> Link:
         return NormalLink()
 
-    def restricted_mean(self, log_tau: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+    @override
+    def restricted_mean(
+        self, log_tau: Tensor, linear: Tensor, shape: Tensor, log_after: Tensor | None = None
+    ) -> Tensor:
         """See :meth:`HazardFamily.restricted_mean`: exp(g + sigma^2/2) Phi(z - sigma) + tau S(tau)."""
+        if log_after is not None:
+            return super().restricted_mean(log_tau, linear, shape, log_after)
         sigma = torch.exp(shape[..., 0])
         finite = torch.isfinite(log_tau)
         log_end = torch.where(finite, log_tau, linear.detach())

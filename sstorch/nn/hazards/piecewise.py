@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from sstorch.exceptions import DataWarning
 from sstorch.nn.functional import saturating_exp
 from sstorch.nn.hazards.base import Ancillary
-from sstorch.nn.hazards.numeric import check_placement, placement_times
+from sstorch.nn.hazards.numeric import check_placement, pick, placement_times
 from sstorch.nn.hazards.parametric import RateFamily
 
 # Units in the last place within which a time is at a breakpoint.
@@ -55,19 +55,28 @@ class PiecewiseExponential(RateFamily):
 
     @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        time = torch.exp(log_time)
-        breaks = [self._aligned(value, linear) for value in self.breaks.unbind(-1)]
-        exposure = torch.minimum(time, breaks[0])
-        log_ratio = torch.zeros_like(linear)
+        time, breaks = torch.exp(log_time), self._aligned(self.breaks, max(log_time.ndim, linear.ndim))
         # Breakpoints are often times of events, whose interval the rounding of exp must not decide.
         slack = 1 + _ROUNDING * torch.finfo(time.dtype).eps
-        for k, left in enumerate(breaks):
-            inside = (time - left).clamp(min=0)
-            if k + 1 < len(breaks):
-                inside = torch.minimum(inside, breaks[k + 1] - left)
-            exposure = exposure + saturating_exp(shape[..., k]) * inside
-            log_ratio = torch.where(time > left * slack, shape[..., k], log_ratio)
-        return saturating_exp(linear + exposure.log()), linear + log_ratio
+        number = (time[..., None] > breaks * slack).sum(-1)
+        left, log_ratio, before = self._pieces(breaks, shape)
+        log_rate = pick(log_ratio, number)
+        exposure = pick(before, number) + saturating_exp(log_rate) * (time - pick(left, number))
+        return saturating_exp(linear + exposure.log()), linear + log_rate
+
+    @override
+    def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        exposure = saturating_exp(cumulative_hazard.log() - linear)
+        left, log_ratio, before = self._pieces(self._aligned(self.breaks, linear.ndim), shape)
+        number = (before[..., 1:] < exposure[..., None]).sum(-1)
+        inside = (exposure - pick(before, number)) * torch.exp(-pick(log_ratio, number))
+        return (pick(left, number) + inside).log()
+
+    def _pieces(self, breaks: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where each interval begins, its log ratio, and H / exp(g) there, (..., n + 1)."""
+        left, log_ratio = nn.functional.pad(breaks, (1, 0)), nn.functional.pad(shape, (1, 0))
+        risen = saturating_exp(log_ratio[..., :-1]) * breaks.diff(dim=-1, prepend=left[..., :1])
+        return left, log_ratio, nn.functional.pad(risen.cumsum(-1), (1, 0))
 
     @override
     def options(self) -> dict[str, Any]:
@@ -79,8 +88,9 @@ class PiecewiseExponential(RateFamily):
         times = ", ".join(f"{value * time_scale:.4g}" for value in self.breaks.tolist())
         return f"breakpoints at t = {times}"
 
-    def _corners(self, like: Tensor) -> Tensor:
-        return self._spread(self.breaks.log().unbind(-1), like)
+    @override
+    def corners(self) -> Tensor:
+        return self.breaks.log()
 
     def _constants(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor

@@ -245,8 +245,9 @@ class Spline(LinkFamily, RateFamily):
         weights = shape[..., : self.n_internal + 1]
         return saturating_exp(weights) if self.monotone else weights
 
-    def _corners(self, like: Tensor) -> Tensor:
-        return self._spread((self.table[..., 0, 0], *self.ends.unbind(-1)), like)
+    @override
+    def corners(self) -> Tensor:
+        return torch.cat([self.table[..., :1, 0], self.ends], dim=-1)
 
     def _tables(self, knots: FloatArray) -> tuple[Tensor, Tensor]:
         table = piecewise_polynomials(knots, self.n_internal)
