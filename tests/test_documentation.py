@@ -37,7 +37,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 180
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def _linked(page: Path) -> set[Path]:

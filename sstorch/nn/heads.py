@@ -26,13 +26,6 @@ RowFeaturesT = TypeVar("RowFeaturesT", Tensor, DesignMatrix, RowFeatures)
 class DistributionModule(nn.Module, ABC):
     """Base of modules that map features of rows to a :class:`SurvivalDistribution`.
 
-    Args:
-        in_features: p, number of features.
-        family: name of a hazard family, or a family.
-        batch_shape: leading shape of all parameters.
-        device: device of the parameters; None for torch's default.
-        dtype: dtype of the parameters; None for torch's default.
-
     Attributes:
         family: with the batch shape; without constants of training rows, such as knots, until
             :meth:`initialize`.
@@ -71,14 +64,7 @@ class DistributionModule(nn.Module, ABC):
         slopes keep their values. Parameters stay the same objects, but can change in size: there are no
         more intervals of a ``logistic_hazard`` than distinct event times.
 
-        Args:
-            time: last times in original units, >= 0, shape (N,).
-            event: 1 or True if the event was observed then, else 0, shape (N,).
-            entry: times from which rows were at risk, >= 0, shape (N,); None for time zero.
-            weight: of rows, >= 0, shape (N,); None for 1.
-
-        Returns:
-            the module itself.
+        Arguments have shape (N,), as in :meth:`SurvivalDistribution.nll`. Returns the module itself.
 
         Raises:
             DataError: shapes differ, or values are out of range.

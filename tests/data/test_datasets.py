@@ -41,18 +41,6 @@ def test_list_needs_no_loading(monkeypatch):
     assert (table[["time_unit", "source", "licence", "notes"]] != "").all(axis=None)
 
 
-def test_the_documentation_lists_the_same():
-    table = list_datasets()
-    table = table.assign(name=[f"`{name}`" for name in table["name"]])
-    rows = table[["name", "N", "events", "p", "source"]].astype(str).itertuples(index=False, name=None)
-    expected = [f"| {' | '.join(row)} |" for row in rows]
-    text = (ROOT / "docs" / "data_sets.md").read_text()
-    found = [
-        line for line in text.splitlines() if line.startswith(tuple(f"| `{name}` |" for name in ENTRIES))
-    ]
-    assert found == expected
-
-
 @pytest.mark.parametrize("change", [{"n": 685}, {"p": 9}, {"events": 300}])
 def test_a_changed_source_is_noticed(monkeypatch, change):
     monkeypatch.setitem(ENTRIES, "gbsg2", dataclasses.replace(ENTRIES["gbsg2"], **change))

@@ -29,7 +29,6 @@ from sstorch.nn import (
     register_family,
 )
 from sstorch.nn.hazards.numeric import knots_at_quantiles
-from tests.batches import blank_tree
 from tests.conftest import nightly
 
 
@@ -96,13 +95,7 @@ def test_starts_at_one_and_never_rises(family: HazardFamily) -> None:
         assert survival[:, 0].min() > 1 - 1e-6
         assert survival.diff(dim=-1).max() <= 1e-15
         assert ((survival >= 0) & (survival <= 1)).all()
-
-
-def test_survival_has_the_digits_of_the_cumulative_hazard(family: HazardFamily) -> None:
-    _, g, shape = arguments(family)
-    hazard = family.cumulative_hazard(torch.linspace(-10, 5, 301, dtype=torch.float64), g, shape)
-    survival = family.survival(torch.linspace(-10, 5, 301, dtype=torch.float64), g, shape)
-    finite = hazard < 600
+    survival, finite = family.survival(y, g, shape), hazard < 600
     # An error of the hazard's last digit is one of as many digits as it has before the point.
     torch.testing.assert_close(survival[finite], torch.exp(-hazard[finite]), rtol=1e-12, atol=0)
     assert (survival[hazard > 800] == 0).all()
@@ -186,8 +179,8 @@ def test_extreme_times_have_no_nan(case: str, dtype: torch.dtype) -> None:
     _, g, shape = arguments(family, dtype)
     g, shape = g.clone().requires_grad_(), shape.clone().requires_grad_()
     y = torch.log(torch.tensor([1e-12, 1e-6, 1e6, 1e12], dtype=dtype))
-    hazard, log_hazard = family.terms(y, g, shape)
-    survival = torch.exp(-hazard)
+    _, log_hazard = family.terms(y, g, shape)
+    survival = family.survival(y, g, shape)
     assert ((survival >= 0) & (survival <= 1)).all()
     assert not log_hazard.isnan().any()
     for far in (-800.0, 800.0):  # late entries of rows that are gone by then have an infinite loss
@@ -272,7 +265,6 @@ def test_mean_is_the_limit_of_the_restricted_mean(case: str) -> None:
 @families
 def test_start_is_finite_whatever_the_rows(case: str) -> None:
     """No event, one row, one event, all events at one time, and an ordinary leaf."""
-    family = built(case).expand((5,))
     y = torch.linspace(-2, 1, 8, dtype=torch.float64).repeat(5, 1)
     event = torch.ones(5, 8, dtype=torch.float64)
     weight = torch.ones(5, 8, dtype=torch.float64)
@@ -280,6 +272,11 @@ def test_start_is_finite_whatever_the_rows(case: str) -> None:
     weight[1, 1:] = 0
     event[2, 1:] = 0
     y[3] = 0.5
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        family = built(case).prepare(y, event, weight, torch.zeros(5, dtype=torch.float64))
+    placed = isinstance(family, LogisticHazard | PiecewiseExponential | Spline) and case != "logistic_hazard"
+    assert placed == any("no event in 1 of 5 sets of training rows" in str(each.message) for each in caught)
     intercept, shape = family.start(y, event, weight)
     assert intercept.isfinite().all()
     assert shape.isfinite().all()
@@ -389,12 +386,15 @@ def test_generalized_gamma_against_high_precision(q: float) -> None:
             assert mine == pytest.approx(float(theirs), rel=1e-11, abs=1e-14 if abs(q) < 1e-2 else 0)
 
 
-@pytest.mark.parametrize(("scale", "leaf"), [("hazard", "weibull"), ("odds", "log_logistic")])
-def test_spline_without_knots_is_a_parametric_model(scale: str, leaf: str) -> None:
+@pytest.mark.parametrize(
+    ("scale", "leaf", "sign"),
+    [("hazard", "weibull", 1), ("odds", "log_logistic", 1), ("normal", "log_normal", -1)],
+)
+def test_spline_without_knots_is_a_parametric_model(scale: str, leaf: str, sign: int) -> None:
     spline, twin = Spline(scale, knots=0), make_family(leaf)
     y, g, shape = arguments(twin)
     # g + exp(w) y = a (y - g'): the same a, and g = -a g'.
-    mine = spline.terms(y, -torch.exp(shape[..., 0]) * g, shape)
+    mine = spline.terms(y, -torch.exp(sign * shape[..., 0]) * g, sign * shape)
     torch.testing.assert_close(mine, twin.terms(y, g, shape), rtol=1e-12, atol=1e-12)
 
 
@@ -425,17 +425,10 @@ def test_a_theta_that_overflows_gives_a_hazard() -> None:
     assert not log_hazard.isnan().any()
 
 
-def test_probit_spline_without_knots_is_log_normal() -> None:
-    twin = make_family("log_normal")
-    y, g, shape = arguments(twin)
-    mine = Spline("normal", knots=0).terms(y, -torch.exp(-shape[..., 0]) * g, -shape)
-    torch.testing.assert_close(mine, twin.terms(y, g, shape), rtol=1e-12, atol=1e-12)
-
-
 # ------------------------------------------------------------------ splines
 
 
-@pytest.mark.parametrize("n_knots", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize("n_knots", [0, 1, 5])
 def test_basis_spans_the_natural_cubic_splines(n_knots: int) -> None:
     """Truncated powers as in Royston and Parmar are combinations of 1 and the functions I_j."""
     family = Spline("hazard", knots=n_knots)
@@ -498,9 +491,7 @@ def test_unconstrained_spline_leaves_out_events_where_it_does_not_fall() -> None
     assert Spline("hazard").defined(y, shape) is None
 
 
-@pytest.mark.parametrize(
-    ("m", "expected"), [(1, [50]), (2, [33, 67]), (3, [25, 50, 75]), (4, [20, 40, 60, 80])]
-)
+@pytest.mark.parametrize(("m", "expected"), [(1, [50]), (2, [33, 67]), (4, [20, 40, 60, 80])])
 def test_knots_are_percentiles_of_the_event_times(m: int, expected: list[int]) -> None:
     y = np.random.default_rng(0).normal(size=57)
     np.testing.assert_allclose(knots_at_quantiles(y, m), np.percentile(y, [0, *expected, 100]))
@@ -554,33 +545,22 @@ def test_given_knots_and_breakpoints_are_in_original_units() -> None:
     ("make", "message"),
     [
         (lambda: make_family("gamma"), "unknown leaf 'gamma'; known leaves: exponential, generalized_gamma"),
-        (lambda: make_family("weibull", knots=2), "leaf 'weibull' has no option 'knots'; its options are"),
-        (lambda: make_family(Weibull(), ancillary="linear"), "is a family already and takes no options"),
-        (
-            lambda: Weibull(ancillary="quadratic"),
-            "ancillary must be one of constant, linear, strata",
-        ),
-        (lambda: Spline("log"), "scale must be one of hazard, odds, normal, theta"),
-        (lambda: Spline(knots=-1), "knots must be a number >= 0, or at least 2 positive"),
-        (lambda: Spline(knots=[3.0, 2.0]), "knots must be a number >= 0, or at least 2 positive"),
-        (lambda: Spline("odds", theta=1.0), "theta is a number >= 0 or None, for scale='theta' alone"),
-        (lambda: Spline(monotone=1), "monotone must be True or False"),
-        (lambda: PiecewiseExponential(0), "breakpoints must be a number >= 1, or at least 1 positive"),
-        (lambda: PiecewiseExponential([2.0, 1.0]), "breakpoints must be a number >= 1"),
-        (lambda: PiecewiseExponential([2.0, math.inf]), "positive finite times in increasing order"),
-        (lambda: PiecewiseExponential([True, 2.0]), "breakpoints must be a number >= 1"),
-        (lambda: SoftTree(1, 0, Weibull().expand((3,)), batch_shape=(2,)), None),
-        (
-            lambda: SoftTree(1, 0, Spline().expand((3,)), batch_shape=(2,)),
-            r"prepared for batch \(3,\), asked for batch",
-        ),
+        (lambda: make_family("weibull", knots=2), "'weibull' has no option 'knots'"),
+        (lambda: make_family(Weibull(), ancillary="linear"), "takes no options"),
+        (lambda: Weibull(ancillary="quadratic"), "ancillary must be"),
+        (lambda: Spline("log"), "scale must be"),
+        (lambda: Spline(knots=-1), "knots must be"),
+        (lambda: Spline("odds", theta=1.0), "theta is a number"),
+        (lambda: Spline(monotone=1), "monotone must be"),
+        (lambda: LogisticHazard(0), "times must be a number"),
+        (lambda: PiecewiseExponential([2.0, 1.0]), "in increasing order"),
+        (lambda: PiecewiseExponential([2.0, math.inf]), "in increasing order"),
+        (lambda: PiecewiseExponential([True, 2.0]), "breakpoints must be"),
+        (lambda: SoftTree(1, 0, Spline().expand((3,)), batch_shape=(2,)), "asked for batch"),
         (lambda: register_family(Clash), "there is a leaf 'weibull' already"),
     ],
 )
-def test_bad_options_are_refused(make: Callable[[], object], message: str | None) -> None:
-    if message is None:
-        make()  # a family without constants fits any batch
-        return
+def test_bad_options_raise(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
 
@@ -594,23 +574,6 @@ def test_numbers_and_arrays_place_knots_and_breakpoints() -> None:
     assert Spline(knots=np.array([1.0, 2.0, 5.0])).knots == (1.0, 2.0, 5.0)
     assert PiecewiseExponential(np.array([1, 4])).breakpoints == (1.0, 4.0)
     assert repr(Spline("normal")) == "Spline('normal', knots=2, monotone=True, ancillary='constant')"
-
-
-@families
-def test_a_split_without_events_is_prepared_and_started(case: str) -> None:
-    log_time = torch.linspace(-1, 2, 10, dtype=torch.float64).expand(2, -1)
-    event = torch.stack([torch.ones(10), torch.zeros(10)]).double()
-    weight = torch.ones_like(event)
-    scale = torch.zeros(2, dtype=torch.float64)
-    family = built(case)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        prepared = family.prepare(log_time, event, weight, scale)
-    if isinstance(family, PiecewiseExponential | Spline):
-        assert "no event in 1 of 2 sets of training rows" in str(caught[0].message)
-    intercept, shape = prepared.start(log_time, event, weight)
-    assert intercept.isfinite().all()
-    assert shape.isfinite().all()
 
 
 @pytest.mark.parametrize(("case", "log_tau"), at_times(1.5, -1.0, math.inf))
@@ -640,8 +603,8 @@ def test_restricted_means_at_the_edge_of_the_range() -> None:
         torch.testing.assert_close(value, expected, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("g", [-650.0, -40.0, 0.0, 40.0, 650.0])
-@pytest.mark.parametrize("a", [-1e3, -3.0, -1e-5, -1e-300, 0.0, 1e-300, 1e-9, 1e-5, 2.0, 1e3])
+@pytest.mark.parametrize("g", [-650.0, 0.0, 40.0])
+@pytest.mark.parametrize("a", [-1e3, -1e-5, -1e-300, 0.0, 1e-9, 2.0, 1e3])
 def test_gompertz_quantile_far_out(a: float, g: float) -> None:
     family, target = make_family("gompertz"), torch.tensor([1e-6, math.log(2)], dtype=torch.float64)
     linear, shape = (torch.tensor(value, dtype=torch.float64) for value in ([g], [[a]]))
@@ -654,27 +617,6 @@ def test_gompertz_quantile_far_out(a: float, g: float) -> None:
             time = mpmath.inf if cured else (mpmath.log1p(x) / a if a else hazard * mpmath.exp(-g))
             expected.append(math.inf if cured else float(mpmath.log(time)))
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-11, atol=1e-11)
-
-
-@families
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_trees_answer_at_any_time(case: str, dtype: torch.dtype) -> None:
-    """Infinite times, and parameters far out: never NaN, in value or gradient of the survival function."""
-    if case == "derived":
-        pytest.skip("a plain exponential of its own, whose gradient overflows")
-    family = built(case, dtype)
-    tree = blank_tree(2, 0, family, dtype=dtype)
-    x, times = torch.ones(1, 2, dtype=dtype), torch.tensor([0.0, 1e-300, 1.0, 1e30, math.inf]).double()
-    for scale in (-10.0, -3.0, 3.0, 10.0):
-        with torch.no_grad():
-            for parameter in tree.parameters():
-                parameter.fill_(scale)
-        survival = tree(x).survival(times)
-        assert not survival.isnan().any()
-        assert not tree(x).log_hazard(times[1:4]).isnan().any()
-        parameters = [parameter for parameter in tree.parameters() if parameter.numel()]
-        gradients = torch.autograd.grad(survival[:, 1:].sum(), parameters, allow_unused=True)
-        assert not any(part.isnan().any() for part in gradients if part is not None)
 
 
 @pytest.mark.filterwarnings("ignore")  # those of torch itself
@@ -751,8 +693,6 @@ def test_intervals_end_at_the_times_of_events() -> None:
     assert few.ends.shape == (2, 3)
     given = LogisticHazard([1.0, 4.0]).prepare(y, event, weight, scale)
     torch.testing.assert_close(given.ends.exp(), torch.tensor([[0.5, 2.0]] * 2).double())
-    with pytest.raises(ConfigError, match="times must be a number"):
-        LogisticHazard(0)
 
 
 def test_grouped_likelihood_and_interpolation_against_pycox() -> None:
@@ -785,8 +725,7 @@ def test_grouped_likelihood_and_interpolation_against_pycox() -> None:
     torch.testing.assert_close(mine_at, theirs_at[:, 1:].double(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1.0, 60.0, 2000.0])
-@pytest.mark.parametrize("rows", ["at ends", "between ends", "beyond"])
+@pytest.mark.parametrize(("scale", "rows"), [(1.0, "between ends"), (60.0, "at ends"), (2000.0, "beyond")])
 def test_loss_of_many_intervals_and_its_gradient_agree_with_autograd(scale: float, rows: str) -> None:
     """One logarithm for all factors, several, and logits whose factors vanish."""
     generator = torch.Generator().manual_seed(3)

@@ -24,7 +24,12 @@ class HazardFamily(nn.Module, ABC):
 
     A family has one linear predictor g = gamma_0 + gamma . x and ``len(shape_names)`` unconstrained shape
     parameters. Its functions are elementwise and broadcast, so that the same code serves training
-    (problems x leaves x rows) and prediction (problems x rows x times).
+    (problems x leaves x rows) and prediction (problems x rows x times). Arguments and results are:
+
+    * ``log_time``: y = log of time in model units; ``log_entry``, ``log_lower``, ``log_after``: -inf: zero;
+    * ``event``: c, 1 for an observed event, else 0; ``linear``: g, shape (...);
+    * ``shape``: shape parameters, shape (..., m); ``shape[..., k]`` broadcasts with ``linear``;
+    * results have the broadcast shape; times are in model units.
 
     ``can_rise`` is True if survival functions can increase for some parameters; ``closed_form`` if the family
     defines :meth:`loss_and_gradient` and :meth:`second_derivatives`; ``overflows`` if the loss can be
@@ -70,26 +75,17 @@ class HazardFamily(nn.Module, ABC):
 
     @abstractmethod
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Cumulative hazard H(t | x) = -log S(t | x).
-
-        Args:
-            log_time: y = log of time in model units, broadcastable with ``linear``.
-            linear: linear predictor g, shape (...).
-            shape: shape parameters, shape (..., m); ``shape[..., k]`` broadcasts with ``linear``.
-
-        Returns:
-            H >= 0, broadcast shape (...), dimensionless; +inf on overflow.
-        """
+        """Cumulative hazard H(t | x) = -log S(t | x) >= 0; +inf on overflow."""
 
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Log hazard log h(t | x) per unit of model time; arguments and shape of :meth:`cumulative_hazard`.
+        """Log hazard log h(t | x) per unit of model time.
 
         Default: log(dH/dy) - y by autograd. If dH/dy underflows, the smallest normal number is used.
         """
         return self.terms(log_time, linear, shape)[1]
 
     def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """S(t | x) = exp(-H); arguments and shape of :meth:`cumulative_hazard`."""
+        """S(t | x) = exp(-H)."""
         return survival_of(self.cumulative_hazard(log_time, linear, shape))
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,19 +103,7 @@ class HazardFamily(nn.Module, ABC):
     def loss(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, log_entry: Tensor | None = None
     ) -> Tensor:
-        """Negative log-likelihood of right-censored rows, H - c log h - H(entry).
-
-        Args:
-            log_time: y, broadcastable with ``linear``.
-            event: c, 1 for an observed event, else 0, broadcastable with ``linear``.
-            linear: linear predictor.
-            shape: shape parameters.
-            log_entry: log of the entry times, -inf for time zero, broadcastable with ``linear``; None for
-                time zero in all rows.
-
-        Returns:
-            broadcast shape.
-        """
+        """Negative log-likelihood of right-censored rows, H - c log h - H(entry)."""
         hazard, log_hazard = self.terms(log_time, linear, shape)
         loss = hazard - event * log_hazard
         if log_entry is None:
@@ -129,7 +113,7 @@ class HazardFamily(nn.Module, ABC):
         return loss - before.masked_fill(hazard.isinf(), 0.0)
 
     def hazard_before(self, log_entry: Tensor, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """H at entry, 0 for rows at risk from time zero; arguments as :meth:`loss`."""
+        """H at entry, 0 for rows at risk from time zero."""
         late = log_entry.isfinite()
         before = self.cumulative_hazard(torch.where(late, log_entry, log_time), linear, shape)
         return torch.where(late, before, torch.zeros_like(before))
@@ -139,16 +123,6 @@ class HazardFamily(nn.Module, ABC):
 
         Computed as H(lower) - log(1 - exp(H(lower) - H(upper))). If the difference underflows, the smallest
         normal number is used.
-
-        Args:
-            log_lower: log of the last time without the event, -inf for time zero, broadcastable with
-                ``linear``.
-            log_upper: log of the first time with the event, larger, broadcastable with ``linear``.
-            linear: linear predictor.
-            shape: shape parameters.
-
-        Returns:
-            broadcast shape.
         """
         before = self.hazard_before(log_lower, log_upper, linear, shape)
         after = self.cumulative_hazard(log_upper, linear, shape)
@@ -158,14 +132,7 @@ class HazardFamily(nn.Module, ABC):
         return before - torch.log(-torch.expm1(-between))
 
     def basis(self, log_time: Tensor) -> Tensor | None:
-        """Functions of time for :meth:`loss_and_gradient` that do not depend on parameters; None if none.
-
-        Args:
-            log_time: y, shape (K, M).
-
-        Returns:
-            shape (K, q, M).
-        """
+        """Functions of time (K, q, M) for :meth:`loss_and_gradient`, of y (K, M); None if there are none."""
         return None
 
     def loss_and_gradient(
@@ -210,46 +177,21 @@ class HazardFamily(nn.Module, ABC):
         return None
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Log time in model units at which H reaches a value.
-
-        Args:
-            cumulative_hazard: value of H, > 0; -log(1 - q) for the q-quantile, broadcastable with ``linear``.
-            linear: linear predictor.
-            shape: shape parameters.
-
-        Returns:
-            broadcast shape; +inf if H stays below. Differentiable in the parameters.
-        """
+        """Log time at which H reaches a value > 0, +inf if H stays below; differentiable in parameters."""
         size = torch.broadcast_shapes(cumulative_hazard.shape, linear.shape, shape.shape[:-1])
         return invert(lambda y: self.terms(y, linear, shape), cumulative_hazard.expand(size))
 
     def horizon(self, log_time: Tensor) -> Tensor | None:
-        """Log time in model units beyond which extrapolation is not meaningful.
-
-        Later quantiles are treated as not reached.
-
-        Args:
-            log_time: a tensor with the dimensions of the horizon.
-
-        Returns:
-            broadcastable with ``log_time``; None without a limit.
-        """
+        """Log time beyond which quantiles are treated as not reached; None without a limit."""
         return None
 
     def restricted_mean(
         self, log_tau: Tensor, linear: Tensor, shape: Tensor, log_after: Tensor | None = None
     ) -> Tensor:
-        """Restricted mean survival time, the integral of S from 0 to tau, in model units.
+        """Restricted mean survival time, the integral of S from 0 to tau; +inf if the mean does not exist.
 
-        Args:
-            log_tau: log of tau in model units, broadcastable with ``linear``; +inf gives the mean.
-            linear: linear predictor.
-            shape: shape parameters.
-            log_after: log of a time of conditioning in model units, -inf for time zero, broadcastable with
-                ``linear``: the mean of the remaining time, the integral of S(after + t) / S(after).
-
-        Returns:
-            broadcast shape; +inf if tau is and the mean does not exist.
+        ``log_tau`` = +inf gives the mean. With ``log_after`` the mean of the remaining time, the integral of
+        S(after + t) / S(after).
         """
         parts = [part for part in (log_tau, log_after, linear) if part is not None]
         size = torch.broadcast_shapes(*(part.shape for part in parts), shape.shape[:-1])
