@@ -191,8 +191,8 @@ def interval_log_likelihood(
 
 def observed_expected(rows: SurvivalData, survival: np.ndarray, horizon: float) -> float:
     try:
-        return metrics.observed_expected_ratio(
-            metrics.HorizonRows.of((rows.time, rows.event), survival, horizon)
+        return metrics.measure(
+            metrics.HorizonRows.of((rows.time, rows.event), survival, horizon), "oe_ratio"
         ).value
     except DataError:  # no event by then, or nobody followed so long
         return np.nan

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.calibration import ErrorTest, calibration_slope
-from sstorch.metrics.calibration_tables import observed_expected_ratio
-from sstorch.metrics.horizon import HorizonRows
-from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
+from sstorch.metrics import HorizonRows, measure
+from sstorch.metrics.calibration import ErrorTest
 
 # Weibull times: log(-log S(t | x)) = SHAPE log t + EFFECT x, x standard normal.
 SHAPE, EFFECT, HORIZON = 1.3, 0.8, 0.5
 CENSORING = {"light": 3.0, "heavy": 0.8}  # means of exponential times: 26 and 58 % censored
 # Predicted log(-log S) is slope times the true one, plus a shift.
 MODELS = {"true": (1.0, 0.0), "wrong": (0.6, 0.25)}
-MEASURES: dict[str, Callable[[HorizonRows], tuple[float, float, float]]] = {
-    "C Harrell": concordance_interval,
-    "C Uno": partial(concordance_interval, weights="uno"),
-    "AUC": auc_interval,
-    "Brier": brier_interval,
-    "scaled Brier": partial(brier_interval, scaled=True),
-    "O/E": observed_expected_ratio,
-    "slope": calibration_slope,
+MEASURES = {
+    "C Harrell": "c_harrell_t",
+    "C Uno": "c_uno_t",
+    "AUC": "auc",
+    "Brier": "brier",
+    "scaled Brier": "scaled_brier",
+    "O/E": "oe_ratio",
+    "intercept": "calibration_intercept",
+    "slope": "calibration_slope",
 }
 ERRORS = {"ICI": "ici", "E50": "e50", "E90": "e90", "Emax": "e_max"}
 
@@ -49,7 +46,7 @@ def truths(censoring: str, model: str, n_draws: int = 40) -> dict[str, float]:
     """Of measures that depend on censoring the mean over large samples, of the others the exact value."""
     rng, found = np.random.default_rng(7), {}
     for name in ("C Harrell", "C Uno", "AUC", "Brier", "scaled Brier"):
-        values = [MEASURES[name](draw(6000, censoring, model, rng))[0] for _ in range(n_draws)]
+        values = [measure(draw(6000, censoring, model, rng), MEASURES[name]).value for _ in range(n_draws)]
         found[name] = float(np.mean(values))
     x = rng.normal(size=2_000_000)
     true, given = predicted(x, "true"), predicted(x, model)
@@ -99,7 +96,7 @@ def main() -> None:
                                 at = 0.0 if model == "true" else truth[name]
                                 values.append(error_held(rows, ERRORS[name], at))
                                 continue
-                            _, lower, upper = MEASURES[name](rows)
+                            _, lower, upper = measure(rows, MEASURES[name])
                         except DataError:  # a regression without a finite optimum
                             lower = upper = np.nan
                         values.append(lower <= truth[name] <= upper if np.isfinite(lower) else np.nan)

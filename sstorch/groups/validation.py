@@ -19,7 +19,7 @@ from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import risk_table
 from sstorch.metrics.horizon import HorizonRows
-from sstorch.metrics.intervals import concordance_influence, logit_limits
+from sstorch.metrics.measures import c_harrell_t, limits_of
 from sstorch.metrics.outcome import Observed
 
 # Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
@@ -265,7 +265,8 @@ def _difference(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupD
         place[inside] = places_of_groups(area, group[~inside])[group[inside]]
         errors.append(_error_of_concordance(place[inside], test))
     c_groups = float(np.mean(concordances))
-    limits = logit_limits(c_groups, float(np.sqrt(np.square(errors).sum())) / len(errors), half_width(0.95))
+    of_folds = float(np.sqrt(np.square(errors).sum())) / len(errors)
+    limits = limits_of(c_groups, of_folds, half_width(0.95), "logit")
     lower, upper = (None if np.isnan(end) else end for end in (limits.lower, limits.upper))
     test_of_groups = metrics.logrank_test(data.weighted_y, place, strata=folds)
     return GroupDifference(c_groups, test_of_groups.p_value, int(data.event.sum()), lower, upper)
@@ -293,7 +294,7 @@ def _error_of_concordance(place: IntArray, rows: SurvivalData) -> float:
     survival = 1.0 - place / max(int(place.max()), 1)
     try:
         at = HorizonRows.of(rows.weighted_y, survival, float(rows.time.max()))
-        return float(at.error_of(concordance_influence(at)[1]))
+        return at.error_of(c_harrell_t(at)[1])
     except DataError:
         return np.nan
 

@@ -11,23 +11,7 @@ from sstorch.metrics.auc import (
     mean_cumulative_dynamic_auc,
 )
 from sstorch.metrics.brier import brier_score, integrated_brier_score, scaled_integrated_brier_score
-from sstorch.metrics.calibration import (
-    CalibrationErrors,
-    calibration_curve,
-    calibration_error_interval,
-    calibration_errors,
-    calibration_intercept,
-    calibration_slope,
-    pseudo_observations,
-)
-from sstorch.metrics.calibration_tables import (
-    DCalibration,
-    aalen_johansen_calibration,
-    d_calibration,
-    grouped_calibration,
-    observed_expected_hazard,
-    observed_expected_ratio,
-)
+from sstorch.metrics.calibration import calibration_curve, calibration_errors, pseudo_observations
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, ipcw_weights
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
 from sstorch.metrics.concordance import (
@@ -43,6 +27,7 @@ from sstorch.metrics.curves import (
     restricted_mean_survival_time,
 )
 from sstorch.metrics.decision_curve import net_benefit
+from sstorch.metrics.distribution import DCalibration, d_calibration
 from sstorch.metrics.evaluation import SurvivalScorer, evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.gray import gray_test
@@ -57,11 +42,10 @@ from sstorch.metrics.groups import (
 )
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
-from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
+from sstorch.metrics.measures import measure
 from sstorch.metrics.weights import effective_sample_size
 
 __all__ = [
-    "CalibrationErrors",
     "DCalibration",
     "Estimate",
     "HorizonRows",
@@ -71,21 +55,14 @@ __all__ = [
     "ResampledTTest",
     "SurvivalScorer",
     "aalen_johansen",
-    "aalen_johansen_calibration",
     "aalen_johansen_error",
     "adjusted_rand_index",
-    "auc_interval",
-    "brier_interval",
     "brier_score",
     "calibration_curve",
-    "calibration_error_interval",
     "calibration_errors",
-    "calibration_intercept",
-    "calibration_slope",
     "censoring_distribution",
     "concordance_harrell",
     "concordance_harrell_risk",
-    "concordance_interval",
     "concordance_of_groups",
     "concordance_uno",
     "concordance_uno_risk",
@@ -101,7 +78,6 @@ __all__ = [
     "gray_test",
     "group_parity",
     "group_scores",
-    "grouped_calibration",
     "incidence_times",
     "integrated_brier_score",
     "ipcw_weights",
@@ -110,10 +86,9 @@ __all__ = [
     "logrank_test",
     "mean_cumulative_dynamic_auc",
     "mean_gini",
+    "measure",
     "median_survival_time",
     "net_benefit",
-    "observed_expected_hazard",
-    "observed_expected_ratio",
     "pseudo_observations",
     "restricted_mean_survival_time",
     "scaled_integrated_brier_score",

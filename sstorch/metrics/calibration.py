@@ -22,17 +22,24 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_choice, check_horizon, check_share
+from sstorch.checks import check_horizon
 from sstorch.data.target import time_of_rows
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import Estimate
-from sstorch.metrics.horizon import HorizonRows, cloglog_covariance, fit_cloglog, pseudo_values
-from sstorch.metrics.incidence import incidence_and_influence
+from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import Outcome, read_scored
+from sstorch.metrics.weights import covariance_of
+from sstorch.newton import Gaussian, Smooth, newton
 
+# Gain of the last step of a regression, of a weighted mean of squares; and of its coefficients.
+_TOLERANCE, _PRECISION = 1e-20, 1e-8
+# Of coefficients: a factor of e^30 of the hazard.
+_FURTHEST = 30.0
 # Quantiles at which the knots are, as Harrell places three of them.
 _KNOTS = (0.1, 0.5, 0.9)
 _POINTS = 100
@@ -63,10 +70,6 @@ def pseudo_observations(y: Outcome, *, t: float, cause: int | str | None = None)
     Returns:
         Shape (n,); without censoring 1 if survival exceeds t, else 0.
 
-    Raises:
-        DataError: invalid arguments (see `sstorch.checks`).
-        ConfigError: t not > 0.
-
     References:
         Andersen and Pohar Perme (2010), Statistical Methods in Medical Research 19, 71-99; Parner, Andersen
         and Overgaard (2023), Lifetime Data Analysis 29, 654-671, for this jackknife.
@@ -76,83 +79,128 @@ def pseudo_observations(y: Outcome, *, t: float, cause: int | str | None = None)
         [0.0, 1.0, 1.0]
     """
     rows, which = read_scored(y, "a pseudo-observation", cause)
-    incidence, moved = incidence_and_influence(rows, time_of_rows(check_horizon(t, "t"), rows.time))
-    pseudo: FloatArray = 1.0 - incidence[which - 1] - rows.time.size * moved[which - 1]
-    return pseudo
+    at = time_of_rows(check_horizon(t, "t"), rows.time)
+    return 1.0 - _pseudo_values(HorizonRows(rows, np.ones(rows.time.size), at, which))
 
 
-def calibration_slope(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
-    """Estimate the calibration slope: the coefficient of z in a regression of pseudo-values on (1, z).
+def _pseudo_values(rows: HorizonRows) -> FloatArray:
+    """Pseudo-values of the incidence at the horizon, (n,); their weighted mean is the incidence."""
+    value, moved = rows.incidence()
+    return np.asarray(value + rows.y.weights.sum() * moved)
 
-    Other definitions fit a Cox model of z to follow-up up to t, or to all of it. Arguments are as in
-    :func:`~sstorch.metrics.observed_expected_ratio`.
 
-    Returns:
-        Slope and limits by the sandwich over subjects, floats: below 1 if predictions are too extreme, as
-        after overfitting.
+def calibration_slope(rows: HorizonRows) -> tuple[float, FloatArray]:
+    """The coefficient of z in a regression of pseudo-values on (1, z), and its influences, (n,).
 
-    Raises:
-        DataError: no event by t, left truncation, predictions of 0 or 1 (z is not finite), equal predictions,
-            or predictions that rank the events perfectly.
-        ConfigError: a level out of range.
+    Below 1 predictions are too extreme, as after overfitting. Other definitions fit a Cox model of z to
+    follow-up up to t, or to all of it: with effects that wane, their slope is larger.
 
     References:
         van Houwelingen (2000), Statistics in Medicine 19, 3401-3415, for the slope of a Cox model; van
         Geloven et al. (2022), BMJ 377, e069249.
-
-    Examples:
-        >>> y = [1, 2, 3, 4, 5, 6], [1, 1, 0, 1, 1, 0]
-        >>> rows = HorizonRows.of(y, [0.3, 0.6, 0.5, 0.8, 0.4, 0.7], 5)
-        >>> round(calibration_slope(rows).value, 3)
-        0.602
     """
-    half = half_width(level)
     z = _places(rows, "the calibration slope")
     if not _varies(z):
         raise DataError("survival: all predictions are equal; a slope needs different predictions.")
-    x = np.column_stack([np.ones(len(rows)), z])
-    outcome = pseudo_values(rows)
-    beta = fit_cloglog(rows, outcome, x, np.array([0.0, 1.0]))
-    error = np.sqrt(cloglog_covariance(rows, outcome, x, beta)[1, 1])
-    return _around(float(beta[1]), half * float(error))
+    x, outcome = np.column_stack([np.ones(len(rows)), z]), _pseudo_values(rows)
+    beta = _fit_cloglog(rows, outcome, x, np.array([0.0, 1.0]))
+    return float(beta[1]), _influence(rows, outcome, x, beta)[:, 1]
 
 
-def calibration_intercept(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
-    """Estimate the calibration intercept: the log hazard ratio to be added to every z, with slope 1.
+def calibration_intercept(rows: HorizonRows) -> tuple[float, FloatArray]:
+    """The log hazard ratio a to be added to every z, with slope 1, and its influences, (n,).
 
-    It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)) and Y_i the pseudo-value of
-    the event by t, the estimating equation of pseudo-values with a complementary log-log link. Arguments and
-    errors are as in `observed_expected_ratio`, and predictions of 0 or 1 (z is not finite) raise a
-    `DataError`.
-
-    Returns:
-        Intercept and limits by the sandwich, floats: above 0 if predicted risks are too low.
+    It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)). Above 0 predicted risks are
+    too low.
 
     References:
         Andersen, Klein and Rosthoj (2003), Biometrika 90, 15-27; van Geloven et al. (2022), BMJ 377, e069249.
-
-    Examples:
-        >>> rows = HorizonRows.of(([1, 2, 3, 4], [1, 1, 1, 1]), [0.5, 0.5, 0.5, 0.5], 3.5)
-        >>> round(calibration_intercept(rows).value, 3)  # log(log .25 / log .5)
-        0.693
     """
-    half = half_width(level)
     z, x = _places(rows, "the calibration intercept"), np.ones((len(rows), 1))
-    outcome = pseudo_values(rows)
-    beta = fit_cloglog(rows, outcome, x, np.zeros(1), z)
-    error = np.sqrt(cloglog_covariance(rows, outcome, x, beta, z)[0, 0])
-    return _around(float(beta[0]), half * float(error))
+    outcome = _pseudo_values(rows)
+    beta = _fit_cloglog(rows, outcome, x, np.zeros(1), z)
+    return float(beta[0]), _influence(rows, outcome, x, beta, z)[:, 0]
 
 
 def _places(rows: HorizonRows, measure: str) -> FloatArray:
     """log(-log S) of rows that have an event by the horizon, (n,)."""
     rows.check_from_zero(measure)
-    z = log_log(rows.survival)
+    z = _log_log(rows.survival)
     rows.check_events()
     return z
 
 
-def log_log(survival: FloatArray) -> FloatArray:
+def _fit_cloglog(
+    rows: HorizonRows,
+    outcome: FloatArray,
+    x: FloatArray,
+    start: FloatArray,
+    offset: FloatArray | float = 0.0,
+) -> FloatArray:
+    """Fit F = 1 - exp(-exp(x b + offset)) to pseudo-values Y (n,) by weighted least squares; x is (n, p).
+
+    The estimating equations of independence with a constant variance, sum_i w_i dF_i/db (Y_i - F_i) = 0, as
+    ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them.
+
+    Returns:
+        The coefficients, (p,).
+
+    Raises:
+        DataError: no finite minimum.
+
+    References:
+        Klein and Andersen (2005), Biometrics 61, 223-229.
+    """
+    weight = rows.y.weights / rows.y.weights.sum()
+    parts = (x, outcome, weight, np.broadcast_to(offset, outcome.shape).copy())
+    covariates, target, share, fixed = (torch.as_tensor(each) for each in parts)
+
+    def loss(beta: Tensor) -> Tensor:
+        place = (beta @ covariates.mT + fixed).clamp(-_FURTHEST, _FURTHEST)
+        return (target + torch.expm1(-place.exp())).square() @ share / 2
+
+    theta = torch.as_tensor(start, dtype=torch.float64)[None]
+    found = newton(Smooth(loss), Gaussian.flat(theta), theta, _TOLERANCE)
+    system = found.hessian.factored(torch.zeros_like(theta))
+    left = system.solve(found.gradient[..., None]).abs().max()
+    beta: FloatArray = found.theta[0].numpy()
+    bread = _bread(weight, x, x @ beta + offset)[0]
+    is_regular = np.linalg.cond(bread) < 1 / np.finfo(np.float64).eps
+    is_near = np.abs(x @ beta + offset).max() <= _FURTHEST
+    if is_regular and is_near and left <= _PRECISION * (1 + np.abs(beta).max()):
+        return beta
+    raise DataError(
+        f"a regression on the predictions of {len(rows)} rows has no finite minimum: all predictions are "
+        "equal, they order the events perfectly, or there are too few events."
+    )
+
+
+def _influence(
+    rows: HorizonRows,
+    outcome: FloatArray,
+    x: FloatArray,
+    beta: FloatArray,
+    offset: FloatArray | float = 0.0,
+) -> FloatArray:
+    """Weighted influences of rows, (n, p), on the coefficients of `_fit_cloglog`, at some, (p,).
+
+    Their products summed over subjects are the sandwich covariance.
+    """
+    weight = rows.y.weights / rows.y.weights.sum()
+    place = x @ beta + offset
+    bread, slope = _bread(weight, x, place)
+    residual = outcome + np.expm1(-np.exp(place))
+    return np.asarray((weight * residual)[:, None] * slope @ np.linalg.inv(bread))
+
+
+def _bread(weight: FloatArray, x: FloatArray, place: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weighted products of the derivatives of F at places x b, (p, p), and these, (n, p)."""
+    hazard = np.exp(np.minimum(place, 700.0))  # finite, with a derivative of 0
+    slope = (hazard * np.exp(-hazard))[:, None] * x
+    return slope.T @ (weight[:, None] * slope), slope
+
+
+def _log_log(survival: FloatArray) -> FloatArray:
     """log(-log S)."""
     with np.errstate(divide="ignore"):
         z = np.log(-np.log(survival))
@@ -166,10 +214,6 @@ def log_log(survival: FloatArray) -> FloatArray:
 
 def _varies(z: FloatArray) -> bool:
     return bool(np.std(z) > 1e-12 * (1.0 + abs(float(z.mean()))))
-
-
-def _around(value: float, half: float) -> Estimate[float]:
-    return Estimate(value, value - half, value + half)
 
 
 class CalibrationErrors(NamedTuple):
@@ -221,18 +265,16 @@ def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> Calibr
     curve = _Curve.of(rows) if curve is None else curve
     distance = np.abs(curve.observed(rows.survival) - rows.survival)
     e50, e90 = np.quantile(distance, [0.5, 0.9])
-    if rows.weight is not None:
+    if rows.y.weight is not None:
         order = np.argsort(distance, kind="stable")
-        share = np.cumsum(rows.weight[order]) / rows.weight.sum()
+        share = np.cumsum(rows.y.weight[order]) / rows.y.weight.sum()
         half, most = np.searchsorted(share, np.array([0.5, 0.9]) - _ROUNDING)
         e50, e90 = distance[order[half]], distance[order[most]]
-    mean = float(np.average(distance, weights=rows.weight))
+    mean = float(np.average(distance, weights=rows.y.weight))
     return CalibrationErrors(mean, float(e50), float(e90), float(distance.max()))
 
 
-def calibration_error_interval(
-    rows: HorizonRows, level: float = 0.95, *, name: str = "ici"
-) -> Estimate[float]:
+def error_limits(rows: HorizonRows, level: float, name: str) -> Estimate[float]:
     """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions.
 
     Sampling error of the calibration curve increases every distance: estimates are biased upwards, and
@@ -243,26 +285,12 @@ def calibration_error_interval(
     shortest interval of the estimate; for E50, which is near 0 wherever the curve crosses the diagonal, of
     the estimate to the power of d, the volume of coefficients at this distance. Coverage of 95 % limits:
     ``experiments/validation``.
-
-    Rows and errors are as in `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max"; `level` is
-    in (0, 1).
-
-    Examples:
-        >>> rng = np.random.default_rng(0)
-        >>> risk = rng.uniform(0.2, 0.8, 400)
-        >>> time = rng.exponential(-1 / np.log(1 - risk))
-        >>> estimate = calibration_error_interval(HorizonRows.of((time, np.ones(400)), 1 - risk, 1.0))
-        >>> [round(part, 3) for part in estimate]
-        [0.022, 0.0, 0.047]
     """
-    check_choice(name, "name", CalibrationErrors._fields)
-    check_share(level, "level")
     curve = _Curve.of(rows)
     value = float(getattr(calibration_errors(rows, curve), name))
     if np.isnan(curve.covariance).any():
         return Estimate(value, np.nan, np.nan)
-    test = ErrorTest(rows, name, level, curve)
-    lower, upper = test.limits()
+    lower, upper = ErrorTest(rows, name, level, curve).limits()
     return Estimate(value, min(lower, value), max(upper, value))
 
 
@@ -329,9 +357,9 @@ def _root(covariance: FloatArray) -> FloatArray:
 def _representative(rows: HorizonRows) -> FloatArray:
     """Predictions that represent those of all rows, each for the same share."""
     shares = np.linspace(0.0, 1.0, _POINTS)
-    if rows.weight is None:
+    if rows.y.weight is None:
         return np.asarray(np.quantile(rows.survival, shares))
-    return np.asarray(np.quantile(rows.survival, shares, weights=rows.weight, method="inverted_cdf"))
+    return np.asarray(np.quantile(rows.survival, shares, weights=rows.y.weight, method="inverted_cdf"))
 
 
 def calibration_curve(rows: HorizonRows, level: float = 0.95) -> pd.DataFrame:
@@ -375,24 +403,25 @@ class _Curve:
         def design(survival: FloatArray) -> FloatArray:
             columns = [np.ones((survival.size, 1))]
             if varies:  # coefficients of covariates of one size are found in fewer iterations
-                columns.append(_basis((log_log(survival) - centre) / scale, (knots - centre) / scale))
+                columns.append(_basis((_log_log(survival) - centre) / scale, (knots - centre) / scale))
             return np.column_stack(columns)
 
-        x, outcome = design(rows.survival), pseudo_values(rows)
+        x, outcome = design(rows.survival), _pseudo_values(rows)
         identity = np.zeros(x.shape[1])
         identity[:2] = (centre, scale)[: x.shape[1]]
         distinct, group = np.unique(rows.survival, return_inverse=True)
         if distinct.size <= x.shape[1]:  # as the leaves of a small tree: each has its own observed risk
-            weight = np.bincount(group, rows.weights)
-            risk = np.bincount(group, rows.weights * outcome) / weight
+            weight = np.bincount(group, rows.y.weights)
+            risk = np.bincount(group, rows.y.weights * outcome) / weight
             inside = np.clip(risk, _LEAST, 1.0 - _LEAST)
-            beta: FloatArray = np.linalg.solve(design(distinct), log_log(1.0 - inside)).astype(np.float64)
+            beta: FloatArray = np.linalg.solve(design(distinct), _log_log(1.0 - inside)).astype(np.float64)
             if (inside != risk).any():  # no event in one of them, or nothing else: no variance
                 unknown = np.full((beta.size, beta.size), np.nan)
                 return cls(design, beta, unknown, identity)
         else:
-            beta = fit_cloglog(rows, outcome, x, identity)
-        return cls(design, beta, cloglog_covariance(rows, outcome, x, beta), identity)
+            beta = _fit_cloglog(rows, outcome, x, identity)
+        influence = _influence(rows, outcome, x, beta)
+        return cls(design, beta, covariance_of(influence, rows.y.id), identity)
 
     def observed(self, survival: FloatArray) -> FloatArray:
         """Observed survival at predictions, (k,)."""

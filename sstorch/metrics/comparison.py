@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
-from sstorch._types import IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_integer, check_share, check_vector
 from sstorch.data import Surv
 from sstorch.data.subjects import parse_subjects
@@ -106,6 +107,59 @@ def resampler(n: int, subject: IntArray | None = None) -> Callable[[np.random.Ge
         return np.concatenate([order[ends[one] : ends[one + 1]] for one in drawn])
 
     return draw
+
+
+def bootstrap(
+    statistic: Callable[[IntArray], npt.ArrayLike],
+    n: int,
+    n_resamples: int,
+    random_state: int,
+    subject: IntArray | None = None,
+) -> FloatArray:
+    """Values of a statistic of row numbers, a number or (k,), in resamples of rows, (n_resamples, k).
+
+    With `subject`, 0 .. n_subjects - 1, (n,), resamples are of subjects. Values are NaN where the statistic
+    a `DataError`, as without a comparable pair, or is not finite.
+    """
+    rng, draw = np.random.default_rng(random_state), resampler(n, subject)
+    drawn = []
+    for _ in range(n_resamples):
+        try:
+            drawn.append(np.atleast_1d(np.asarray(statistic(draw(rng)), dtype=np.float64)))
+        except DataError:  # counted by `percentiles`
+            drawn.append(np.array([np.nan]))
+    values = np.array(np.broadcast_arrays(*drawn)) if drawn else np.empty((0, 1))
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+class Percentiles(NamedTuple):
+    """Limits of a statistic by its values in resamples, NaN with a reason if most are not defined."""
+
+    lower: float
+    upper: float
+    p_value: (
+        float  # of a statistic of 0: twice the smaller share on either side of it, one added to both counts
+    )
+    n_undefined: int
+    reason: str
+
+
+def percentiles(drawn: FloatArray, level: float) -> Percentiles:
+    """Percentile limits and p-value from values in resamples, (n_resamples,), NaN where not defined.
+
+    References:
+        Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
+    """
+    known = drawn[~np.isnan(drawn)]
+    n_undefined = drawn.size - known.size
+    if not known.size or n_undefined > drawn.size - drawn.size // 2:
+        reason = f"no limits: not defined in {n_undefined} of {drawn.size} resamples" if drawn.size else ""
+        return Percentiles(np.nan, np.nan, np.nan, n_undefined, reason)
+    tail = 0.5 - 0.5 * level
+    lower, upper = map(float, np.quantile(known, [tail, 1.0 - tail]))
+    smaller = min(np.count_nonzero(known <= 0.0), np.count_nonzero(known >= 0.0))
+    p_value = min(1.0, 2.0 * float(smaller + 1) / (known.size + 1))
+    return Percentiles(lower, upper, p_value, n_undefined, "")
 
 
 def subjects_of(y: Surv | Observed) -> IntArray | None:

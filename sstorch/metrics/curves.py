@@ -70,6 +70,16 @@ def _asked(model: Any, X: Any, grid: FloatArray) -> Any:
     return np.array([_on_grid(f, grid) for f in functions])
 
 
+def knows_after(model: Any, method: Any) -> bool:
+    """Whether a method of a model predicts from a time at which rows are alive."""
+    if hasattr(model, "outcome_type_"):
+        return True
+    try:
+        return "after" in inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        return False
+
+
 def _on_grid(function: Any, grid: FloatArray) -> FloatArray:
     knots = np.asarray(function.x, dtype=np.float64)
     within = np.asarray(function(np.clip(grid, knots[0], knots[-1])), dtype=np.float64)

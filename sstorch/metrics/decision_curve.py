@@ -17,7 +17,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to
-from sstorch.metrics.horizon import HorizonRows, incidence_of
+from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import Outcome
 
 # 1 - 0.77 is below 0.23 by rounding.
@@ -89,11 +89,11 @@ def net_benefits(rows: HorizonRows, thresholds: FloatArray) -> tuple[FloatArray,
 
     For thresholds that passed `check_thresholds`; NaN where it is unknown.
     """
-    rows = rows.take(np.lexsort((~rows.event, rows.time)))
+    rows = rows.take(np.lexsort((~rows.y.event, rows.y.time)))
     risk, odds = 1.0 - rows.survival, thresholds / (1.0 - thresholds)
     above = [risk >= threshold - _ROUNDING for threshold in thresholds]
     n_above = np.array([np.count_nonzero(inside) for inside in above], dtype=np.int64)
-    weight = rows.weights
+    weight = rows.y.weights
     share = np.array([weight[inside].sum() for inside in above]) / weight.sum()
     failed = np.array([_incidence(rows, inside) for inside in above])
     overall = _incidence(rows, np.ones(risk.size, dtype=bool))
@@ -109,12 +109,12 @@ def _incidence(rows: HorizonRows, inside: BoolArray) -> float:
     """
     if not inside.any():
         return 0.0
-    time, weight = rows.time[inside], rows.weights[inside]
-    if not followed_to(rows.t, time, rows.event[inside]):
+    time, weight = rows.y.time[inside], rows.y.weights[inside]
+    if not followed_to(rows.t, time, rows.y.event[inside]):
         return np.nan
-    if rows.competing or rows.entry is not None:
-        return incidence_of(rows.take(np.flatnonzero(inside)))[0]
-    failed = rows.event[inside] & (time <= rows.t)
+    if rows.competing or rows.y.entry is not None:
+        return rows.take(np.flatnonzero(inside)).incidence()[0]
+    failed = rows.y.event[inside] & (time <= rows.t)
     at_risk = np.cumsum(weight[::-1])[::-1]
     # The last row leaves none, whatever its weight rounds to.
     return 1.0 - float(np.prod(np.where(weight < at_risk, 1.0 - weight / at_risk, 0.0)[failed]))

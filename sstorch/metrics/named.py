@@ -18,11 +18,11 @@ from sstorch.metrics.brier import (
     scaled_integrated_brier_score,
 )
 from sstorch.metrics.calibration import calibration_errors
-from sstorch.metrics.calibration_tables import aalen_johansen_calibration, d_calibration_at
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import check_grid_unit
 from sstorch.metrics.concordance import concordance_harrell_risk, concordance_wolbers
 from sstorch.metrics.curves import survival_at
+from sstorch.metrics.distribution import aalen_johansen_distance, d_calibration_at
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.registry import declare, metric
@@ -318,7 +318,9 @@ def _scaled_ibs(rows: Scored, cause: int) -> float:
     "Alberge, Haugomat, Varoquaux and Abecassis (2026), AISTATS, arXiv 2602.00194",
 )
 def _aj_calibration(rows: Scored, cause: int) -> float:
-    return aalen_johansen_calibration(rows.y, rows.curves(cause), rows.times, cause)
+    y = read_rows(rows.y, "this calibration", causes=True, weight=True)
+    check_grid_unit(y.time, y.event, rows.times)
+    return aalen_johansen_distance(y, rows.curves(cause), rows.times, cause)
 
 
 declare(

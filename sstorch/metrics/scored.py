@@ -26,6 +26,7 @@ from sstorch.metrics.concordance import uno_weights
 from sstorch.metrics.curves import (
     conditional_curves,
     conditional_incidences,
+    knows_after,
     predict_curves,
     survival_at,
     times_from_zero,
@@ -146,7 +147,7 @@ class Scored:
                     )
                 survival, grid = survival[..., inside], grid[inside]
             return cls(y, train_y, grid, survival=survival, **options)
-        predict = _prediction(model, X, names, len(given.y), after, observed)
+        predict = predictor(model, X, names, len(given.y), after, observed)
         if names:
             times = incidence_times(train_y, tau)
             return cls(y, train_y, times, survival=predict(times), **options)
@@ -231,10 +232,13 @@ def same_kind(train: Surv, test: Surv) -> Kind:
     return one
 
 
-def _prediction(
+def predictor(
     model: Any, X: Any, names: tuple[str, ...], n_rows: int, after: float | None, observed: FloatArray
 ) -> Callable[[FloatArray], FloatArray]:
-    """What predicts the curves of rows, (n, K, n_times), at times, with `after` from there."""
+    """What predicts the curves of rows, (n, K, n_times), at times, with `after` from there.
+
+    A model that predicts from a time itself is asked for that, any other for curves from time zero.
+    """
     method = "predict_cumulative_incidence" if names else "predict_survival_function"
     if isinstance(model, type):
         raise DataError(f"model must be a fitted estimator, got the class {model.__name__} itself.")
@@ -253,6 +257,9 @@ def _prediction(
     def predict(times: FloatArray) -> FloatArray:
         if after is None:
             return _checked_curves(from_zero(times), n_rows, names, times.size)
+        if knows_after(model, getattr(model, method)):
+            values = getattr(model, method)(X, times, after=after)
+            return _checked_curves(values, n_rows, names, times.size)
         if names:
             values = as_numbers(from_zero(np.append(after, after + times)), "incidence")
             return _checked_curves(conditional_incidences(values, after), n_rows, names, times.size)

@@ -26,9 +26,10 @@ from sstorch.checks import (
 )
 from sstorch.data import Surv, as_surv
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.measures import MEASURES
 from sstorch.metrics.registry import check_names
 from sstorch.plots.curves import plot_comparison
-from sstorch.validation.measures import MEASURES, Cohort, check_model
+from sstorch.validation.cohort import Cohort, check_model
 from sstorch.validation.paired import Found, fold_splits, resample_splits, scores_of_rows, scores_of_splits
 
 By = Literal["data", "folds", "bootstrap"]
@@ -213,7 +214,7 @@ def compare(
         cohorts = {
             name: Cohort.of(model, X, outcome, sample_weight, landmark) for name, model in models.items()
         }
-        found = scores_of_rows(models, cohorts, grid, cause, names, n_resamples, level, random_state)
+        found = scores_of_rows(models, cohorts, grid, cause, names, (n_resamples, random_state), level)
     else:
         if after is not None:
             raise ConfigError(f'after must be None unless by="data", got {after!r}')

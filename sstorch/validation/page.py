@@ -2,197 +2,162 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sstorch._types import FloatArray
 from sstorch._version import __version__
 from sstorch.data.time_unit import duration
 from sstorch.document import ABSENT, Block, Code, Document, Picture, Section, as_table, number
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import median_follow_up
 from sstorch.metrics.horizon import HorizonRows
-from sstorch.plots import plot_calibration, plot_decision_curve
-from sstorch.validation.measures import MEASURES, Cohort, name_of_net_benefit
+from sstorch.metrics.measures import MEASURES
+
+if TYPE_CHECKING:
+    from sstorch.validation.report import ValidationReport
+
+APPARENT = (
+    "Apparent: these are the training rows, on which the model looks better than on others. Validate on "
+    "other rows, or correct for optimism by n_refits=100"
+)
+_MEANINGS = (
+    "Concordance, AUC: order of the predictions, .5 without any. Observed over expected above 1, and an "
+    "intercept above 0: too few events were predicted. Slope below 1: predictions are too extreme. ICI and "
+    "the errors below it: distances from the calibration curve. Scaled Brier score: gain over one prediction "
+    "for all."
+)
+_CHECKLIST = (
+    "The items of TRIPOD+AI (Collins et al. 2024, BMJ 385, e078378) in other words: what rows and model "
+    "show, and what the authors have to add or to check. What counts is the wording of the statement."
+)
 
 
-def document(
-    facts: Facts,
-    table: pd.DataFrame,
-    parts: Mapping[str, HorizonRows],
-    calibration: Callable[[str | None], pd.DataFrame],
-    decisions: Callable[[None, str | None], pd.DataFrame],
-    tripod: pd.DataFrame,
-) -> Document:
-    """Tables, figures and the checklist; with competing causes those of each cause.
+def name_of_net_benefit(threshold: float) -> str:
+    """Name of the net benefit at a threshold in the table."""
+    return f"net_benefit({threshold:g})"
 
-    `parts` are rows with their predictions by name of the cause, and the curves functions of it, None for one
-    event; `decisions` is the decision curve at default thresholds.
-    """
-    n = facts.n_rows
-    sections = []
-    for cause, rows in parts.items():
-        own = pd.DataFrame(table.xs(cause)) if cause else table
-        asked = cause or None
-        sections += [
-            _performance(facts, own, rows, cause),
-            _calibration(facts, own, rows, partial(calibration, asked), cause),
-            _decisions(facts, own, partial(decisions, None, asked), cause),
+
+def document(report: ValidationReport) -> Document:
+    """Tables, figures and the checklist; with competing causes those of each cause."""
+    facts, sections = report.facts, list[Section]()
+    for cause in report.rows:
+        parts = [
+            ("Performance", _performance(report, cause)),
+            (f"Calibration at {facts.at_horizon}", _calibration(report, cause)),
+            ("Clinical use", _decisions(report, cause)),
         ]
-    sections.append(_rows(facts))
+        for title, blocks in parts:
+            sections.append(Section(f"{cause}: {title[0].lower()}{title[1:]}" if cause else title, blocks))
+    sections.append(Section("The rows", [_rows(facts)]))
     if facts.summary:
         sections.append(Section("The model", [Code(facts.summary)], folded=True))
-    subtitle = f"{facts.model} on {n} row{'s' * (n != 1)}, predictions at {facts.at_horizon}"
+    title = "Validation"
     if facts.apparent:
-        sections.insert(0, Section("Apparent validation", [f"{APPARENT}."]))
-    title = "Apparent validation" if facts.apparent else "Validation"
-    return Document(title, subtitle, [*sections, _checklist(tripod)])
-
-
-def _titled(title: str, cause: str) -> str:
-    return f"{cause}: {title[0].lower()}{title[1:]}" if cause else title
-
-
-def _performance(facts: Facts, table: pd.DataFrame, rows: HorizonRows, cause: str) -> Section:
-    body = [
-        [
-            measure.title,
-            number(table["value"][name]),
-            *([number(table["corrected"][name])] if "corrected" in table else []),
-            _limits(table, name),
-            f"{measure.ideal:g}",
-            measure.method,
-        ]
-        for name, measure in MEASURES.items()
-        if measure.defined_for(rows)
+        title = "Apparent validation"
+        sections.insert(0, Section(title, [f"{APPARENT}."]))
+    items = [
+        [f"{item} {row['topic']}", row["reported"] or ABSENT, row["left"]]
+        for item, row in report.tripod().iterrows()
     ]
-    corrected = ["corrected for optimism"] if "corrected" in table else []
-    header = ["", "value", *corrected, f"{100 * facts.level:g} %", "ideal", "limits by"]
+    checked = as_table(["item", "reported by this validation", "to be written"], items)
+    sections.append(Section("TRIPOD+AI", [_CHECKLIST, checked]))
+    n = facts.n_rows
+    subtitle = f"{facts.model} on {n} row{'s' * (n != 1)}, predictions at {facts.at_horizon}"
+    return Document(title, subtitle, sections)
+
+
+def _table_of(report: ValidationReport, cause: str) -> pd.DataFrame:
+    return pd.DataFrame(report.table.xs(cause)) if cause else report.table
+
+
+def _performance(report: ValidationReport, cause: str) -> list[Block]:
+    table = _table_of(report, cause)
+    shown = table.loc[[name for name in table.index if name in MEASURES]]
+    columns = {
+        "value": shown["value"],
+        **({"corrected for optimism": shown["corrected"]} if "corrected" in shown else {}),
+        f"{100 * report.facts.level:g} %": _limits(shown),
+        "ideal": [f"{ideal:g}" for ideal in shown["ideal"]],
+        "limits by": shown["method"],
+    }
+    blocks: list[Block] = [pd.DataFrame(columns).rename(index=lambda name: MEASURES[name].title)]
     undefined: dict[str, list[str]] = {}
-    for name, row in table.iterrows():
-        if row["reason"]:
-            title = MEASURES[name].title if name in MEASURES else str(name)
-            undefined.setdefault(row["reason"], []).append(title)
-    blocks: list[Block] = [as_table(header, body)]
+    for name, reason in table["reason"].items():
+        if reason:
+            undefined.setdefault(reason, []).append(MEASURES[name].title if name in MEASURES else str(name))
     if undefined:
         blocks.append([f"{', '.join(titles)}: {reason}" for reason, titles in undefined.items()])
-    text = (
-        "Concordance, AUC: order of the predictions, .5 without any. Observed over expected above 1, and an "
-        "intercept above 0: too few events were predicted. Slope below 1: predictions are too extreme. ICI "
-        "and the errors below it: distances from the calibration curve. Scaled Brier score: gain over one "
-        "prediction for all."
-    )
-    return Section(_titled("Performance", cause), [*blocks, text])
+    return [*blocks, _MEANINGS]
 
 
-def _limits(table: pd.DataFrame, name: str) -> str:
-    lower, upper = table["lower"][name], table["upper"][name]
-    return f"{number(lower)} to {number(upper)}" if np.isfinite(lower) else ABSENT
+def _limits(table: pd.DataFrame) -> list[str]:
+    return [
+        f"{number(lower)} to {number(upper)}" if np.isfinite(lower) else ABSENT
+        for lower, upper in zip(table["lower"], table["upper"], strict=True)
+    ]
 
 
-def _calibration(
-    facts: Facts,
-    table: pd.DataFrame,
-    rows: HorizonRows,
-    calibration: Callable[[], pd.DataFrame],
-    cause: str,
-) -> Section:
-    title = _titled(f"Calibration at {facts.at_horizon}", cause)
-    try:
-        curve = calibration()
-    except DataError as error:
-        return Section(title, [f"No curve. {error}"])
+def _calibration(report: ValidationReport, cause: str) -> list[Block]:
     figure = Figure(figsize=(4.8, 4.8), layout="constrained")
-    plot_calibration(
-        curve, rows.survival, figure.subplots(), incidence=rows.competing, horizon=facts.at_horizon
-    )
+    try:
+        report.plot_calibration(figure.subplots(), cause or None)
+    except DataError as error:
+        return [f"No curve. {error}"]
     what = "incidence" if cause else "survival"
     caption = (
         f"Observed {what}, a regression of pseudo-values, against predicted {what}, with a pointwise band of "
-        f"{100 * facts.level:g} %; on the diagonal both agree. The histogram is of the predictions."
+        f"{100 * report.facts.level:g} %; on the diagonal both agree. The histogram is of the predictions."
     )
-    words = f"Calibration curve. Mean distance from the diagonal {number(table['value']['ici'])}."
-    return Section(title, [Picture(f"calibration{cause}", figure, caption, words)])
+    distance = number(_table_of(report, cause)["value"]["ici"])
+    words = f"Calibration curve. Mean distance from the diagonal {distance}."
+    return [Picture(f"calibration{cause}", figure, caption, words)]
 
 
-def _decisions(
-    facts: Facts, table: pd.DataFrame, decisions: Callable[[], pd.DataFrame], cause: str
-) -> Section:
-    title = _titled("Clinical use", cause)
-    try:
-        curve = decisions()
-    except DataError as error:
-        return Section(title, [f"No curve. {error}"])
-    figure = Figure(figsize=(4.9, 4.0), layout="constrained")
-    plot_decision_curve(curve, figure.subplots(), horizon=facts.at_horizon)
+def _decisions(report: ValidationReport, cause: str) -> list[Block]:
+    facts, figure = report.facts, Figure(figsize=(4.9, 4.0), layout="constrained")
+    report.plot_decision_curve(figure.subplots(), cause or None)
     caption = (
         f"Net benefit of acting on those whose predicted risk by {facts.at_horizon} is at least the "
         "threshold, compared with acting on all and on none; in events found at no cost, per subject."
     )
-    named = {threshold: name_of_net_benefit(threshold) for threshold in facts.thresholds}
-    words = "Decision curve. " + " ".join(
-        f"At {threshold:g}: {number(table['value'][name])}." for threshold, name in named.items()
-    )
-    body = [
-        [
-            f"{100 * threshold:g} %",
-            number(table["value"][name]),
-            _limits(table, name),
-        ]
-        for threshold, name in named.items()
+    shown = _table_of(report, cause).loc[[name_of_net_benefit(each) for each in facts.thresholds]]
+    words = [
+        f"At {each:g}: {number(value)}." for each, value in zip(facts.thresholds, shown["value"], strict=True)
     ]
-    limits = f"{100 * facts.level:g} %"
-    picture = Picture(f"decisions{cause}", figure, caption, words)
-    return Section(title, [picture, as_table(["threshold", "net benefit", limits], body)])
+    picture = Picture(f"decisions{cause}", figure, caption, " ".join(["Decision curve.", *words]))
+    columns = {"net benefit": shown["value"], f"{100 * facts.level:g} %": _limits(shown)}
+    table = pd.DataFrame(columns).set_axis([f"{100 * each:g} %" for each in facts.thresholds])
+    return [picture, table.rename_axis(columns="threshold")]
 
 
-def _rows(facts: Facts) -> Section:
-    follow_up = facts.with_unit(facts.follow_up) if np.isfinite(facts.follow_up) else "not reached"
+def _rows(facts: Facts) -> pd.DataFrame:
+    at = facts.at_horizon
     entries = [
         ("rows", str(facts.n_rows)),
         *([("subjects", str(facts.n_subjects))] if facts.n_subjects != facts.n_rows else []),
         ("events", str(facts.n_events)),
-        (f"events up to {facts.at_horizon}", str(facts.n_by_horizon)),
-        *((f"{name} up to {facts.at_horizon}", str(count)) for name, count in facts.events.items()),
+        (f"events up to {at}", str(facts.n_by_horizon)),
+        *((f"{name} up to {at}", str(count)) for name, count in facts.events.items()),
         *([("landmark", facts.with_unit(facts.after))] if facts.after is not None else []),
         *([("left truncation", "yes")] if facts.late else []),
         *([("weights", "uneven")] if facts.weighted else []),
-        (f"followed beyond {facts.at_horizon}", str(facts.n_followed)),
-        ("median follow-up (reverse Kaplan-Meier)", follow_up),
+        (f"followed beyond {at}", str(facts.n_followed)),
+        (
+            "median follow-up (reverse Kaplan-Meier)",
+            facts.with_unit(facts.follow_up) if np.isfinite(facts.follow_up) else "not reached",
+        ),
         ("longest follow-up", facts.with_unit(facts.last_time)),
         ("columns", ", ".join(facts.columns)),
         ("cells", facts.missing_text),
         ("resamples", f"{facts.n_resamples}, seed {facts.random_state}"),
         ("version", f"sstorch {__version__}"),
     ]
-    table = as_table(["", "all rows"], entries)
-    return Section("The rows", [table])
-
-
-def _checklist(tripod: pd.DataFrame) -> Section:
-    body = [
-        [f"{number_} {row['topic']}", row["reported"] or ABSENT, row["left"]]
-        for number_, row in tripod.iterrows()
-    ]
-    text = (
-        "The items of TRIPOD+AI (Collins et al. 2024, BMJ 385, e078378) in other words: what rows and model "
-        "show, and what the authors have to add or to check. What counts is the wording of the statement."
-    )
-    header = ["item", "reported by this validation", "to be written"]
-    return Section("TRIPOD+AI", [text, as_table(header, body)])
-
-
-APPARENT = (
-    "Apparent: these are the training rows, on which the model looks better than on others. Validate on "
-    "other rows, or correct for optimism by n_refits=100"
-)
+    return as_table(["", "all rows"], entries)
 
 
 def _as_frame(X: npt.NDArray[Any]) -> pd.DataFrame:
@@ -221,39 +186,28 @@ class Facts:
     n_followed: int  # rows still followed at the horizon
     follow_up: float  # median by reverse Kaplan-Meier; infinite where it is not reached
     last_time: float  # the longest observed
+    late: bool  # whether rows entered after time zero
+    weighted: bool  # whether rows have uneven weights
     horizon: float  # of the predictions
     thresholds: tuple[float, ...]  # of the risk, increasing
     time_unit: str  # of all times, or ""
     n_resamples: int  # of the bootstrap
     level: float  # of the limits
     random_state: int  # seed of the bootstrap
-    after: float | None = None  # landmark from which times count; None for time zero
-    late: bool = False  # whether rows entered after time zero
-    weighted: bool = False  # whether rows have uneven weights
-    apparent: bool = False  # whether the rows are those that the model was trained on
+    after: float | None  # landmark from which times count; None for time zero
+    apparent: bool  # whether the rows are those that the model was trained on
 
     @classmethod
-    def of(
-        cls,
-        model: Any,
-        cohort: Cohort,
-        parts: Mapping[str, HorizonRows],
-        thresholds: FloatArray,
-        time_unit: str | None,
-        n_resamples: int,
-        level: float,
-        random_state: int,
-        apparent: bool = False,
-    ) -> Self:
-        """Ask the model and the rows."""
-        X, rows = cohort.X, next(iter(parts.values()))
+    def of(cls, model: Any, X: Any, parts: dict[str, HorizonRows], **options: Any) -> Self:
+        """Facts of a model and of rows, by name of the cause; options are the last fields."""
+        rows = next(iter(parts.values()))
         # Arrays of text and numbers have cells of any kind; frames of other libraries are read as arrays.
         frame = X if isinstance(X, pd.DataFrame) else _as_frame(np.asarray(X))
         share = frame.isna().mean()
         summary = getattr(model, "summary", None)
         text = summary() if callable(summary) else None
         n_fitted = getattr(model, "n_samples_fit_", None)
-        seen = rows.time <= rows.t
+        seen = rows.y.time <= rows.t
         return cls(
             model=type(model).__name__,
             summary=text if isinstance(text, str) else "",
@@ -262,22 +216,16 @@ class Facts:
             missing={str(name): float(part) for name, part in share.items() if part > 0},
             n_rows=len(rows),
             n_subjects=rows.n_subjects,
-            n_events=int(rows.event.sum()),
-            n_by_horizon=int((rows.event & seen).sum()),
+            n_events=int(rows.y.event.sum()),
+            n_by_horizon=int((rows.y.event & seen).sum()),
             events={name: int((part.interest & seen).sum()) for name, part in parts.items() if name},
             n_followed=int((~seen).sum()),
             follow_up=median_follow_up(rows.y).value,
-            last_time=float(rows.time.max()),
+            last_time=float(rows.y.time.max()),
+            late=rows.y.entry is not None,
+            weighted=rows.y.weight is not None,
             horizon=rows.t,
-            thresholds=tuple(thresholds.tolist()),
-            time_unit=time_unit or "",
-            n_resamples=n_resamples,
-            level=level,
-            random_state=random_state,
-            after=cohort.after,
-            late=rows.entry is not None,
-            weighted=rows.weight is not None,
-            apparent=apparent,
+            **options,
         )
 
     def with_unit(self, time: float) -> str:
@@ -381,10 +329,10 @@ ITEMS = (
 )
 
 
-def checklist(facts: Facts, table: pd.DataFrame) -> pd.DataFrame:
+def checklist(report: ValidationReport) -> pd.DataFrame:
     """All items; see `ValidationReport.tripod`."""
-    reported = _reported(facts, table)
-    rows = [(number, topic, reported.get(number, ""), left) for number, topic, left in ITEMS]
+    reported = _reported(report)
+    rows = [(item, topic, reported.get(item, ""), left) for item, topic, left in ITEMS]
     return pd.DataFrame(rows, columns=["item", "topic", "reported", "left"]).set_index("item")
 
 
@@ -401,13 +349,14 @@ _SHOWN = (
 )
 
 
-def measure_name(name: object) -> str:
+def _measure_name(name: object) -> str:
     """Name of a row of the table, with its cause."""
     return " of ".join(reversed(name)) if isinstance(name, tuple) else str(name)
 
 
-def _reported(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
+def _reported(report: ValidationReport) -> dict[str, str]:
     """Known entries, by number of the item."""
+    facts = report.facts
     follow_up = (
         f"median follow-up {facts.with_unit(facts.follow_up)} (reverse Kaplan-Meier), longest "
         if np.isfinite(facts.follow_up)
@@ -416,8 +365,8 @@ def _reported(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
     thresholds = ", ".join(f"{threshold:g}" for threshold in facts.thresholds)
     percent = f"{100 * facts.level:g} %"
     performance = [
-        f"{measure_name(name)} {row['value']:.3f} ({row['lower']:.3f} to {row['upper']:.3f})"
-        for name, row in table.iterrows()
+        f"{_measure_name(name)} {row['value']:.3f} ({row['lower']:.3f} to {row['upper']:.3f})"
+        for name, row in report.table.iterrows()
         if (name[-1] if isinstance(name, tuple) else name) in _SHOWN and np.isfinite(row["value"])
     ]
     model = facts.model if facts.n_fitted is None else f"{facts.model}, fitted to {facts.n_fitted} rows"

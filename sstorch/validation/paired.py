@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -11,19 +11,21 @@ import numpy as np
 from scipy.stats import norm
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_integer, check_share
 from sstorch.data import Surv
 from sstorch.data.folds import folds_of
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.comparison import (
+    bootstrap,
     corrected_resampled_t_test,
+    percentiles,
     resampler,
     subjects_of,
 )
 from sstorch.metrics.horizon import HorizonRows
+from sstorch.metrics.measures import BOOTSTRAP, MEASURES, NO_VARIANCE, Measure
 from sstorch.metrics.weights import NO_ERROR
-from sstorch.validation.measures import MEASURES, NO_VARIANCE, Cohort, Measure, refitted
+from sstorch.validation.cohort import Cohort, refitted
 
 NO_DIFFERENCE = "no limits: the variance of the difference cannot be estimated"
 
@@ -47,10 +49,11 @@ class Estimate(NamedTuple):
     reason: str = ""
 
 
+# Number of resamples, and their seed.
+Resampling = tuple[int, int]
 # Of each cell the scores by model, and the differences by pair of models.
 Estimates = dict[tuple[str, ...], Estimate]
 Found = dict[Cell, Estimates]
-_Resampling = Callable[..., Estimate]
 # Positions of training and of test rows.
 Split = tuple[IntArray, IntArray]
 
@@ -61,14 +64,13 @@ def scores_of_rows(
     times: list[float],
     cause: int | str | None,
     names: list[str],
-    n_resamples: int,
+    resampling: Resampling,
     level: float,
-    seed: int,
 ) -> Found:
     """Scores of fitted models on the rows of their cohorts, and paired differences.
 
-    `cohorts` are the same rows with the predictions of each model, by name; `n_resamples` and `seed` are of
-    the bootstrap of measures without influences.
+    `cohorts` are the same rows with the predictions of each model, by name; `resampling` is the bootstrap of
+    measures without influences.
     """
     found: Found = {}
     for t in times:
@@ -76,121 +78,58 @@ def scores_of_rows(
         for label in next(iter(parts.values())):
             rows = {name: part[label] for name, part in parts.items()}
             for score in names:
-                bootstrap = partial(_bootstrap, n_resamples=n_resamples, level=level, random_state=seed)
-                measure = MEASURES[score]
-                single: Estimates = {
-                    (name,): _single(measure, part, level, bootstrap) for name, part in rows.items()
-                }
+                of_score = partial(_estimate, MEASURES[score], level=level, resampling=resampling)
+                single: Estimates = {(name,): of_score(part) for name, part in rows.items()}
                 paired: Estimates = {
-                    (one, two): _paired(measure, rows[one], rows[two], level, bootstrap)
-                    for one, two in combinations(rows, 2)
+                    (one, two): of_score(rows[one], rows[two]) for one, two in combinations(rows, 2)
                 }
                 found[Cell(label, t, score)] = single | paired
     return found
 
 
-def _single(measure: Measure, rows: HorizonRows, level: float, bootstrap: _Resampling) -> Estimate:
-    """A score with its limits on the rows; NaN with the reason where it is not defined."""
-    try:
-        value = measure.of(rows)
-        if measure.interval is None:
-            return bootstrap(measure.of, rows)
-        limits = measure.interval(rows, level)
-    except DataError as error:
-        return Estimate(np.nan, reason=str(error))
-    reason = NO_VARIANCE if np.isnan(limits.lower) and np.isnan(limits.upper) else ""
-    return Estimate(value, limits.lower, limits.upper, method=measure.method, reason=reason)
-
-
-def _paired(
-    measure: Measure, one: HorizonRows, two: HorizonRows, level: float, bootstrap: _Resampling
-) -> Estimate:
-    """The difference of a score of two models on the same rows."""
-    try:
-        if measure.influence is None:
-            return bootstrap(measure.of, one, two)
-        measure.of(one)  # start-stop rows without a landmark have no such score
-        (first, of_first), (second, of_second) = measure.influence(one), measure.influence(two)
-    except DataError as error:
-        return Estimate(np.nan, reason=str(error))
-    difference, method = first - second, "infinitesimal jackknife"
-    if np.array_equal(one.survival, two.survival):
-        return Estimate(0.0, 0.0, 0.0, 1.0, method)
-    deviation = float(one.error_of(of_first - of_second))
-    if not deviation > NO_ERROR:
-        return Estimate(difference, method=method, reason=NO_DIFFERENCE)
-    half = half_width(level) * deviation
-    p_value = 2.0 * float(norm.sf(abs(difference) / deviation))
-    return Estimate(difference, difference - half, difference + half, p_value, method)
-
-
-def _bootstrap(
-    score: Callable[[HorizonRows], float],
-    first: HorizonRows,
-    second: HorizonRows | None = None,
-    **options: Any,
-) -> Estimate:
-    """A score, or its difference, with percentiles of resamples of subjects."""
-
-    def statistic(rows: IntArray) -> float:
-        value = score(first.take(rows))
-        return value if second is None else value - score(second.take(rows))
-
-    found = bootstrap_difference(statistic, len(first), subject=first.subject, **options)
-    return found if second is not None else found._replace(p_value=np.nan)
-
-
-def bootstrap_difference(
-    difference: Callable[[IntArray], float],
-    n: int,
-    n_resamples: int,
+def _estimate(
+    measure: Measure,
+    one: HorizonRows,
+    two: HorizonRows | None = None,
+    *,
     level: float,
-    random_state: int,
-    subject: IntArray | None = None,
+    resampling: Resampling,
 ) -> Estimate:
-    """Bootstrap a difference that is a function of row numbers, repetitions allowed.
+    """A score, or the difference of two models on the same rows; NaN with the reason if not defined."""
+    try:
+        if two is None:
+            limits = measure.interval(one, level)
+            if limits is not None:
+                reason = NO_VARIANCE if np.isnan([limits.lower, limits.upper]).all() else ""
+                return Estimate(*limits, method=measure.method, reason=reason)
+        # The influences of O/E take the predicted risks as known, and those of regressions pseudo-values.
+        elif measure.scale is not None and measure.higher_is_better is not None:
+            return _of_influences(measure, one, two, level)
 
-    Each resample draws n rows with replacement, or with `subject`, 0 .. n_subjects - 1, shape (n,), subjects.
-    The interval is that of the percentiles; the p-value doubles the smaller share of resamples on either side
-    of 0, one added to both counts. Resamples where the difference raises a `DataError` or is not finite are
-    excluded; most of them must remain.
+        def statistic(rows: IntArray) -> float:
+            value = measure.of(one.take(rows))
+            return value if two is None else value - measure.of(two.take(rows))
 
-    References:
-        Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
-    """
-    check_share(level, "level")
-    check_integer("n_resamples", n_resamples, 20)
-    value = difference(np.arange(n))
-    if not np.isfinite(value):
-        raise DataError(
-            f"metric must have a finite difference on the rows, got {value:g}: it is "
-            "infinite or NaN for one of the models."
-        )
-    rng, draw = np.random.default_rng(random_state), resampler(n, subject)
-    drawn: list[float] = []
-    why, cause = "", None
-    for _ in range(n_resamples):
-        try:
-            one = difference(draw(rng))
-        except DataError as error:  # counted and reported: a resample may hold no comparable pair
-            why, cause = str(error), error
-            continue
-        if np.isfinite(one):
-            drawn.append(one)
-        else:
-            why, cause = f"the difference is {one:g}", None
-    n_undefined = n_resamples - len(drawn)
-    if n_undefined > n_resamples // 2:
-        raise DataError(
-            f"{n_undefined} of {n_resamples} resamples leave the metric undefined, so that no interval can "
-            f"be given; the last: {why}"
-        ) from cause
-    sample = np.array(drawn)
-    tail = 0.5 - 0.5 * level
-    lower, upper = np.quantile(sample, [tail, 1.0 - tail])
-    smaller = min(np.count_nonzero(sample <= 0.0), np.count_nonzero(sample >= 0.0))
-    p_value = min(1.0, 2.0 * float(smaller + 1) / (sample.size + 1))
-    return Estimate(value, float(lower), float(upper), p_value, "bootstrap")
+        value = statistic(np.arange(len(one)))
+    except DataError as error:
+        return Estimate(np.nan, reason=str(error))
+    n_resamples, seed = resampling
+    found = percentiles(bootstrap(statistic, len(one), n_resamples, seed, one.y.id)[:, 0], level)
+    p_value = np.nan if two is None else found.p_value
+    return Estimate(value, found.lower, found.upper, p_value, BOOTSTRAP, found.reason)
+
+
+def _of_influences(measure: Measure, one: HorizonRows, two: HorizonRows, level: float) -> Estimate:
+    """The difference of a score of two models on the same rows, with Wald limits."""
+    (first, of_first), (second, of_second) = measure.function(one), measure.function(two)
+    if np.array_equal(one.survival, two.survival):
+        return Estimate(0.0, 0.0, 0.0, 1.0, measure.method)
+    difference, error = first - second, one.error_of(of_first - of_second)
+    if not error > NO_ERROR:
+        return Estimate(difference, method=measure.method, reason=NO_DIFFERENCE)
+    half = half_width(level) * error
+    p_value = 2.0 * float(norm.sf(abs(difference) / error))
+    return Estimate(difference, difference - half, difference + half, p_value, measure.method)
 
 
 def fold_splits(y: Surv, n_folds: int, n_repeats: int, seed: int) -> Iterator[Split]:
@@ -226,7 +165,7 @@ def scores_of_splits(
         sizes.append((np.unique(train).size, test.size))
         for name, model in models.items():
             fitted = refitted(model, cohort.drawn(train))
-            inside = cohort._take(test)
+            inside = cohort.take(test)
             inside = Cohort.of(fitted, inside.X, inside.y, None, None)
             for t in times:
                 for label, rows in inside.rows(fitted, t, cause).items():

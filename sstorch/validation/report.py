@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_after, check_horizon, check_integer, check_same_order, check_share
 from sstorch.data import as_surv
 from sstorch.data.causes import cause_number
@@ -20,14 +21,16 @@ from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics.calibration import calibration_curve
+from sstorch.metrics.censoring import NOT_FOLLOWED
 from sstorch.metrics.checks import check_observed_horizon
-from sstorch.metrics.comparison import resampler
-from sstorch.metrics.decision_curve import benefits_of, check_thresholds
+from sstorch.metrics.comparison import bootstrap, percentiles, resampler
+from sstorch.metrics.decision_curve import benefits_of, check_thresholds, net_benefits
 from sstorch.metrics.horizon import HorizonRows
+from sstorch.metrics.measures import BOOTSTRAP, MEASURES, NO_VARIANCE, Measure
 from sstorch.metrics.scored import PredictsIncidence, PredictsSurvival
 from sstorch.plots import plot_calibration, plot_decision_curve
-from sstorch.validation.measures import MEASURES, Cohort, check_model, measure_table, refitted
-from sstorch.validation.page import APPARENT, Facts, checklist, document
+from sstorch.validation.cohort import Cohort, check_model, refitted
+from sstorch.validation.page import APPARENT, Facts, checklist, document, name_of_net_benefit
 
 # Of a decision curve as it is drawn.
 _GRID = np.arange(0.01, 1.0, 0.01)
@@ -95,8 +98,7 @@ class ValidationReport:
             DataError: predictions without a calibration curve.
             ConfigError: unknown cause.
         """
-        rows = self.of_cause(cause)
-        return calibration_curve(rows, self.facts.level)
+        return calibration_curve(self.of_cause(cause), self.facts.level)
 
     def decision_curve(
         self, thresholds: npt.ArrayLike | None = None, cause: int | str | None = None
@@ -106,8 +108,7 @@ class ValidationReport:
         Raises:
             ConfigError: thresholds outside [0, 1), or unknown cause.
         """
-        rows = self.of_cause(cause)
-        return benefits_of(rows, _GRID if thresholds is None else thresholds)
+        return benefits_of(self.of_cause(cause), _GRID if thresholds is None else thresholds)
 
     def plot_calibration(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
         """Draw the calibration curve, with a histogram of the predictions.
@@ -140,7 +141,7 @@ class ValidationReport:
         References:
             Collins, Moons, Dhiman et al. (2024), BMJ 385, e078378.
         """
-        return checklist(self.facts, self.table)
+        return checklist(self)
 
     def to_html(self, path: str | Path) -> Path:
         """Write one page with the table, both figures and the checklist, which needs no other file.
@@ -155,10 +156,7 @@ class ValidationReport:
             OSError: the file cannot be written.
         """
         target = Path(path).expanduser()
-        page = document(
-            self.facts, self.table, self.rows, self.calibration_curve, self.decision_curve, self.tripod()
-        )
-        write_whole(target, to_html(page).encode())
+        write_whole(target, to_html(document(self)).encode())
         return target
 
 
@@ -193,8 +191,8 @@ def validate(
       hazards during follow-up (Crowson et al.); its logarithm is the intercept of a Poisson regression.
     * Intercept, slope and calibration curve (ICI, E50, E90, Emax) are regressions of pseudo-values of the
       risk at the horizon with a complementary log-log link, the curve on a restricted cubic spline of
-      log(-log S) with three knots. McLernon et al. fit Cox models to follow-up instead, with values near to
-      these.
+      log(-log S) with three knots. McLernon et al. fit Cox models to follow-up instead, whose slope is the
+      mean over follow-up of an effect that may wane.
     * Net benefit is NaN if no row above the threshold was followed up to the horizon; some scripts use 0.
 
     Left truncation: pairs are at risk at the same time; hazards and Kaplan-Meier include rows from entry on.
@@ -269,10 +267,7 @@ def validate(
     cohort = Cohort.of(model, X, y, sample_weight, landmark)
     check_observed_horizon(at, cohort.y.right_censored("validate")[0], "horizon")
     parts = cohort.rows(model, at, cause)
-    tables = {
-        name: measure_table(part, risks, n_resamples=n_resamples, level=level, random_state=random_state)
-        for name, part in parts.items()
-    }
+    tables = {name: _table(part, risks, n_resamples, level, random_state) for name, part in parts.items()}
     table = tables[""] if "" in tables else pd.concat(tables, names=["cause", "measure"])
     apparent = on_training_rows(model, X, y)
     if check_integer("n_refits", n_refits, 0):
@@ -284,8 +279,79 @@ def validate(
         lost = _optimism(model, cohort, at, cause, n_refits, random_state)
         table.insert(1, "corrected", table["value"] - lost.reindex(table.index))
     unit = time_unit or getattr(model, "time_unit_", None)
-    facts = Facts.of(model, cohort, parts, risks, unit, n_resamples, level, random_state, apparent)
+    facts = Facts.of(
+        model,
+        cohort.X,
+        parts,
+        thresholds=tuple(risks.tolist()),
+        time_unit=unit or "",
+        n_resamples=n_resamples,
+        level=level,
+        random_state=random_state,
+        after=landmark,
+        apparent=apparent,
+    )
     return ValidationReport(parts, facts, table)
+
+
+def _table(
+    rows: HorizonRows, thresholds: FloatArray, n_resamples: int, level: float, random_state: int
+) -> pd.DataFrame:
+    """All measures with their limits, as `ValidationReport.to_frame` describes them."""
+    defined = {name: measure for name, measure in MEASURES.items() if measure.defined_for(rows)}
+    table = pd.DataFrame(
+        {
+            "value": np.nan,
+            "lower": np.nan,
+            "upper": np.nan,
+            "ideal": [*(measure.ideal for measure in defined.values()), *[np.nan] * len(thresholds)],
+            "method": [*(measure.method for measure in defined.values()), *[BOOTSTRAP] * len(thresholds)],
+            "n_undefined": 0,
+            "reason": "",
+        },
+        pd.Index([*defined, *map(name_of_net_benefit, thresholds)], name="measure"),
+    )
+    for name, measure in defined.items():
+        try:
+            if (limits := measure.interval(rows, level)) is None:
+                table.loc[name, "value"] = measure.of(rows)
+            else:
+                table.loc[name, ["value", "lower", "upper"]] = list(limits)
+                table.loc[name, "reason"] = NO_VARIANCE if np.isnan(limits[1:]).all() else ""
+        except DataError as error:
+            table.loc[name, "reason"] = str(error)
+    resampled = [name for name, measure in defined.items() if measure.method == BOOTSTRAP]
+    of_thresholds = table.index[len(defined) :]
+    benefits = table.loc[of_thresholds, "value"] = _benefits(rows, thresholds)
+    unknown = f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}"
+    table.loc[of_thresholds, "reason"] = np.where(np.isnan(benefits), unknown, "")
+
+    def statistic(drawn: IntArray) -> FloatArray:
+        part = rows.take(drawn)
+        return np.append([_value(defined[name], part) for name in resampled], _benefits(part, thresholds))
+
+    names = [*resampled, *of_thresholds]
+    if n_resamples and names:
+        drawn = bootstrap(statistic, len(rows), n_resamples, random_state, rows.y.id)
+        for name, each in zip(names, drawn.T, strict=True):
+            found = percentiles(each, level)
+            table.loc[name, "n_undefined"] = found.n_undefined
+            if not table.loc[name, "reason"]:
+                table.loc[name, ["lower", "upper"]] = [found.lower, found.upper]
+                table.loc[name, "reason"] = found.reason
+    return table
+
+
+def _value(measure: Measure, rows: HorizonRows) -> float:
+    """A measure, NaN where it is not defined, as in a resample without an event."""
+    try:
+        return measure.of(rows)
+    except DataError:
+        return np.nan
+
+
+def _benefits(rows: HorizonRows, thresholds: FloatArray) -> FloatArray:
+    return net_benefits(rows, thresholds)[0] if thresholds.size else thresholds
 
 
 def _optimism(
@@ -305,7 +371,7 @@ def _optimism(
     rng, draw = np.random.default_rng(seed), resampler(len(cohort.y))
     found = []
     for _ in range(n_refits):
-        own = cohort._take(draw(rng))
+        own = cohort.take(draw(rng))
         refit = refitted(model, own)
         found.append(_values(refit, own, t, cause) - _values(refit, cohort, t, cause))
     return pd.concat(found, axis=1).mean(axis=1)
@@ -315,10 +381,6 @@ def _values(model: Any, cohort: Cohort, t: float, cause: int | str | None) -> pd
     values = {}
     for name, rows in cohort.rows(model, t, cause).items():
         for title, measure in MEASURES.items():
-            if measure.defined_for(rows):
-                try:
-                    value = measure.of(rows)
-                except DataError:  # such as no finite calibration slope: the mean is over the other refits
-                    value = np.nan
-                values[(name, title) if name else title] = value
+            if measure.defined_for(rows):  # NaN such as no finite slope: the mean is over the other refits
+                values[(name, title) if name else title] = _value(measure, rows)
     return pd.Series(values)

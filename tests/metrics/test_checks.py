@@ -12,7 +12,6 @@ from sstorch.metrics import (
     cumulative_dynamic_auc,
     cumulative_dynamic_auc_risk,
     d_calibration,
-    grouped_calibration,
     integrated_brier_score,
 )
 from sstorch.metrics.checks import check_probability, check_survival
@@ -164,7 +163,6 @@ def test_row_labels_in_another_order_are_refused():
         (lambda: cumulative_dynamic_auc((time, event), curves, TIMES, train=train), "survival"),
         (lambda: cumulative_dynamic_auc_risk((time, event), curves[0], TIMES, train=train), "risk"),
         (lambda: d_calibration((time, event), curves, TIMES), "survival"),
-        (lambda: grouped_calibration((time, event), curves[0], t=2.0), "survival"),
     ):
         with pytest.raises(DataError, match=match.format(name)):
             call()

@@ -8,6 +8,8 @@ from sklearn.model_selection import KFold, cross_val_score
 from sstorch import Surv, SurvivalData, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer, evaluate, incidence_times
+from sstorch.metrics.distribution import aalen_johansen_distance
+from sstorch.metrics.outcome import read_rows
 
 from .cohorts import CauseRates, rows_of_causes
 
@@ -55,7 +57,9 @@ def test_each_score_is_the_function_of_its_name(tau):
             "brier": metrics.brier_score(rows, *at, **own)[0],
             "ibs": ibs,
             "scaled_ibs": 1 - ibs / of_all,
-            "aj_calibration": metrics.aalen_johansen_calibration(rows, curves, times, k),
+            "aj_calibration": aalen_johansen_distance(
+                read_rows(rows, "x", causes=True), np.asarray(curves), np.asarray(times), k
+            ),
         }
         assert table.loc[name, "value"].to_dict() == pytest.approx(expected, rel=1e-14)
     better = {"c_cause_specific", "c_wolbers", "auc", "scaled_ibs"}

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics import (
     aalen_johansen,
-    aalen_johansen_calibration,
     brier_score,
     concordance_harrell_risk,
     concordance_wolbers,
-    grouped_calibration,
     integrated_brier_score,
 )
+from sstorch.metrics.distribution import aalen_johansen_distance
+from sstorch.metrics.outcome import read_rows
 
 TIMES = np.array([2.0, 5.0, 9.0, 14.0])
 Rows = tuple[np.ndarray, np.ndarray]
@@ -95,32 +95,15 @@ DISTANCES = {
 
 def test_distance_from_aalen_johansen(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     _, (time, cause), _, incidence = cohort
+    rows = read_rows((time, cause), "a distance", causes=True)
     for (power, share), expected in DISTANCES.items():
         for k in (1, 2):
-            options = {"power": power, "min_at_risk": share}
-            found = aalen_johansen_calibration((time, cause), 1 - incidence, TIMES, k, **options)
+            found = aalen_johansen_distance(rows, 1 - incidence, np.array(TIMES), k, power, share)
             assert found == pytest.approx(expected[k - 1], rel=1e-12)
     observed = np.broadcast_to(aalen_johansen((time, cause), TIMES)[0], (120, 4))
-    assert aalen_johansen_calibration((time, cause), 1 - observed, TIMES) < 1e-30
-
-
-def test_groups_are_equal_predictions(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
-    _, (time, cause), risk, _ = cohort
-    leaf = np.digitize(risk, [0.3, 0.8])
-    table = grouped_calibration((time, cause), 1 - np.array([0.1, 0.2, 0.7])[leaf], cause=2, t=9.0)
-    assert table["predicted"].round(12).tolist() == [0.1, 0.2, 0.7]
-    for k in range(3):
-        inside = leaf == k
-        observed = aalen_johansen((time[inside], cause[inside]), [9.0])[1, 0]
-        events = ((time <= 9) & (cause == 2) & inside).sum()
-        assert table.loc[k, ["n", "events"]].tolist() == [inside.sum(), events]
-        assert table["observed"][k] == observed
-    with pytest.raises(DataError, match="Pass survival, not risk"):
-        grouped_calibration((time, cause), 5 * risk, t=9.0, cause=1)
-    with pytest.raises(ConfigError, match="power must be 1 or 2"):
-        aalen_johansen_calibration((time, cause), risk[:, None], [9.0], power=3)
+    assert aalen_johansen_distance(rows, 1 - observed, np.array(TIMES), 1) < 1e-30
     with pytest.raises(DataError, match="at none of them 99%"):
-        aalen_johansen_calibration((time, cause), risk[:, None], [9.0], min_at_risk=0.99)
+        aalen_johansen_distance(rows, 1 - observed[:, 3:], np.array([9.0]), 1, least=0.99)
 
 
 def test_concordance_of_wolbers_pair_by_pair() -> None:

@@ -1,13 +1,12 @@
 """Limits by the infinitesimal jackknife, against derivatives by differences of plain weighted loops."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import Estimate, HorizonRows, auc_interval, brier_interval, concordance_interval
+from sstorch.metrics import HorizonRows, measure
 
 from .oracles import error_of_limits
 
@@ -89,18 +88,17 @@ def _scaled_brier(time: Array, event: Array, survival: Array, weight: Array) -> 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
-    ("interval", "plain"),
+    ("name", "plain"),
     [
-        (concordance_interval, _concordance(uno=False)),
-        (partial(concordance_interval, weights="uno"), _concordance(uno=True)),
-        (auc_interval, _auc),
-        (brier_interval, _brier),
-        (partial(brier_interval, scaled=True), _scaled_brier),
+        ("c_harrell_t", _concordance(uno=False)),
+        ("c_uno_t", _concordance(uno=True)),
+        ("auc", _auc),
+        ("brier", _brier),
+        ("scaled_brier", _scaled_brier),
     ],
-    ids=["harrell", "uno", "auc", "brier", "scaled_brier"],
 )
 def test_value_and_error_are_those_of_a_plain_loop(
-    interval: Callable[..., Estimate], plain: Callable[..., float], weighted: bool
+    name: str, plain: Callable[..., float], weighted: bool
 ) -> None:
     rows, step = _cohort(28), 1e-5
     weight = np.random.default_rng(1).uniform(0.3, 3.0, 28) if weighted else np.ones(28)
@@ -108,10 +106,10 @@ def test_value_and_error_are_those_of_a_plain_loop(
         (plain(*rows, weight + step * unit) - plain(*rows, weight - step * unit)) / (2.0 * step)
         for unit in np.diag(weight)
     ]
-    estimate = interval(HorizonRows.of(rows[:2], rows[2], T, sample_weight=weight if weighted else None))
+    given = HorizonRows.of(rows[:2], rows[2], T, sample_weight=weight if weighted else None)
+    estimate = measure(given, name)
     assert estimate.value == pytest.approx(plain(*rows, weight), abs=1e-12)
     error = float(np.sqrt(np.square(influence).sum()))
-    name = {_scaled_brier: "scaled_brier", _brier: "brier"}.get(plain, "auc")
     assert error_of_limits(name, *estimate, n_subjects=28) == pytest.approx(error, rel=1e-6)
 
 
@@ -125,13 +123,13 @@ def test_limits_hold_what_they_say() -> None:
     survival = np.clip(np.round(np.exp(-np.exp(score)), 1), 0.05, 0.95)
     truth = {
         "brier": np.mean(((failed > T) - survival) ** 2),
-        "auc": auc_interval(HorizonRows.of((failed, np.ones(failed.size, dtype=bool)), survival, T)).value,
+        "auc": measure(HorizonRows.of((failed, np.ones(failed.size, dtype=bool)), survival, T), "auc").value,
     }
     held = dict.fromkeys(truth, 0)
     for start in range(0, 500 * 300, 300):
         rows = tuple(part[start : start + 300] for part in everybody)
-        for name, function in (("brier", brier_interval), ("auc", auc_interval)):
-            estimate = function(HorizonRows.of(rows[:2], rows[2], T))
+        for name in truth:
+            estimate = measure(HorizonRows.of(rows[:2], rows[2], T), name)
             held[name] += estimate.lower <= truth[name] <= estimate.upper
     assert all(0.92 <= count / 500 <= 0.98 for count in held.values()), held
 
@@ -140,10 +138,10 @@ def test_concordance_and_auc_of_one_have_no_limits() -> None:
     time, survival = np.arange(1.0, 11.0), np.linspace(0.05, 0.95, 10)
     one_event = np.arange(10) == 0
     for estimate in (
-        concordance_interval(HorizonRows.of((time, np.ones(10)), survival, 5.5)),
-        concordance_interval(HorizonRows.of((time, one_event), survival, 5.5)),
-        concordance_interval(HorizonRows.of((time, np.ones(10)), survival, 5.5), weights="uno"),
-        auc_interval(HorizonRows.of((time, np.ones(10)), survival, 1.0)),
+        measure(HorizonRows.of((time, np.ones(10)), survival, 5.5), "c_harrell_t"),
+        measure(HorizonRows.of((time, one_event), survival, 5.5), "c_harrell_t"),
+        measure(HorizonRows.of((time, np.ones(10)), survival, 5.5), "c_uno_t"),
+        measure(HorizonRows.of((time, np.ones(10)), survival, 1.0), "auc"),
     ):
         assert estimate.value == 1.0
         assert np.isnan(estimate[1:]).all()
@@ -154,9 +152,9 @@ def test_one_event_or_one_case_or_one_control_has_no_limits() -> None:
     time, survival = np.arange(1.0, 11.0), np.linspace(0.05, 0.95, 10)[[*range(3, 10), 0, 1, 2]]
     one_event = (time, np.arange(10) == 0)
     for estimate in (
-        concordance_interval(HorizonRows.of(one_event, survival, 5.5)),
-        auc_interval(HorizonRows.of(one_event, survival, 5.5)),
-        auc_interval(HorizonRows.of((time, np.ones(10)), survival, 9.5)),
+        measure(HorizonRows.of(one_event, survival, 5.5), "c_harrell_t"),
+        measure(HorizonRows.of(one_event, survival, 5.5), "auc"),
+        measure(HorizonRows.of((time, np.ones(10)), survival, 9.5), "auc"),
     ):
         assert 0.0 < estimate.value < 1.0
         assert np.isnan(estimate[1:]).all()
@@ -165,12 +163,13 @@ def test_one_event_or_one_case_or_one_control_has_no_limits() -> None:
 def test_what_is_refused() -> None:
     rows = ([1.0, 2.0, 3.0], [0, 1, 0]), [0.5, 0.6, 0.7]
     with pytest.raises(DataError, match="no comparable pair"):
-        concordance_interval(HorizonRows.of(*rows, 1.5))
-    with pytest.raises(ConfigError, match="weights"):
-        concordance_interval(HorizonRows.of(*rows, 2.5), weights="both")  # type: ignore[arg-type]
+        measure(HorizonRows.of(*rows, 1.5), "c_harrell_t")
+    for name, words in (("c_both", "name must be one of"), ("c_wolbers", "bootstrap")):
+        with pytest.raises(ConfigError, match=words):
+            measure(HorizonRows.of(*rows, 2.5), name)
     with pytest.raises(DataError, match="cases and controls"):
-        auc_interval(HorizonRows.of(*rows, 3.0))
+        measure(HorizonRows.of(*rows, 3.0), "auc")
     with pytest.raises(DataError, match="Kaplan-Meier makes no error"):
-        brier_interval(HorizonRows.of(*rows, 1.5), scaled=True)
+        measure(HorizonRows.of(*rows, 1.5), "scaled_brier")
     with pytest.raises(ConfigError, match="level"):
-        brier_interval(HorizonRows.of(*rows, 2.5), level=1.0)
+        measure(HorizonRows.of(*rows, 2.5), "brier", level=1.0)

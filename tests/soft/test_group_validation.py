@@ -166,8 +166,8 @@ def test_limits_of_the_concordance_are_those_of_its_folds(gbsg2: SurvivalData) -
     errors = []
     for fold in range(2):
         part, inside = gbsg2.subset(folds == fold), group[folds == fold]
-        value, _, upper = metrics.concordance_interval(
-            metrics.HorizonRows.of(part.y, 1.0 - inside, part.time.max())
+        value, _, upper = metrics.measure(
+            metrics.HorizonRows.of(part.y, 1.0 - inside, part.time.max()), "c_harrell_t"
         )
         errors.append((logit(upper) - logit(value)) * value * (1 - value) / norm.ppf(0.975))
     error = np.hypot(*errors) / 2 / (found.first.c_groups * (1 - found.first.c_groups))

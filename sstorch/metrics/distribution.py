@@ -1,0 +1,147 @@
+"""Calibration over time: of the distribution of event times, and of the mean incidence."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import chi2
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_integer
+from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_grid_unit, check_survival, check_times
+from sstorch.metrics.curves import survival_at
+from sstorch.metrics.incidence import aalen_johansen
+from sstorch.metrics.outcome import Observed, Outcome, read_rows
+
+
+@dataclass(frozen=True, eq=False)
+class DCalibration:
+    """Result of `d_calibration`.
+
+    Attributes:
+        statistic: Pearson's chi-squared of the bins against equal shares.
+        p_value: p-value of the null hypothesis of calibration.
+        table: one row per bin of predicted probability: lower, upper, observed, expected numbers of rows.
+    """
+
+    statistic: float
+    p_value: float
+    table: pd.DataFrame
+
+
+def d_calibration(
+    y: Outcome,
+    survival: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    n_bins: int = 10,
+) -> DCalibration:
+    """Test D-calibration: S_i(t_i) of calibrated curves is uniform on [0, 1].
+
+    A row with an event counts in the bin [lower, upper) that contains S_i(t_i) (the top bin includes 1). A
+    row censored at c is distributed over the probabilities below s = S_i(c): (s - lower) / s in the bin of s
+    and (upper - lower) / s in each bin below; s = 0 counts in the lowest bin.
+
+    Distributed rows vary less than rows in bins: the test is conservative under censoring. In 500 simulations
+    of 500 rows with true curves the test at level 5 % rejects in 4.8 % without censoring and in 0.2 % with
+    half of the rows censored (censoring Exp(1)). A large p-value is then weak evidence.
+
+    Args:
+        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
+        survival: predicted S_i(t_k), shape (n, n_times).
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`. Put every
+            distinct observed time in it, as `evaluation_times(time, train_time)` does: elsewhere S is read as
+            the right-continuous step function through the grid, and as 1 before the first.
+        n_bins: number of equal bins of [0, 1].
+
+    Returns:
+        Statistic, p-value (chi-squared with n_bins - 1 degrees of freedom) and the table of the bins.
+
+    Raises:
+        DataError: invalid arguments (see `sstorch.checks`), or a grid in another unit than `time`.
+        ConfigError: fewer than two bins.
+
+    References:
+        Haider, Hoehn, Davis and Greiner (2020), Journal of Machine Learning Research 21 (85), section 3.5 and
+        appendix B.
+
+    Examples:
+        >>> survival = [[0.9, 0.7, 0.4], [0.8, 0.2, 0.1]]
+        >>> result = d_calibration(([3.0, 2.0], [0, 1]), survival, [1.0, 2.0, 3.0], n_bins=2)
+        >>> result.table["observed"].tolist(), round(result.p_value, 4)
+        ([2.0, 0.0], 0.1573)
+    """
+    check_integer("n_bins", n_bins, 2)
+    rows = read_rows(y, "D-calibration", survival=survival)
+    row_time, row_event = rows.time, rows.event
+    grid = check_times(times)
+    curves = check_survival(survival, row_time.size, grid.size)
+    check_grid_unit(row_time, row_event, grid)
+    return d_calibration_at(row_event, survival_at(curves, grid, row_time), n_bins)
+
+
+def d_calibration_at(row_event: BoolArray, survival: FloatArray, n_bins: int = 10) -> DCalibration:
+    """D-calibration of n rows whose predicted S at their own times is known, (n,); see `d_calibration`."""
+    reached = np.clip(survival, 0.0, 1.0)
+    edges = np.arange(n_bins + 1) / n_bins
+    failed = np.bincount(_bin(reached[row_event], edges), minlength=n_bins)
+    observed = failed + _spread(reached[~row_event], edges)
+    expected = row_event.size / n_bins
+    statistic = float(((observed - expected) ** 2).sum() / expected)
+    table = pd.DataFrame(
+        {"lower": edges[:-1], "upper": edges[1:], "observed": observed, "expected": np.full(n_bins, expected)}
+    )
+    return DCalibration(statistic, float(chi2.sf(statistic, n_bins - 1)), table)
+
+
+def aalen_johansen_distance(
+    rows: Observed, curves: FloatArray, grid: FloatArray, cause: int, power: int = 2, least: float = 0.05
+) -> float:
+    """Distance of the mean predicted incidence of a cause from the Aalen-Johansen estimate.
+
+    (1 / t_max) int_0^t_max |mean_i F_i(t) - F_AJ(t)|^p dt by trapezoids, from time zero (both are 0) to the
+    last time with a share `least` of the rows under observation. It measures calibration on average; a model
+    without features is calibrated in this sense. It is ``aj_calibration_per_event`` of hazardous, whose
+    integral begins at the first of its times.
+
+    Args:
+        rows: outcome with causes, n rows.
+        curves: one minus the predicted F_i(t_k) of the cause, checked, shape (n, n_times).
+        grid: increasing times, shape (n_times,).
+        cause: number of the cause.
+        power: p.
+        least: share of the rows.
+    """
+    at_risk = 1.0 - np.searchsorted(np.sort(rows.time), grid, side="left") / rows.time.size
+    inside = (at_risk >= least) & (grid > 0.0)
+    if not inside.any():
+        raise DataError(
+            f"times: at none of them {least:.0%} of the rows are under observation; give earlier times."
+        )
+    ends = np.append(0.0, grid[inside])
+    estimate = 1.0 - aalen_johansen(rows, grid[inside])[cause - 1]
+    # Weighted means of equal weights would round otherwise.
+    predicted = curves[:, inside]
+    mean = predicted.mean(axis=0) if rows.weight is None else np.average(predicted, 0, rows.weight)
+    distance = np.append(0.0, np.abs(mean - estimate) ** power)
+    return float((np.diff(ends) * (distance[1:] + distance[:-1]) / 2).sum() / ends[-1])
+
+
+def _bin(probability: FloatArray, edges: FloatArray) -> npt.NDArray[np.intp]:
+    return np.minimum(np.searchsorted(edges, probability, side="right") - 1, edges.size - 2)
+
+
+def _spread(probability: FloatArray, edges: FloatArray) -> FloatArray:
+    """Sum over rows of the uniform distribution on [0, s], per bin."""
+    certain = probability <= 0.0
+    s = probability[~certain]
+    position, n_bins = _bin(s, edges), edges.size - 1
+    within = np.bincount(position, weights=(s - edges[position]) / s, minlength=n_bins)
+    # A bin gets its width over s from every row whose s lies in a bin above it.
+    inverse = np.bincount(position, weights=1.0 / s, minlength=n_bins)
+    above = np.concatenate((np.cumsum(inverse[:0:-1])[::-1], [0.0]))
+    spread: FloatArray = within + np.diff(edges) * above
+    spread[0] += np.count_nonzero(certain)
+    return spread

@@ -1,0 +1,167 @@
+"""Rows of a validation: features and outcome, with the predictions of a model at one horizon."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import blocks, check_weight
+from sstorch.data import Surv, outcome_of
+from sstorch.data.causes import cause_number
+from sstorch.data.columns import to_pandas
+from sstorch.data.subjects import parse_subjects
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.metrics.curves import predict_curves
+from sstorch.metrics.horizon import HorizonRows
+from sstorch.metrics.scored import predictor, predicts_incidence, predicts_survival, some_rows
+
+# Rows whose hazards are predicted together, each at its own times.
+_BLOCK = 256
+
+
+class Cohort(NamedTuple):
+    """Features and outcome of the rows of a validation."""
+
+    X: Any  # features, n rows
+    y: Surv  # outcome with its weights, n rows
+    after: float | None = None  # landmark from which the times of `y` count; None for time zero
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        X: Any,
+        y: object,
+        sample_weight: npt.ArrayLike | None,
+        after: float | None,
+    ) -> Self:
+        """Read the rows, of the kind that the model was trained on.
+
+        Raises DataError for an outcome or weights that cannot be used, and for subjects with several rows
+        without a landmark.
+        """
+        outcome = outcome_of(model, y)
+        outcome.right_censored("a measure at a horizon")
+        if not len(outcome):
+            raise DataError("the data have no rows")
+        weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
+        cohort = cls(X, outcome.weighted(weight))
+        if weight is not None and not weight.all():
+            cohort = cohort.take(np.flatnonzero(weight))
+        if after is not None:
+            rows, later = cohort.y.followed_from(after)
+            return cohort.take(rows)._replace(y=later, after=after)
+        several = getattr(model, "time_varying_", False)
+        if cohort.y.id is not None and cohort.y.entry is not None:
+            several = several or len(parse_subjects(cohort.y.id, len(cohort.y))[1]) < len(cohort.y)
+        if several:
+            raise DataError(
+                "predictions of start-stop rows with time-varying covariates hold for each row only, and "
+                "survival from time zero is not defined: give after=, a time from which the rows at risk are "
+                "followed"
+            )
+        return cohort
+
+    def take(self, rows: IntArray) -> Self:
+        """Some rows, repetitions allowed."""
+        return self._replace(X=some_rows(to_pandas(self.X), rows), y=self.y[rows])
+
+    def drawn(self, rows: IntArray) -> Self:
+        """Some rows, repetitions allowed; copies of a history are those of different subjects."""
+        cohort = self.take(rows)
+        if self.y.id is None:
+            return cohort
+        order, copy = np.argsort(rows, kind="stable"), np.empty_like(rows)
+        copy[order] = np.arange(rows.size) - np.searchsorted(rows[order], rows[order])
+        subject = parse_subjects(self.y.id, len(self.y))[0][rows]
+        return cohort._replace(y=cohort.y._with(id=subject * (1 + copy.max()) + copy))
+
+    def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
+        """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
+        y, names = self.y, self.y.causes or ("",)
+        if y.causes is not None and not predicts_incidence(model):
+            raise DataError(
+                f"y has competing causes, and {type(model).__name__} predicts the survival of one event, for "
+                "which competing events would count as censored: give a model with "
+                "predict_cumulative_incidence(X, times), or Surv(time, cause == k) to validate the "
+                "hazard of cause k"
+            )
+        time, after = y.right_censored("validate")[0], self.after or None  # a landmark of 0 is time zero
+        if getattr(model, "time_varying_", False):
+            after = self.after
+        free = predictor(model, self.X, y.causes or (), len(y), after, time)(np.array([t]))[:, :, 0]
+        expected = self._expected(model, t) if y.causes is None else None
+        numbers = range(1, len(names) + 1) if cause is None else [cause_number(cause, names)]
+        return {
+            names[k - 1]: HorizonRows.of(
+                y, free[:, k - 1], t, expected=expected, cause=None if y.causes is None else k
+            )
+            for k in numbers
+        }
+
+    def _expected(self, model: Any, t: float) -> FloatArray | None:
+        """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if unknown."""
+        time, _, entry = self.y.right_censored("validate")
+        start = self.after or 0.0
+        begin, end = start + np.minimum(entry, t), start + np.minimum(time, t)
+        expected, order = np.zeros(time.size), np.argsort(end, kind="stable")
+        for block in blocks(time.size, 2 * _BLOCK, 4 * _BLOCK**2):
+            rows = order[block]
+            times = np.unique(np.concatenate([begin[rows], end[rows]]))
+            times = times[times > 0.0]
+            if not times.size:
+                continue
+            try:
+                hazards = _cumulative_hazards(model, self.take(rows).X, times)
+            except DataError:
+                return None
+            if hazards.shape != (rows.size, times.size):
+                return None
+            hazards = np.column_stack([np.zeros(rows.size), hazards])
+            place = [np.searchsorted(times, at[rows], side="right") for at in (begin, end)]
+            number = np.arange(rows.size)
+            with np.errstate(invalid="ignore"):
+                expected[rows] = hazards[number, place[1]] - hazards[number, place[0]]
+        return expected if np.isfinite(expected).all() else None
+
+
+def _cumulative_hazards(model: Any, X: Any, times: FloatArray) -> FloatArray:
+    """H of rows from time zero, (n, n_times)."""
+    if hasattr(model, "outcome_type_"):
+        return np.asarray(model.predict_cumulative_hazard_function(X, times, after=0.0))
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log(np.asarray(predict_curves(model, X, times), dtype=np.float64)))
+
+
+def refitted(model: Any, rows: Cohort) -> Any:
+    """A clone of an estimator, fitted to some rows; a ConfigError if it cannot be."""
+    if not hasattr(model, "get_params") or not hasattr(model, "fit"):
+        raise ConfigError(
+            "refits need an estimator of scikit-learn with fit(X, y) and get_params; got "
+            f"{type(model).__name__}"
+        )
+    if type(model).__module__.split(".")[0] != "sksurv":
+        with warnings.catch_warnings():  # a resample repeats rows, and a fold has the oddities of all rows
+            warnings.simplefilter("ignore", DataWarning)
+            return clone(model).fit(rows.X, rows.y)
+    if rows.y.type != "right" or rows.y.weight is not None:
+        raise ConfigError(
+            f"{type(model).__name__} of scikit-survival is refitted to right-censored rows without weights "
+            "only; leave it out"
+        )
+    return clone(model).fit(rows.X, rows.y.to_structured())
+
+
+def check_model(model: object) -> None:
+    """Check that a model is fitted and predicts curves."""
+    if not (predicts_survival(model) or predicts_incidence(model)):
+        raise DataError(
+            "model must be a fitted estimator with predict_survival_function(X, times), or "
+            "predict_cumulative_incidence(X, times) for competing causes, got "
+            f"{model if isinstance(model, type) else type(model).__name__}."
+        )
