@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.groups import median_follow_up
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.measures import MEASURES
-
-if TYPE_CHECKING:
-    from sstorch.validation.report import ValidationReport
 
 APPARENT = (
     "Apparent: these are the training rows, on which the model looks better than on others. Validate on "
@@ -37,12 +34,16 @@ _CHECKLIST = (
 )
 
 
+# A :class:`~sstorch.validation.ValidationReport`, whose module imports this one.
+Report = Any
+
+
 def name_of_net_benefit(threshold: float) -> str:
     """Name of the net benefit at a threshold in the table."""
     return f"net_benefit({threshold:g})"
 
 
-def document(report: ValidationReport) -> Document:
+def document(report: Report) -> Document:
     """Tables, figures and the checklist; with competing causes those of each cause."""
     facts, sections = report.facts, list[Section]()
     for cause in report.rows:
@@ -71,11 +72,11 @@ def document(report: ValidationReport) -> Document:
     return Document(title, subtitle, sections)
 
 
-def _table_of(report: ValidationReport, cause: str) -> pd.DataFrame:
+def _table_of(report: Report, cause: str) -> pd.DataFrame:
     return pd.DataFrame(report.table.xs(cause)) if cause else report.table
 
 
-def _performance(report: ValidationReport, cause: str) -> list[Block]:
+def _performance(report: Report, cause: str) -> list[Block]:
     table = _table_of(report, cause)
     shown = table.loc[[name for name in table.index if name in MEASURES]]
     columns = {
@@ -102,7 +103,7 @@ def _limits(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _calibration(report: ValidationReport, cause: str) -> list[Block]:
+def _calibration(report: Report, cause: str) -> list[Block]:
     figure = Figure(figsize=(4.8, 4.8), layout="constrained")
     try:
         report.plot_calibration(figure.subplots(), cause or None)
@@ -118,7 +119,7 @@ def _calibration(report: ValidationReport, cause: str) -> list[Block]:
     return [Picture(f"calibration{cause}", figure, caption, words)]
 
 
-def _decisions(report: ValidationReport, cause: str) -> list[Block]:
+def _decisions(report: Report, cause: str) -> list[Block]:
     facts, figure = report.facts, Figure(figsize=(4.9, 4.0), layout="constrained")
     report.plot_decision_curve(figure.subplots(), cause or None)
     caption = (
@@ -329,7 +330,7 @@ ITEMS = (
 )
 
 
-def checklist(report: ValidationReport) -> pd.DataFrame:
+def checklist(report: Report) -> pd.DataFrame:
     """All items; see `ValidationReport.tripod`."""
     reported = _reported(report)
     rows = [(item, topic, reported.get(item, ""), left) for item, topic, left in ITEMS]
@@ -354,7 +355,7 @@ def _measure_name(name: object) -> str:
     return " of ".join(reversed(name)) if isinstance(name, tuple) else str(name)
 
 
-def _reported(report: ValidationReport) -> dict[str, str]:
+def _reported(report: Report) -> dict[str, str]:
     """Known entries, by number of the item."""
     facts = report.facts
     follow_up = (
