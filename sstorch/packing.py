@@ -62,7 +62,7 @@ def layout_of(value: object, arrays: Arrays) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":
         return {"$objects": [layout_of(item, arrays) for item in value.tolist()]}
     if isinstance(value, pd.DataFrame):
-        index = value.index.to_numpy(), value.index.name
+        index = value.index.to_numpy(), list(value.index.names)
         columns = [(name, column.to_numpy()) for name, column in value.items()]
         return {"$frame": [layout_of(part, arrays) for part in (*index, columns, list(value.columns.names))]}
     if isinstance(value, np.ndarray):
@@ -122,10 +122,11 @@ def value_of(layout: Any, arrays: Arrays, device: torch.device | str = "cpu") ->
             items[:] = [value_of(item, arrays, device) for item in content]
             return items
         case "$frame":
-            index, name, columns, names = (value_of(part, arrays, device) for part in content)
-            frame = pd.DataFrame(
-                dict(enumerate(column for _, column in columns)), index=pd.Index(index, name=name)
-            )
+            index, levels, columns, names = (value_of(part, arrays, device) for part in content)
+            several = len(levels) > 1
+            labels = pd.MultiIndex.from_tuples(index, names=levels) if several else pd.Index(index)
+            frame = pd.DataFrame(dict(enumerate(column for _, column in columns)), index=labels)
+            frame.index.names = levels
             frame.columns = pd.Index([column for column, _ in columns])
             frame.columns.names = names
             return frame

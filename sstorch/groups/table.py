@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,50 +72,68 @@ def group_estimates(
     `predicted` is the survival of each row of positive weight at the increasing horizons, (n, n_times), with
     competing causes their incidences, (n, K, n_times); `resampled` is for corrected estimates.
     """
-    names = None if data.causes is None else data.cause_names
-    weighting, half = check_weighting(data.sample_weight, len(data)), half_width(level)
+    causes = data.cause_names if data.causes is not None else ()
     numbers, place = np.unique(group, return_inverse=True)
+    inside = [place == number for number in range(len(numbers))]
+    happened = [data.cause == k for k in range(1, len(causes) + 1)] or [data.event]
+    events = np.stack([np.bincount(place, each, len(numbers)) for each in happened], axis=1)
+    columns = {("rows", ""): np.repeat(np.bincount(place), events.shape[1]), ("events", ""): events.ravel()}
+    bands, times, medians = dict[str, FloatArray](), horizons, dict[str, FloatArray]()
+    if data.intervals is None:
+        bands, times, medians = _bands(data, place, len(numbers), horizons, half_width(level), resampled)
+    for kind, band in medians.items():
+        found = zip(_parts(kind), first_below(times, band[:, 0], 0.5), strict=True)
+        columns |= {("median", part): values for part, values in found}
+    known = np.stack([followed_to(horizons, data.nominal_time[rows], data.event[rows]) for rows in inside])
+    values, weight = predicted.reshape(len(data), -1, len(horizons)), data.sample_weight
+    weight = weight / weight.max()  # sums of the largest weights are not finite
+    mean = [np.average(values[rows], axis=0, weights=weight[rows]) for rows in inside]
+    for t, time in enumerate(horizons):
+        quantity = f"{'F' if causes else 'S'}({time:g})"
+        for kind, band in bands.items():
+            for part, each in zip(_parts(kind), band[..., t], strict=True):
+                columns[quantity, part] = np.where(known[:, t, None], each.T, np.nan).ravel()
+        columns[quantity, "model"] = np.stack(mean)[..., t].ravel()
+    index = pd.Index(numbers.astype(np.int64), name="group")
+    if causes:
+        index = pd.MultiIndex.from_product([index, causes], names=["group", "cause"])
+    table = pd.DataFrame(columns, index=index).astype({name: np.int64 for name in columns if not name[1]})
+    table.columns.names = ["quantity", "statistic"]
+    return table
+
+
+def _bands(
+    data: SurvivalData,
+    place: IntArray,
+    n_groups: int,
+    horizons: FloatArray,
+    half: float,
+    resampled: Resampled | None,
+) -> tuple[dict[str, FloatArray], FloatArray, dict[str, FloatArray]]:
+    """Estimates and limits of curves at horizons, (3, K, L, T), by kind, ``""`` or ``"corrected "``.
+
+    Then, of one event, the same of survival at the times of all events, which are between the two.
+    """
+    competing, weighting = data.causes is not None, check_weighting(data.sample_weight, len(data))
     times = _event_times(data)
-    at = horizons if names is not None and resampled is None else times
-    curves = _curves_of_groups(data, place, len(numbers), at, weighting)
+    at = horizons if competing and resampled is None else times
+    curves = _curves_of_groups(data, place, n_groups, at, weighting)
     read = steps_up_to(at, horizons)
-    if names is None:
-        naive = np.stack([curves.values, *log_log_limits(curves.values, half * curves.error)])
-        bands = {"": _steps(naive)[..., read]}
-    else:
+    medians: dict[str, FloatArray] = {}
+    if competing:
         incidence, error = (np.pad(part, ((0, 0), (0, 0), (1, 0)))[..., read] for part in curves.incidences())
         bands = {"": np.stack([incidence, *incidence_limits(incidence, half * error)])}
-    medians = {"": naive} if names is None else {}
+    else:
+        medians[""] = np.stack([curves.values, *log_log_limits(curves.values, half * curves.error)])
+        bands = {"": _steps(medians[""])[..., read]}
     if resampled is not None:
         corrected = _corrected(curves.values, half * curves.error, place, data, resampled, weighting, times)
         bands["corrected "] = _steps(corrected)[..., read]
-        if names is None:
-            medians["corrected "] = corrected
-        else:
+        if competing:
             bands["corrected "] = 1.0 - bands["corrected "][[0, 2, 1]]
-    mean = predicted.reshape(len(data), -1, len(horizons))
-    lines = []
-    for number in range(len(numbers)):
-        inside = place == number
-        part = data.subset(inside)
-        known = followed_to(horizons, part.time, part.event)
-        line: dict[tuple[str, str], float] = {("rows", ""): len(part)}
-        for k, name in enumerate(names or ("",), 1):
-            events = part.event if names is None else part.cause == k
-            line[f"events {name}".strip(), ""] = int(events.sum())
-        for kind, band in medians.items():
-            found = first_below(times, band[:, 0, number], 0.5)
-            line |= {("median", each): float(v) for each, v in zip(_parts(kind), found, strict=True)}
-        for k, name in enumerate(names or ("",)):
-            for t, time in enumerate(horizons):
-                quantity = f"S({time:g})" if names is None else f"F({time:g}) {name}"
-                for kind, band in bands.items():
-                    for each, value in zip(_parts(kind), band[:, k, number, t], strict=True):
-                        line[quantity, each] = float(value) if known[t] else np.nan
-                average = np.average(mean[inside, k, t], weights=part.sample_weight)
-                line[quantity, "model"] = float(average)
-        lines.append(line)
-    return group_frame(numbers, lines[0], [list(line.values()) for line in lines])
+        else:
+            medians["corrected "] = corrected
+    return bands, times, medians
 
 
 class _Curves(NamedTuple):
@@ -173,58 +190,38 @@ def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArra
     return inner ** np.exp(step), inner ** np.exp(-step)
 
 
-def group_frame(
-    groups: Iterable[int], columns: Iterable[Iterable[str]], values: list[list[Any]]
-) -> pd.DataFrame:
-    """A table of groups with columns of two levels, counts as integers."""
-    names = pd.MultiIndex.from_tuples([tuple(column) for column in columns], names=["quantity", "statistic"])
-    index = pd.Index([int(group) for group in groups], name="group")
-    frame = pd.DataFrame(values, index=index, columns=names, dtype=np.float64)
-    return frame.astype({name: int for name in names if not name[1]})
+def shown_table(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of groups as texts for readers: a column per quantity, each number with its interval.
+
+    Predicted values are columns ``model ...``; corrected estimates replace the others.
+    """
+    corrected = "corrected " * ("corrected" in table.columns.unique("statistic"))
+    estimate, *ends = _parts(corrected)
+    shown = {}
+    for quantity in table.columns.unique("quantity"):
+        own: Any = table[quantity]
+        if own.ndim == 1:  # counts, or parameters
+            shown[quantity] = [str(v) if own.dtype.kind == "i" else f"{v:.3f}" for v in own]
+        elif estimate in own:
+            parts = own[[estimate, *ends]].itertuples(index=False)
+            shown[quantity] = [interval_text(*part) for part in parts]
+        if own.ndim > 1 and "model" in own:
+            shown[f"model {quantity}"] = [short_number(value) for value in own["model"]]
+    return pd.DataFrame(shown, index=table.index)
 
 
 def groups_text(table: pd.DataFrame) -> str:
-    """A table of groups for readers: a column per quantity, each number with its interval.
-
-    Of competing causes each has a table of its own.
-    """
-    causes = causes_of(table)
-    quantities = table.columns.get_level_values(0)
-    kind = "corrected" if "corrected" in table.columns.get_level_values(1) else "estimate"
-    name = "Aalen-Johansen" if causes else "Kaplan-Meier"
-    head = "corrected for optimism" if kind == "corrected" else f"{name} of these rows"
-    lines = [f"Groups, {head}, with intervals"]
-    for cause in causes or ("",):
-        ending = f" {cause}" * bool(cause)
-        text = pd.DataFrame({"rows": table["rows", ""], "events": table[f"events{ending}", ""]}).astype(str)
-        for quantity in quantities.unique():
-            # "F(t) CAUSE": the name of one cause may end with that of another.
-            if quantity.partition(") ")[2] != cause or quantity.startswith(("rows", "events")):
-                continue
-            shown = quantity.removesuffix(ending)
-            ends = ("lower", "upper") if kind == "estimate" else ("corrected lower", "corrected upper")
-            parts = table[quantity][[kind, *ends]].itertuples(index=False)
-            text[shown] = [interval_text(*part) for part in parts]
-            if (quantity, "model") in table:
-                text[f"model {shown}"] = [short_number(value) for value in table[quantity, "model"]]
-        lines += [*([cause] if cause else []), text.reset_index().to_string(index=False)]
+    """A table of groups for readers, see :func:`shown_table`; competing causes have a table each."""
+    statistics = table.columns.unique("statistic")
+    competing = table.index.nlevels > 1
+    name = "Aalen-Johansen" if competing else "Kaplan-Meier"
+    head = "corrected for optimism" if "corrected" in statistics else f"{name} of these rows"
+    head = f"{head}, with intervals" if "estimate" in statistics else "mean predictions"
+    lines, shown = [f"Groups, {head}"], shown_table(table)
+    for cause in shown.index.unique("cause") if competing else [""]:
+        part = shown.xs(cause, level="cause") if competing else shown
+        lines += [*([cause] if competing else []), part.reset_index().to_string(index=False)]
     return "\n".join(lines)
-
-
-def incidence_lines(table: pd.DataFrame) -> list[str]:
-    """A sentence on each group of a table of competing causes: its rows and mean predicted incidences."""
-    names = [name for name in table.columns.get_level_values(0).unique() if name.startswith("F(")]
-    return [
-        f"Group {group}: {row['rows', '']:.0f} rows; predicted incidence "
-        + ", ".join(f"{name} {row[name, 'model']:.3f}" for name in names)
-        for group, row in table.iterrows()
-    ]
-
-
-def causes_of(table: pd.DataFrame) -> tuple[str, ...]:
-    """Competing causes of a table of groups; none for one event."""
-    names = table.columns.get_level_values(0).unique()
-    return tuple(str(name).removeprefix("events ") for name in names if str(name).startswith("events "))
 
 
 def survival_texts(table: pd.DataFrame, unit: str | None) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 import pandas as pd
@@ -214,21 +213,18 @@ def quantiles(values: np.ndarray) -> tuple[float, ...]:
     return tuple(found.tolist())
 
 
-class Inferable:
-    """Base class of fitted regressions and groups with the covariance of their coefficients."""
+class Inferable(Protocol):
+    """A fitted regression or groups, with the covariance of their coefficients."""
 
     covariance_: FitCovariance
 
     @property
-    @abstractmethod
     def _tree(self) -> FittedTree:
         """The trained tree; raises NotFittedError before there is one."""
 
-    @abstractmethod
     def _cleaned(self, X: object) -> pd.DataFrame:
         """The training columns of rows, read."""
 
-    @abstractmethod
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows with their outcome, checked against that of training."""
 

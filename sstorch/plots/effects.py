@@ -45,8 +45,7 @@ def plot_effects(
     tree: SoftEstimator,
     X: object,
     columns: Sequence[str] | None = None,
-    sample: Any = None,
-    level: float = 0.9,
+    level: float = 0.95,
     max_columns: int = 12,
     inner: float = 0.98,
     figure: Figure | SubFigure | None = None,
@@ -65,9 +64,7 @@ def plot_effects(
         tree: fitted.
         X: rows for references, ranges and ticks, preferably the training rows.
         columns: plotted columns; None for those with the largest effects.
-        sample: trees for a band, from :func:`sstorch.soft.bootstrap_trees` with the same parameters, at depth
-            0.
-        level: share of the sample in the band at each value, or level of the confidence limits.
+        level: level of the confidence limits.
         max_columns: maximum number of columns if ``columns`` is None; the title states the total number.
         inner: central share of the rows within the axis of a number, in (0, 1]: curves are unreliable where
             there are few rows.
@@ -84,7 +81,7 @@ def plot_effects(
             :func:`sstorch.reading.effects`; or unknown cause.
     """
     inner = check_share(inner, "inner", closed=True)
-    table = effects(tree, X, columns, _POINTS, sample, level, intervals)
+    table = effects(tree, X, columns, _POINTS, level, intervals)
     number = cause_number(cause, tree.causes_)
     if "cause" in table:
         of_cause = tree.causes_[number - 1]
@@ -125,11 +122,10 @@ def plot_effects(
     has_words = any(panels[name].numbers is None for name in order)
     title = f"{what} against the median{' or most frequent category' * has_words}"
     limits = f", with {100 * level:.4g} % confidence limits" if intervals else ""
-    band = f", with the middle {100 * level:.4g} % of {len(sample)} trees" if sample is not None else ""
     hazard = f" ({of_cause})" if "cause" in table else ""
     hidden = len(panels) - len(order)
     left_out = f"\n{len(order)} of {len(panels)} columns, largest effects first" if hidden else ""
-    title = title[0].upper() + title[1:] + hazard + band + limits + left_out
+    title = title[0].upper() + title[1:] + hazard + limits + left_out
     figure.suptitle(title, fontsize=11, parse_math=False)
     if any(not panels[name].alike for name in order):
         handles = [

@@ -34,7 +34,6 @@ from sstorch.plots.figures import (
     time_label,
     without_math,
 )
-from sstorch.reading.functions import ReadableTree
 from sstorch.reading.nodes import outside
 
 _INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
@@ -90,9 +89,10 @@ def plot_groups(
     check_tree(tree, "falling_curves")
     if p_value is not None and not 0 <= p_value <= 1:
         raise ConfigError(f"p_value must be a probability, got {p_value!r}")
-    if rules and not isinstance(tree, ReadableTree):
-        raise ConfigError(f"rules are of soft trees, got {type(tree).__name__}: leave rules out")
-    named = tree._group_rules(_TERMS) if rules and isinstance(tree, ReadableTree) else {}
+    named: dict[int, str] = {}
+    if rules:
+        check_tree(tree, "_reading", "soft survival tree")
+        named = tree._reading.group_rules(tree._tree, _TERMS)
     rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, X=X)
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0

@@ -23,7 +23,6 @@ from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
 from sstorch.plots.figures import ObservedGroups, colour_of, dark
 from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
-from sstorch.reading.nodes import shown_leaves, shown_node
 from sstorch.reading.rules import GateRule, values_of_gate
 from sstorch.reading.scores import Score, to_numbers
 
@@ -210,7 +209,7 @@ def plot_soft_tree(
         ConfigError: the figure is too small, or ``horizon`` is out of range.
     """
     check_tree(tree, "_tree", "soft survival tree")
-    fitted, nodes, rules = tree._tree, tree.node_table_, tree._gate_rules
+    fitted, reading = tree._tree, tree._reading
     n_leaves = fitted.group_numbers.size
     group, leaf = np.asarray(tree.apply(X)), fitted.leaf(tree._encode(X)) + n_leaves
     event_times, time_unit = tree.event_times_, time_unit or tree.time_unit_
@@ -228,7 +227,7 @@ def plot_soft_tree(
         return np.asarray(leaf >> (level(n_leaves) - level(node)) == node)
 
     def made(number: int) -> Node:
-        number = shown_node(nodes, number)
+        number = reading.shown(number)
         inside = below(number)
         n_rows, share = int(inside.sum()), float(inside.mean())
         if number >= n_leaves:
@@ -241,15 +240,15 @@ def plot_soft_tree(
             part = 100 * below(child).sum() / max(n_rows, 1)
             branches.append((f"{word} {part:.0f} %", made(child)))
         title = f"[{number}] {counted(n_rows, 'row')}"
-        if (plane := _Plane.of(tree, X, number, rules[number], inside)) is None:
-            return _rule_node(title, rules[number].text(_TERMS), share, branches)
-        planes.append(f"[{number}] yes: {rules[number].text()}.")
+        if (plane := _Plane.of(tree, X, number, reading.rules[number], inside)) is None:
+            return _rule_node(title, reading.rules[number].text(_TERMS), share, branches)
+        planes.append(f"[{number}] yes: {reading.rules[number].text()}.")
         order = min(child.order for _, child in branches)
         return Node(title, plane.draw, share, order, lambda _: _PLANE, axis=_PLANE_AXIS, branches=branches)
 
     root = made(1)
     caption = [*sorted(planes), *groups.caption(tree, "mean predicted survival")]
-    return _drawn(draw_tree(root, figure, width, caption), len(shown_leaves(nodes)))
+    return _drawn(draw_tree(root, figure, width, caption), len(reading.leaves))
 
 
 @dataclass(frozen=True)

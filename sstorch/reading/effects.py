@@ -6,10 +6,9 @@ An effect is how far the linear predictor moves when one column alone varies.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ from sstorch.data.columns import labels, numeric_values
 from sstorch.data.design_matrix import dense
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import median_text
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference import HazardCovariance
 from sstorch.inference.covariance import covariance_of
@@ -32,20 +31,9 @@ from sstorch.reading.functions import ReadableTree, fitted_tree
 from sstorch.reading.scores import Score, to_numbers
 from sstorch.threads import torch_threads
 
-_OTHER_TREES = (
-    "sample holds trees of other columns, causes or another leaf; draw it by bootstrap_trees with the "
-    "parameters and the rows of this tree"
-)
 # Terms of a rule that an explanation writes out.
 _EXPLAINED_TERMS = 5
 _CONSTANT = "(constant)"
-
-
-class SampleOfTrees(Protocol):
-    """Exchangeable trees, such as those of resamples."""
-
-    def fitted_trees(self) -> Iterator[FittedTree]:
-        """Each tree."""
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -54,8 +42,7 @@ def effects(
     X: object,
     columns: Sequence[str] | None = None,
     n_points: int = 60,
-    sample: SampleOfTrees | None = None,
-    level: float = 0.9,
+    level: float = 0.95,
     intervals: bool = False,
 ) -> pd.DataFrame:
     """Compute effects: the change of the linear predictor when one column varies, per group.
@@ -70,52 +57,30 @@ def effects(
         X: rows with the training columns.
         columns: varied columns; None for all.
         n_points: >= 2.
-        sample: trees for a band, from :func:`~sstorch.soft.bootstrap_trees` with the same parameters and
-            rows.
-        level: share of the sample between lower and upper end at each value, or level of the confidence
-            limits, in (0, 1).
+        level: level of the confidence limits, in (0, 1).
         intervals: True for confidence limits from the covariance of the coefficients
             (:mod:`sstorch.inference`), for groups conditional on the gates.
 
     Returns:
         Columns ``cause`` with competing causes, ``group``, ``column``, ``value`` (a number or a category),
         ``effect`` (change of the linear predictor in the group), and its exponential as ``hazard ratio``,
-        ``time ratio`` or ``odds ratio``, depending on the family; with a sample or ``intervals`` ``lower``
-        and ``upper`` of the effect.
+        ``time ratio`` or ``odds ratio``, depending on the family; with ``intervals`` ``lower`` and ``upper``
+        of the effect.
 
     Raises:
         DataError: columns are missing, or have only missing values.
-        ConfigError: ``n_points`` or ``level`` is out of range; the model has no covariance; or a band of a
-            sample is requested for groups with different slopes, since groups of different trees cannot be
-            matched.
+        ConfigError: ``n_points`` or ``level`` is out of range, or the model has no covariance.
     """
     fitted, frame = fitted_tree(tree), tree._cleaned(X)
-    covariance = covariance_of(tree) if intervals else None
-    if sample is not None and covariance is not None:
-        raise ConfigError("limits come from a sample or from intervals=True: give one of them")
-    level = check_share(level, "level")
+    level, hazards = check_share(level, "level"), covariance_of(tree).hazards if intervals else {}
     varied = _Varied.of(fitted.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
-    trees = None if sample is None else list(sample.fitted_trees())
-    hazards = {} if covariance is None else covariance.hazards
-    if not fitted.competing:
-        return _table(fitted, varied, trees, level, hazards.get(fitted.causes[0]))
-    if trees and trees[0].causes != fitted.causes:
-        raise ConfigError(_OTHER_TREES)
-    tables = []
-    for name in fitted.causes:
-        own = None if trees is None else [each.of_cause(name) for each in trees]
-        tables.append(_table(fitted.of_cause(name), varied, own, level, hazards.get(name)))
-        tables[-1].insert(0, "cause", name)
-    return pd.concat(tables, ignore_index=True)
+    tables = {name: _table(fitted.of_cause(name), varied, level, hazards.get(name)) for name in fitted.causes}
+    if fitted.competing:
+        return pd.concat(tables, names=["cause", None]).reset_index(level="cause").reset_index(drop=True)
+    return tables[fitted.causes[0]]
 
 
-def _table(
-    tree: FittedTree,
-    varied: _Varied,
-    trees: Sequence[FittedTree] | None,
-    level: float,
-    hazard: HazardCovariance | None,
-) -> pd.DataFrame:
+def _table(tree: FittedTree, varied: _Varied, level: float, hazard: HazardCovariance | None) -> pd.DataFrame:
     order = tree.group_numbers.argsort()
     by_leaf = varied.effects(tree)[order]
     n_leaves, family = len(by_leaf), tree.module.family
@@ -129,11 +94,6 @@ def _table(
     )
     if family.constant_ratio is not None:
         table[family.constant_ratio] = np.exp(table["effect"])
-    if trees is not None:
-        tail = (1 - level) / 2
-        draws = _of_sample(tree, varied, trees)
-        for name, share in (("lower", tail), ("upper", 1 - tail)):
-            table[name] = np.tile(np.quantile(draws, share, axis=0), n_leaves)
     if hazard is not None:
         width = norm.ppf((1 + level) / 2) * varied.errors(tree, hazard)[order].ravel()
         table["lower"], table["upper"] = table["effect"] - width, table["effect"] + width
@@ -230,21 +190,6 @@ def _known_values(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, 
             "reference to compare with; give rows that have one"
         )
     return found
-
-
-def _of_sample(tree: FittedTree, varied: _Varied, trees: Sequence[FittedTree]) -> FloatArray:
-    """Effects in the groups of each tree, all alike, (K, R)."""
-    if (
-        trees[0].preprocessor.schema != tree.preprocessor.schema
-        or trees[0].module.family.name != tree.module.family.name
-    ):
-        raise ConfigError(_OTHER_TREES)
-    if not all(each.shares_slopes() for each in (tree, *trees)):
-        raise ConfigError(
-            "groups of different trees do not correspond: there is no band where groups have slopes of their "
-            "own; use a SurvivalRegression, or leave sample out"
-        )
-    return np.stack([varied.effects(each)[0] for each in trees])
 
 
 @dataclass(frozen=True)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from abc import abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch._types import FloatArray
 from sstorch.checks import check_tree
-from sstorch.data import SurvivalData
-from sstorch.data.design_matrix import RowFeatures
-from sstorch.data.fingerprint import fingerprint
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference import Inferable
-from sstorch.reading.nodes import late_fit, node_table
-from sstorch.reading.rules import GateRule, gate_rules
-from sstorch.reading.scores import Score, against_modes, leaf_rows, leaf_slopes, stacked, to_numbers
-from sstorch.reading.texts import as_graphviz, as_text, group_rules
-
-# Of a quantity, in the order of the columns of a table of groups.
-_STATISTICS = ("", "estimate", "lower", "upper", "model")
+from sstorch.reading.nodes import Reading
+from sstorch.reading.scores import Score, against_modes, leaf_slopes, stacked, to_numbers
 
 
 def export_text(tree: HasText, n_terms: int | None = 4) -> str:
@@ -69,7 +57,7 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
         rows, is omitted. A rule on one number is a threshold (``pnodes <= 5``), a rule on one categorical
         column a list (``tgrade in {II, III}``).
     """
-    fitted, nodes, rules = fitted_tree(tree), tree.node_table_, tree._gate_rules
+    fitted, nodes, rules = fitted_tree(tree), tree._reading.nodes, tree._reading.rules
     rows = []
     for node in fitted.module.topology.branches:
         table = _gate(fitted, node)
@@ -106,39 +94,26 @@ def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
 def leaf_table(tree: ReadableTree) -> pd.DataFrame:
     """Summarise each group: observed and predicted survival of its training rows.
 
+    It is the :func:`~sstorch.validation.group_table` of the training rows at three times, of all groups, with
+    more columns.
+
     Returns:
-        Indexed by ``group``, 1 for the longest survival. Columns have two levels, quantity and statistic:
-        training ``rows``, ``subjects`` if these have several rows, and ``events``; ``median`` with its
-        Kaplan-Meier ``estimate``, 95 % confidence limits ``lower`` and ``upper``, and ``model``, the time at
-        which mean predicted survival is 1/2, nan after the last training event; ``S(t)`` at three times with
-        ``model``, the mean prediction, and at the first and last time with ``estimate``; and shape
-        parameters. Estimates are nan if not reached or undefined; for groups without rows all values except
-        counts are nan; for interval-censored times there are no estimates. Estimates, limits and means are
-        weighted, counts are not. With competing causes there are ``events CAUSE`` instead of ``events``,
-        ``F(t) CAUSE`` with Aalen-Johansen ``estimate`` and ``model``; median and ``S(t)`` are event-free.
+        Indexed by ``group``, 1 for the longest survival, with competing causes by ``group`` and ``cause``.
+        Columns have two levels, quantity and statistic: training ``rows``, ``subjects`` if these have several
+        rows, and ``events``; ``median`` with its Kaplan-Meier ``estimate``, 95 % confidence limits ``lower``
+        and ``upper``, and ``model``, the time at which mean predicted survival is 1/2, each +inf if not
+        reached up to the last event; ``S(t)``, or ``F(t)`` of each cause by Aalen-Johansen, with these;
+        shares of sensitive groups; and shape parameters. Estimates are nan beyond the last observed time; for
+        groups without rows all values except counts and parameters; interval-censored times have none.
+        Estimates, limits and means are weighted, counts are not. With competing causes the predicted median
+        and ``S(t)`` are event-free.
 
         The training rows placed the gates: differences between groups are too large;
         :func:`~sstorch.validation.group_table` corrects this. With time-varying covariates, predicted median
         and ``S(t)`` assume constant covariates from time zero.
     """
-    fitted = fitted_tree(tree)
-    table = leaf_rows(fitted, tree.node_table_)
-    if fitted.competing:  # those of each cause are there
-        table = table.drop(columns="events")
-    names = [_two_levels(str(name)) for name in table]
-    quantities = list(dict.fromkeys(quantity for quantity, _ in names))
-    table.columns = pd.MultiIndex.from_tuples(names, names=["quantity", "statistic"])
-    order = sorted(names, key=lambda name: (quantities.index(name[0]), _STATISTICS.index(name[1])))
-    return table[order]
-
-
-def _two_levels(name: str) -> tuple[str, str]:
-    """Quantity and statistic of a column of a node table."""
-    if estimated := re.match(r"KM (.*?)( lower| upper)?$", name):
-        return estimated[1], (estimated[2] or " estimate").strip()
-    if estimated := re.match(r"(?s)AJ (lower |upper |)(F\(.*)$", name):
-        return estimated[2], (estimated[1] or "estimate ").strip()
-    return name, "model" if re.match(r"median$|S\(|F\(", name) else ""
+    fitted_tree(tree)
+    return tree._reading.groups.copy()
 
 
 def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
@@ -166,7 +141,7 @@ def importance(tree: ReadableTree) -> pd.DataFrame:
         Indexed by raw column: ``gates`` and ``leaves``, or with competing causes ``leaves CAUSE``. Each
         column sums to one, or to zero if there are no effects (no gates, or no slopes).
     """
-    fitted, nodes, columns = fitted_tree(tree), tree.node_table_, tree.feature_names_in_
+    fitted, nodes, columns = fitted_tree(tree), tree._reading.nodes, tree.feature_names_in_
     module = fitted.module
 
     def shares(scores: Mapping[int, Score]) -> pd.Series:
@@ -203,66 +178,14 @@ class HasText(Protocol):
         """The tree in the DOT language."""
 
 
-class ReadableTree(Inferable):
-    """Base class of the estimators whose soft tree is read; not for use by itself."""
+class ReadableTree(Inferable, Protocol):
+    """A fitted soft tree of an estimator."""
 
-    event_times_: FloatArray
     feature_names_in_: npt.NDArray[np.object_]
-    _training_rows: SurvivalData
 
-    @abstractmethod
-    def _encode(self, X: object) -> RowFeatures:
-        """Encoded features of rows, (n, p)."""
-
-    @cached_property
-    def node_table_(self) -> pd.DataFrame:
-        """Training rows, events and survival by node, predicted and by Kaplan-Meier, by heap number."""
-        return self._make_node_table()
-
-    @cached_property
-    def late_fit_(self) -> tuple[str, ...]:
-        """Groups whose mean curve leaves the band of Kaplan-Meier late in follow-up, a sentence each."""
-        self._make_node_table()
-        return self.late_fit_
-
-    @cached_property
-    def training_rows_(self) -> str:
-        """Fingerprint of the training rows."""
-        self._make_node_table()
-        return self.training_rows_
-
-    @cached_property
-    def _gate_rules(self) -> dict[int, GateRule]:
-        """Rules of the gates, with as few digits as separate the training rows."""
-        self._make_node_table()
-        return self._gate_rules
-
-    def _read_later(self, data: SurvivalData) -> None:
-        """Hold the training rows until what is read of them is looked at: of most trees it never is."""
-        for name in ("node_table_", "_gate_rules", "late_fit_", "training_rows_"):
-            self.__dict__.pop(name, None)
-        self._training_rows = data
-
-    def _make_node_table(
-        self, x: RowFeatures | None = None, incidences: FloatArray | None = None
-    ) -> pd.DataFrame:
-        """Make node table and rules, of the encoded training rows if they are available; release the rows."""
-        tree, data = self._tree, self._training_rows
-        x = tree.encode(data.frame) if x is None else x
-        self.node_table_ = node_table(tree, x, data, self.event_times_, incidences)
-        self._gate_rules = gate_rules(tree, x)
-        self.late_fit_, self.training_rows_ = late_fit(tree, x, data), fingerprint(data)
-        del self._training_rows
-        return self.node_table_
-
-    def _group_rules(self, n_terms: int | None) -> dict[int, str]:
-        return group_rules(self._tree, self.node_table_, self._gate_rules, n_terms)
-
-    def _export_text(self, n_terms: int | None) -> str:
-        return as_text(self._tree, self.node_table_, self._gate_rules, n_terms)
-
-    def _export_graphviz(self, n_terms: int | None) -> str:
-        return as_graphviz(self._tree, self.node_table_, self._gate_rules, n_terms)
+    @property
+    def _reading(self) -> Reading:
+        """Tables and rules of the training rows."""
 
 
 def fitted_tree(tree: ReadableTree) -> FittedTree:

@@ -1,34 +1,34 @@
-"""Training rows, events and survival of each node of a tree, and groups whose curves do not fit late."""
+"""Training rows of the nodes and groups of a tree, and groups whose curves do not fit late."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from sstorch import metrics
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks
 from sstorch.data import SurvivalData
 from sstorch.data.design_matrix import RowFeatures
+from sstorch.data.fingerprint import fingerprint
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.fitted.tree import PROGNOSIS_DIGITS, FittedTree
-from sstorch.groups.table import incidence_limits
+from sstorch.groups.table import group_estimates
 from sstorch.metrics import KaplanMeierBand
-from sstorch.metrics.censoring import followed_to
-from sstorch.metrics.checks import half_width
+from sstorch.reading.rules import GateRule, conditions, gate_rules
 
-# Kaplan-Meier's median of a node's rows and its limits in the node table.
-KM_MEDIAN = ("KM median", "KM median lower", "KM median upper")
 # Column of the node table that numbers groups.
 MEAN_SURVIVAL = "mean survival"
-# Halvings of the follow-up in which a median is looked for: nine digits.
-_HALVINGS = 32
-# Of so many times this number of rows halving sees a part; secants from there on, and how far a mean survival
-# may be from 1/2 then.
-_MANY, _FEW_ROWS, _SECANTS, _CLOSE = 8, 5_000, 20, 1e-10
+# Counts of a table of groups, and statistics of its quantities, in order.
+_COUNTS, _STATISTICS = ("rows", "subjects", "events"), ("", "estimate", "lower", "upper", "model")
+# Points at which a mean curve is looked at for its median, and how often those between two are: nine digits.
+_MEDIAN_POINTS, _REFINEMENTS = 65, 3
 # Share of the follow-up of rows up to which they are compared, and the fewest events.
 _UP_TO, _LEAST_EVENTS = 0.9, 10
 _MOST_TIMES = 64
@@ -37,30 +37,145 @@ _UNSEEN = 0.99
 _FOURTHS = ("lowest", "second", "third", "highest")
 
 
-def node_table(
+@dataclass(frozen=True)
+class Reading:
+    """What is read of a fitted tree from its training rows.
+
+    Attributes:
+        nodes: counts by node, see :func:`node_table`.
+        groups: table of the groups, see :func:`sstorch.reading.leaf_table`.
+        rules: of the gates, by node.
+        late_fit: sentences of :func:`late_fit`.
+        training_rows: fingerprint of the rows.
+    """
+
+    nodes: pd.DataFrame
+    groups: pd.DataFrame
+    rules: Mapping[int, GateRule]
+    late_fit: tuple[str, ...]
+    training_rows: str
+
+    @classmethod
+    def of(
+        cls,
+        tree: FittedTree,
+        x: RowFeatures,
+        data: SurvivalData,
+        event_times: FloatArray,
+        incidences: FloatArray | None = None,
+    ) -> Self:
+        """Read a tree; arguments are as in :func:`table_of_groups`."""
+        groups = table_of_groups(tree, x, data, event_times, incidences)
+        return cls(
+            node_table(tree, x, data), groups, gate_rules(tree, x), late_fit(tree, x, data), fingerprint(data)
+        )
+
+    @property
+    def root(self) -> pd.Series:
+        """Counts of all rows."""
+        return self.nodes.iloc[0]
+
+    def shown(self, node: int) -> int:
+        """The node at a node's place in texts: a gate whose rows all go one way makes way for that child."""
+        while 2 * node in self.nodes.index:
+            children = [child for child in (2 * node, 2 * node + 1) if self.nodes["rows"][child]]
+            if len(children) != 1:
+                break
+            (node,) = children
+        return node
+
+    @cached_property
+    def leaves(self) -> dict[int, list[tuple[int, bool]]]:
+        """The leaves that have rows, from left to right, each with the shown gates above and its sides."""
+        leaves: dict[int, list[tuple[int, bool]]] = {}
+
+        def walk(node: int, path: list[tuple[int, bool]]) -> None:
+            node = self.shown(node)
+            if 2 * node not in self.nodes.index:
+                leaves[node] = path
+                return
+            walk(2 * node, [*path, (node, True)])
+            walk(2 * node + 1, [*path, (node, False)])
+
+        walk(1, [])
+        return leaves
+
+    @cached_property
+    def longer(self) -> dict[int, str]:
+        """For each gate that divides the rows: the side with the longer survival, ``"yes"`` or ``"no"``.
+
+        That is the side with the higher mean survival, as groups are numbered.
+        """
+        survival = self.nodes[MEAN_SURVIVAL].round(PROGNOSIS_DIGITS)
+        sides = {}
+        for node in self.nodes.index[self.nodes.index < (self.nodes.index.max() + 1) // 2]:
+            difference = survival[2 * node] - survival[2 * node + 1]
+            if abs(difference) > 0:  # no side of nan
+                sides[int(node)] = "yes" if difference > 0 else "no"
+        return sides
+
+    def in_order(self, tree: FittedTree) -> list[int]:
+        """Leaves that have rows, by node, longest survival first."""
+        return sorted(self.leaves, key=lambda leaf: group_of(tree, leaf))
+
+    def group_rules(self, tree: FittedTree, n_terms: int | None) -> dict[int, str]:
+        """Rule of each group with rows, by number; none of a tree that does not divide them."""
+        return {
+            group_of(tree, leaf): conditions(path, self.rules, n_terms)
+            for leaf, path in self.leaves.items()
+            if path
+        }
+
+
+def group_of(tree: FittedTree, leaf: int) -> int:
+    """Number of the group that a leaf is, by node."""
+    return int(tree.group_numbers[leaf - len(tree.group_numbers)])
+
+
+def node_table(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> pd.DataFrame:
+    """Counts of the training rows of each node, by heap number.
+
+    Columns: ``rows``, where subjects have several also ``subjects``, and ``events``, unweighted, with
+    competing causes also ``events CAUSE`` of each; and ``mean survival``, the weighted mean predicted
+    (event-free) survival up to the end of follow-up, by which groups are numbered, nan without rows.
+
+    Args:
+        tree: trained on the rows.
+        x: the training rows, encoded, shape (n, p).
+        data: the same rows.
+    """
+    depth = tree.module.topology.depth
+    # Node of each row at each level, (n, D + 1).
+    path = (tree.leaf(x) + 2**depth)[:, None] >> np.arange(depth + 1)
+
+    def total(values: npt.NDArray[Any]) -> FloatArray:
+        sums = np.bincount(path.ravel(), np.repeat(values, depth + 1), 2 ** (depth + 1))[1:]
+        return sums.astype(np.float64, copy=False)
+
+    counts: dict[str, npt.NDArray[Any]] = {"rows": total(np.ones(len(x)))}
+    if data.time_varying and data.subject is not None:
+        n_subjects = int(data.subject.max()) + 1
+        pairs = np.unique(path * n_subjects + data.subject[:, None])
+        counts["subjects"] = np.bincount(pairs // n_subjects, minlength=2 ** (depth + 1))[1:]
+    counts["events"] = total(data.event)
+    if tree.competing:
+        counts |= {f"events {cause}": total(data.cause == k) for k, cause in enumerate(tree.causes, 1)}
+    index = pd.RangeIndex(1, 2 ** (depth + 1), name="node")
+    table = pd.DataFrame(counts, index=index).astype(np.int64)
+    weight = data.sample_weight / data.sample_weight.max()
+    survival = tree.mean_survival(x, float(data.nominal_time.max()))
+    with np.errstate(invalid="ignore"):  # 0 / 0 of nodes without rows
+        return table.assign(**{MEAN_SURVIVAL: total(weight * survival) / total(weight)})
+
+
+def table_of_groups(
     tree: FittedTree,
     x: RowFeatures,
     data: SurvivalData,
     event_times: FloatArray,
     incidences: FloatArray | None = None,
 ) -> pd.DataFrame:
-    """Training rows and events by node, indexed by heap number, with predicted survival and Kaplan-Meier's.
-
-    Columns: numbers of ``rows``, where subjects have several also of ``subjects``, and ``events``,
-    unweighted; ``median``, the time at which the weighted mean predicted survival of the node's rows is 1/2,
-    nan if that is later than the last event; ``S(t)``, weighted mean predicted survival of these rows at
-    round times t near the quantiles .25, .5 and .9 of the event times; ``mean survival``, their weighted mean
-    predicted survival up to the end of follow-up, by which groups are numbered. Of the same rows by weighted
-    Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
-    :class:`~sstorch.metrics.KaplanMeierBand`), nan if they are not reached, and ``KM S(t)`` with its limits
-    at the first and the last of these times, nan beyond the last row; none of these where times are
-    intervals. Of a node without rows all are nan. If sensitive groups are known, the share of each among the
-    rows.
-
-    With competing causes the survival is that of any event, ``events CAUSE`` are those of each, ``F(t)
-    CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first and the
-    last of them, that of Aalen and Johansen with its 95 % limits ``AJ lower F(t) CAUSE`` and ``AJ upper F(t)
-    CAUSE``: a cause may have any name.
+    """Table of :func:`sstorch.reading.leaf_table`: groups of the training rows, also those without rows.
 
     Args:
         tree: trained on the rows.
@@ -69,203 +184,75 @@ def node_table(
         event_times: distinct times of their events, increasing.
         incidences: of the rows at :func:`times_of_nodes`, (n, K, T), if they are available.
     """
-    topology = tree.module.topology
-    times = times_of_nodes(tree, event_times)
-    curves = np.c_[tree.curves(x, times), tree.mean_survival(x, float(data.nominal_time.max()))]
-    names = [*(f"S({time:g})" for time in times), MEAN_SURVIVAL]
-    leaf = tree.leaf(x) + 2**topology.depth
-    # Node of each row at each level, (n, D + 1).
-    path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
-    weight = data.sample_weight / data.sample_weight.max()
+    times, group, last = times_of_nodes(tree, event_times), tree.apply(x), float(event_times[-1])
     if tree.competing and incidences is None:
         incidences = tree.incidence(x, times)
-    medians = _medians(tree, x, path, weight, float(event_times[-1]))
-    rows, subject = [], data.subject if data.time_varying else None
-    for node in (*topology.branches, *topology.leaves):
-        inside = path[:, topology.level(node)] == node
-        mean = (
-            np.average(curves[inside], axis=0, weights=weight[inside])
-            if inside.any()
-            else np.full(len(names), np.nan)
+    table = group_estimates(group, tree.curves(x, times) if incidences is None else incidences, data, times)
+    weight = data.sample_weight / data.sample_weight.max()
+    by_group: dict[tuple[str, str], Any] = {("median", "model"): {}}
+    for number in np.unique(group):
+        rows = np.flatnonzero(group == number)
+        by_group["median", "model"][number] = _median(tree, x[rows], weight[rows], last)
+        if tree.competing:  # survival free of any event, with the incidences
+            for time, value in zip(times, _mean_curve(tree, x[rows], weight[rows], times), strict=True):
+                by_group.setdefault((f"S({time:g})", "model"), {})[number] = value
+    if data.time_varying:
+        by_group["subjects", ""] = pd.Series(data.subject).groupby(group).nunique()
+    if data.groups is not None:
+        labels = np.array(data.groups.labels, dtype=object)[data.groups.codes]
+        shares = pd.crosstab(group, labels, normalize="index").reindex(
+            columns=data.groups.labels, fill_value=0.0
         )
-        rows.append(
-            {"node": node, "rows": int(inside.sum())}
-            | ({} if subject is None else {"subjects": np.unique(subject[inside]).size})
-            | {"events": int(data.event[inside].sum())}
-            | _of_causes(tree, data, inside, incidences, times)
-            | {"median": float(medians[node])}
-            | {name: float(value) for name, value in zip(names, mean, strict=True)}
-            | _kaplan_meier(data, inside, np.unique(times[[0, -1]]))
-            | _group_shares(data, inside)
-        )
-    return pd.DataFrame(rows).set_index("node")
+        by_group |= {(f"{data.groups.name}={label}", ""): shares[label] for label in shares}
+    numbers = pd.RangeIndex(1, len(tree.group_numbers) + 1, name="group")
+    table = table.reindex(pd.MultiIndex.from_product([numbers, tree.causes]) if tree.competing else numbers)
+    table.index.names = ["group", "cause"] if tree.competing else ["group"]
+    for key, values in by_group.items():
+        table[key] = pd.Series(values).reindex(table.index.get_level_values("group")).to_numpy()
+    leaves = (tree.group_numbers.argsort() + len(numbers)).tolist()
+    shapes = pd.DataFrame(
+        [
+            dict(zip(own.family.shape_names, own.leaf(node).shape.tolist(), strict=True))
+            for node in leaves
+            for own in tree.hazards.values()
+        ]
+    )
+    for name in shapes:
+        table[name, ""] = shapes[name].to_numpy()
+    counts = [name for name in _COUNTS if (name, "") in table]
+    table = table.fillna(dict.fromkeys(((name, "") for name in counts), 0))
+    table = table.astype({(name, ""): np.int64 for name in counts})
+    names: list[Any] = table.columns.to_list()
+    quantities = list(dict.fromkeys([*counts, "median", *(name for name, _ in names)]))
+    order = sorted(names, key=lambda name: (quantities.index(name[0]), _STATISTICS.index(name[1])))
+    return table[order]
 
 
 def times_of_nodes(tree: FittedTree, event_times: FloatArray) -> FloatArray:
-    """Round times at which a node table has survival and incidences."""
+    """Round times at which a table of groups has survival and incidences."""
     return round_horizons(event_times, tree.time_unit)
 
 
-def _of_causes(
-    tree: FittedTree,
-    data: SurvivalData,
-    inside: BoolArray,
-    incidences: FloatArray | None,
-    times: FloatArray,
-) -> dict[str, float]:
-    """Events and incidences of each cause in some rows, by column of the node table."""
-    if incidences is None:
-        return {}
-    found: dict[str, float] = {}
-    shown, weight = np.unique(times[[0, -1]]), data.sample_weight[inside]
-    known = followed_to(shown, data.time[inside], data.event[inside])
-    observed = [np.full((len(tree.causes), len(shown)), np.nan)] * 3
-    if known.any():
-        rows = data.subset(inside).weighted_y
-        value, error = metrics.aalen_johansen(rows, shown), metrics.aalen_johansen_error(rows, shown)
-        observed = [value, *incidence_limits(value, half_width(0.95) * error)]
-    for k, cause in enumerate(tree.causes):
-        found[f"events {cause}"] = int((data.cause[inside] == k + 1).sum())
-        for t, time in enumerate(times):
-            mean = np.average(incidences[inside, k, t], weights=weight) if inside.any() else np.nan
-            found[f"F({time:g}) {cause}"] = float(mean)
-        for t, time in enumerate(shown):
-            for part, values in zip(("", "lower ", "upper "), observed, strict=True):
-                found[f"AJ {part}F({time:g}) {cause}"] = float(values[k, t]) if known[t] else np.nan
-    return found
+def _mean_curve(tree: FittedTree, x: RowFeatures, weight: FloatArray, times: FloatArray) -> FloatArray:
+    """Weighted mean predicted survival of rows at some times, (n_times,)."""
+    total = np.zeros(len(times))
+    for some in blocks(len(x), len(times)):
+        total += weight[some] @ tree.curves(x[some], times)
+    return np.asarray(total / weight.sum())
 
 
-def _medians(tree: FittedTree, x: RowFeatures, path: IntArray, weight: FloatArray, last: float) -> FloatArray:
-    """Time at which the mean curve of each node's rows is 1/2, by halving; nan if it is not reached."""
-    n_nodes = 2 ** path.shape[1]
-    counts = np.bincount(path.ravel(), np.repeat(weight, path.shape[1]), n_nodes)
-    divisor = np.where(counts > 0, counts, 1.0)
-
-    def mean_survival(times: FloatArray) -> FloatArray:
-        # All rows at the times of all nodes: times that rows share take less than one of each row and node.
-        distinct, column = np.unique(times, return_inverse=True)
-        total = np.zeros(n_nodes)
-        for some in blocks(len(x), len(distinct)):
-            survival = np.take_along_axis(tree.curves(x[some], distinct), column[path[some]], axis=1)
-            total += np.bincount(path[some].ravel(), (weight[some, None] * survival).ravel(), n_nodes)
-        return total / divisor
-
-    low, high = np.zeros(n_nodes), np.full(n_nodes, last)
-    unreached = (mean_survival(high) > 0.5) | (counts == 0)
-    if (stride := len(x) // _FEW_ROWS) >= _MANY:
-        near = _medians(tree, x[::stride], path[::stride], weight[::stride], last)
-        known = ~(unreached | np.isnan(near))
-        found = _near_root(lambda times: mean_survival(times) - 0.5, np.where(known, near, last / 2), last)
-        if not np.isnan(found[known]).any() and not (np.isnan(near) & ~unreached).any():
-            return np.where(unreached, np.nan, found)
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        above = mean_survival(middle) > 0.5
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.where(unreached, np.nan, high)
-
-
-def _near_root(function: Callable[[FloatArray], FloatArray], near: FloatArray, last: float) -> FloatArray:
-    """Where falling functions are zero, by the Illinois method; NaN if that is not within 10 % of a guess.
-
-    References:
-        Dowell and Jarratt (1971), "A modified regula falsi method for computing the root of an equation", BIT
-        11, 168-174.
-    """
-    low, high = 0.9 * near, np.minimum(1.1 * near, last)
-    at_low, at_high = function(low), function(high)
-    inside = (at_low > 0) & (at_high <= 0)
-    root, side = high, np.zeros(len(near))
-    for _ in range(_SECANTS):
-        gap = at_low - at_high
-        root = low + (high - low) * np.divide(at_low, gap, out=np.full(len(gap), 0.5), where=gap > 0)
-        value = function(root)
-        above = value > 0
-        # An end that stays twice counts half, so that it moves.
-        at_high = np.where(above, np.where(side == 1, at_high / 2, at_high), value)
-        at_low = np.where(above, value, np.where(side == -1, at_low / 2, at_low))
-        low, high, side = np.where(above, root, low), np.where(above, high, root), np.where(above, 1, -1)
-        if (np.abs(value[inside]) < _CLOSE).all():
-            break
-    return np.where(inside, root, np.nan)
-
-
-def _kaplan_meier(data: SurvivalData, inside: BoolArray, horizons: FloatArray) -> dict[str, float]:
-    """Median with limits and survival of some rows, by column of the node table; nan if there are none."""
-    if data.intervals is not None:
-        return {}
-    survival_names = [f"KM S({time:g}){part}" for time in horizons for part in ("", " lower", " upper")]
-    if not inside.any():
-        return dict.fromkeys([*KM_MEDIAN, *survival_names], math.nan)
-    rows = data.subset(inside)
-    band = KaplanMeierBand.fit(rows.weighted_y.any_cause())
-    medians = [float(part) for part in band.quantile()]
-    known = followed_to(horizons, rows.time, rows.event)
-    survival = np.where(known, np.stack(band.at(horizons)), math.nan).T.ravel()
-    return {
-        **{name: m if math.isfinite(m) else math.nan for name, m in zip(KM_MEDIAN, medians, strict=True)},
-        **dict(zip(survival_names, survival.tolist(), strict=True)),
-    }
-
-
-def _group_shares(data: SurvivalData, inside: BoolArray) -> dict[str, float]:
-    """Share of each sensitive group among some rows; nan if there are none."""
-    if data.groups is None:
-        return {}
-    counts = data.groups.subset(np.flatnonzero(inside)).counts
-    shares = counts / counts.sum() if counts.sum() else np.full(len(counts), np.nan)
-    names = [f"{data.groups.name}={label}" for label in data.groups.labels]
-    return dict(zip(names, shares.tolist(), strict=True))
-
-
-def shown_node(nodes: pd.DataFrame, node: int) -> int:
-    """The node that is shown at a node's place: a gate whose rows all go one way makes way for that child."""
-    while 2 * node in nodes.index:
-        children = [child for child in (2 * node, 2 * node + 1) if nodes["rows"][child]]
-        if len(children) != 1:
-            break
-        (node,) = children
-    return node
-
-
-def longer_sides(nodes: pd.DataFrame) -> dict[int, str]:
-    """For each gate that divides the training rows: the side with the longer survival, ``"yes"`` or ``"no"``.
-
-    That is the side with the higher mean survival, as groups are numbered.
-    """
-    survival = nodes[MEAN_SURVIVAL].round(PROGNOSIS_DIGITS)
-    sides = {}
-    for node in nodes.index[nodes.index < (nodes.index.max() + 1) // 2]:
-        difference = survival[2 * node] - survival[2 * node + 1]
-        if abs(difference) > 0:  # no side of nan
-            sides[int(node)] = "yes" if difference > 0 else "no"
-    return sides
-
-
-def in_order(tree: FittedTree, leaves: Iterable[int]) -> list[int]:
-    """Leaves, by node, in the order of their groups: longest survival first."""
-    return sorted(leaves, key=lambda leaf: group_of(tree, leaf))
-
-
-def group_of(tree: FittedTree, leaf: int) -> int:
-    """Number of the group that a leaf is, by node."""
-    return int(tree.group_numbers[leaf - 2**tree.module.topology.depth])
-
-
-def shown_leaves(nodes: pd.DataFrame) -> dict[int, list[tuple[int, bool]]]:
-    """The leaves that have rows, from left to right, each with the shown gates above and its sides there."""
-    leaves: dict[int, list[tuple[int, bool]]] = {}
-
-    def walk(node: int, path: list[tuple[int, bool]]) -> None:
-        node = shown_node(nodes, node)
-        if 2 * node not in nodes.index:
-            leaves[node] = path
-            return
-        walk(2 * node, [*path, (node, True)])
-        walk(2 * node + 1, [*path, (node, False)])
-
-    walk(1, [])
-    return leaves
+def _median(tree: FittedTree, x: RowFeatures, weight: FloatArray, last: float) -> float:
+    """Time at which the mean curve of rows is 1/2; +inf if that is later than the last time."""
+    low, high = 0.0, last
+    for _ in range(_REFINEMENTS):
+        grid = np.linspace(low, high, _MEDIAN_POINTS)
+        mean = _mean_curve(tree, x, weight, grid)
+        if mean[-1] > 0.5:
+            return math.inf
+        place = max(int((mean <= 0.5).argmax()), 1)
+        (low, high), (above, below) = grid[place - 1 : place + 1], mean[place - 1 : place + 1]
+    share = (above - 0.5) / (above - below) if above > below else 1.0
+    return float(low + min(max(share, 0.0), 1.0) * (high - low))
 
 
 def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,24 +16,22 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer
 from sstorch.data import Preprocessor
 from sstorch.data.design_matrix import DesignMatrix, RowFeatures
+from sstorch.data.schema import MISSING_LEVEL
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.scores import Score, terms_of, to_numbers
-from sstorch.reading.wording import (
-    MOST_WORDS,
-    USUAL_DIGITS,
-    Wording,
-    down_to,
-    fewest_digits,
-    membership,
-    number_text,
-    threshold_text,
-)
 
+# Categories, and thresholds, that a rule names in its short form.
+_MOST_WORDS = 8
+# Most digits of a number in a rule, and those of a number that no row constrains.
+_MOST_DIGITS, _USUAL_DIGITS = 15, 3
+# A list of categories, what separates thresholds, and marks of both.
+_LIST, _THRESHOLDS = re.compile(r"\{([^{}]*)\}"), re.compile(r", (?=(?:<=|>|always|never) )")
+_MARKS = re.compile(r"[,{}]")
 # Of categories of some columns that are looked at to write a rule as a list.
 _MOST_COMBINATIONS = 256
 # Indicators of categories of the rows that a rule is made of.
 _MOST_ELEMENTS = 2**23
-_SIDES = Wording.of("always"), Wording.of("never")
+_SIDES = "always", "never"
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,8 @@ class GateRule:
 
     # the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``, ``"pnodes
     # <= 3 where horTh is no, <= 7 where horTh is yes"``
-    holds: Wording
-    fails: Wording  # the same of the other rows: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``
+    holds: str
+    fails: str  # the same of the other rows: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``
     # of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none
     terms: tuple[str, ...] = ()
     threshold: float | None = None  # of a rule that has one for all
@@ -100,7 +98,7 @@ class GateRule:
         the smallest that misplaces the fewest rows.
         """
         rule, used = LinearRule.of(score), np.flatnonzero(score.weight * score.scale)
-        least = 1 if left.any() and not left.all() else USUAL_DIGITS
+        least = 1 if left.any() and not left.all() else _USUAL_DIGITS
         if len(used) == 0:
             return cls.ordered(_SIDES, swap=rule.constant < 0)
         if listed := _rule_of_categories(*_with_categories(score, x, switches), left):
@@ -111,7 +109,7 @@ class GateRule:
             values = x[:, j] / score.scale[j] + score.offset[j]
             below = ~left if slope > 0 else left
             threshold = threshold_text(-rule.constant / slope, values, below, least)
-            sides = [Wording.of(f"{terms[0].name} {sign} {threshold}") for sign in ("<=", ">")]
+            sides = [f"{terms[0].name} {sign} {threshold}" for sign in ("<=", ">")]
             return cls.ordered(sides, slope > 0, float(threshold))
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
         values = x[:, order] / score.scale[order] + score.offset[order]
@@ -123,20 +121,13 @@ class GateRule:
 
         numbers, constant = rule.rounded(fewest_digits(misplaced, least)[0])
         written = [f"{text} {score.terms[j].name}" for text, j in zip(numbers, order, strict=True)]
-        return cls(Wording.of(f"{constant} >= 0"), Wording.of(f"{constant} < 0"), tuple(written))
+        return cls(f"{constant} >= 0", f"{constant} < 0", tuple(written))
 
     @classmethod
-    def ordered(cls, sides: Sequence[Wording], swap: bool, threshold: float | None = None) -> GateRule:
+    def ordered(cls, sides: Sequence[str], swap: bool, threshold: float | None = None) -> GateRule:
         """The rule of two sides; swapped if the second is that of "yes"."""
         first, second = sides
         return cls(*((second, first) if swap else (first, second)), threshold=threshold)
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> GateRule:
-        """The rule of a file."""
-        threshold = None if state["threshold"] is None else float(state["threshold"])
-        terms = tuple(map(str, state["terms"]))
-        return cls(Wording(**state["holds"]), Wording(**state["fails"]), terms, threshold)
 
     def text(self, n_terms: int | None = None, right: bool = False) -> str:
         """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``; with `right` that of the rows that go right.
@@ -148,7 +139,7 @@ class GateRule:
         if n_terms is not None and len(shown) > check_integer("n_terms", n_terms, 0):
             shown[n_terms:] = [f"({len(shown) - n_terms} smaller terms)"]
         side = self.fails if right else self.holds
-        return " ".join([*shown, side.full if n_terms is None else side.brief])
+        return " ".join([*shown, side if n_terms is None else shortened(side)])
 
 
 def _rule_of_categories(score: Score, x: FloatArray, left: BoolArray) -> GateRule | None:
@@ -211,7 +202,7 @@ def _category_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateR
     # The side of rows whose category is missing, if there are any.
     missing = bool(score.bias >= 0) if (x[:, block].sum(axis=1) == 0).any() else None
 
-    def text(side: bool) -> Wording:
+    def text(side: bool) -> str:
         words, others = sides[side], sides[not side]
         if not others and missing in (None, side):
             return _SIDES[0]
@@ -238,44 +229,30 @@ def _threshold_by_category(
     for place, word in enumerate(words):
         exact, rows = -(rule.constant + shifts[place]) / slope, of_row == place
         if offset <= exact < offset + 1 / scale:
-            least = 1 if below[rows].any() and not below[rows].all() else USUAL_DIGITS
+            least = 1 if below[rows].any() and not below[rows].all() else _USUAL_DIGITS
             found.setdefault(threshold_text(exact, values[rows], below[rows], least), []).append(word)
         else:
             found.setdefault("never" if exact < offset else "always", []).append(word)
-    if set(found) == {"never", "always"}:  # the number decides nothing within its range
-        at_most_all, none = (
-            membership(
-                column,
-                [word for word in found[side] if word is not None],
-                [word for word in found[other] if word is not None],
-                None if words[-1] else None in found[side],
-            )
-            for side, other in (("always", "never"), ("never", "always"))
+    listed = {}
+    for threshold, inside in found.items():
+        own, others = (
+            [str(w) for w in words if w is not None and (w in inside) == is_own] for is_own in (1, 0)
         )
-        return GateRule.ordered((at_most_all, none), slope > 0)
-    at_most: list[Wording] = []
-    above: list[Wording] = []
-    most = max(MOST_WORDS // len(found), 1)
-    for threshold in sorted(found, key=lambda text: text in ("never", "always")):
-        inside = found[threshold]
-        others = [str(word) for word in words if word not in inside and word is not None]
-        own = [word for word in inside if word is not None]
-        listed = membership(column, own, others, None if words[-1] else None in inside, most)
-        opposite = {"never": "always", "always": "never"}.get(threshold)
-        for sides, sign, side in ((at_most, "<= ", threshold), (above, "> ", opposite)):
-            text = str(side) if opposite else sign + threshold
-            sides.append(listed.after(f"{text} where ") if len(found) > 1 else Wording.of(text))
-    if opposite and len(found) == 1:
-        texts = [at_most[0], above[0]]
-    else:
-        texts = [
-            Wording.joined(", ", sides, MOST_WORDS, " thresholds", compound=len(found) > 1).after(
-                f"{score.terms[number].name} "
-            )
-            for sides in (at_most, above)
-        ]
-    value = float(threshold) if len(found) == 1 and not opposite else None
-    return GateRule.ordered(texts, slope > 0, value)
+        listed[threshold] = membership(column, own, others, None if words[-1] else None in inside)
+    if set(found) == {"never", "always"}:  # the number decides nothing within its range
+        return GateRule.ordered((listed["always"], listed["never"]), slope > 0)
+    order = sorted(found, key=lambda text: text in _SIDES)
+
+    def side(sign: str, sides: Sequence[str]) -> str:
+        texts = [dict(zip(_SIDES, sides, strict=True)).get(each, sign + each) for each in order]
+        if len(order) == 1:
+            return texts[0] if order[0] in _SIDES else f"{name} {texts[0]}"
+        parts = [f"{text} where {listed[each]}" for text, each in zip(texts, order, strict=True)]
+        return f"{name} {', '.join(parts)}"
+
+    name = score.terms[number].name
+    value = float(order[0]) if len(order) == 1 and order[0] not in _SIDES else None
+    return GateRule.ordered((side("<= ", _SIDES), side("> ", _SIDES[::-1])), slope > 0, value)
 
 
 def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule | None:
@@ -299,14 +276,9 @@ def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule
         for column, block, chosen in zip(columns, blocks, ours, strict=True):
             words = [str(score.terms[j].category) for j in chosen]
             if others := [str(score.terms[j].category) for j in block if j not in chosen]:
-                most = max(MOST_WORDS // len(columns), 1)
-                inside.append(membership(column, words, others, None, most))
-                outside.append(membership(column, others, words, None, most))
-        sides = (
-            Wording.joined(" and ", inside),
-            Wording.joined(" or ", outside, compound=len(outside) > 1),
-        )
-        return GateRule.ordered(sides, swap=not side)
+                inside.append(membership(column, words, others, None))
+                outside.append(membership(column, others, words, None))
+        return GateRule.ordered((" and ".join(inside), " or ".join(outside)), swap=not side)
     return None
 
 
@@ -326,14 +298,17 @@ def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
     it is not written, and of two categories only one is. Numbers have as few digits as send all training
     rows `x`, (n, p), the way they go.
     """
-    leaf = tree.leaf(x) + 2**tree.module.topology.depth
-    rules, known = {}, switches(tree, x)
-    for node, score, here, left in rows_of_gates(tree, leaf):
-        rows = _rows_for_rule(score, DesignMatrix.of(x), np.flatnonzero(here))
+    topology, gates = tree.module.topology, tree.module.gate_parameters()
+    leaf, rules, known = tree.leaf(x) + 2**topology.depth, {}, switches(tree, x)
+    for node, weight, bias in zip(
+        topology.branches, to_numbers(gates.weight), to_numbers(gates.bias).tolist(), strict=True
+    ):
+        below = topology.depth - topology.level(node)
+        score, left = Score.of_gate(tree.preprocessor, weight, bias), leaf >> (below - 1) == 2 * node
+        rows = _rows_for_rule(score, DesignMatrix.of(x), np.flatnonzero(leaf >> below == node))
         score, inside = values_of_gate(score, x, rows)
         score, inside = _in_original_unit(tree.preprocessor, score, inside)
-        score = with_references(tree.preprocessor, inside, score)
-        rules[node] = GateRule.of(score, inside, left[rows], known)
+        rules[node] = GateRule.of(_with_references(score, inside), inside, left[rows], known)
     return rules
 
 
@@ -391,38 +366,106 @@ def conditions(
 
     Of thresholds that bound a number on the same side the tightest alone is written.
     """
-    found: dict[str, tuple[str, float, bool]] = {}
+    found: dict[str, tuple[str, float]] = {}
     for node, left in way:
         rule, text = rules[node], rules[node].text(n_terms, right=not left)
         if rule.threshold is None:
-            found[text] = text, 0.0, (rule.holds if left else rule.fails).compound
+            found[text] = text, 0.0
             continue
         bounded = text.rpartition(" ")[0]
         if bounded not in found or (rule.threshold < found[bounded][1]) == bounded.endswith("<="):
-            found[bounded] = text, rule.threshold, False
+            found[bounded] = text, rule.threshold
+    several = len(found) > 1
+    compound = (" or ", " where ")
     return " and ".join(
-        f"({text})" if len(found) > 1 and compound else text for text, _, compound in found.values()
+        f"({text})" if several and any(word in text for word in compound) else text
+        for text, _ in found.values()
     )
 
 
-def rows_of_gates(tree: FittedTree, leaf: IntArray) -> Iterator[tuple[int, Score, BoolArray, BoolArray]]:
-    """Node and score of each gate, the rows that pass it, and whether they then go left; by end nodes."""
-    topology, gates = tree.module.topology, tree.module.gate_parameters()
-    for node, weight, bias in zip(
-        topology.branches, to_numbers(gates.weight), to_numbers(gates.bias).tolist(), strict=True
-    ):
-        below = topology.depth - topology.level(node)
-        here, left = leaf >> below == node, leaf >> (below - 1) == 2 * node
-        yield node, Score.of_gate(tree.preprocessor, weight, bias), here, left
-
-
-def with_references(preprocessor: Preprocessor, x: FloatArray, score: Score) -> Score:
+def _with_references(score: Score, x: FloatArray) -> Score:
     """The same score with each column's most frequent category as reference, where none is missing."""
-    weight, bias = score.weight.copy(), score.bias
-    for column in preprocessor.schema.categories:
-        block = np.array([j for j, term in enumerate(score.terms) if term.columns == (column,)], dtype=int)
-        if len(x) and len(block) and (x[:, block].sum(axis=1) == 1).all():
-            reference = weight[block[x[:, block].sum(axis=0).argmax()]]
-            weight[block] -= reference
-            bias = bias + reference
-    return replace(score, weight=weight, bias=bias)
+    blocks: dict[str, list[int]] = {}
+    for j, term in enumerate(score.terms):
+        if term.category is not None:
+            blocks.setdefault(term.columns[0], []).append(j)
+    modes = {}
+    for column, block in blocks.items():
+        if len(x) and (x[:, block].sum(axis=1) == 1).all():
+            modes[column] = str(score.terms[block[x[:, block].sum(axis=0).argmax()]].category)
+    return score.with_modes(modes)
+
+
+def membership(column: str, words: Sequence[str], others: Sequence[str], missing: bool | None) -> str:
+    """The statement that a categorical column has one of some categories, of which `others` are the rest.
+
+    Names the categories, or those that are excluded if these are fewer by more than one. Missing values are a
+    category ``missing``; None if there are no rows without a category.
+    """
+    inside, outside = [_label(word) for word in words], [_label(word) for word in others]
+    if missing is not None:
+        (inside if missing else outside).append("missing")
+    if len(inside) <= len(outside) + 1 or (missing and len(inside) <= _MOST_WORDS):
+        return f"{column} is {inside[0]}" if len(inside) == 1 else f"{column} in {{{', '.join(inside)}}}"
+    listed = f"not in {{{', '.join(outside)}}}"
+    if len(outside) == 1:
+        listed = f"not {outside[0]}" if missing else f"is not {outside[0]}"
+    return f"{column} is missing or {listed}" if missing else f"{column} {listed}"
+
+
+def _label(word: str) -> str:
+    """A category in a rule; in quotation marks where it holds marks of lists."""
+    return "missing" if word == MISSING_LEVEL else f'"{word}"' if _MARKS.search(word) else word
+
+
+def shortened(rule: str) -> str:
+    """A rule with at most eight categories in its lists, and at most eight thresholds; the others counted."""
+    most = max(_MOST_WORDS // max(len(_LIST.findall(rule)), 1), 1)
+
+    def brief(found: re.Match[str]) -> str:
+        words = re.findall(r'"[^"]*"|[^,\s][^,]*', found[1])
+        hidden = len(words) - most
+        return found[0] if hidden <= 0 else f"{{{', '.join(words[:most])} and {hidden} more}}"
+
+    parts = _THRESHOLDS.split(_LIST.sub(brief, rule))
+    hidden = len(parts) - _MOST_WORDS
+    return ", ".join(parts[:_MOST_WORDS]) + (f" and {hidden} more thresholds" if hidden > 0 else "")
+
+
+def threshold_text(value: float, values: FloatArray, below: BoolArray, least: int) -> str:
+    """The threshold of fewest digits that has the right values at or below it, near to a given one."""
+    starts = [value]
+    if below.any() and not below.all():
+        # A value right at the threshold may have to be above it.
+        starts.append(0.5 * float(values[below].max() + values[~below].min()))
+
+    def misplaced(start: float) -> Callable[[int], int]:
+        return lambda digits: int(np.count_nonzero((values <= float(number_text(start, digits))) != below))
+
+    found = [(*fewest_digits(misplaced(start), least), start) for start in starts]
+    digits, _, start = min(found, key=lambda one: one[1])
+    return number_text(start, digits)
+
+
+def fewest_digits(misplaced: Callable[[int], int], least: int) -> tuple[int, int]:
+    """The smallest number of digits with the fewest misplaced rows, and how many these are."""
+    best = least, misplaced(least)
+    for digits in range(least + 1, _MOST_DIGITS + 1):
+        if best[1] == 0:
+            break
+        count = misplaced(digits)
+        best = (digits, count) if count < best[1] else best
+    return best
+
+
+def number_text(value: float, digits: int, sign: str = "") -> str:
+    """A number of some significant digits, ``70`` and not ``7e+01``."""
+    return f"{float(f'{value:.{digits}g}') + 0.0:{sign}.{_MOST_DIGITS}g}"
+
+
+def down_to(value: float, resolution: float) -> str:
+    """A number with its sign and all digits down to a resolution, zeros at the end left out."""
+    if value == 0:
+        return "+0"
+    decimals = max(math.ceil(-math.log10(resolution)), 0)
+    return f"{value:+.{max(math.floor(math.log10(abs(value))) + 1 + decimals, 1)}g}"

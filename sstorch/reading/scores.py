@@ -13,7 +13,6 @@ from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.basis import Feature
 from sstorch.fitted.tree import FittedTree
-from sstorch.reading.nodes import MEAN_SURVIVAL, group_of, in_order
 
 # Points in which the curve of a column is looked at.
 _CURVE_POINTS = 201
@@ -206,28 +205,18 @@ def to_numbers(tensor: Tensor) -> FloatArray:
     return tensor.detach().cpu().double().numpy()
 
 
-def leaf_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the groups in a :func:`~sstorch.reading.nodes.node_table`, with shape parameters, by group."""
-    module = tree.module
-    table = nodes.loc[list(module.topology.leaves)].drop(columns=MEAN_SURVIVAL)
-    for cause, own in tree.hazards.items():
-        for k, name in enumerate(own.family.shape_names):
-            column = f"{name} {cause}" if tree.competing else name
-            table[column] = [float(own.leaf(node).shape.detach()[k]) for node in module.topology.leaves]
-    return table.set_index(pd.Index(tree.group_numbers, name="group")).sort_index()
-
-
 def leaf_slopes(tree: FittedTree) -> pd.DataFrame:
     """Coefficients of the leaves by group and feature: see :func:`sstorch.reading.leaf_coefficients`."""
     found = {}
     for cause, module in tree.hazards.items():
         family, tables = module.family, {}
-        for node in in_order(tree, module.topology.leaves):
-            score = Score.of_leaf(tree.preprocessor, to_numbers(module.leaf(node).slope))
+        for group, place in enumerate(tree.group_numbers.argsort().tolist(), 1):
+            slope = module.leaf(module.topology.leaves[place]).slope
+            score = Score.of_leaf(tree.preprocessor, to_numbers(slope))
             table = against_modes(tree, score)
             if family.constant_ratio is not None:
                 table[family.constant_ratio] = np.exp(table["coefficient"])
-            tables[group_of(tree, node)] = table
+            tables[group] = table
         found[cause] = stacked(tables, "group", [str(name) for name in next(iter(tables.values())).columns])
     return pd.concat(found, names=["cause"]) if tree.competing else found[tree.causes[0]]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from html import escape
 
@@ -12,21 +11,13 @@ import pandas as pd
 
 from sstorch.checks import counted
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
-from sstorch.data.time_unit import duration
+from sstorch.data.time_unit import duration, median_text
 from sstorch.fitted.tree import FittedTree
-from sstorch.groups.table import interval_text, short_number, survival_texts
+from sstorch.groups.table import groups_text, shown_table, survival_texts
 from sstorch.nn import SoftTree
-from sstorch.reading.nodes import (
-    KM_MEDIAN,
-    group_of,
-    in_order,
-    longer_sides,
-    shown_leaves,
-    shown_node,
-)
-from sstorch.reading.rules import GateRule, conditions
-from sstorch.reading.scores import Score, against_modes, leaf_rows, leaf_slopes, to_numbers
-from sstorch.reading.wording import number_text
+from sstorch.reading.nodes import Reading, group_of
+from sstorch.reading.rules import number_text
+from sstorch.reading.scores import Score, against_modes, leaf_slopes, to_numbers
 
 # Terms of a rule, and slopes, that a summary writes out, the others are counted; groups up to which it has
 # slopes that differ.
@@ -35,57 +26,48 @@ _SUMMARY_TERMS, _SUMMARY_SLOPES, _SUMMARY_GROUPS = 4, 8, 4
 _MOST_CONTRASTS = 8
 
 
-def describe_tree(
-    tree: FittedTree,
-    nodes: pd.DataFrame,
-    rules: Mapping[int, GateRule],
-    slopes: bool,
-) -> str:
+def describe_tree(tree: FittedTree, reading: Reading, slopes: bool) -> str:
     """The rules of a tree, the slopes of its groups, and a table of the groups, as text.
 
     A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
     effect of the feature's whole training range); a category counts 1 if it applies. Gates that send all
-    training rows one way, and leaves without rows, are excluded. Of competing causes the table of the groups
-    is :func:`sstorch.validation.group_table`. Without ``slopes`` those of the groups are excluded.
+    training rows one way, and leaves without rows, are excluded. Without ``slopes`` those of the groups are
+    excluded.
     """
-    module, families = tree.module, [own.family.name for own in tree.hazards.values()]
-    leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
-    depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
-    root = nodes.iloc[0]
-    lines = [f"Details: {depth}{leaves} leaves, {rows_text(root)}, {events_text(tree, root)}"]
-    lines.append(as_text(tree, nodes, rules, _SUMMARY_TERMS))
-    shown = in_order(tree, shown_leaves(nodes))
-    if len(shown) == 1 and module.topology.depth:
+    module, root, shown = tree.module, reading.root, reading.in_order(tree)
+    lines = [f"Details: {_kind(tree)}, {rows_text(root)}, {events_text(tree, root)}"]
+    lines.append(as_text(tree, reading, _SUMMARY_TERMS))
+    has_gates = module.topology.depth > 0
+    if len(shown) == 1 and has_gates:
         lines.append("No gate divides the training rows: one group has them all")
-    share = tree.shares_slopes(shown)
     if tree.preprocessor.strata is not None:
         lines += ["", *(text for own in tree.hazards.values() for text in _baselines(tree, own))]
-    lines += effect_lines(tree, nodes) if slopes else []
-    if tree.competing:
-        return "\n".join(lines)
-    text = group_rows(tree, nodes).to_string(
-        index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"
-    )
-    constants = module.family.describe(float(module.log_time_scale.exp()))
-    where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
-    where += "; level is the intercept minus that of the first" if share and len(shown) > 1 else ""
+    lines += effect_lines(tree, reading) if slopes else []
     order = ", longest survival first" if len(shown) > 1 else ""
-    in_unit = f", t in {tree.time_unit}" if tree.time_unit else ""
-    lines += ["", f"Groups{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
+    placed, given = (", which placed the gates" * has_gates, ", given the gates" * has_gates)
+    where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
+    if len(shown) > 1 and tree.shares_slopes(shown):
+        where += "; level is the intercept minus that of the first"
     if tree.time_varying:
-        lines.append(f"S(t) and median are from time zero {CONSTANT_COVARIATES}")
-    has_gates = module.topology.depth > 0
-    placed = ", which have placed the gates" * has_gates
-    given = ", given the gates" * has_gates
-    if KM_MEDIAN[0] in nodes:
-        lines.append(f"KM is Kaplan-Meier of these rows{placed}; limits are those of 95 %{given}")
-    lines.append(text)
-    return "\n".join([*lines, constants] if constants else lines)
+        where += f"; predictions are from time zero {CONSTANT_COVARIATES}"
+    unit = f", t in {tree.time_unit}" if tree.time_unit else ""
+    limits = f"; limits are those of 95 %{given}" if "estimate" in reading.groups.columns.unique(1) else ""
+    lines += ["", f"From the training rows{placed}{order}{unit}{limits}{where}"]
+    lines.append(groups_text(tree_groups(tree, reading)))
+    constants = {own.family.describe(float(own.log_time_scale.exp())) for own in tree.hazards.values()}
+    return "\n".join([*lines, *sorted(filter(None, constants))])
 
 
-def effect_lines(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:
+def _kind(tree: FittedTree) -> str:
+    """Depth and families of a tree."""
+    families = dict.fromkeys(own.family.name for own in tree.hazards.values())
+    depth = tree.module.topology.depth
+    return f"depth {depth}, " * (depth > 0) + f"{' and '.join(families)} leaves"
+
+
+def effect_lines(tree: FittedTree, reading: Reading) -> list[str]:
     """Slopes of each hazard, without standard errors; none where groups are many and theirs differ."""
-    shown, lines = in_order(tree, shown_leaves(nodes)), []
+    shown, lines = reading.in_order(tree), []
     share = tree.shares_slopes(shown)
     for cause in tree.causes if share or len(shown) <= _SUMMARY_GROUPS else ():
         own = tree.of_cause(cause) if tree.competing else tree
@@ -111,31 +93,21 @@ def events_text(tree: FittedTree, row: pd.Series) -> str:
     return counted(row["events"], "event")
 
 
-def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
-    """Values of a summary for each group with rows, longest survival first; with shared slopes also levels.
-
-    All columns of the node table are in it, in their order, Kaplan-Meier's median and its limits as one text.
-    """
-    shown = in_order(tree, shown_leaves(nodes))
-    table = leaf_rows(tree, nodes).loc[[group_of(tree, leaf) for leaf in shown]].reset_index()
-    events = [f"events {cause}" for cause in tree.causes] if tree.competing else ["events"]
-    first = ["group", "rows", *(["subjects"] if "subjects" in table else []), *events]
-    if tree.preprocessor.strata is not None:  # shapes are those of strata
-        table = table.drop(columns=list(tree.module.family.shape_names), errors="ignore")
-    elif not tree.competing:
-        first += tree.module.family.shape_names
-    if tree.shares_slopes(shown) and len(shown) > 1 and not tree.competing:
-        intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
-        table["level"] = intercepts - intercepts[0]
-        first.insert(3, "level")
-    ends = [name for name in table if re.match(r"KM S\(.*(lower|upper)$|AJ (lower|upper) ", str(name))]
-    table = table.drop(columns=ends)
-    if KM_MEDIAN[0] in table:  # of interval-censored rows there is none
-        limits = table[list(KM_MEDIAN)].itertuples(index=False)
-        table = table.drop(columns=list(KM_MEDIAN[1:])).assign(
-            **{KM_MEDIAN[0]: [interval_text(*each) for each in limits]}
-        )
-    return table[[*first, *table.columns.difference(first, sort=False)]]
+def tree_groups(tree: FittedTree, reading: Reading) -> pd.DataFrame:
+    """The table of groups with rows, with shared slopes also their levels; without shapes of strata."""
+    shown = reading.in_order(tree)
+    table = reading.groups.loc[[group_of(tree, leaf) for leaf in shown]]
+    if tree.competing:
+        table = table[[name for name in table.columns.to_list() if not name[0].startswith(("median", "S("))]]
+    if tree.preprocessor.strata is not None:
+        shapes = [name for own in tree.hazards.values() for name in own.family.shape_names]
+        table = table.drop(columns=shapes, level="quantity", errors="ignore")
+    if tree.shares_slopes(shown) and len(shown) > 1:
+        hazards = tree.hazards.values()
+        levels = np.stack([to_numbers(own.leaf_parameters(shown).intercept) for own in hazards], axis=1)
+        table = table.copy()
+        table["level", ""] = (levels - levels[0]).ravel()
+    return table
 
 
 def _baselines(tree: FittedTree, module: SoftTree) -> list[str]:
@@ -192,54 +164,52 @@ def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
     return [about, *text.splitlines(), *([f"({hidden} smaller)"] if hidden else [])]
 
 
-def as_text(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None) -> str:
+def as_text(tree: FittedTree, reading: Reading, n_terms: int | None) -> str:
     """Rules, indented by level, above a text for each leaf that has rows."""
-    leaves, longer = leaf_texts(tree, nodes), longer_sides(nodes)
+    leaves = leaf_texts(tree, reading)
 
     def lines(node: int, lead: str, indent: str) -> list[str]:
-        node = shown_node(nodes, node)
+        node = reading.shown(node)
         if node in leaves:
             return [lead + leaves[node]]
-        head = f"{lead}[{node}] {nodes['rows'][node]} rows: {rules[node].text(n_terms)}"
-        if node in longer:
-            head += f"; longer survival if {longer[node]}"
+        head = f"{lead}[{node}] {reading.nodes['rows'][node]} rows: {reading.rules[node].text(n_terms)}"
+        if node in reading.longer:
+            head += f"; longer survival if {reading.longer[node]}"
         yes = lines(2 * node, f"{indent}|- yes: ", f"{indent}|  ")
         return [head, *yes, *lines(2 * node + 1, f"{indent}`- no:  ", f"{indent}   ")]
 
     return "\n".join(lines(1, "", ""))
 
 
-def as_graphviz(
-    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
-) -> str:
+def as_graphviz(tree: FittedTree, reading: Reading, n_terms: int | None) -> str:
     """A directed graph; the first child is where the rule holds."""
-    leaves, longer = shown_leaves(nodes), longer_sides(nodes)
-    gates = sorted({node for path in leaves.values() for node, _ in path})
+    gates = sorted({node for path in reading.leaves.values() for node, _ in path})
     lines = ["digraph tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
     for node in gates:
-        size = f"{nodes['rows'][node]} rows"
-        lines.append(f"  {node} [label={_quoted(rules[node].text(n_terms), size)}];")
-    for node, text in leaf_texts(tree, nodes).items():
+        size = f"{reading.nodes['rows'][node]} rows"
+        lines.append(f"  {node} [label={_quoted(reading.rules[node].text(n_terms), size)}];")
+    for node, text in leaf_texts(tree, reading).items():
         lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
     for node in gates:
         for child, answer in ((2 * node, "yes"), (2 * node + 1, "no")):
-            label = f"{answer}, longer survival" if longer.get(node) == answer else answer
-            lines.append(f'  {node} -> {shown_node(nodes, child)} [label="{label}"];')
+            label = f"{answer}, longer survival" if reading.longer.get(node) == answer else answer
+            lines.append(f'  {node} -> {reading.shown(child)} [label="{label}"];')
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
+def leaf_texts(tree: FittedTree, reading: Reading) -> dict[int, str]:
     """By node, a line on each group that has rows: its number, rows, events and predicted median.
 
     The median is of the time free of any event; there is none where covariates are time-varying.
     """
-    lines, leaves = {}, list(shown_leaves(nodes))
-    shown = nodes.loc[leaves]
-    texts = survival_texts(shown, tree.time_unit)
-    for leaf, (_, row), text in zip(leaves, shown.iterrows(), texts, strict=True):
+    numbers = {leaf: group_of(tree, leaf) for leaf in reading.leaves}
+    predicted = reading.groups.loc[:, (slice(None), "model")].droplevel("statistic", axis=1)
+    predicted = predicted.groupby(level="group").first().loc[list(numbers.values())]
+    lines = {}
+    for (leaf, number), text in zip(numbers.items(), survival_texts(predicted, tree.time_unit), strict=True):
+        row = reading.nodes.loc[[leaf]].iloc[0]
         reached = "" if tree.time_varying else f", predicted {'event-free ' * tree.competing}{text}"
-        counts = f"{rows_text(row)}, {events_text(tree, row)}"
-        lines[leaf] = f"group {group_of(tree, leaf)}: {counts}{reached}"
+        lines[leaf] = f"group {number}: {rows_text(row)}, {events_text(tree, row)}{reached}"
     return lines
 
 
@@ -249,116 +219,94 @@ def _quoted(*lines: str) -> str:
     return '"' + "\\n".join(escaped) + '"'
 
 
-def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], title: str) -> str:
-    """HTML of a tree, in the colours of the page around it, from its table of nodes and its rules."""
-    leaves, longer = leaf_texts(tree, nodes), longer_sides(nodes)
+def tree_html(tree: FittedTree, reading: Reading, title: str) -> str:
+    """HTML of a tree, in the colours of the page around it."""
+    leaves, root = leaf_texts(tree, reading), reading.root
 
     def item(node: int, lead: str) -> str:
-        node = shown_node(nodes, node)
+        node = reading.shown(node)
         if node in leaves:
             name, facts = leaves[node].split(": ", 1)
             return f"<li>{lead}<b>{escape(name)}</b>: {escape(facts)}</li>"
         parts = []
         for child, right in ((2 * node, False), (2 * node + 1, True)):
             answer = "no" if right else "yes"
-            longest = ", longer survival" if longer.get(node) == answer else ""
-            rule = escape(rules[node].text(_SUMMARY_TERMS, right=right))
+            longest = ", longer survival" if reading.longer.get(node) == answer else ""
+            rule = escape(reading.rules[node].text(_SUMMARY_TERMS, right=right))
             parts.append(item(child, f"<code>{rule}</code> <small>({answer}{longest})</small> "))
-        return f"<li>{lead}{nodes['rows'][node]} rows<ul>{''.join(parts)}</ul></li>"
+        return f"<li>{lead}{reading.nodes['rows'][node]} rows<ul>{''.join(parts)}</ul></li>"
 
-    module = tree.module
-    families = dict.fromkeys(own.family.name for own in tree.hazards.values())
-    depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
-    root = nodes.iloc[0]
-    counts = f"{rows_text(root)}, {escape(events_text(tree, root))}"
-    head = f"{title}: {depth}{escape(' and '.join(families))} leaves, {counts}"
-    table = group_rows(tree, nodes).to_html(index=False, border=0, float_format=short_number, na_rep="-")
-    unit = f", t in {escape(tree.time_unit)}" if tree.time_unit else ""
-    note = f"S(t): mean predicted survival of the rows of a group{unit}; KM: Kaplan-Meier of the same rows"
+    head = f"{title}: {_kind(tree)}, {rows_text(root)}, {events_text(tree, root)}"
+    table = shown_table(tree_groups(tree, reading)).reset_index().to_html(index=False, border=0)
+    note = "Kaplan-Meier estimates of the rows of each group with 95 % confidence limits"
     if tree.competing:
-        note += "; both are of any event; F(t): mean predicted incidence of a cause; AJ: Aalen-Johansen"
+        note = "Aalen-Johansen incidences F(t) of the rows of each group with 95 % confidence limits"
+    note += ", and mean predictions (model)" + (f", t in {escape(tree.time_unit)}" if tree.time_unit else "")
     if tree.time_varying:
-        note += f"; S(t) and median are from time zero {CONSTANT_COVARIATES}"
-    return f"<p><b>{head}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"
+        note += f"; predictions are from time zero {CONSTANT_COVARIATES}"
+    return f"<p><b>{escape(head)}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"
 
 
 def group_sentences(
-    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
+    table: pd.DataFrame,
+    rules: Mapping[int, str],
+    root: pd.Series,
+    time_unit: str | None,
+    time_varying: bool = False,
 ) -> list[str]:
-    """A sentence on each group that has rows, longest survival first: see :meth:`SoftEstimator.describe`."""
-    root, sentences = nodes.iloc[0], []
-    ordered, named = in_order(tree, shown_leaves(nodes)), group_rules(tree, nodes, rules, n_terms)
-    for leaf, (_, row) in zip(ordered, nodes.loc[ordered].iterrows(), strict=True):
-        rule = named.get(group_of(tree, leaf))
-        who = f"{rule}: {_share(row, root)}" if rule else f"all {rows_text(root)}"
-        facts = [who, events_text(tree, row), *_outcome(tree, row)]
-        sentences.append(f"Group {group_of(tree, leaf)}: {', '.join(facts)}")
+    """A sentence on each group with rows of a table of groups, longest survival first: rule, rows, estimates.
+
+    `rules` are by group; `root` has the ``rows``, and ``subjects`` where these have several, of all groups.
+    """
+    sentences, competing = [], table.index.nlevels > 1
+    for group in table.index.unique("group"):
+        own = table.xs(group, level="group") if competing else table.loc[[group]]
+        row = own.iloc[0]
+        counts = {name: int(row[name, ""]) for name in ("rows", "subjects") if (name, "") in own}
+        if not counts["rows"]:
+            continue
+        share, *subjects = (f"{count} of {int(root[name])} {name}" for name, count in counts.items())
+        share += "".join(f" ({text})" for text in subjects)
+        facts = [f"{rules[group]}: {share}" if group in rules else f"all {rows_text(root)}"]
+        for cause, count in own["events", ""].items():
+            facts.append(counted(int(count), "event") + (f" of {cause}" if competing else ""))
+        for cause, each in own.iterrows():
+            if text := _at_times(each, time_unit):
+                name = f"cumulative incidence of {cause}" if competing else "Kaplan-Meier survival"
+                facts.append(f"{name} {text}")
+        if not competing and not time_varying and ("median", "estimate") in own:
+            limits = (float(row["median", part]) for part in ("estimate", "lower", "upper"))
+            facts.append(_median_text(*limits, time_unit=time_unit))
+        sentences.append(f"Group {group}: {', '.join(facts)}")
     return sentences
 
 
-def _share(row: pd.Series, root: pd.Series) -> str:
-    """Rows of a group, and subjects where these have several rows, of all."""
-    rows, *subjects = (
-        f"{int(row[name])} of {int(root[name])} {name}" for name in ("rows", "subjects") if name in row
-    )
-    return rows + "".join(f" ({text})" for text in subjects)
+def _median_text(value: float, lower: float, upper: float, *, time_unit: str | None) -> str:
+    text = median_text(value, time_unit)
+    reached = f"{upper:.4g}" if math.isfinite(upper) else "not reached"
+    return f"{text} ({lower:.4g} to {reached})" if math.isfinite(value) and math.isfinite(lower) else text
 
 
-def group_rules(
-    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
-) -> dict[int, str]:
-    """Rule of each group with rows, by number."""
-    ways = shown_leaves(nodes)
-    return {group_of(tree, leaf): conditions(path, rules, n_terms) for leaf, path in ways.items() if path}
-
-
-def _outcome(tree: FittedTree, row: pd.Series) -> list[str]:
-    """Nonparametric estimates of the rows of a node."""
-    if tree.competing:
-        found = [
-            (cause, _at_times(row, rf"AJ F\(([^)]*)\) {re.escape(cause)}", tree)) for cause in tree.causes
-        ]
-        return [f"cumulative incidence of {cause} {text}" for cause, text in found if text]
-    survival = _at_times(row, r"KM S\(([^)]*)\)", tree)
-    facts = [f"Kaplan-Meier survival {survival}"] if survival else []
-    if tree.time_varying or KM_MEDIAN[0] not in row:  # times are intervals
-        return facts
-    value, lower, upper = row[list(KM_MEDIAN)]
-    if math.isnan(value):
-        return [*facts, "median not reached"]
-    limits = "" if math.isnan(lower) else f" ({lower:.4g} to {_reached(upper)})"
-    return [*facts, f"median {duration(value, tree.time_unit)}{limits}"]
-
-
-def _at_times(row: pd.Series, pattern: str, tree: FittedTree) -> str:
-    """Estimates of a quantity with their limits at the times that a node table has."""
+def _at_times(row: pd.Series, time_unit: str | None) -> str:
+    """Estimates with their limits at the first and the last time of a row of a table of groups."""
+    known = [name for name, part in row.index if part == "estimate" and name.startswith(("S(", "F("))]
     parts: list[str] = []
-    for name in map(str, row.index):
-        time = re.fullmatch(pattern, name)
-        if time is None or math.isnan(row[name]):
+    for name in dict.fromkeys([*known[:1], *known[-1:]]):
+        value, lower, upper = row[name][["estimate", "lower", "upper"]]
+        if math.isnan(value):
             continue
-        estimate, quantity = name.split(" ", 1)
-        of_cause = estimate == "AJ"  # whose name is last
-        limits = [
-            row.get(f"AJ {side} {quantity}" if of_cause else f"{name} {side}", math.nan)
-            for side in ("lower", "upper")
-        ]
         level = "" if "(" in "".join(parts) else "95 % CI "
-        within = f" ({level}{limits[0]:.3f} to {limits[1]:.3f})" if limits[0] < limits[1] else ""
-        at = f"at {duration(float(time[1]), tree.time_unit)}" if tree.time_unit else f"at time {time[1]}"
-        parts.append(f"{row[name]:.3f}{within} {at}")
+        within = f" ({level}{lower:.3f} to {upper:.3f})" if lower < upper else ""
+        time = name[2:-1]
+        at = f"at {duration(float(time), time_unit)}" if time_unit else f"at time {time}"
+        parts.append(f"{value:.3f}{within} {at}")
     return " and ".join(parts)
 
 
-def _reached(value: float) -> str:
-    return "not reached" if math.isnan(value) else f"{value:.4g}"
-
-
-def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+def contrast_lines(tree: FittedTree, reading: Reading, table: pd.DataFrame) -> list[str]:
     """Contrasts of covariates with confidence intervals, the largest first, hazard by hazard."""
     lines, beyond = list[str](), False
-    places = np.array(list(shown_leaves(nodes))) - len(tree.group_numbers)
-    shown = set(tree.group_numbers[places].tolist())
+    shown = {group_of(tree, leaf) for leaf in reading.leaves}
     ratios = {cause: own.family.constant_ratio for cause, own in tree.hazards.items()}
     for cause in tree.causes:
         of_cause = table.xs(cause, level="cause") if tree.competing else table

@@ -7,13 +7,12 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -29,18 +28,12 @@ from sstorch.fitted.tree import FittedTree
 from sstorch.groups.hooks import RESULTS, PartitionOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration, recalibrations
 from sstorch.groups.stability import resamples
-from sstorch.groups.table import (
-    group_estimates,
-    groups_without_events,
-    table_of,
-    usual_horizons,
-)
+from sstorch.groups.table import groups_without_events
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.parameters import restored
-from sstorch.reading.nodes import times_of_nodes
-from sstorch.reading.rules import GateRule
+from sstorch.reading.nodes import Reading
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.model import SoftModel
@@ -53,7 +46,7 @@ from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree_sample import TreeSample, partition
 from sstorch.threads import one_blas_thread
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 CARD = "MODEL_CARD.md"
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
@@ -72,8 +65,7 @@ class SoftEstimator(SoftModel):
         objective_: training objective of this start, summed over competing causes.
         time_unit_: unit of the times; None if undefined.
         time_varying_: True if trained on subjects with several rows.
-        node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
-            number.
+        node_table_: training rows, events and mean predicted survival of each node, by heap number.
         covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, for standard errors and
             intervals of :mod:`sstorch.inference`.
         training_rows_: fingerprint of the training rows, for :func:`~sstorch.validate`.
@@ -189,19 +181,9 @@ class SoftEstimator(SoftModel):
         if (penalties := self._penalties.of(self.penalties)).ridge == 0:
             unlimited = separation(self.tree_.preprocessor, x, data, penalties.roughness == 0)
             report(unlimited, strict=False, stacklevel=4)
-        if data.causes is None:
-            return self._warn_of_start(data)
-        times, horizons = times_of_nodes(self.tree_, self.event_times_), usual_horizons(self)
-        found = self.tree_.incidence(x, times)  # one quadrature for both tables
-        self._make_node_table(x, found)
-        predicted = found[..., np.searchsorted(times, horizons)]
-        self.group_table_ = group_estimates(self.tree_.apply(x), predicted, data, horizons)
-        return self._warn_of_start(data)
-
-    def _warn_of_start(self, data: SurvivalData) -> Self:
-        """Warn if curves before the first entry are extrapolated."""
+        # Curves before the first entry are extrapolated.
         for text in self.late_fit_ if data.entry.any() else ():
-            warnings.warn(text, DataWarning, stacklevel=5)
+            warnings.warn(text, DataWarning, stacklevel=4)
         return self
 
     def _training_settings(self, data: SurvivalData) -> BatchSettings:
@@ -265,16 +247,14 @@ class SoftEstimator(SoftModel):
                 hazards[name], reports[name] = recalibrated(tree.of_cause(name), rows, how)
             except DataError as error:
                 raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
-        new, rules = copy.copy(self), self._gate_rules
+        new, rules = copy.copy(self), self._reading.rules
         new._drop_results()
         new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
         new.tree_ = replace(tree, hazards=hazards)
         new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
         new._read_later(data)
-        new._make_node_table()
-        if tree.competing:
-            new.group_table_ = table_of(new, data)
-        new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
+        # Digits of rules are as the training rows ask for them: gates are the same.
+        new._reading = replace(new._reading, rules=rules)
         return new
 
     @property
@@ -309,10 +289,7 @@ class SoftEstimator(SoftModel):
             "horizon": self.horizon_,
             "outcome_type": self.outcome_type_,
             "objective": self.objective_,
-            "node_table": _split_table(self.node_table_),
-            "late_fit": list(self.late_fit_),
-            "training_rows": self.training_rows_,
-            "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
+            "reading": self._reading,
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
         if self.choice_ is not None:
@@ -321,8 +298,6 @@ class SoftEstimator(SoftModel):
             state["covariance"] = self.covariance_
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_
-        if tree.competing and "group_table_" in vars(self):
-            state["group_table"] = self.group_table_
         state["recalibration"] = recalibrations(self)
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
         # Pages need templates and figures, which a fit does not.
@@ -377,19 +352,15 @@ class SoftEstimator(SoftModel):
             estimator.zero_time_, estimator.horizon_ = float(state["zero_time"]), float(state["horizon"])
             estimator.outcome_type_ = state["outcome_type"]
             estimator.objective_ = float(state["objective"])
-            estimator.node_table_ = _join_table(state["node_table"])
-            rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
-            estimator.training_rows_ = str(state["training_rows"])
-            estimator.late_fit_ = tuple(str(text) for text in state["late_fit"])
-            estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
+            estimator._reading = state["reading"]
+            if not isinstance(estimator._reading, Reading):
+                raise ValueError("there are no tables")
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
             estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None
             if "covariance" in state:
                 estimator.covariance_ = state["covariance"]
             if "group_validation" in state:
                 estimator.group_validation_ = state["group_validation"]
-            if "group_table" in state:
-                estimator.group_table_ = state["group_table"]
             if reports := state["recalibration"]:
                 estimator.recalibration_ = reports if tree.competing else reports[""]
             estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
@@ -399,7 +370,7 @@ class SoftEstimator(SoftModel):
 
     def __getstate__(self) -> dict[str, Any]:
         if "_training_rows" in vars(self):  # a file holds the table, not the rows
-            self._make_node_table()
+            self._reading  # noqa: B018 -- made and kept
         state: dict[str, Any] = super().__getstate__()
         return state
 
@@ -418,18 +389,6 @@ class SoftEstimator(SoftModel):
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
-
-
-def _split_table(table: pd.DataFrame) -> dict[str, Any]:
-    values = table.astype(object).where(table.notna(), None)
-    return {"node": [int(node) for node in table.index], **{str(name): list(values[name]) for name in values}}
-
-
-def _join_table(columns: dict[str, list[Any]]) -> pd.DataFrame:
-    table = pd.DataFrame(columns).set_index("node")
-    return table.astype(
-        {name: np.float64 for name in table.columns if name not in ("rows", "subjects", "events")}
-    )
 
 
 def _warn_of_rare_causes(data: SurvivalData) -> None:

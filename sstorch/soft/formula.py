@@ -8,7 +8,6 @@ from functools import reduce
 from operator import add, or_
 
 import numpy as np
-import pandas as pd
 from scipy.linalg import block_diag
 from torch import Tensor
 
@@ -38,8 +37,7 @@ from sstorch.fitted.incidence import DOUBLING, PLACES, WEIGHTS, WIDTH
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import log_time_limit
-from sstorch.reading.nodes import shown_leaves
-from sstorch.reading.rules import GateRule
+from sstorch.reading.nodes import Reading
 
 # Terms of a rule that the page writes out.
 _PAGE_TERMS = 4
@@ -305,24 +303,26 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
     return _Functions(parts, columns, block_diag(basis.mixing, np.diag(basis.factor)))
 
 
-def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], medians: bool) -> Deployed:
+def deployed(tree: FittedTree, reading: Reading, medians: bool) -> Deployed:
     """Contents of the page for a tree: all nodes, with or without the predicted median of groups."""
     topology, preprocessor = tree.module.topology, tree.preprocessor
     order = [*topology.branches, *topology.leaves]
     numbers = dict(zip(topology.leaves, tree.group_numbers.tolist(), strict=True))
 
     def counts(node: int, median: bool) -> Counts:
-        row = nodes.loc[node].to_dict()
+        row = reading.nodes.loc[node].to_dict()
         names = {cause: f"events {cause}" for cause in tree.causes} if tree.competing else {"": "events"}
         events = {cause: int(row[name]) for cause, name in names.items()}
-        return Counts(int(row["rows"]), events, float(row["median"]) if median else None)
+        return Counts(int(row["rows"]), events, reached[numbers[node]] if median else None)
 
-    reached = shown_leaves(nodes)
+    reached = reading.groups["median", "model"].groupby(level="group").first().to_dict()
     none = Counts(0, {})
-    groups = {number: counts(leaf, medians) if leaf in reached else none for leaf, number in numbers.items()}
+    groups = {
+        number: counts(leaf, medians) if leaf in reading.leaves else none for leaf, number in numbers.items()
+    }
     shown = []
     for node in order:
-        rule = rules[node // 2].text(_PAGE_TERMS, right=bool(node % 2)) if node > 1 else ""
+        rule = reading.rules[node // 2].text(_PAGE_TERMS, right=bool(node % 2)) if node > 1 else ""
         if node < 2**topology.depth:
             shown.append(PageNode(rule, (order.index(2 * node), order.index(2 * node + 1))))
         else:

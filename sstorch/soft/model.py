@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import wording
-from sstorch.data import Preprocessor, Schema
+from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
@@ -25,15 +26,16 @@ from sstorch.fitted.program import export_program
 from sstorch.groups.hooks import CardFacts, GroupedTree
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
 from sstorch.groups.stability import Partition
-from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines
+from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text
 from sstorch.inference.coefficients import terms
-from sstorch.inference.covariance import no_covariance
+from sstorch.inference.covariance import FitCovariance, no_covariance
 from sstorch.nn import SoftTree
 from sstorch.reading import Explanation
 from sstorch.reading.effects import explain_row
-from sstorch.reading.functions import ReadableTree
-from sstorch.reading.nodes import longer_sides, shown_leaves
+from sstorch.reading.nodes import Reading
 from sstorch.reading.texts import (
+    as_graphviz,
+    as_text,
     contrast_lines,
     describe_tree,
     effect_lines,
@@ -50,7 +52,7 @@ from sstorch.soft.tree_sample import partition
 SHRUNK = "Coefficients are shrunk; their confidence intervals take {gates} as given."
 
 
-class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
+class SoftModel(DistributionEstimator, GroupedTree):
     """Predictions and texts of a fitted soft estimator; attributes are listed in :class:`SoftEstimator`."""
 
     _title: ClassVar[str]
@@ -59,6 +61,8 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
     choice_: GroupChoice | None
     recalibration_: Recalibration | Mapping[str, Recalibration]
     time_unit_: str | None
+    covariance_: FitCovariance
+    _training_rows: SurvivalData
 
     @property
     def _prediction(self) -> Prediction:
@@ -99,13 +103,13 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
     def _fitted_html(self) -> str:
         if not hasattr(self, "event_times_"):
             return ""
-        return tree_html(self._tree, self.node_table_, self._gate_rules, self._title)
+        return tree_html(self._tree, self._reading, self._title)
 
     def _formula(self) -> Formula:
         return tree_formula(self._tree)
 
     def _deployed(self, medians: bool) -> Deployed:
-        return deployed(self._tree, self.node_table_, self._gate_rules, medians)
+        return deployed(self._tree, self._reading, medians)
 
     @override
     def _write_program(self, path: Path, after: float | None) -> None:
@@ -134,7 +138,7 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
         return tree.incidence(x, times) if tree.competing else tree.curves(x, times)
 
     def _card(self) -> CardFacts:
-        tree, nodes = self._tree, self.node_table_
+        tree, root = self._tree, self._reading.root
         preprocessor = tree.preprocessor
         trained = self.choice_ is not None and self.choice_.has_trained_gates
         curved = dict.fromkeys(f.columns[0] for f in preprocessor.leaf_features if f.kind == "curve")
@@ -143,9 +147,9 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
         return CardFacts(
             title="A soft survival tree",
             kind=f"soft survival tree, depth {tree.module.topology.depth}, {leaves}",
-            rows=int(nodes["rows"].iloc[0]),
-            events=events_text(tree, nodes.iloc[0]),
-            groups=incidence_lines(self.group_table_) if tree.competing else self._sentences(),
+            rows=int(root["rows"]),
+            events=events_text(tree, root),
+            groups=self._sentences(),
             rules=self._export_text(4),
             more=[
                 ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
@@ -172,6 +176,40 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
 
     # ------------------------------------------------------------------ read
 
+    @cached_property
+    def _reading(self) -> Reading:
+        """Tables and rules of the training rows, which are released: of most trees they are never read."""
+        tree, data = self._tree, self._training_rows
+        found = Reading.of(tree, tree.encode(data.frame), data, self.event_times_)
+        del self._training_rows
+        return found
+
+    def _read_later(self, data: SurvivalData) -> None:
+        """Hold the training rows until what is read of them is looked at."""
+        self.__dict__.pop("_reading", None)
+        self._training_rows = data
+
+    @property
+    def node_table_(self) -> pd.DataFrame:
+        """Training rows, events and mean predicted survival by node, by heap number."""
+        return self._reading.nodes
+
+    @property
+    def late_fit_(self) -> tuple[str, ...]:
+        """Groups whose mean curve leaves the band of Kaplan-Meier late in follow-up, a sentence each."""
+        return self._reading.late_fit
+
+    @property
+    def training_rows_(self) -> str:
+        """Fingerprint of the training rows."""
+        return self._reading.training_rows
+
+    def _export_text(self, n_terms: int | None) -> str:
+        return as_text(self._tree, self._reading, n_terms)
+
+    def _export_graphviz(self, n_terms: int | None) -> str:
+        return as_graphviz(self._tree, self._reading, n_terms)
+
     def describe(self, n_terms: int | None = 4) -> str:
         """Describe each group in one sentence: rule, rows, events, survival at two times and median.
 
@@ -187,7 +225,9 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
 
     def _sentences(self, n_terms: int | None = 4) -> list[str]:
         """Sentences of :meth:`describe`, in which names of columns may have several lines."""
-        lines = group_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
+        tree, reading = self._tree, self._reading
+        rules = reading.group_rules(tree, n_terms)
+        lines = group_sentences(reading.groups, rules, reading.root, tree.time_unit, tree.time_varying)
         if self._tree.time_varying:
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
         lines += [WEIGHTED] if self.outcome_type_.weighted else []
@@ -212,7 +252,7 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
         horizons = round_horizons(self.event_times_, tree.time_unit)
         number = self._number(cause)
         name = self.causes_[number - 1] if tree.competing else None
-        return explain_row(tree, self._cleaned(x), horizons, longer_sides(self.node_table_), name)
+        return explain_row(tree, self._cleaned(x), horizons, self._reading.longer, name)
 
     def summary(self, details: bool = False) -> str:
         """Summarise the model as text: groups with survival, effects within groups, and cautions.
@@ -225,7 +265,7 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
                 the evidence for them, and the estimated penalties with effective degrees of freedom.
         """
         tree, coefficients = self._tree, self._coefficient_text()
-        root = self.node_table_.iloc[0]
+        root = self._reading.root
         parts = [f"{self._title}: {rows_text(root)}, {events_text(tree, root)}\n{self.describe()}"]
         effects = coefficients or self._effects_text()
         parts += [effects] if effects else []
@@ -239,25 +279,16 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
             )
         if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
-        if len(shown_leaves(self.node_table_)) > 1:
+        if len(self._reading.leaves) > 1:
             cautions.append(CHOSEN_RULES)
         parts += ["\n".join(["Cautions", *(f"* {each}" for each in cautions)])] if cautions else []
         if details:
             slopes = not coefficients and not effects
-            parts.append(describe_tree(tree, self.node_table_, self._gate_rules, slopes))
+            parts.append(describe_tree(tree, self._reading, slopes))
             parts += [self.choice_.summary()] if self.choice_ is not None else []
         if "group_validation_" in vars(self):
             parts.append(str(self.group_validation_))
-        corrected = "group_table_" in vars(self) and "corrected" in str(list(self.group_table_))
-        if "group_table_" in vars(self) and (details or corrected or not tree.competing):
-            if self._tree.competing:
-                unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
-                where = (
-                    "of the recalibration" if "recalibration_" in vars(self) else "that have placed the gates"
-                )
-                given = f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
-                about = f"F(t) is the incidence of a cause{unit}{given}, in the rows {where};\n"
-                parts.append(f"{about}model F(t) is the mean prediction")
+        if "group_table_" in vars(self):
             parts.append(groups_text(self.group_table_))
         if "stability_" in vars(self):
             parts.append(str(self.stability_))
@@ -273,8 +304,8 @@ class SoftModel(DistributionEstimator, GroupedTree, ReadableTree):
     def _effects_text(self) -> str:
         """Contrasts with confidence intervals, or slopes without where there is no covariance."""
         if not no_covariance(self):
-            return "\n".join(contrast_lines(self._tree, self.node_table_, terms(self)))
-        return "\n".join(effect_lines(self._tree, self.node_table_)).strip()
+            return "\n".join(contrast_lines(self._tree, self._reading, terms(self)))
+        return "\n".join(effect_lines(self._tree, self._reading)).strip()
 
     def _coefficient_text(self) -> str:
         """Table of coefficients with standard errors for the summary; empty if there is none."""

@@ -5,7 +5,6 @@ from sstorch import Columns, GatePenalties, SoftSurvivalTree, SurvivalData, Surv
 from sstorch.optim import Nodec
 from sstorch.plots import plot_effects
 from sstorch.reading import effects
-from sstorch.soft import bootstrap_trees
 
 
 def test_a_panel_a_column_on_one_scale_the_largest_effect_first(gbsg2: SurvivalData) -> None:
@@ -13,9 +12,8 @@ def test_a_panel_a_column_on_one_scale_the_largest_effect_first(gbsg2: SurvivalD
         depth=0, trainer="joint", init="random", n_starts=1, columns=Columns(numeric="spline")
     )
     y = (gbsg2.time, gbsg2.event)
-    sample = bootstrap_trees(estimator, gbsg2.frame, y, n_resamples=5)
     tree = estimator.fit(gbsg2.frame, y)
-    axes = plot_effects(tree, gbsg2.frame, sample=sample, inner=1)
+    axes = plot_effects(tree, gbsg2.frame, inner=1)
     assert {ax.get_title() for ax in axes} == set(gbsg2.frame)
     assert len({ax.get_ylim() for ax in axes}) == 1
     sizes = effects(tree, gbsg2.frame, n_points=400).groupby("column")["effect"].agg(np.ptp)

@@ -1,7 +1,6 @@
 """Reading a tree of competing causes: every number against predictions or estimates of the same rows."""
 
 import re
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,6 @@ from sstorch.reading import (
     leaf_coefficients,
     leaf_table,
 )
-from sstorch.soft import bootstrap_trees
 
 CAUSES = ("progression", "death")
 
@@ -101,26 +99,23 @@ def test_texts_have_the_events_of_each_cause_in_order_of_prognosis(
 def test_leaf_table_has_aalen_johansen_and_mean_incidences(tree: PrognosticTree, data: SurvivalData) -> None:
     table, group = leaf_table(tree), tree.apply(data.frame)
     assert table.columns.names == ["quantity", "statistic"]
-    assert list(table.index) == [1, 2, 3, 4]
-    assert ("events", "") not in table
-    quantities = [str(name) for name in table.columns.levels[0] if str(name).startswith("F(")]
-    assert {name.split(") ")[1] for name in quantities} == set(CAUSES)
-    for k in table.index:
-        rows = data.subset(group == k)
-        for number, name in enumerate(CAUSES, 1):
-            assert table[f"events {name}", ""][k] == (rows.cause == number).sum()
-        total = 0.0
-        for quantity in quantities:
-            time, number = float(quantity[2:].split(")")[0]), CAUSES.index(quantity.split(") ")[1])
-            mean = tree.predict_cumulative_incidence(rows.frame, [time])[:, number, 0].mean()
-            assert table[quantity, "model"][k] == pytest.approx(mean, abs=1e-9)
-            if "estimate" in table[quantity] and np.isfinite(table[quantity, "estimate"][k]):
-                observed = metrics.aalen_johansen(rows.y, [time])[number, 0]
-                assert table[quantity, "estimate"][k] == pytest.approx(observed, abs=1e-12)
-            total += mean if time == max(float(q[2:].split(")")[0]) for q in quantities) else 0.0
-        last = f"S({max(float(q[2:].split(')')[0]) for q in quantities):g})"
-        assert table[last, "model"][k] + total == pytest.approx(1.0, abs=1e-9)
-    assert (np.diff(table[last, "model"]) < 0).all()
+    assert list(table.index) == [(group, cause) for group in range(1, 5) for cause in CAUSES]
+    times = [float(name[2:-1]) for name in table.columns.unique("quantity") if name.startswith("F(")]
+    assert len(times) == 3
+    for (k, cause), row in table.iterrows():
+        rows, place = data.subset(group == k), CAUSES.index(cause)
+        assert (row["rows", ""], row["events", ""]) == (len(rows), (rows.cause == place + 1).sum())
+        observed = metrics.aalen_johansen(rows.y, times)[place]
+        for t, time in enumerate(times):
+            mean = tree.predict_cumulative_incidence(rows.frame, [time])[:, place, 0].mean()
+            assert row[f"F({time:g})", "model"] == pytest.approx(mean, abs=1e-9)
+            assert row[f"F({time:g})", "estimate"] == pytest.approx(observed[t], abs=1e-12, nan_ok=True)
+    last = f"({times[-1]:g})"
+    total = (
+        table["F" + last, "model"].groupby("group").sum()
+        + table["S" + last, "model"].groupby("group").first()
+    )
+    np.testing.assert_allclose(total, 1.0, atol=1e-9)
 
 
 def test_coefficients_importance_and_effects_are_of_each_cause(
@@ -146,36 +141,6 @@ def test_coefficients_importance_and_effects_are_of_each_cause(
         slope = table.loc[(cause, group, "mspike"), "coefficient"]
         reference = value[own["effect"] == 0].iloc[0]
         np.testing.assert_allclose(own["effect"], slope * (value - reference), atol=1e-9)
-
-
-def test_a_band_of_effects_is_of_each_cause(data: SurvivalData) -> None:
-    model = SurvivalRegression("weibull")
-    sample = bootstrap_trees(model, data.frame, data.y, n_resamples=5)
-    fitted = model.fit(data.frame, data.y)
-    table = effects(fitted, data.frame, ["mspike"], n_points=5, sample=sample, level=0.5)
-    drawn = [each.hazards for each in sample.fitted_trees()]
-    assert all(tuple(hazards) == CAUSES for hazards in drawn)
-    for cause in CAUSES:
-        own = table[table["cause"] == cause]
-        alone = [
-            effects(fitted_alone, data.frame, ["mspike"], n_points=5)["effect"]
-            for fitted_alone in map(partial(_Alone, fitted, cause), sample.fitted_trees())
-        ]
-        np.testing.assert_allclose(own["lower"], np.quantile(alone, 0.25, axis=0), atol=1e-12)
-        np.testing.assert_allclose(own["upper"], np.quantile(alone, 0.75, axis=0), atol=1e-12)
-    one = SurvivalRegression("weibull").fit(data.frame, (data.time, data.event))
-    with pytest.raises(ConfigError, match="trees of other columns, causes or another leaf"):
-        effects(fitted, data.frame, sample=bootstrap_trees(model, data.frame, (data.time, data.event), 2))
-    assert "cause" not in effects(one, data.frame)
-
-
-class _Alone:
-    """The hazard of one cause of a tree of a sample, as an estimator that can be read."""
-
-    _tree: object = None
-
-    def __init__(self, like: SurvivalRegression, cause: str, tree: object) -> None:
-        self._tree, self._cleaned = tree.of_cause(cause), like._cleaned
 
 
 def test_an_explanation_is_of_the_cause_asked_for(tree: PrognosticTree, data: SurvivalData) -> None:
@@ -227,7 +192,7 @@ def test_notebooks_and_figures_show_causes(tree: PrognosticTree, data: SurvivalD
     html, group = tree._fitted_html(), tree.apply(data.frame)
     assert f"<b>Prognostic tree: depth 2, weibull leaves, {_counts(data, group > 0)}</b>" in html
     assert f"<b>group 2</b>: {_counts(data, group == 2)}, predicted event-free median" in html
-    assert "AJ: Aalen-Johansen" in html
+    assert "Aalen-Johansen incidences F(t) of the rows of each group" in html
     edges, *nodes = plot_soft_tree(tree, data.frame, data.y)
     assert {f"Group {k}" for k in range(1, 5)} <= {text.get_text() for text in edges.texts}
     first = nodes[3].lines[-1]

@@ -9,7 +9,6 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from sstorch.reading import effects, leaf_coefficients
-from sstorch.soft import bootstrap_trees
 from tests.flat import soft_tree
 
 PLAIN = {"depth": 0, "leaf": "exponential", "trainer": "joint", "init": "random", "n_starts": 1}
@@ -134,40 +133,12 @@ def test_no_ratio_where_shapes_depend_on_x(small_data: SurvivalData) -> None:
     assert list(effects(tree, small_data.frame)) == ["group", "column", "value", "effect"]
 
 
-def test_a_band_holds_its_share_of_the_trees(gbsg2: SurvivalData) -> None:
-    estimator = soft_tree(**PLAIN, numeric="spline")
-    sample = bootstrap_trees(estimator, gbsg2.frame, _y(gbsg2), n_resamples=20)
-    tree = estimator.fit(gbsg2.frame, _y(gbsg2))
-    wide = effects(tree, gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.9)
-    narrow = effects(tree, gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.5)
-    moved = wide["effect"] != 0
-    assert ((wide["upper"] - wide["lower"])[moved] > 0).all()
-    assert (wide.loc[~moved, ["lower", "upper"]] == 0).all(axis=None)
-    assert (wide["lower"] <= narrow["lower"]).all()
-    assert (wide["upper"] >= narrow["upper"]).all()
-    # Each tree of the sample by its own predictions.
-    values = list(wide.loc[wide["column"] == "pnodes", "value"])
-    rows = _reference(gbsg2.frame, len(values) + 1)
-    rows["pnodes"] = [rows["pnodes"][0], *values]
-    log_hazard = np.log(-np.log(sample.survival(rows, [700.0])[:, :, 0]))
-    lower = np.quantile(log_hazard[:, 1:] - log_hazard[:, :1], 0.05, axis=0)
-    np.testing.assert_allclose(wide.loc[wide["column"] == "pnodes", "lower"], lower, atol=1e-6)
-
-
-def test_refusals(small_data: SurvivalData) -> None:
-    X, y, quick = small_data.frame, _y(small_data), Nodec(macro_iterations=1)
-    tree = _fit(small_data)
-    with pytest.raises(DataError, match="no column 'size'"):
-        effects(tree, X, ["size"])
-    with pytest.raises(ConfigError, match="n_points must be at least 2"):
-        effects(tree, X, n_points=1)
-    sample = bootstrap_trees(soft_tree(**PLAIN), X, y, n_resamples=1)
-    with pytest.raises(ConfigError, match=r"level must be a number in \(0, 1\)"):
-        effects(tree, X, sample=sample, level=90)
-    with pytest.raises(ConfigError, match="trees of other columns, causes or another leaf"):
-        effects(_fit(small_data, leaf="weibull"), X, sample=sample)
-    deep = SoftSurvivalTree(depth=1, leaf="exponential", trainer=quick, init="random", n_starts=1)
-    with pytest.raises(ConfigError, match=r"do not correspond.*SurvivalRegression"):
-        effects(tree, X, sample=bootstrap_trees(deep, X, y, n_resamples=1))
-    with pytest.raises(ConfigError, match=r"do not correspond.*SurvivalRegression"):
-        effects(deep.fit(X, y), X, sample=sample)
+def test_invalid_arguments_raise(small_data: SurvivalData) -> None:
+    X, tree = small_data.frame, _fit(small_data, **PLAIN)
+    for arguments, error in (
+        ({"level": 90}, "level"),
+        ({"n_points": 1}, "n_points"),
+        ({"columns": ["nothing"]}, "nothing"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=error):
+            effects(tree, X, **arguments)  # type: ignore[arg-type]

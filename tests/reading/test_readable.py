@@ -2,14 +2,12 @@
 
 import copy
 import html as html_module
-import io
 import re
 import shutil
 import subprocess
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,6 +18,7 @@ from lifelines import KaplanMeierFitter
 from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import DataError
+from sstorch.groups.table import interval_text
 from sstorch.inference import terms
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
@@ -32,7 +31,6 @@ from sstorch.reading import (
     leaf_coefficients,
     leaf_table,
 )
-from sstorch.reading.nodes import _kaplan_meier
 from sstorch.reading.rules import gate_rules
 from sstorch.reading.texts import _at_times
 from tests.conftest import nightly_but
@@ -100,10 +98,10 @@ def test_leaf_table_has_a_row_per_group_in_order_of_prognosis(
     assert statistics.to_dict() == {
         "rows": [""],
         "events": [""],
-        "median": ["estimate", "lower", "upper", "model"],
-        "S(500)": ["estimate", "lower", "upper", "model"],
-        "S(700)": ["model"],
-        "S(2000)": ["estimate", "lower", "upper", "model"],
+        **{
+            name: ["estimate", "lower", "upper", "model"]
+            for name in ("median", "S(500)", "S(700)", "S(2000)")
+        },
         "log_a": [""],
     }
     last, leaf = fitted.event_times_[-1], _leaf(fitted, gbsg2.frame)
@@ -123,52 +121,23 @@ def test_leaf_table_has_a_row_per_group_in_order_of_prognosis(
     assert reached >= 2
 
 
-def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
+def test_groups_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
     weight, entry = 1.0 + np.arange(len(gbsg2)) % 2, 0.2 * gbsg2.time
     tree = PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear"))
     tree.fit(gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry), sample_weight=weight)
-    table, leaf = tree.node_table_, _leaf(tree, gbsg2.frame) + 4
-    horizons = round_horizons(tree.event_times_)[[0, -1]]
-    for node in range(1, 8):
-        inside = leaf >> (2 - (node.bit_length() - 1)) == node
-        row = table.loc[node]
-        if not inside.any():
-            assert row.filter(like="KM").isna().all()
-            continue
+    table, group = leaf_table(tree), tree.apply(gbsg2.frame)
+    for number in np.unique(group):
+        inside, row = group == number, table.loc[number]
         band = KaplanMeierBand.fit(
             Surv(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside]), sample_weight=weight[inside]
         )
-        medians = np.array([float(part) for part in band.quantile()])
-        np.testing.assert_array_equal(
-            row[["KM median", "KM median lower", "KM median upper"]].to_numpy(float),
-            np.where(np.isfinite(medians), medians, np.nan),
-        )
-        for part, values in zip(("", " lower", " upper"), band.at(horizons), strict=True):
-            np.testing.assert_array_equal([row[f"KM S({time:g}){part}"] for time in horizons], values)
-    of_groups, node = leaf_table(tree)["median"], 4 + np.argsort(tree._tree.group_numbers)
-    for statistic, name in (("estimate", ""), ("lower", " lower"), ("upper", " upper")):
-        np.testing.assert_array_equal(of_groups[statistic], table.loc[node, f"KM median{name}"])
-    assert table["KM median"][4:].notna().any()
-    for node in table.index[(table.index > 3) & (table["rows"] > 0)]:
-        value, lower, upper = (
-            "-" if np.isnan(number) else f"{number:.0f}"
-            for number in table.loc[node, ["KM median", "KM median lower", "KM median upper"]]
-        )
-        assert f" {value} ({lower} to {upper}) " in tree.summary(details=True)
-
-
-def test_kaplan_meier_where_little_is_known() -> None:
-    time, event = np.r_[np.arange(1.0, 5.0), np.full(4, 2.0)], np.arange(8) < 4
-    data = SurvivalData(pd.DataFrame({"x": np.arange(8.0)}), (time, event))
-    horizons = np.array([1.5, 30.0])
-    found = _kaplan_meier(data, event, horizons)
-    assert (found["KM median"], found["KM S(1.5)"], found["KM S(30)"]) == (2.0, 0.75, 0.0)
-    found = _kaplan_meier(data, ~event, horizons)  # none of them had the event
-    assert found["KM S(1.5)"] == 1.0
-    assert np.isnan([value for name, value in found.items() if not name.startswith("KM S(1.5)")]).all()
-    nobody = _kaplan_meier(data, np.zeros(8, dtype=bool), horizons)
-    assert list(nobody) == list(found)
-    assert np.isnan(list(nobody.values())).all()
+        np.testing.assert_array_equal(row["median"][["estimate", "lower", "upper"]], band.quantile())
+        for time in round_horizons(tree.event_times_):
+            found = row[f"S({time:g})"][["estimate", "lower", "upper"]]
+            np.testing.assert_allclose(found, band.at(time), rtol=1e-12)
+    assert interval_text(*table["median"].loc[4, ["estimate", "lower", "upper"]]) in tree.summary(
+        details=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -296,9 +265,11 @@ def test_longer_side_of_crossing_curves_has_the_smaller_group_number() -> None:
         1, "weibull", trainer="joint", n_starts=1, penalties=GatePenalties(gate_ridge=1e-4)
     )
     tree.fit(pd.DataFrame({"arm": np.append(arm, 1.0)}), y)
-    survival = tree.node_table_.filter(regex=r"^S\(").mean(axis=1)
-    yes, no = tree.tree_.group_numbers
-    assert (survival[2] > survival[3]) != (yes < no)  # at the three times of the table it is the other side
+    predicted = leaf_table(tree).xs("model", axis=1, level="statistic").filter(regex=r"^S\(")
+    survival, (yes, no) = predicted.mean(axis=1), tree.tree_.group_numbers
+    assert (survival[yes] > survival[no]) != (
+        yes < no
+    )  # at the three times of the table it is the other side
     assert f"; longer survival if {'yes' if yes < no else 'no'}\n" in export_text(tree)
 
 
@@ -483,10 +454,13 @@ def test_summary_has_contrasts_with_limits_and_details_on_request(gbsg2: Surviva
 
 
 def test_first_interval_of_a_sentence_has_its_level() -> None:
-    row = pd.Series({"KM S(1)": 1.0, "KM S(1) lower": 1.0, "KM S(1) upper": 1.0})
-    row = pd.concat([row, pd.Series({"KM S(2)": 0.8, "KM S(2) lower": 0.7, "KM S(2) upper": 0.9})])
-    text = _at_times(row, r"KM S\((.*)\)", SimpleNamespace(time_unit="years"))  # type: ignore[arg-type]
-    assert text == "1.000 at 1 year and 0.800 (95 % CI 0.700 to 0.900) at 2 years"
+    parts = {"S(1)": (1.0, 1.0, 1.0), "S(2)": (0.8, 0.7, 0.9)}
+    row = pd.Series(
+        {(name, part): v for name, values in parts.items()
+         for part, v in zip(("estimate", "lower", "upper"), values, strict=True)}
+    )  # fmt: skip
+    text = "1.000 at 1 year and 0.800 (95 % CI 0.700 to 0.900) at 2 years"
+    assert _at_times(row, "years") == text
 
 
 def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
@@ -532,7 +506,7 @@ def test_both_sides_of_a_rule(
     right: str | None,
 ) -> None:
     tree = _set_gates(fitted, {1: (weights, constant)}, gbsg2)
-    rule = tree._gate_rules[1]
+    rule = tree._reading.rules[1]
     if left is None:
         held = _holds(rule.text(), _raw(tree, gbsg2.frame))
         np.testing.assert_array_equal(held, _leaf(tree, gbsg2.frame) < 2)
@@ -600,7 +574,7 @@ def test_a_number_and_a_category_make_a_threshold_for_each(
     right: str,
 ) -> None:
     tree, X = _set_gates(fitted, {1: (weights, constant)}, gbsg2), gbsg2.frame
-    rule, goes_left = tree._gate_rules[1], _leaf(tree, X) < 2
+    rule, goes_left = tree._reading.rules[1], _leaf(tree, X) < 2
     told = rule.text(), rule.text(right=True)
     assert told == (left, right)
     if " where " not in left:
@@ -634,7 +608,7 @@ def test_missing_category_has_a_threshold() -> None:
     held = frame["size"] <= frame["kind"].map({"a": 70, "b": 30}).fillna(50)
     np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
     tree = _set_gates(tree, {1: ({"size": -1.0, "kind=a": 900.0}, -400.0)}, SurvivalData(frame, y))
-    rule = tree._gate_rules[1]
+    rule = tree._reading.rules[1]
     assert (rule.text(), rule.text(right=True)) == ("kind is a", "kind in {b, missing}")
     np.testing.assert_array_equal(_leaf(tree, frame) == 0, frame["kind"] == "a")
 
@@ -662,7 +636,7 @@ def test_column_of_0_and_1_reads_as_category(
     y = draws.exponential(size=80) + 0.1, np.ones(80, dtype=bool)
     tree = soft_tree(depth=1, **QUICK).fit(frame, y)
     tree = _set_gates(tree, {1: (weights, constant)}, SurvivalData(frame, y))
-    rule = tree._gate_rules[1]
+    rule = tree._reading.rules[1]
     assert (rule.text(), rule.text(right=True)) == (left, right)
 
 
@@ -670,7 +644,7 @@ def test_logarithm_reads_as_threshold_of_the_column(gbsg2: SurvivalData) -> None
     tree = PrognosticTree(columns=Columns(gate_numeric="log")).fit(gbsg2.frame, gbsg2.y)
     leaf = _leaf(tree, gbsg2.frame)
     for node, here, left in ((1, leaf >= 0, leaf < 2), (2, leaf < 2, leaf == 0), (3, leaf >= 2, leaf == 2)):
-        name, sign, threshold = tree._gate_rules[node].text().split()
+        name, sign, threshold = tree._reading.rules[node].text().split()
         assert sign == "<="
         held = gbsg2.frame[name].to_numpy() <= float(threshold)
         np.testing.assert_array_equal(held[here], left[here])
@@ -682,7 +656,7 @@ def test_missing_0_1_value_is_named_missing() -> None:
     tree = soft_tree(depth=1, **QUICK).fit(frame, y)
     fill = tree.preprocessor_.fill_["aaa"]
     tree = _set_gates(tree, {1: ({"aaa": 1.0}, -0.5)}, SurvivalData(frame, y))
-    rule, held = tree._gate_rules[1], frame["aaa"].fillna(fill) >= 0.5
+    rule, held = tree._reading.rules[1], frame["aaa"].fillna(fill) >= 0.5
     np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
     named = "aaa is 1" if fill in (0, 1) else "aaa in {1, missing}"
     assert rule.text() == named
@@ -702,7 +676,7 @@ def test_long_lists_name_eight_categories(tmp_path: Path) -> None:
         assert export_text(each).startswith(f"[1] 160 rows: {brief}; longer survival if ")
         assert gate_table(each, n_terms=None).loc[1, "rule"] == f"site in {{{', '.join(words[:18])}}}"
     tree = _set_gates(tree, {1: ({f"site={word}": 1.0 for word in words[:30]}, -0.5)}, SurvivalData(frame, y))
-    rule = tree._gate_rules[1]
+    rule = tree._reading.rules[1]
     assert rule.text(4) == f"site not in {{{', '.join(words[30:38])} and 2 more}}"
     assert rule.text(None, right=True) == f"site in {{{', '.join(words[30:])}}}"
 
@@ -778,8 +752,9 @@ def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree,
         assert coefficient == pytest.approx(expected["coefficient"], rel=1e-3)
         assert ratio == pytest.approx(np.exp(expected["coefficient"]), rel=1e-3)
         assert whole == pytest.approx(np.exp(expected["effect"]), rel=1e-3)
-    table = text[text.index("\n group ") :].split("\n\n")[0]
-    levels = pd.read_csv(io.StringIO(table), sep=r"\s+")["level"]
+    table = text[text.index("\n group ") :].split("\n\n")[0].splitlines()[1:6]
+    assert table[0].split()[-1] == "level"
+    levels = [float(line.split()[-1]) for line in table[1:]]
     order = np.argsort(tree._tree.group_numbers)
     intercepts = np.array([float(tree.module_.leaf(4 + leaf).intercept.detach()) for leaf in order])
     np.testing.assert_allclose(levels, intercepts - intercepts[0], atol=6e-4)

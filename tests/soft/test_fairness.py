@@ -17,6 +17,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Joint, Nodec, NodecJoint
+from sstorch.reading import leaf_table
 from sstorch.soft import train_batch
 from tests.conftest import nightly
 from tests.flat import soft_tree
@@ -84,8 +85,9 @@ def test_sensitive_column_is_no_feature_unless_its_values_are_given(cohort: pd.D
     np.testing.assert_array_equal(tree.predict(X), tree.predict(swapped))
     kept = _fit(cohort, sensitive=cohort["sex"], fairness="l2", rho=0.1)
     assert list(kept.feature_names_in_) == ["risk", "other", "sex"]
-    leaves = tree.node_table_
-    assert leaves.loc[1, "sex=female"] == pytest.approx((cohort["sex"] == "female").mean())
+    table = leaf_table(tree)
+    share = np.average(table["sex=female", ""].fillna(0.0), weights=table["rows", ""])
+    assert share == pytest.approx((cohort["sex"] == "female").mean())
     assert "sex=female" in tree.summary(details=True)
 
 

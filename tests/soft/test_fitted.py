@@ -13,7 +13,7 @@ from sstorch.files import reading
 from sstorch.fitted.tree import FittedTree, Prediction
 from sstorch.nn import Spline
 from sstorch.optim import Nodec
-from sstorch.reading import functions as reading_module
+from sstorch.reading import nodes as reading_module
 from sstorch.soft import train_batch
 from tests.batches import distribution
 
@@ -42,9 +42,9 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     make = reading_module.node_table
 
-    def counting(tree: FittedTree, x: torch.Tensor, *others: object) -> pd.DataFrame:
+    def counting(tree: FittedTree, x: torch.Tensor, data: SurvivalData) -> pd.DataFrame:
         sizes.append(len(x))
-        return make(tree, x, *others)  # type: ignore[arg-type]
+        return make(tree, x, data)
 
     monkeypatch.setattr(reading_module, "node_table", counting)
     return sizes

@@ -251,7 +251,7 @@ def _groups_section(run: Run) -> Section:
     table = table_of(model, data, times)
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
     rows = [
-        [f"group {group}", *(_group_cell(row[name], mark) for name in names)]
+        [_group_label(group), *(_group_cell(row[name], mark) for name in names)]
         for group, row in table.iterrows()
     ]
     in_unit = f",{run.in_unit}" if run.in_unit else ""
@@ -260,9 +260,15 @@ def _groups_section(run: Run) -> Section:
     caption = f"{curve}, mean over the rows, with {estimate} in small print."
     if kind != "competing":
         caption = f"Median by {estimate} with 95 % confidence limits; {caption}"
-    alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {len(rows)} groups"
+    n_groups = table.index.unique("group").size
+    alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {n_groups} groups"
     picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative)
     return Section("The groups" if len(rows) > 1 else title, [picture, as_table(header, rows, caption)])
+
+
+def _group_label(group: object) -> str:
+    """``"group 1"``, with competing causes ``"group 1, relapse"``."""
+    return f"group {group[0]}, {group[1]}" if isinstance(group, tuple) else f"group {group}"
 
 
 def _group_cell(values: pd.Series, mark: str) -> Cell:

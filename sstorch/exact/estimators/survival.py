@@ -41,11 +41,11 @@ from sstorch.groups.recalibration import Recalibrate, recalibration_texts, recal
 from sstorch.groups.table import (
     groups_text,
     groups_without_events,
-    incidence_lines,
     survival_texts,
 )
 from sstorch.memory import check_room
 from sstorch.metrics.curves import check_alive
+from sstorch.reading.texts import group_sentences
 
 
 class ExactSurvivalTree(OutcomeTree):
@@ -179,10 +179,19 @@ class ExactSurvivalTree(OutcomeTree):
             kind=f"exact {kind}, depth {self.tree_.depth}, {self.tree_.n_leaves} leaves, {proof}",
             rows=int(total["rows"]),
             events=self._events_text(total),
-            groups=incidence_lines(self.group_table_) if self._competing else self._leaf_texts(),
+            groups=self._sentences() if self._competing else self._leaf_texts(),
             rules=self._export_text(),
             beyond="; beyond it curves keep their value",
         )
+
+    def _sentences(self) -> list[str]:
+        """A sentence on each group of competing causes: rule, rows, events and incidences."""
+        names, rules = self.tree_.names, dict[int, str]()
+        for number, path in enumerate(self.tree_.paths(), 1):
+            parts = [names[j] if yes else f"not ({names[j]})" for j, yes in path]
+            rules |= {number: " and ".join(parts)} if parts else {}
+        root = self.leaf_table_[["rows"]].sum()
+        return group_sentences(self.group_table_, rules, root, self.time_unit_, self.time_varying_)
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         if self._competing:
