@@ -64,6 +64,10 @@ class GroupedTree(SurvivalEstimator):
     def _unit_of_time(self) -> str | None:
         """Unit of the times; None if unknown."""
 
+    @abstractmethod
+    def _group_rules(self, n_terms: int | None) -> dict[int, str]:
+        """Rule of each group with rows, by number; none of a tree with one group."""
+
     @property
     @abstractmethod
     def _can_divide(self) -> bool:

@@ -76,7 +76,7 @@ def plot_groups(
             ``y``, or 1. Counts of rows, events and numbers at risk are not weighted.
         p_value: p-value of the difference between groups from another test. None for the log-rank test on
             these rows, which is not shown for training rows, since they placed the gates.
-        rules: True shows the rule of each group next to its curve (soft trees).
+        rules: True shows the rule of each group next to its curve.
 
     Returns:
         The axes of the curves, and those of the numbers at risk.
@@ -84,15 +84,12 @@ def plot_groups(
     Raises:
         DataError: lengths of outcome and rows differ, outcomes are not of the training type, or weights are
             invalid.
-        ConfigError: ``p_value`` is not a probability, or the tree has no rules of groups.
+        ConfigError: ``p_value`` is not a probability.
     """
     check_tree(tree, "falling_curves")
     if p_value is not None and not 0 <= p_value <= 1:
         raise ConfigError(f"p_value must be a probability, got {p_value!r}")
-    named: dict[int, str] = {}
-    if rules:
-        check_tree(tree, "_reading", "soft survival tree")
-        named = tree._reading.group_rules(tree._tree, _TERMS)
+    named = tree._group_rules(_TERMS) if rules else {}
     rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, X=X)
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0

@@ -204,6 +204,9 @@ class SoftModel(DistributionEstimator, GroupedTree):
         """Fingerprint of the training rows."""
         return self._reading.training_rows
 
+    def _group_rules(self, n_terms: int | None) -> dict[int, str]:
+        return self._reading.group_rules(self._tree, n_terms)
+
     def _export_text(self, n_terms: int | None) -> str:
         return as_text(self._tree, self._reading, n_terms)
 
@@ -225,8 +228,7 @@ class SoftModel(DistributionEstimator, GroupedTree):
 
     def _sentences(self, n_terms: int | None = 4) -> list[str]:
         """Sentences of :meth:`describe`, in which names of columns may have several lines."""
-        tree, reading = self._tree, self._reading
-        rules = reading.group_rules(tree, n_terms)
+        tree, reading, rules = self._tree, self._reading, self._group_rules(n_terms)
         lines = group_sentences(reading.groups, rules, reading.root, tree.time_unit, tree.time_varying)
         if self._tree.time_varying:
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")

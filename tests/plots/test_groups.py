@@ -159,8 +159,9 @@ def test_test_of_other_rows_and_rules_in_words(gbsg2: SurvivalData) -> None:
     with pytest.raises(ConfigError, match=r"p_value must be a probability, got 1\.2"):
         plot_groups(tree, train.frame, train.y, p_value=1.2)
     exact = OptimalSurvivalTree(1).fit(train.frame, train.y)
-    with pytest.raises(ConfigError, match="rules are of soft trees, got OptimalSurvivalTree"):
-        plot_groups(exact, train.frame, train.y, rules=True)
+    ax, _ = plot_groups(exact, train.frame, train.y, rules=True)
+    shown = " ".join(text.get_text().replace("\n", " ") for text in ax.texts)
+    assert all(rule in shown for rule in exact._group_rules(None).values())
     for call in (plot_groups, partial(concordance_of_groups, train=(train.frame, train.y))):
         with pytest.raises(ConfigError, match="tree must be a fitted"):
             call(OptimalTreeClassifier(1), train.frame, train.y)

@@ -184,14 +184,17 @@ class ExactSurvivalTree(OutcomeTree):
             beyond="; beyond it curves keep their value",
         )
 
-    def _sentences(self) -> list[str]:
-        """A sentence on each group of competing causes: rule, rows, events and incidences."""
+    def _group_rules(self, n_terms: int | None) -> dict[int, str]:
         names, rules = self.tree_.names, dict[int, str]()
         for number, path in enumerate(self.tree_.paths(), 1):
-            parts = [names[j] if yes else f"not ({names[j]})" for j, yes in path]
-            rules |= {number: " and ".join(parts)} if parts else {}
-        root = self.leaf_table_[["rows"]].sum()
-        return group_sentences(self.group_table_, rules, root, self.time_unit_, self.time_varying_)
+            if path:
+                rules[number] = " and ".join(names[j] if yes else f"not ({names[j]})" for j, yes in path)
+        return rules
+
+    def _sentences(self) -> list[str]:
+        """A sentence on each group of competing causes: rule, rows, events and incidences."""
+        root, unit = self.leaf_table_[["rows"]].sum(), self.time_unit_
+        return group_sentences(self.group_table_, self._group_rules(None), root, unit, self.time_varying_)
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         if self._competing:
