@@ -30,7 +30,6 @@ from sstorch import (
 )
 from sstorch.bench import score_predictor
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.baselines.base import AalenJohansen, CauseSpecific
 from sstorch.data import Schema, folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import DataWarning
@@ -40,9 +39,9 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
 SETS = ["mgus2", "pbc", "melanoma", "weibull"]
 PEERS = {
-    "aalen_johansen": AalenJohansen(),
-    "cox": CauseSpecific(make_baseline("cox")),
-    "forest": CauseSpecific(make_baseline("rsf", n_trees=200)),
+    "aalen_johansen": make_baseline("kaplan_meier"),
+    "cox": make_baseline("cox"),
+    "forest": make_baseline("rsf", n_trees=200),
     "comprisk": CompriskForest(),
     "boosting": Boosting(),
 }

@@ -5,19 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from sstorch.bench.baselines.base import (
-    Baseline,
-    BreslowBaseline,
-    Curves,
-    Encoder,
-    KaplanMeierBaseline,
-)
+from sstorch.bench.baselines import make_baseline
+from sstorch.bench.baselines.base import Curves
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import LIKELIHOOD, score_predictor, scores_of
 from sstorch.bench.study_model import BaselineModel, SoftTreeModel, StudyModel
@@ -37,33 +29,6 @@ AALEN_JOHANSEN, CAUSE_COX = "Aalen-Johansen", "cause-specific Cox"  # of competi
 MOST_NUMBERS = 20_000_000
 
 
-class Cox(Baseline):
-    """Cox regression of lifelines with a small ridge, Efron's ties, and Breslow's baseline hazard."""
-
-    name = "cox_of_runs"
-    knows = ("entry", "weights")
-
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Any:
-        from lifelines import CoxPHFitter
-        from lifelines.exceptions import ConvergenceError
-
-        # Ten times half the squared effects of features in standard deviations, whatever the rows.
-        encoder, fitter = Encoder(schema, train), CoxPHFitter(penalizer=10 / len(train))
-        frame = pd.DataFrame(encoder.x).assign(time=train.time, event=train.event, weight=train.sample_weight)
-        late = {"entry": train.entry} if train.entry.any() else {}
-        try:
-            with warnings.catch_warnings():  # of rare categories, and of standard errors, which are not used
-                warnings.simplefilter("ignore")
-                columns = {"weights_col": "weight", "entry_col": "entry" if late else None}
-                fitter.fit(frame.assign(**late), "time", "event", **columns)
-        except (ConvergenceError, np.linalg.LinAlgError) as error:
-            raise TrainingError("Cox regression does not converge") from error
-        slopes = fitter.params_.to_numpy(np.float64)
-        baseline = BreslowBaseline.of(encoder.x @ slopes, train.weighted_y)
-        # At the requested times alone: training rows may have many.
-        return SimpleNamespace(falling_curves=lambda X, t: baseline.survival(encoder(X) @ slopes, t))
-
-
 def score_run(
     result: CrossValidation,
     data: SurvivalData,
@@ -79,10 +44,10 @@ def score_run(
     data, causes = data.counted(), data.causes is not None
     schema, parts, rows = Schema.of(data.frame), split(data, result.folds), list[dict[str, object]]()
     width = sum(len(schema.categories.get(name, ("",))) for name in schema.inputs)
-    first = BaselineModel(AALEN_JOHANSEN if causes else KAPLAN_MEIER, KaplanMeierBaseline(), 0)
+    first = BaselineModel(AALEN_JOHANSEN if causes else KAPLAN_MEIER, make_baseline("kaplan_meier"), 0)
     models = [first, *peers]
     if width * len(data) <= MOST_NUMBERS:
-        models.append(BaselineModel(CAUSE_COX if causes else COX, Cox(), 0))
+        models.append(BaselineModel(CAUSE_COX if causes else COX, make_baseline("cox_lifelines"), 0))
 
     def fits(model: StudyModel) -> Iterator[tuple[Fold, Curves | PredictsIncidence]]:
         # Soft trees of all folds are one batch.

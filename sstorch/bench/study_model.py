@@ -17,7 +17,6 @@ from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, Curves
-from sstorch.bench.baselines.base import model_for
 from sstorch.bench.config import build
 from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData
@@ -29,6 +28,9 @@ from sstorch.optim.checkpoint import Plain, plain_values
 from sstorch.soft import train_batch
 from sstorch.soft.batch import check_causes
 from sstorch.soft.estimator import SoftEstimator
+
+# Parameters that are the depth of trees.
+DEPTHS = ("depth", "max_depth")
 
 
 class EncodedRows:
@@ -228,7 +230,7 @@ class BaselineModel(StudyModel):
 
     def check_data(self, data: SurvivalData) -> None:
         """See :class:`StudyModel`."""
-        model_for(self.baseline, data).check_rows(data)
+        self.baseline.check_rows(data)
 
     def settings(self) -> dict[str, Plain]:
         """See :class:`StudyModel`."""
@@ -242,9 +244,7 @@ class BaselineModel(StudyModel):
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Fit one fold after the other."""
         for fold, train in enumerate(splits):
-            yield Fit(
-                fold, 0, True, None, model_for(self.baseline, train).fit(train.followed(), schema, self._seed)
-            )
+            yield Fit(fold, 0, True, None, self.baseline.fit(train.followed(), schema, self._seed))
 
 
 class EstimatorModel(StudyModel):
@@ -262,8 +262,8 @@ class EstimatorModel(StudyModel):
     @property
     def depth(self) -> int | None:
         """Maximum depth of the trees; None for other models."""
-        depth = getattr(self.estimator, "depth", None)
-        return depth if isinstance(depth, int) else None
+        depths = (getattr(self.estimator, name, None) for name in DEPTHS)
+        return next((depth for depth in depths if isinstance(depth, int)), None)
 
     def check(self) -> None:
         """See :class:`StudyModel`; values are checked by the estimator as it is fitted."""
@@ -408,5 +408,5 @@ def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     lists = {name: value for name, value in entry.items() if isinstance(value, list)}
     for values in itertools.product(*lists.values()):
         chosen = dict(zip(lists, values, strict=True))
-        suffix = "".join(f",{name}={value}" for name, value in chosen.items() if name != "depth")
+        suffix = "".join(f",{name}={value}" for name, value in chosen.items() if name not in DEPTHS)
         yield suffix, {**entry, **chosen}

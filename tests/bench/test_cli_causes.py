@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from sstorch import PrognosticTree, Surv, SurvivalData, SurvivalRegression, metrics
-from sstorch.bench import ResultStore, cross_validate, make_folds
-from sstorch.bench.baselines.base import AalenJohansen
+from sstorch.bench import ResultStore, cross_validate, make_baseline, make_folds
 from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
 from sstorch.bench.reporting import main
 from sstorch.data import Schema
@@ -93,7 +92,7 @@ def test_study_of_causes_has_scores_of_each_cause(
     study = [
         f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
         "+study.models.tree={_target_: sstorch.PrognosticTree, leaf: exponential, depth: 1}",
-        "+study.models.sst={_target_: sstorch.bench.make_baseline, name: surtree, depth: 1}",
+        "+study.models.sst={_target_: sstorch.OptimalSurvivalTree, max_depth: 1, min_leaf: 20}",
     ]  # fmt: skip
     typed = [*_typed(table, tmp_path), *study]
     assert sstorch(monkeypatch, *typed, "study.only=[tree,kaplan_meier,sst]") == 0
@@ -103,7 +102,7 @@ def test_study_of_causes_has_scores_of_each_cause(
     data = _data(table)
     folds = make_folds(data, 2, 0)
     train, rows = data.subset(folds != 1), data.subset(folds == 1)
-    plain = AalenJohansen().fit(train, Schema.of(data.frame))
+    plain = make_baseline("kaplan_meier").fit(train, Schema.of(data.frame))
     expected = metrics.evaluate(plain, train, rows, metrics=["ibs"])["value"]
     assert test["kaplan_meier", 1, "ibs:death"] == pytest.approx(expected["death", "ibs"], rel=1e-12)
     assert np.isnan(test["tree", 1, "c_groups"])

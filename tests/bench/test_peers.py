@@ -7,40 +7,10 @@ import pytest
 from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.peers import COX, KAPLAN_MEIER, TREE, Cox, peer_table, score_run
+from sstorch.bench.peers import COX, KAPLAN_MEIER, TREE, peer_table, score_run
 from sstorch.bench.study_model import SoftTreeModel
 from sstorch.data import Schema
 from sstorch.exceptions import DataWarning
-
-
-def test_cox_of_a_run_by_its_definition(small_data: SurvivalData) -> None:
-    n = len(small_data)
-    time = small_data.time + 1e-3 * np.arange(n)  # without ties
-    entry = np.where(np.arange(n) % 2, 0.5 * time, 0.0)
-    weight = np.arange(n) % 3 + 1.0
-    y = Surv(time, small_data.event, entry=entry, weight=weight)
-    rows = SurvivalData(small_data.frame, y)
-    fitted = Cox().fit(rows, Schema.of(rows.frame))
-    x = small_data.frame.to_numpy()
-
-    def curves(t: float) -> np.ndarray:
-        return -np.log(fitted.falling_curves(rows.frame, [t])[:, 0])
-
-    log_risk = np.log(curves(60.0))
-    design = np.column_stack([np.ones(n), x])
-    beta = np.linalg.lstsq(design, log_risk, rcond=None)[0][1:]
-    # Gradient of the log partial likelihood: that of the ridge on standardised features.
-    risk, gradient = np.exp(x @ beta), np.zeros(x.shape[1])
-    for row in np.flatnonzero(small_data.event):
-        at_risk = (entry < time[row]) & (time >= time[row])
-        mean = (weight * risk)[at_risk] @ x[at_risk] / (weight * risk)[at_risk].sum()
-        gradient += weight[row] * (x[row] - mean)
-    np.testing.assert_allclose(gradient, 10 * beta * x.var(axis=0, ddof=1), rtol=1e-3, atol=1e-3)
-    hazard = sum(
-        weight[k] / (weight * risk)[(entry < time[k]) & (time >= time[k])].sum()
-        for k in np.flatnonzero(small_data.event & (time <= 60.0))
-    )
-    np.testing.assert_allclose(curves(60.0), hazard * risk, rtol=1e-6)
 
 
 def test_a_run_is_beside_plain_models_on_its_folds(small_data: SurvivalData) -> None:

@@ -1,10 +1,9 @@
-"""The interface of all baselines, what they are made of, Kaplan-Meier, and models of competing causes."""
+"""The interface of all baselines, what they are made of, and Kaplan-Meier."""
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch import metrics
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
 from sstorch.base import check_times
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv, stratified_folds
@@ -29,6 +28,8 @@ _ROUNDING = 1e-5
 _LARGEST_LOG = 700.0
 # Of curves of a cause that end at zero.
 _LEAST_SURVIVAL = 1e-12
+# Packages that an extra of this one brings; the others are always installed.
+_EXTRAS = {"scikit-survival": "baselines"}
 
 
 @runtime_checkable
@@ -50,28 +51,8 @@ class Curves(Protocol):
 
 
 @dataclass(frozen=True)
-class Requirement:
-    """A Python package that a baseline needs."""
-
-    distribution: str
-    module: str
-    extra: str | None = None  # of this package, which brings it; None for what is always installed
-
-    @property
-    def install(self) -> str:
-        """The command that installs it."""
-        return pip_install(self.distribution) if self.extra is None else install_extra(self.extra)
-
-
-LIFELINES = Requirement("lifelines", "lifelines")
-SKSURV = Requirement("scikit-survival", "sksurv", "baselines")
-PYCOX = Requirement("pycox", "pycox")
-TORCHTUPLES = Requirement("torchtuples", "torchtuples")
-
-
-@dataclass(frozen=True)
 class Baseline(ABC):
-    """Reference model: a frozen dataclass of settings.
+    """Reference model: a frozen dataclass of settings, of which the package behind it checks the values.
 
     Trees have the field ``depth``. Raw columns are encoded with statistics of the training rows: one 0/1
     feature per category (all 0 if missing), missing numbers replaced by the mean, numbers scaled to [0, 1]
@@ -79,18 +60,9 @@ class Baseline(ABC):
     """
 
     name: ClassVar[str]
-    packages: ClassVar[tuple[Requirement, ...]] = ()
-    # What it supports apart from times and events: "entry", "weights".
+    packages: ClassVar[tuple[str, ...]] = ()  # distributions that it needs
+    # What it supports apart from times and events: "entry", "weights"; "causes" at once, not one by one.
     knows: ClassVar[tuple[str, ...]] = ()
-    # Least and, if it has one, largest value of each number among the settings.
-    ranges: ClassVar[Mapping[str, tuple[float, ...]]] = {}
-
-    def __post_init__(self) -> None:
-        for name, ends in self.ranges.items():
-            values = getattr(self, name)
-            for value in values if isinstance(values, tuple) else (values,):
-                if value is not None:
-                    check_range(name, value, *ends)
 
     def check(self) -> None:
         """Make sure, before any work, that what the model needs is installed.
@@ -98,14 +70,9 @@ class Baseline(ABC):
         Raises:
             ConfigError: a package is missing; the message contains the command that installs it.
         """
-        for package in self.packages:
-            if importlib.util.find_spec(package.module) is None:
-                raise ConfigError(
-                    f"the baseline {self.name!r} needs the package {package.distribution}; install it: "
-                    f"{package.install}"
-                )
+        self.versions()
 
-    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Curves:
+    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Curves | PredictsIncidence:
         """Fit the model to training rows.
 
         Args:
@@ -113,16 +80,21 @@ class Baseline(ABC):
             schema: columns and vocabularies, possibly of a larger table.
             seed: random seed; equal seeds give equal curves.
 
+        Returns:
+            The fitted model; of competing causes, models of their hazards put together to incidences.
+
         Raises:
-            ConfigError: a package or program is missing, or the seed is out of range.
+            ConfigError: a package or program is missing.
             DataError: the rows have weights or entry times that the model does not support, or intervals, or
                 only constant features.
             TrainingError: fitting failed.
         """
         self.check()
-        check_range("seed", seed, 0, 2**32 - 1)
         self.check_rows(train)
-        return self._fit(train, schema, seed)
+        if train.causes is None or "causes" in self.knows:
+            return self._fit(train, schema, seed)
+        of_causes = [self._fit(train.of_cause(name), schema, seed) for name in train.cause_names]
+        return cause_specific(of_causes, train.event_times)
 
     def check_rows(self, rows: SurvivalData) -> None:
         """Raise an error for rows that this baseline does not support.
@@ -130,18 +102,19 @@ class Baseline(ABC):
         Raises:
             DataError: the rows have weights or entry times that the model does not support, or intervals.
         """
-        _check_causes(rows, False)
         if np.ptp(rows.sample_weight) > 0 and "weights" not in self.knows:
-            raise DataError("the baseline does not support weights; kaplan_meier does, and Cox in a run")
+            raise DataError(
+                f"the baseline {self.name!r} does not support weights; kaplan_meier and cox_lifelines do"
+            )
         if rows.entry.any() and "entry" not in self.knows:
             raise DataError(
-                "the baseline takes every row as observed from time zero, and some entered later; "
-                "kaplan_meier, weibull_aft, log_logistic_aft and cox_time_varying support entry"
+                f"the baseline {self.name!r} takes every row as observed from time zero, and some entered "
+                "later; kaplan_meier, weibull_aft, log_logistic_aft and cox_lifelines support entry"
             )
         rows.refuse_intervals("the baseline")
 
     @abstractmethod
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Any:
         """Fit the model, after all checks."""
 
     def settings(self) -> dict[str, Any]:
@@ -150,10 +123,17 @@ class Baseline(ABC):
 
     def versions(self) -> dict[str, str]:
         """Versions of this package and of required packages."""
-        self.check()
-        return {"sstorch": __version__} | {
-            p.distribution: metadata.version(p.distribution) for p in self.packages
-        }
+        found = {"sstorch": __version__}
+        for package in self.packages:
+            try:
+                found[package] = metadata.version(package)
+            except metadata.PackageNotFoundError:
+                extra = _EXTRAS.get(package)
+                remedy = pip_install(package) if extra is None else install_extra(extra)
+                raise ConfigError(
+                    f"the baseline {self.name!r} needs the package {package}; install it: {remedy}"
+                ) from None
+        return found
 
 
 class Encoder:
@@ -184,53 +164,25 @@ def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> IntArray:
     return stratified_folds(train.event, min(n_folds, n_events), seed, train.subject)
 
 
-def check_range(name: str, value: float, low: float, high: float = np.inf) -> None:
-    """Refuse a setting outside [low, high]."""
-    if not low <= value <= high:
-        upper = "" if high == np.inf else f" and <= {high:g}"
-        raise ConfigError(f"{name}={value!r} must be >= {low:g}{upper}")
-
-
 @dataclass(frozen=True)
-class StepCurves:
-    """Right-continuous step functions: 1 before the first jump, the last value beyond the last one."""
+class KnownCurves:
+    """Curves known at some times: 1 at time zero, the last value beyond the last time.
 
-    jumps: FloatArray  # strictly increasing times, (n_jumps,)
-    values: Callable[[object], FloatArray]  # S at the jumps, (n, n_jumps), from rows with the raw columns
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """See :class:`~sstorch.bench.baselines.base.Curves`."""
-        grid = check_times(times)
-        curves = checked_curves(self.values(X))
-        column = np.searchsorted(self.jumps, grid, side="right") - 1
-        return np.where(column >= 0, curves[:, np.maximum(column, 0)], 1.0)
-
-
-@dataclass(frozen=True)
-class SharedCurve:
-    """A curve that all rows share."""
-
-    curve: Callable[[FloatArray], FloatArray]  # S at times, (n_times,)
-    schema: Schema  # of the columns that rows must have
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """See :class:`~sstorch.bench.baselines.base.Curves`."""
-        return np.tile(self.curve(check_times(times)), (len(self.schema.frame_of(X)), 1))
-
-
-@dataclass(frozen=True)
-class BrokenLineCurves:
-    """Curves that are straight between knots, 1 at time zero, constant beyond the last knot."""
+    Between two times they keep the value of the first, or are straight lines.
+    """
 
     knots: FloatArray  # strictly increasing times > 0, (n_knots,)
     values: Callable[[object], FloatArray]  # S at the knots, (n, n_knots), from rows with the raw columns
+    straight: bool = False
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """See :class:`~sstorch.bench.baselines.base.Curves`."""
-        grid = check_times(times)
-        nodes = np.append(0.0, self.knots)
+        grid, nodes = check_times(times), np.append(0.0, self.knots)
         curves = np.pad(checked_curves(self.values(X)), ((0, 0), (1, 0)), constant_values=1.0)
-        right = np.clip(np.searchsorted(nodes, grid, side="right"), 1, len(nodes) - 1)
+        right = np.searchsorted(nodes, grid, side="right")
+        if not self.straight:
+            return curves[:, right - 1]
+        right = np.clip(right, 1, len(nodes) - 1)
         share = np.minimum((grid - nodes[right - 1]) / (nodes[right] - nodes[right - 1]), 1.0)
         joined: FloatArray = curves[:, right - 1] * (1.0 - share) + curves[:, right] * share
         return joined
@@ -260,7 +212,7 @@ class BreslowBaseline:
     largest: float  # log risk of that row
 
     @classmethod
-    def of(cls, log_risk: FloatArray, y: Surv | tuple[FloatArray, BoolArray]) -> Self:
+    def of(cls, log_risk: FloatArray, y: Surv | tuple[Any, Any]) -> Self:
         """Estimate it from log risks (n,) and the outcome of the training rows."""
         outcome = as_surv(y)
         time, event, _ = outcome.right_censored("a baseline hazard")
@@ -270,34 +222,24 @@ class BreslowBaseline:
         share = np.divide(n_events, sets.at_risk, out=np.zeros_like(n_events), where=n_events > 0)
         return cls(sets.times, np.cumsum(share), largest)
 
-    def survival(self, log_risk: FloatArray, times: npt.ArrayLike | None = None) -> FloatArray:
-        """S of rows with these log risks, (n,), at some times or, if None, at the jumps, (n, n_times)."""
-        hazard = self.hazard
-        if times is not None:
-            hazard = np.append(0.0, hazard)[np.searchsorted(self.jumps, check_times(times), side="right")]
+    def survival(self, log_risk: FloatArray) -> FloatArray:
+        """S of rows with these log risks, (n,), at the jumps, (n, n_jumps)."""
         # An infinite risk would make NaN of a hazard of 0.
         risk = np.exp(np.minimum(log_risk - self.largest, _LARGEST_LOG))
         with np.errstate(over="ignore"):
-            curves: FloatArray = np.exp(-np.outer(risk, hazard))
+            curves: FloatArray = np.exp(-np.outer(risk, self.hazard))
         return curves
 
-
-@dataclass(frozen=True)
-class KaplanMeierBaseline(Baseline):
-    """Kaplan-Meier estimate of all training rows, without features; it takes weights and entry times."""
-
-    name: ClassVar[str] = "kaplan_meier"
-    knows: ClassVar = ("entry", "weights")
-
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
-        return SharedCurve(KaplanMeier.fit(train.weighted_y).at, schema)
+    def curves(self, log_risk: Callable[[object], FloatArray]) -> KnownCurves:
+        """Curves of rows by their log risks."""
+        return KnownCurves(self.jumps, lambda X: self.survival(log_risk(X)))
 
 
 # ---------------------------------------------------------------------- competing causes
 
 
 @dataclass(frozen=True)
-class StepIncidences:
+class KnownIncidences:
     """Incidences that are steps."""
 
     jumps: FloatArray  # strictly increasing times, (n_jumps,)
@@ -307,41 +249,10 @@ class StepIncidences:
     def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Cumulative incidence of each cause at times >= 0, (n, K, n_times), in [0, 1], rising with t."""
         at = np.searchsorted(self.jumps, check_times(times), side="right")
-        values = self.values(X)
-        zero = np.zeros((*values.shape[:2], 1))
-        return np.asarray(np.concatenate([zero, values], axis=2)[..., at])
+        return np.pad(self.values(X), ((0, 0), (0, 0), (1, 0)))[..., at]
 
 
-def model_for(baseline: Baseline, data: SurvivalData) -> Baseline | AalenJohansen | CauseSpecific:
-    """The model that a baseline of one event is for an outcome: with competing causes, one for each cause."""
-    if data.outcome_type.causes is None:
-        return baseline
-    return AalenJohansen() if isinstance(baseline, KaplanMeierBaseline) else CauseSpecific(baseline)
-
-
-@dataclass(frozen=True)
-class AalenJohansen:
-    """The estimate of Aalen and Johansen in the training rows, the same for all rows."""
-
-    name: ClassVar[str] = "aalen_johansen"
-
-    def check_rows(self, rows: SurvivalData) -> None:
-        """Any rows with causes can be used."""
-        _check_causes(rows, True)
-
-    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> PredictsIncidence:
-        """Estimate the incidences; ``seed`` is not read."""
-        jumps = train.event_times
-        curves = metrics.aalen_johansen(train.weighted_y, jumps)
-
-        def values(X: object) -> FloatArray:
-            return np.broadcast_to(curves, (len(schema.frame_of(X)), *curves.shape))
-
-        return StepIncidences(jumps, values)
-
-
-@dataclass(frozen=True)
-class CauseSpecific:
+def cause_specific(models: list[Curves], jumps: FloatArray) -> KnownIncidences:
     """A survival model of each cause, the others being censored, put together to incidences.
 
     With cumulative hazards H_k = -log S_k of the models the causes share what S = exp(-sum H_k) loses at each
@@ -352,44 +263,29 @@ class CauseSpecific:
         Biometrics 34, 541-554.
     """
 
-    baseline: Baseline  # of the survival models, such as ``make_baseline("cox")``
+    def values(X: object) -> FloatArray:
+        survival = np.stack([model.falling_curves(X, jumps) for model in models], axis=1)
+        hazard = -np.log(np.maximum(survival, _LEAST_SURVIVAL))
+        steps = np.diff(hazard, axis=2, prepend=0.0)
+        lost = -np.diff(np.exp(-hazard.sum(axis=1)), axis=1, prepend=1.0)
+        total = steps.sum(axis=1, keepdims=True)
+        shares = np.divide(steps, total, out=np.zeros_like(steps), where=total > 0)
+        return np.asarray(np.cumsum(shares * lost[:, None], axis=2))
 
-    @property
-    def name(self) -> str:
-        """Of the survival models, and what is made of them."""
-        return f"cause_specific_{self.baseline.name}"
-
-    def check_rows(self, rows: SurvivalData) -> None:
-        """Raise a DataError for rows that the model of each cause does not support."""
-        self.baseline.check_rows(rows.of_cause(1))
-
-    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> PredictsIncidence:
-        """Fit a model of every cause."""
-        jumps = train.event_times
-        models = [self.baseline.fit(train.of_cause(name), schema, seed) for name in train.cause_names]
-
-        def values(X: object) -> FloatArray:
-            survival = np.stack([model.falling_curves(X, jumps) for model in models], axis=1)
-            hazard = -np.log(np.maximum(survival, _LEAST_SURVIVAL))
-            steps = np.diff(hazard, axis=2, prepend=0.0)
-            lost = -np.diff(np.exp(-hazard.sum(axis=1)), axis=1, prepend=1.0)
-            total = steps.sum(axis=1, keepdims=True)
-            shares = np.divide(steps, total, out=np.zeros_like(steps), where=total > 0)
-            return np.asarray(np.cumsum(shares * lost[:, None], axis=2))
-
-        return StepIncidences(jumps, values)
+    return KnownIncidences(jumps, values)
 
 
-def _check_causes(data: SurvivalData, wanted: bool) -> None:
-    """Check that there is one event, or that there are competing causes."""
-    if wanted and data.causes is None:
-        raise DataError(
-            "y has one event; a model of competing risks needs Surv(time, cause, causes=...), with 0 for "
-            "censored rows"
-        )
-    if not wanted and data.causes is not None:
-        raise DataError(
-            f"y has competing causes ({', '.join(data.cause_names)}): use PrognosticTree, "
-            "SurvivalRegression or OptimalSurvivalTree, or Surv(time, cause == k) for the hazard of "
-            "cause k alone"
-        )
+@dataclass(frozen=True)
+class KaplanMeierBaseline(Baseline):
+    """Kaplan-Meier estimate of all training rows, without features; Aalen-Johansen of competing causes."""
+
+    name: ClassVar[str] = "kaplan_meier"
+    knows: ClassVar = ("entry", "weights", "causes")
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves | KnownIncidences:
+        if train.causes is not None:
+            jumps = train.event_times
+            incidences = metrics.aalen_johansen(train.weighted_y, jumps)
+            return KnownIncidences(jumps, lambda X: np.repeat(incidences[None], len(schema.frame_of(X)), 0))
+        known = KaplanMeier.fit(train.weighted_y)
+        return KnownCurves(known.times, lambda X: np.tile(known.values, (len(schema.frame_of(X)), 1)))

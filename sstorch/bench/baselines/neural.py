@@ -7,28 +7,21 @@ import os
 import tempfile
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from sstorch._types import BoolArray, FloatArray
-from sstorch.bench.baselines.base import (
-    PYCOX,
-    TORCHTUPLES,
-    Baseline,
-    BreslowBaseline,
-    BrokenLineCurves,
-    Curves,
-    Encoder,
-    StepCurves,
-    inner_folds,
-)
+from sstorch._types import FloatArray
+from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, KnownCurves, inner_folds
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import TrainingError
+
+# Of features (n, p), predictions (n, m).
+_Predict = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -39,13 +32,7 @@ class NeuralBaseline(Baseline):
     kept. One thread of the CPU, so that equal seeds give equal networks.
     """
 
-    packages: ClassVar = (PYCOX, TORCHTUPLES)
-    ranges: ClassVar = {
-        **dict.fromkeys(("hidden", "batch_size", "epochs", "patience"), (1,)),
-        "dropout": (0.0, 0.95),
-        "learning_rate": (1e-8,),
-        "weight_decay": (0.0,),
-    }
+    packages: ClassVar = ("pycox", "torchtuples")
 
     hidden: tuple[int, ...] = (32, 32)  # width of each hidden layer
     dropout: float = 0.1  # share of hidden units that are dropped in training
@@ -56,23 +43,36 @@ class NeuralBaseline(Baseline):
     epochs: int = 500  # most passes over the rows
     patience: int = 20  # epochs without improvement before training stops
 
-    @abstractmethod
-    def _train(
-        self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder
-    ) -> StepCurves | BrokenLineCurves:
-        """Train on the rows ``kept``, stop by the others, and make curves."""
+    straight: ClassVar[bool] = False  # curves between the times of predictions
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
+    @abstractmethod
+    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> tuple[FloatArray, _Predict]:
+        """Train on float32 features, stop by the rows `left_out`; times, and survival there, (n, n_times)."""
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
         encoder = Encoder(schema, train)
-        folds = inner_folds(train, 5, seed)
+        left_out = inner_folds(train, 5, seed) == 0
         with _reproducible(seed):
-            curves = self._train(_float32(encoder.x), train, folds != 0, encoder)
+            knots, predict = self._train(_float32(encoder.x), train, left_out)
 
         def values(X: object) -> FloatArray:
-            with _reproducible(seed):  # its loaders draw random numbers even to predict
-                return curves.values(X)
+            # Its loaders draw random numbers even to predict.
+            with _reproducible(seed), np.errstate(over="ignore"):
+                return predict(_float32(encoder(X)))
 
-        return replace(curves, values=values)
+        return KnownCurves(knots, values, self.straight)
+
+    def _mlp(self, n_features: int, n_outputs: int, **options: Any) -> torch.nn.Module:
+        """The network."""
+        made: torch.nn.Module = _packages()[1].practical.MLPVanilla(
+            n_features, list(self.hidden), n_outputs, batch_norm=False, dropout=self.dropout, **options
+        )
+        return made
+
+    def _model(self, kind: str, net: torch.nn.Module) -> Any:
+        """A model of pycox of the network, with its optimiser."""
+        steps = torch.optim.AdamW(net.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        return getattr(_packages()[0].models, kind)(net, steps, device="cpu")
 
     def _run(self, model: Any, kept: tuple[Any, Any], left_out: Any) -> None:
         """Fit a model of pycox to ``kept``, features and target, and take the weights best for others."""
@@ -101,22 +101,20 @@ class DeepSurv(NeuralBaseline):
 
     batch_size: int | None = None
 
-    def _train(self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder) -> StepCurves:
-        pycox, tuples = _packages()
+    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> tuple[FloatArray, _Predict]:
         # Only their order counts, and float32 keeps small integers apart.
-        rank = _float32(np.unique(train.time, return_inverse=True)[1])
-        event = _float32(train.event)
-        net = tuples.practical.MLPVanilla(
-            x.shape[1], list(self.hidden), 1, batch_norm=False, dropout=self.dropout, output_bias=False
+        rank, event = _float32(np.unique(train.time, return_inverse=True)[1]), _float32(train.event)
+        model = self._model("CoxPH", self._mlp(x.shape[1], 1, output_bias=False))
+        kept = ~left_out
+        self._run(
+            model, (x[kept], (rank[kept], event[kept])), (x[left_out], (rank[left_out], event[left_out]))
         )
-        model = pycox.models.CoxPH(net, _adamw(net, self), device="cpu")
-        self._run(model, (x[kept], (rank[kept], event[kept])), (x[~kept], (rank[~kept], event[~kept])))
-        baseline = BreslowBaseline.of(_predict(model, x), train.y)
 
-        def values(X: object) -> FloatArray:
-            return baseline.survival(_predict(model, _float32(encoder(X))))
+        def log_risk(x: FloatArray) -> FloatArray:
+            return np.asarray(model.predict(x), dtype=np.float64)[:, 0]
 
-        return StepCurves(baseline.jumps, values)
+        baseline = BreslowBaseline.of(log_risk(x), train.y)
+        return baseline.jumps, lambda x: baseline.survival(log_risk(x))
 
 
 @dataclass(frozen=True)
@@ -130,32 +128,30 @@ class CoxTime(NeuralBaseline):
 
     name: ClassVar[str] = "coxtime"
 
-    def _train(self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder) -> StepCurves:
+    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> tuple[FloatArray, _Predict]:
         pycox, tuples = _packages()
         order = np.argsort(train.time, kind="stable")
-        x, kept, time, event = x[order], kept[order], train.time[order], _float32(train.event[order])
+        x, kept, time, event = x[order], ~left_out[order], train.time[order], _float32(train.event[order])
         scaled = _float32((time - time.mean()) / time.std())
-        net = pycox.models.cox_time.MLPVanillaCoxTime(
-            x.shape[1], list(self.hidden), batch_norm=False, dropout=self.dropout
+        model = self._model(
+            "CoxTime",
+            pycox.models.cox_time.MLPVanillaCoxTime(
+                x.shape[1], list(self.hidden), batch_norm=False, dropout=self.dropout
+            ),
         )
-        model = pycox.models.CoxTime(net, _adamw(net, self), device="cpu")
         # Its loss samples one row at risk for each event: ten times as many make it steadier.
-        left_out = tuples.tuplefy(x[~kept], (scaled[~kept], event[~kept])).repeat(10).cat()
-        self._run(model, (x[kept], (scaled[kept], event[kept])), left_out)
+        repeated = tuples.tuplefy(x[~kept], (scaled[~kept], event[~kept])).repeat(10).cat()
+        self._run(model, (x[kept], (scaled[kept], event[kept])), repeated)
         with np.errstate(over="ignore"):
             baseline = model.compute_baseline_hazards(x, (scaled, event), set_hazards=False)
         baseline = baseline[baseline > 0]
         distinct, first = np.unique(scaled, return_index=True)
-        jumps = time[first][np.isin(distinct, baseline.index)]
 
-        def values(X: object) -> FloatArray:
-            with np.errstate(over="ignore"):
-                hazard = model.predict_cumulative_hazards(
-                    _float32(encoder(X)), baseline_hazards_=baseline
-                ).to_numpy()
+        def survival(x: FloatArray) -> FloatArray:
+            hazard = model.predict_cumulative_hazards(x, baseline_hazards_=baseline).to_numpy()
             return np.exp(-np.asarray(hazard.T, dtype=np.float64))
 
-        return StepCurves(jumps, values)
+        return time[first][np.isin(distinct, baseline.index)], survival
 
 
 @dataclass(frozen=True)
@@ -171,39 +167,26 @@ class NeuralLogisticHazard(NeuralBaseline):
     """
 
     name: ClassVar[str] = "logistic_hazard"
-    ranges: ClassVar = {**NeuralBaseline.ranges, "n_cuts": (3,)}
+    straight: ClassVar[bool] = True
 
     n_cuts: int = 20  # times that the network predicts at, 0 among them; fewer where they coincide
 
-    def _train(
-        self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder
-    ) -> BrokenLineCurves:
-        pycox, tuples = _packages()
-        labels = pycox.models.LogisticHazard.label_transform(self.n_cuts, scheme="quantiles")
+    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> tuple[FloatArray, _Predict]:
+        labels = _packages()[0].models.LogisticHazard.label_transform(self.n_cuts, scheme="quantiles")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of cuts that coincide
             position, event = labels.fit_transform(train.time, train.event)
-        net = tuples.practical.MLPVanilla(
-            x.shape[1], list(self.hidden), len(labels.cuts), batch_norm=False, dropout=self.dropout
-        )
-        model = pycox.models.LogisticHazard(net, _adamw(net, self), device="cpu")
-        target = (position[kept], event[kept])
-        self._run(model, (x[kept], target), (x[~kept], (position[~kept], event[~kept])))
+        model = self._model("LogisticHazard", self._mlp(x.shape[1], len(labels.cuts)))
+        kept = ~left_out
+        target, others = (position[kept], event[kept]), (position[left_out], event[left_out])
+        self._run(model, (x[kept], target), (x[left_out], others))
 
-        def values(X: object) -> FloatArray:
-            curves = np.asarray(model.predict_surv(_float32(encoder(X))), dtype=np.float64)
+        def survival(x: FloatArray) -> FloatArray:
+            curves = np.asarray(model.predict_surv(x), dtype=np.float64)
             # No row has an event at the first cut, time zero: the hazard there is excluded.
             return curves[:, 1:] / curves[:, :1]
 
-        return BrokenLineCurves(labels.cuts[1:], values)
-
-
-def _adamw(net: torch.nn.Module, settings: NeuralBaseline) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(net.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-
-
-def _predict(model: Any, x: FloatArray) -> FloatArray:
-    return np.asarray(model.predict(x), dtype=np.float64)[:, 0]
+        return labels.cuts[1:], survival
 
 
 def _float32(values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Models of scikit-survival and lifelines: Cox, accelerated failure time, forests and boosting."""
+"""Models of scikit-survival and lifelines: Cox, accelerated failure time, trees, forests and boosting."""
 
 from __future__ import annotations
 
@@ -11,20 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch import metrics
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
-from sstorch.bench.baselines.base import (
-    LIFELINES,
-    SKSURV,
-    Baseline,
-    BreslowBaseline,
-    Encoder,
-    StepCurves,
-    inner_folds,
-)
+from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, KnownCurves, inner_folds
 from sstorch.data import Schema, Surv, SurvivalData
-from sstorch.exceptions import ConfigError, DataWarning, TrainingError
+from sstorch.exceptions import DataWarning, TrainingError
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.outcome import Observed
 
@@ -47,33 +38,29 @@ def grouped_times(time: FloatArray, event: BoolArray) -> FloatArray:
 class ScikitSurvivalModel(Baseline):
     """An estimator of scikit-survival that predicts step functions."""
 
-    packages: ClassVar = (SKSURV,)
+    packages: ClassVar = ("scikit-survival",)
+    predicts_risk: ClassVar[bool] = False  # a log risk, of which Breslow's baseline hazard makes curves
 
     @abstractmethod
     def _estimator(self, seed: int) -> Any:
         """The estimator, not fitted."""
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
         encoder = Encoder(schema, train)
         time = grouped_times(train.time, train.event)
         model = self._estimator(seed).fit(encoder.x, Surv(time, train.event).to_structured())
-        return self._curves(model, encoder, time, train.event)
-
-    def _curves(self, model: Any, encoder: Encoder, time: FloatArray, event: BoolArray) -> StepCurves:
-        """The curves of a fitted estimator, trained on these times and events."""
-
-        def values(X: object) -> FloatArray:
-            return np.asarray(model.predict_survival_function(encoder(X), return_array=True))
-
-        return StepCurves(model.unique_times_, values)
+        if self.predicts_risk:
+            baseline = BreslowBaseline.of(model.predict(encoder.x), (time, train.event))
+            return baseline.curves(lambda X: model.predict(encoder(X)))
+        predict = model.predict_survival_function
+        return KnownCurves(model.unique_times_, lambda X: predict(encoder(X), return_array=True))
 
 
 @dataclass(frozen=True)
 class LogRankTree(ScikitSurvivalModel):
-    """``SurvivalTree`` of `depth` >= 1: log-rank splits, a Kaplan-Meier curve in each leaf."""
+    """``SurvivalTree``: log-rank splits, a Kaplan-Meier curve in each leaf."""
 
     name: ClassVar[str] = "sksurv"
-    ranges: ClassVar = {"depth": (1,)}
 
     depth: int = 5
 
@@ -88,9 +75,8 @@ class RandomForest(ScikitSurvivalModel):
     """``RandomSurvivalForest``; its curve is the mean of the trees' Kaplan-Meier curves."""
 
     name: ClassVar[str] = "rsf"
-    ranges: ClassVar = {"n_trees": (1,), "min_leaf": (1,)}
 
-    n_trees: int = 100  # number of trees
+    n_trees: int = 100
     min_leaf: int = 15  # least number of training rows of a leaf
     n_jobs: int = 1  # threads; the curves do not depend on it
 
@@ -107,14 +93,10 @@ class GradientBoosting(ScikitSurvivalModel):
     """``GradientBoostingSurvivalAnalysis`` of the partial likelihood, with Breslow's baseline hazard."""
 
     name: ClassVar[str] = "gradient_boosting"
-    ranges: ClassVar = {
-        **dict.fromkeys(("n_trees", "depth_of_trees"), (1,)),
-        "learning_rate": (1e-6,),
-        "subsample": (1e-6, 1.0),
-    }
+    predicts_risk: ClassVar[bool] = True
 
     n_trees: int = 100  # number of boosting steps
-    learning_rate: float = 0.1  # what each tree is multiplied by
+    learning_rate: float = 0.1  # factor of each tree
     depth_of_trees: int = 3  # largest depth of each
     subsample: float = 1.0  # share of the rows that each tree is fitted to
 
@@ -128,18 +110,6 @@ class GradientBoosting(ScikitSurvivalModel):
             subsample=self.subsample,
             random_state=seed,
         )
-
-    def _curves(self, model: Any, encoder: Encoder, time: FloatArray, event: BoolArray) -> StepCurves:
-        baseline = BreslowBaseline.of(model.predict(encoder.x), (time, event))
-        return StepCurves(baseline.jumps, lambda X: baseline.survival(model.predict(encoder(X))))
-
-
-@dataclass(frozen=True)
-class CoxCurves(StepCurves):
-    """Curves of a Cox model."""
-
-    penalty: float  # ridge that was chosen
-    coefficients: FloatArray  # log hazard ratios of the features that vary in the training rows, (p,)
 
 
 @dataclass(frozen=True)
@@ -156,9 +126,7 @@ class Cox(Baseline):
     """
 
     name: ClassVar[str] = "cox"
-    # Without any penalty the coefficients of all categories of a column are not determined.
-    ranges: ClassVar = {"penalties": (1e-6,), "inner_folds": (2,)}
-    packages: ClassVar = (SKSURV,)
+    packages: ClassVar = ("scikit-survival",)
 
     # candidates. The partial log-likelihood, a sum over events, is reduced by half the penalty times the
     # squared coefficients of the features on [0, 1]. With one candidate there is no choice; those at which
@@ -166,55 +134,37 @@ class Cox(Baseline):
     penalties: tuple[float, ...] = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
     inner_folds: int = 5  # folds, stratified by event, of the choice (fewer if there are fewer events)
 
-    def __post_init__(self) -> None:
-        if not self.penalties:
-            raise ConfigError("penalties is empty; give at least one")
-        super().__post_init__()
-
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> CoxCurves:
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
         encoder = Encoder(schema, train)
-        for penalty in self._ranked(encoder.x, train, seed):
-            model = fit_cox(encoder.x, train.time, train.event, penalty)
-            if model is not None:
-                break
-        else:
-            raise TrainingError("Cox regression converges with none of the ridge penalties; give larger ones")
-
+        model = self._chosen(encoder.x, train, seed)
         baseline = BreslowBaseline.of(encoder.x @ model.coef_, train.y)
+        return baseline.curves(lambda X: encoder(X) @ model.coef_)
 
-        def values(X: object) -> FloatArray:
-            return baseline.survival(encoder(X) @ model.coef_)
+    def _chosen(self, x: FloatArray, train: SurvivalData, seed: int) -> Any:
+        """The fitted regression of the best penalty, its ``alpha``."""
+        scores = dict.fromkeys(self.penalties, 0.0)
+        if len(scores) > 1:
+            folds = inner_folds(train, self.inner_folds, seed)
+            scores = {p: _score(x, train.time, train.event, folds, p) for p in scores}
+        for penalty in sorted(scores, key=lambda penalty: -scores[penalty]):
+            model = fit_cox(x, train.time, train.event, penalty)
+            if model is not None and scores[penalty] > -np.inf:
+                return model
+        raise TrainingError("Cox regression converges with none of the ridge penalties; give larger ones")
 
-        return CoxCurves(baseline.jumps, values, penalty, model.coef_)
 
-    def _ranked(self, x: FloatArray, train: SurvivalData, seed: int) -> list[float]:
-        """The candidates that converge in all inner folds, best first."""
-        if len(self.penalties) == 1:
-            return list(self.penalties)
-        folds = inner_folds(train, self.inner_folds, seed)
-        scores = {p: self._score(x, train.time, train.event, folds, p) for p in self.penalties}
-        usable = [penalty for penalty in self.penalties if scores[penalty] > -np.inf]
-        return sorted(usable, key=lambda penalty: -scores[penalty])
-
-    @staticmethod
-    def _score(
-        x: FloatArray,
-        time: FloatArray,
-        event: BoolArray,
-        folds: IntArray,
-        penalty: float,
-    ) -> float:
-        """Cross-validated partial log-likelihood; minus infinity where a fit does not converge."""
-        total = 0.0
-        for fold in range(int(folds.max()) + 1):
-            kept = folds != fold
-            model = fit_cox(x[kept], time[kept], event[kept], penalty)
-            if model is None:
-                return -np.inf
-            linear = x @ model.coef_
-            total += partial_log_likelihood(linear, time, event)
-            total -= partial_log_likelihood(linear[kept], time[kept], event[kept])
-        return total
+def _score(x: FloatArray, time: FloatArray, event: BoolArray, folds: IntArray, penalty: float) -> float:
+    """Cross-validated partial log-likelihood; minus infinity where a fit does not converge."""
+    total = 0.0
+    for fold in range(int(folds.max()) + 1):
+        kept = folds != fold
+        model = fit_cox(x[kept], time[kept], event[kept], penalty)
+        if model is None:
+            return -np.inf
+        linear = x @ model.coef_
+        total += partial_log_likelihood(linear, time, event)
+        total -= partial_log_likelihood(linear[kept], time[kept], event[kept])
+    return total
 
 
 def fit_cox(x: FloatArray, time: FloatArray, event: BoolArray, penalty: float) -> Any | None:
@@ -249,41 +199,79 @@ def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: BoolArra
     return float(linear[event].sum() - np.log(sets.at_risk[which] - share * sets.n_events[which]).sum())
 
 
+# ---------------------------------------------------------------------- lifelines
+
+
+def _table(x: FloatArray, rows: SurvivalData, unit: float = 1.0) -> pd.DataFrame:
+    """Features and outcome as lifelines takes them, times in a unit."""
+    table = pd.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
+    times = {"time": rows.time / unit, "entry": rows.entry / unit}
+    return table.assign(**times, event=rows.event.astype(float))
+
+
+def _converges(fitter: Any, *arguments: Any, **columns: Any) -> bool:
+    """Fit a model of lifelines; False if it does not converge."""
+    from lifelines.exceptions import ConvergenceError
+
+    try:
+        with warnings.catch_warnings():  # of rare categories, and of standard errors, which are not used
+            warnings.simplefilter("ignore")
+            fitter.fit(*arguments, **columns)
+    except (ConvergenceError, np.linalg.LinAlgError):
+        return False
+    return bool(np.isfinite(fitter.params_).all())
+
+
+@dataclass(frozen=True)
+class LifelinesCox(Baseline):
+    """``CoxPHFitter`` with a small ridge, Efron's ties, weights and entry times; Breslow's baseline hazard.
+
+    A curve of start-stop rows is that of a subject whose covariates stay as they are from time zero.
+    """
+
+    name: ClassVar[str] = "cox_lifelines"
+    packages: ClassVar = ("lifelines",)
+    knows: ClassVar = ("entry", "weights")
+
+    ridge: float = 10.0  # twice the factor of squared effects of features in standard deviations, whatever n
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
+        from lifelines import CoxPHFitter
+
+        encoder, fitter = Encoder(schema, train), CoxPHFitter(penalizer=self.ridge / len(train))
+        table = _table(encoder.x, train).assign(weight=train.sample_weight)
+        columns = {"weights_col": "weight", "entry_col": "entry"}
+        if not train.entry.any():  # without them it is faster
+            del table["entry"], columns["entry_col"]
+        if not _converges(fitter, table, "time", "event", **columns):
+            raise TrainingError("Cox regression does not converge; give a larger ridge")
+        slopes = fitter.params_.to_numpy(np.float64)
+        baseline = BreslowBaseline.of(encoder.x @ slopes, train.weighted_y)
+        return baseline.curves(lambda X: encoder(X) @ slopes)
+
+
 @dataclass(frozen=True)
 class AFTCurves:
-    """Curves of a regression with log time = μ(x) + noise / a."""
+    """Curves of a fitted regression of lifelines."""
 
     encoder: Encoder
-    model: AcceleratedFailureTime
-    intercept: float  # of μ, in the log of the unit of the training times
-    coefficients: FloatArray  # of μ, by feature, (p,)
-    shape: float  # a > 0
-    penalizer: float  # it was fitted with
+    fitter: Any
+    unit: float  # of its times, in that of the training times
     zero_time: float  # replaces a time of zero when rows are scored: half the smallest training time
-
-    def _location(self, X: object) -> FloatArray:
-        return np.asarray(self.intercept + self.encoder(X) @ self.coefficients)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """See :class:`~sstorch.bench.baselines.base.Curves`."""
-        with np.errstate(divide="ignore"):  # log 0 = -inf gives S = 1
-            log_time = np.log(check_times(times))
-        z = self.shape * (log_time - self._location(X)[:, None])
-        with np.errstate(over="ignore"):  # an infinite hazard gives S = 0
-            return np.exp(-self.model.cumulative_hazard(z))
+        x = self.encoder(X)
+        rows = pd.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
+        found = self.fitter.predict_survival_function(rows, times=check_times(times) / self.unit)
+        return np.asarray(found, np.float64).T
 
     def log_likelihood(self, X: object, y: object) -> float:
         """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in the training unit."""
-        data = SurvivalData(X, y, require_events=False, zero_time=self.zero_time)
-        location = self._location(data.frame)
-
-        def hazard(time: FloatArray) -> FloatArray:
-            with np.errstate(divide="ignore", over="ignore"):  # nothing at zero; infinite far away
-                return self.model.cumulative_hazard(self.shape * (np.log(time) - location))
-
-        log_time = np.log(data.time)
-        log_hazard = np.log(self.shape) - log_time + self.model.log_slope(self.shape * (log_time - location))
-        return metrics.log_likelihood(data.event, hazard(data.time) - hazard(data.begin), log_hazard)
+        rows = SurvivalData(X, y, require_events=False, zero_time=self.zero_time)
+        table = _table(self.encoder(rows.frame), rows, self.unit)
+        mean = self.fitter.score(table, scoring_method="log_likelihood")
+        return float(mean - rows.event.mean() * np.log(self.unit))
 
 
 @dataclass(frozen=True)
@@ -291,149 +279,47 @@ class AcceleratedFailureTime(Baseline):
     """A parametric regression of log time, by lifelines.
 
     Where the optimiser does not converge, the fit is repeated with ten times the penalty, three times at
-    most; with a DataWarning; the curves have their ``penalizer``.
+    most; with a DataWarning.
     """
 
-    packages: ClassVar = (LIFELINES,)
+    packages: ClassVar = ("lifelines",)
     knows: ClassVar = ("entry",)
-    # Without any penalty the coefficients of all categories of a column are not determined.
-    ranges: ClassVar = {"penalizer": (1e-8,)}
-    # The fitter of lifelines, and its names of the scale and of the shape.
-    fitter: ClassVar[tuple[str, str, str]]
+    fitter: ClassVar[str]  # of lifelines
 
     # ridge, relative to the mean log-likelihood, on coefficients of features of unit variance
     penalizer: float = 0.01
 
-    @abstractmethod
-    def cumulative_hazard(self, z: FloatArray) -> FloatArray:
-        """H at z = a (log t - μ)."""
-
-    @abstractmethod
-    def log_slope(self, z: FloatArray) -> FloatArray:
-        """Log derivative of H with respect to z."""
-
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> AFTCurves:
         import lifelines
-        from lifelines.exceptions import ConvergenceError
 
-        kind, scale, shape = self.fitter
         encoder = Encoder(schema, train)
         unit = float(np.exp(np.log(train.time).mean()))  # far from 1 the optimiser starts badly
-        names = [f"x{j}" for j in range(encoder.x.shape[1])]
-        frame = pd.DataFrame(encoder.x, columns=names)
-        late = {"entry_col": "entry"} if train.entry.any() else {}
-        if late:
-            frame["entry"] = train.entry / unit
-        frame = frame.assign(time=train.time / unit, event=train.event.astype(float))
+        table = _table(encoder.x, train, unit)
         for penalizer in self.penalizer * 10.0 ** np.arange(_TRIES):
-            fitter = getattr(lifelines, kind)(penalizer=float(penalizer))
-            try:
-                with warnings.catch_warnings():
-                    # Of rare categories, and of standard errors, which are not used.
-                    warnings.simplefilter("ignore")
-                    fitter.fit(frame, "time", "event", **late)
-            except (ConvergenceError, np.linalg.LinAlgError):
-                continue
-            parameters = fitter.params_
-            if np.isfinite(parameters).all():
+            fitter = getattr(lifelines, self.fitter)(penalizer=float(penalizer))
+            if _converges(fitter, table, "time", "event", entry_col="entry"):
                 break
         else:
             raise TrainingError(
                 f"the {self.name} regression does not converge, even with penalizer={penalizer:g}"
             )
         if penalizer > self.penalizer:
-            warnings.warn(
-                f"the {self.name} regression converges only with penalizer={penalizer:g}, not with "
-                f"{self.penalizer:g}",
-                DataWarning,
-                stacklevel=3,
-            )
-        return AFTCurves(
-            encoder,
-            self,
-            float(parameters[scale]["Intercept"]) + float(np.log(unit)),
-            parameters[scale][names].to_numpy(),
-            float(np.exp(parameters[shape]["Intercept"])),
-            float(penalizer),
-            train.zero_time,
-        )
+            text = f"the {self.name} regression converges only with penalizer={penalizer:g}, not with "
+            warnings.warn(f"{text}{self.penalizer:g}", DataWarning, stacklevel=3)
+        return AFTCurves(encoder, fitter, unit, train.zero_time)
 
 
 @dataclass(frozen=True)
 class WeibullAFT(AcceleratedFailureTime):
-    """Weibull regression: H = (t e^-μ)^a."""
+    """Weibull regression."""
 
     name: ClassVar[str] = "weibull_aft"
-    fitter: ClassVar = ("WeibullAFTFitter", "lambda_", "rho_")
-
-    def cumulative_hazard(self, z: FloatArray) -> FloatArray:
-        """H at z = a (log t - μ)."""
-        return np.exp(z)
-
-    def log_slope(self, z: FloatArray) -> FloatArray:
-        """Log derivative of H with respect to z."""
-        return z
+    fitter: ClassVar = "WeibullAFTFitter"
 
 
 @dataclass(frozen=True)
 class LogLogisticAFT(AcceleratedFailureTime):
-    """Log-logistic regression: H = log(1 + (t e^-μ)^a)."""
+    """Log-logistic regression."""
 
     name: ClassVar[str] = "log_logistic_aft"
-    fitter: ClassVar = ("LogLogisticAFTFitter", "alpha_", "beta_")
-
-    def cumulative_hazard(self, z: FloatArray) -> FloatArray:
-        """H at z = a (log t - μ)."""
-        return np.logaddexp(0.0, z)
-
-    def log_slope(self, z: FloatArray) -> FloatArray:
-        """Log derivative of H with respect to z."""
-        return -np.logaddexp(0.0, -z)
-
-
-@dataclass(frozen=True)
-class CoxTimeVarying(Baseline):
-    """``CoxTimeVaryingFitter``: rows of subjects, each at risk from its entry to its time; Efron's ties.
-
-    A curve is that of a subject whose covariates stay as they are from time zero.
-    """
-
-    name: ClassVar[str] = "cox_time_varying"
-    packages: ClassVar = (LIFELINES,)
-    knows: ClassVar = ("entry",)
-    # Without any penalty the coefficients of all categories of a column are not determined.
-    ranges: ClassVar = {"penalizer": (1e-8,)}
-
-    # ridge, relative to the mean log-likelihood, on coefficients of features on [0, 1]
-    penalizer: float = 0.01
-
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
-        from lifelines import CoxTimeVaryingFitter
-        from lifelines.exceptions import ConvergenceError
-
-        encoder = Encoder(schema, train)
-        names = [f"x{j}" for j in range(encoder.x.shape[1])]
-        frame = pd.DataFrame(encoder.x, columns=names).assign(
-            id=np.arange(len(train)) if train.subject is None else train.subject,
-            start=train.entry,
-            stop=train.time,
-            event=train.event.astype(int),
-        )
-        fitter = CoxTimeVaryingFitter(penalizer=self.penalizer)
-        try:
-            with warnings.catch_warnings():
-                # Of rare categories, and of standard errors, which are not used.
-                warnings.simplefilter("ignore")
-                fitter.fit(frame, id_col="id", event_col="event", start_col="start", stop_col="stop")
-        except (ConvergenceError, np.linalg.LinAlgError) as error:
-            raise TrainingError(
-                f"the Cox regression does not converge; give a larger penalizer than {self.penalizer:g}"
-            ) from error
-        baseline = fitter.baseline_cumulative_hazard_.iloc[:, 0]
-        jumps, hazard = baseline.index.to_numpy(dtype=np.float64), baseline.to_numpy()
-
-        def values(X: object) -> FloatArray:
-            risk = fitter.predict_partial_hazard(pd.DataFrame(encoder(X), columns=names)).to_numpy()
-            return np.asarray(np.exp(-risk[:, None] * hazard))
-
-        return StepCurves(jumps, values)
+    fitter: ClassVar = "LogLogisticAFTFitter"

@@ -1,4 +1,4 @@
-"""Trees to compare with: rpart and ctree of R, exact trees of this package."""
+"""Trees of R to compare with: rpart and ctree."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import shutil
 import subprocess
 import tempfile
-from abc import abstractmethod
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -16,10 +15,8 @@ import numpy as np
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.bench.baselines.base import Baseline, Encoder, StepCurves
+from sstorch.bench.baselines.base import Baseline, Encoder, KnownCurves
 from sstorch.data import Schema, SurvivalData
-from sstorch.exact.binarize import Preset
-from sstorch.exact.estimators import OptimalSurvivalTree, Search
 from sstorch.exceptions import ConfigError, TrainingError
 
 # Two numbers of float64 that differ are two numbers again when they are read.
@@ -67,20 +64,20 @@ class RTree(Baseline):
     unknown categories are zeros, where factors of R would need surrogate splits.
     """
 
-    ranges: ClassVar = {"depth": (1,)}
-
     depth: int = 5  # largest depth, >= 1
 
-    def check(self) -> None:
-        """Check that Rscript and the packages of R are there."""
-        super().check()
-        _r_versions()
-
     def versions(self) -> dict[str, str]:
-        """Versions of this package, of R and of its packages."""
-        return super().versions() | _r_versions()
+        """Versions of this package, of R and of its packages.
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
+        Raises:
+            ConfigError: R, or one of its packages, is missing.
+        """
+        found = _r_found()
+        if isinstance(found, str):
+            raise ConfigError(found)
+        return super().versions() | found
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
         encoder = Encoder(schema, train)
         table = pd.DataFrame(encoder.x, columns=[f"x{j}" for j in range(encoder.x.shape[1])])
         table = table.assign(time=train.time, event=train.event.astype(int))
@@ -99,11 +96,7 @@ class RTree(Baseline):
                 f"the tree of {self.name} was read wrongly: training rows are in other leaves"
             )
         survival = curves.to_numpy()
-
-        def values(X: object) -> FloatArray:
-            return survival[nodes.apply(encoder(X))]
-
-        return StepCurves(np.unique(train.time), values)
+        return KnownCurves(np.unique(train.time), lambda X: survival[nodes.apply(encoder(X))])
 
 
 @dataclass(frozen=True)
@@ -132,14 +125,6 @@ def _run(*arguments: str) -> str:
     return done.stdout
 
 
-def _r_versions() -> dict[str, str]:
-    """Versions of R and of the packages that are used, all of which must be there."""
-    found = _r_found()
-    if isinstance(found, str):
-        raise ConfigError(found)
-    return found
-
-
 @functools.cache
 def _r_found() -> dict[str, str] | str:
     """Versions by package, or what is missing; R takes seconds to start, and is started once."""
@@ -154,62 +139,3 @@ def _r_found() -> dict[str, str] | str:
     except TrainingError as error:
         return f"R lacks a package: {error}; {remedy}"
     return dict(line.split() for line in lines)
-
-
-@dataclass(frozen=True)
-class ExactTreeBaseline(Baseline):
-    """The tree of least training loss among all of its depth, with Kaplan-Meier leaves.
-
-    Columns become binary splits (``binarize``), learned from the training rows; a missing or unknown value
-    answers no.
-    """
-
-    ranges: ClassVar = {"depth": (0, 5), "min_leaf": (1,), "leaf_penalty": (0.0,)}
-
-    depth: int = 3  # largest depth, 0 to 5
-    min_leaf: int = 20  # least number of training rows of a leaf
-    leaf_penalty: float = 0.0  # loss that each leaf costs, in the unit of the objective
-    binarize: Preset = "surtree"  # a preset of :class:`~sstorch.exact.Binarizer`
-    # seconds, or None; where they do not suffice, the best tree found is taken, and how good it is depends on
-    # the machine
-    time_limit: float | None = None
-
-    @abstractmethod
-    def _estimator(self) -> OptimalSurvivalTree:
-        """The estimator, not fitted."""
-
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> OptimalSurvivalTree:
-        frame = schema.frame_of(train.frame)[list(schema.columns)]
-        tree = self._estimator()
-        tree.set_params(
-            max_depth=self.depth,
-            min_leaf=self.min_leaf,
-            leaf_penalty=self.leaf_penalty,
-            binarize=self.binarize,
-            search__time_limit=self.time_limit,
-        )
-        return tree.fit(frame, train.y)
-
-
-@dataclass(frozen=True)
-class SurTree(ExactTreeBaseline):
-    """The largest likelihood, with one hazard ratio a leaf: the objective of SurTree."""
-
-    name: ClassVar[str] = "surtree"
-
-    def _estimator(self) -> OptimalSurvivalTree:
-        return OptimalSurvivalTree(objective="log_likelihood")
-
-
-@dataclass(frozen=True)
-class OSST(ExactTreeBaseline):
-    """The least integrated Brier score, with one Kaplan-Meier curve a leaf: the objective of OSST."""
-
-    name: ClassVar[str] = "osst"
-
-    # buckets of equal width that times are put in for the search (not for the curves), or None for all
-    # observed times
-    n_buckets: int | None = 50
-
-    def _estimator(self) -> OptimalSurvivalTree:
-        return OptimalSurvivalTree(objective="integrated_brier", search=Search(n_buckets=self.n_buckets))
