@@ -69,31 +69,25 @@ def test_entries_are_left_out_by_a_tilde(
     assert "sst_po_curved" in trees
 
 
-def test_a_sweep_keeps_its_commas() -> None:
+def test_options_and_sweeps_are_passed_on() -> None:
     assert as_hydra_takes(["-m", "dataset.time=days,weeks"]) == ["-m", "dataset.time=days,weeks"]
     assert as_hydra_takes(["dataset.time=days,weeks"]) == ['dataset.time="days,weeks"']
+    assert as_hydra_takes(["--cfg", "job", "model.depth=1"]) == ["--cfg", "job", "model.depth=1"]
+    with pytest.raises(ConfigError, match=r"unknown option -x\."):
+        as_hydra_takes(["-x"])
 
 
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        ("model.deth=1", "there is no setting model.deth. Did you mean 'model.depth'?"),
         ("deth=1", "there is no setting deth. Did you mean 'model.depth'?"),
-        ("datset=csv", "there is no setting datset. Did you mean 'dataset'?"),
         ("+foo=1", "there is no setting foo. --cfg job shows the settings."),
         ("dataset=gbsg", "there is no dataset=gbsg; choose one of aids, .*Did you mean 'gbsg2'?"),
-        ("experiment=quik", "there is no experiment=quik; .*Did you mean 'quick'?"),
         ("+dataset=csv", "dataset is chosen twice"),
         ("model.depth=1,2", "model.depth=1,2 has several values: -m runs each of them"),
         ("model.columns.numeric=piecewise(8", "cannot be read: put it in quotes"),
-        (
-            "model.trainer.zetta=3",
-            "there is no setting model.trainer.zetta. Did you mean 'model.trainer.zeta'?",
-        ),
         ("study.n_jobs=2", "a setting of study was given, but no study"),
         ("model.depth", "'model.depth' is no setting; write NAME=VALUE, such as model.depth=1."),
-        ("~model", "'~model' is no setting; write NAME=VALUE"),
-        ("=3", "'=3' is no setting"),
         ("--hlep", "unknown option --hlep. Did you mean '--help'?"),
         ("--cfg", "--cfg needs a value"),
     ],
@@ -126,18 +120,15 @@ def test_help_is_short_and_lists_the_choices(
 @pytest.mark.parametrize(
     ("command", "words", "out", "err"),
     [
-        ("sstorch", ["--version"], f"sstorch {package.__version__}\n", ""),
         ("sstorch", ["--help"], help_text() + "\n", ""),
-        ("sstorch", ["dataset=csv", "dataset.path=/no.csv"], "", "sstorch: error: /no.csv: no such file\n"),
         ("report", ["/no"], "", "sstorch-report: error: /no: no such file or folder\n"),
     ],
 )
-def test_help_and_missing_files_are_answered_in_a_second_without_torch(
+def test_help_and_missing_files_take_less_than_a_second_without_torch(
     command: str, words: list[str], out: str, err: str
 ) -> None:
     code = f"""
 import atexit, sys, time
-from pathlib import Path
 def end():
     assert not {{"torch", "numpy"}} & set(sys.modules)
     assert time.process_time() < 1
@@ -150,6 +141,15 @@ from sstorch.commands import {command}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == (f"{out}light", err)
     assert done.returncode == (2 if err else 0)
+
+
+def test_version_and_missing_data_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sstorch(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"sstorch {package.__version__}\n"
+    assert sstorch(monkeypatch, "dataset=csv", "dataset.path=/no.csv") == 2
+    assert capsys.readouterr().err == "sstorch: error: /no.csv: no such file\n"
 
 
 def test_commands_are_those_of_the_package() -> None:
@@ -193,58 +193,22 @@ def _default_sigint() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.mark.nightly
-def test_a_file_of_excel_with_umlauts_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    draws = np.random.default_rng(2)
-    table = pd.DataFrame(
-        {
-            "Patient Nr.": np.arange(90),
-            "Größe (cm)": draws.normal(170, 9, 90).round(1),
-            "Überleben, Tage": draws.exponential(300, 90).round(1) + 0.5,
-            "Tod?": draws.choice(["ja", "nein"], 90),
-        }
-    )
-    table.loc[[4, 8], "Größe (cm)"] = -999
-    place = tmp_path / "Daten ~ neu (2)"
-    place.mkdir()
-    table.to_csv(place / "Kohorte ä.csv", sep=";", decimal=",", index=False)
-    own = [f"hydra.run.dir={place / 'Lauf 1'}", "dataset=csv", f"dataset.path={place / 'Kohorte ä.csv'}"]
-    own += ["dataset.time=Überleben, Tage", "dataset.event=Tod?", "dataset.event_value=ja", "logger=none"]
-    own += ["experiment=quick", "model.depth=0", "cv.n_folds=2", "model.n_starts=1"]
-    assert sstorch(monkeypatch, *own) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "give the separator, such as" in line
-    read = 'dataset.read={sep: ";", decimal:",", na_values: [-999]}'
-    assert sstorch(monkeypatch, *own, read) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "column 'Patient Nr.' has a different whole number in every row" in line
-    own += ["dataset.drop=[Patient Nr.]", read]
-    assert sstorch(monkeypatch, *own) == 0, capsys.readouterr().err
-    assert "90 rows, 1 feature (1 numeric, 0 categorical)" in capsys.readouterr().out
-    assert (place / "Lauf 1" / "scores.csv").is_file()
-
-
 VALUES = (
-    *(
-        "null",
-        "NULL",
-        "true",
-        "1",
-        "1.50",
-        "",
-        "a b",
-        "a,b",
-        "a=b",
-        "it's",
-        'say "x"',
-        "C:\\d\\",
-        "[x]",
-        "{x}",
-    ),
-    *("$HOME", "a;b", "größe (cm)", "~x", 'a\\"b', " lead", "nan", "#1", "a:b", "*", "<3"),
+    "null",
+    "1.50",
+    "",
+    "a b",
+    "a,b",
+    "a=b",
+    "it's",
+    'say "x"',
+    "C:\\d\\",
+    "[x]",
+    "{x}",
+    "$HOME",
+    "größe (cm)",
 )
+VALUES += ("~x", 'a\\"b', " lead", "#1", "a:b", "<3")
 
 
 @pytest.mark.parametrize("options", [[], ["-m"]])
@@ -295,10 +259,7 @@ def test_printed_commands_run(
     assert shlex.split(words)[-1] == str(place / "tensorboard")
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii"])
-def test_output_is_redirected_in_any_encoding(
-    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_is_redirected_in_any_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = np.random.default_rng(2)
     table = pd.DataFrame({"größe ≥ ω": draws.normal(60, 9, 90), "time": draws.exponential(9, 90), "event": 1})
     table.to_csv(tmp_path / "rows ω.csv", index=False)
@@ -309,12 +270,12 @@ def test_output_is_redirected_in_any_encoding(
         lambda: reporting.main([str(place)]),
         lambda: sstorch(monkeypatch, *own, "--cfg", "job"),
     ):
-        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", file)
             assert not command()  # UnicodeEncodeError, after training
             file.flush()
-        assert r"\u03c9" in file.buffer.getvalue().decode(encoding)
+        assert r"\u03c9" in file.buffer.getvalue().decode("ascii")
     assert "größe ≥ ω" in (place / "tree.txt").read_text("utf-8")
 
 
@@ -334,15 +295,6 @@ def test_files_of_a_run_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
     words += [f"dataset.path={tmp_path / 'rows.csv'}", f"hydra.run.dir={tmp_path / 'run'}"]
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-m", "sstorch.commands", *words]
-    for told in ("trees trained and scored", "already completed"):
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
-        assert done.returncode == 0, done.stderr  # UnicodeEncodeError in tree.txt
-        assert told in done.stdout
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr  # UnicodeEncodeError in tree.txt
     assert "ω" in (tmp_path / "run" / "tree.txt").read_text("utf-8")
-
-
-def test_options_are_refused_before_hydra_sees_them() -> None:
-    with pytest.raises(ConfigError, match=r"unknown option -x\."):
-        as_hydra_takes(["-x"])
-    assert as_hydra_takes(["--cfg", "job", "model.depth=1"]) == ["--cfg", "job", "model.depth=1"]
-    assert as_hydra_takes(["--cfg=job"]) == ["--cfg=job"]

@@ -4,48 +4,32 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 import hydra
-import pandas as pd
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sstorch.bench import CrossValidation, ResultStore, cross_validate, make_folds
 from sstorch.bench.arguments import as_hydra_takes, refusal_text, setting_word
-from sstorch.bench.callbacks import HistoryWriter, write_choice
-from sstorch.bench.config import (
-    Config,
-    DatasetConfig,
-    StudyConfig,
-    build,
-    config_path,
-    register_schemas,
-    to_config,
-)
-from sstorch.bench.cross_validation import held_out_score, split_names
-from sstorch.bench.peers import peer_table, score_run
+from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import as_text, average_table
-from sstorch.bench.run_folder import RunFolder, versions, without_logger
-from sstorch.bench.scores import GROUP_SCORES
-from sstorch.bench.study import Outcome, StudyTask, data_checksum, devices_of, plan, run_tasks
-from sstorch.bench.study_model import SoftTreeModel, StudyModel, as_model, models_of
+from sstorch.bench.run import printed, run
+from sstorch.bench.run_folder import RunFolder
+from sstorch.bench.store import ResultStore
+from sstorch.bench.study import Outcome, StudyTask, devices_of, plan, run_tasks
+from sstorch.bench.study_model import StudyModel, models_of
 from sstorch.checks import nearest_text
-from sstorch.data import SurvivalData
 from sstorch.exceptions import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -58,21 +42,9 @@ from sstorch.exceptions import (
     show_warnings_as_notes,
 )
 from sstorch.files import write_whole
-from sstorch.metrics.registry import METRICS, names_of
-from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
-from sstorch.optim.checkpoint import opened, plain_values
-from sstorch.progress import Lines, Progress, Watch, report
-from sstorch.soft.batch import events_of_causes
-from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.settings import BatchSettings
-from sstorch.threads import FEW
 
 # What is reported in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
-
-# Metrics that are printed of every task, and of every model at the end; those of groups if any.
-_PRINTED = {name: "C" if METRICS[name].higher_is_better else "IBS" for name in names_of(tag="headline")}
-_PRINTED_OF_GROUPS = {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
 
 # Whoever sets Hydra's variable wants tracebacks of refusals too.
 _debugging = "HYDRA_FULL_ERROR" in os.environ
@@ -153,151 +125,6 @@ def _app(composed: DictConfig) -> float | None:
         raise
 
 
-def run(config: Config, config_text: str, folder: RunFolder) -> float:
-    """Carry out a run, or continue it, unless the folder holds it, completed; the mean held-out score.
-
-    What cannot be run raises an SstorchError before anything is written.
-    """
-    lines = Lines() if config.logger.progress else None
-
-    def note(progress: Progress) -> None:
-        folder.note(progress)
-        if lines is not None:
-            lines(progress)
-
-    with Watch(note):
-        return _run(config, config_text, folder)
-
-
-def _run(config: Config, config_text: str, folder: RunFolder) -> float:
-    estimator, cv = build(config.model, "model"), config.cv
-    model = as_model("model", estimator, config.seed, "model")
-    settings = estimator._batch_settings() if isinstance(estimator, SoftEstimator) else None
-    peers = _peers(config, estimator) if cv.peers else []
-    own = [_callback(node, f"callbacks.{name}") for name, node in (config.callbacks or {}).items()]
-    report("reading", 0, 1)
-    data = config.dataset.load()
-    data.refuse_intervals("a run")
-    if settings is not None and settings.fairness is not None and data.groups is None:
-        raise ConfigError("model.penalties.fairness needs dataset.sensitive=COLUMN")
-    model.check_data(data)
-    for peer in peers:
-        try:
-            peer.check()
-            peer.check_data(data)
-        except SstorchError as error:
-            raise ConfigError(f"peers.{peer.name}: {error}; leave it out with ~peers.{peer.name}") from error
-    competing = data.causes is not None
-    checksum = data_checksum(data)
-    if folder.is_completed(config_text, checksum):
-        print(f"done: {folder.path} contains this run, already completed")
-        return held_out_score(pd.read_csv(folder.path / "scores.csv"), cv.score)
-    make_folds(data, cv.n_folds, cv.seed)
-    data.warn_of_few_events()
-    n_trees = (cv.n_folds + 1) * model.n_starts
-    _set_threads(config.threads, n_trees * 2 ** (model.depth or 0) * len(data))
-    print(f"data     {config.dataset.name}: {data.describe()}")
-    if data.groups is not None:
-        sizes = zip(data.groups.labels, data.groups.counts, strict=True)
-        print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
-    print(f"model    {_model_text(data, settings) if settings else ' '.join(repr(estimator).split())}")
-    place = f"{settings.dtype} on {_device_text(settings.device)}" if settings else "one after the other"
-    print(
-        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {model.n_starts} starts, {place}",
-        flush=True,
-    )
-    identity = without_logger(config_text), checksum, getattr(data.groups, "codes", None), versions()
-    with opened(folder.checkpoint, run=identity) as checkpoint:
-        killed = folder.killed()
-        if folder.begin(config_text, checksum):
-            print(f"resume   continues from {folder.checkpoint}", flush=True)
-        if killed is not None:
-            rest = "" if folder.checkpoint.exists() else ", before anything could be kept; it begins anew"
-            print(f"note     the run here stopped ({killed}), as where memory ends{rest}", flush=True)
-        # Causes are trained one after the other, and their records would overwrite each other.
-        callbacks = [*own, *([] if competing else [HistoryWriter(folder.history)])]
-        board = None
-        if config.logger.tensorboard:
-            board = TensorBoard(folder.tensorboard, split_names(cv.n_folds))
-            verbatim = "\n".join(f"    {line}" for line in config_text.splitlines())
-            for name in board.runs:
-                board.writer(name).add_text("config", verbatim)
-            callbacks += [] if competing else [board]
-        if config.logger.progress:
-            callbacks.append(ProgressBar())
-        begin = time.perf_counter()
-        try:
-            with _Interruption() as interruption:
-                result = cross_validate(
-                    estimator,
-                    data,
-                    cv.n_folds,
-                    cv.seed,
-                    [*callbacks, interruption],
-                    checkpoint,
-                )
-            seconds = time.perf_counter() - begin
-            compared = score_run(result, data, checkpoint, peers) if cv.peers else None
-            report("writing", 0, 1)
-            figures = folder.write_results(result, data, compared)
-            if board is not None:
-                for name, figure in figures.items():
-                    board.writer(name).add_figure("survival by leaf", figure, close=False)
-                for name, choice in result.choices.items():
-                    write_choice(board.writer(name), choice)
-                for fold, name in enumerate(board.runs[:-1]):
-                    scores = {f"final/{score}": mean for score, mean in _test_means(result, fold).items()}
-                    board.writer(name).add_hparams(_hparams(config), scores, run_name=".")
-        finally:
-            if board is not None:
-                board.close()
-        folder.write_status(
-            "completed", seconds=round(seconds, 2), trees=n_trees, data=checksum, versions=versions()
-        )
-        folder.checkpoint.unlink(missing_ok=True)
-    print(f"\n{_table_text(result)}")
-    if compared is not None:
-        print(f"\n{_peers_text(compared)}")
-    if result.choices and model.depth:
-        print(f"\n{_evidence_text(result)}")
-    print(f"\nThe tree trained on all rows\n{result.model.summary(details=True)}\n")
-    if board is not None and (result.choices or not competing):
-        shown = "evidence and penalties" if result.choices else "training curves"
-        print(f"{shown}: tensorboard --logdir {shlex.quote(str(folder.tensorboard))}")
-    if settings is not None:
-        print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
-    print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
-    return result.held_out_score(cv.score)
-
-
-def _peers(config: Config, estimator: object) -> list[StudyModel]:
-    """The estimators that are scored on the folds of a run, but for those of its own class."""
-    made = [
-        models_of(name, node, config.seed, f"peers.{name}") for name, node in (config.peers or {}).items()
-    ]
-    models = [model for each in made for model in each]
-    return [m for m in models if not isinstance(m, SoftTreeModel) or type(m.estimator) is not type(estimator)]
-
-
-def _callback(node: object, where: str) -> Callback:
-    made = build(node, where)
-    if not isinstance(made, Callback):
-        raise ConfigError(f"{where} must be a Callback of sstorch.monitoring, got {type(made).__name__}")
-    return made
-
-
-def _model_text(data: SurvivalData, settings: BatchSettings) -> str:
-    """Depth, leaves, gates and trainer, in words."""
-    competing = data.causes is not None
-    counts = events_of_causes(data)
-    of_causes = {name: settings.for_cause(name if competing else None, n) for name, n in counts.items()}
-    leaves = [f"{own.family.name} leaves{competing * f' of {name}'}" for name, own in of_causes.items()]
-    parts = [*leaves, f"{settings.init} gates", *["penalties estimated"] * settings.estimated]
-    if not all(own.plainly_estimated for own in of_causes.values()):
-        parts.append(f"{type(settings.trainer).__name__.lower()} trainer")
-    return f"depth {settings.depth}, {', '.join(parts)}"
-
-
 def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
     """Carry out a study, or what is left of it; the number of tasks that failed.
 
@@ -352,32 +179,18 @@ def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     return [model for models in made for model in models]
 
 
-class _Interruption(Callback):
-    """Ctrl-C and a scheduler's request to stop.
+def _scores_text(outcome: Outcome) -> str:
+    assert outcome.rows is not None
+    test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean().dropna()
+    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in printed(test.index).items())
 
-    An exception that a signal raises inside a destructor or a callback of another library is lost. So the
-    request is noted, and raised once more at the end of the pass.
-    """
 
-    def __init__(self) -> None:
-        self._asked = False
-
-    def __enter__(self) -> _Interruption:
-        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
-        raise KeyboardInterrupt
-
-    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        """Stop if interrupted."""
-        if self._asked:
-            raise KeyboardInterrupt
+def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
+    """Means on test folds by model, over the data sets that all of these models have."""
+    table = store.table()
+    table = table[table["config"].isin({task.key.config for task in tasks})]
+    results = Results(table, store.facts(), metrics=list(printed(table["metric"].unique())))
+    return as_text(average_table(results))
 
 
 def _interruption_text(folder: RunFolder, is_study: bool) -> str:
@@ -415,89 +228,6 @@ def _end_job(exit_code: int) -> NoReturn:
     if _is_swept():
         raise JobError(exit_code)
     sys.exit(exit_code)
-
-
-def _scores_text(outcome: Outcome) -> str:
-    assert outcome.rows is not None
-    test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean().dropna()
-    return ", ".join(f"{name} {test[metric]:.3f}" for metric, name in _printed(test.index).items())
-
-
-def _printed(metrics: Iterable[str]) -> dict[str, str]:
-    """The metrics that are printed among some, and how: of causes with the name of the cause."""
-    found = {}
-    for name, short in (_PRINTED | _PRINTED_OF_GROUPS).items():
-        for metric in metrics:
-            of, _, cause = metric.partition(":")
-            if of == name:
-                found[metric] = f"{short} {cause}".rstrip()
-    return found
-
-
-def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
-    """Means on test folds by model, over the data sets that all of these models have."""
-    table = store.table()
-    table = table[table["config"].isin({task.key.config for task in tasks})]
-    results = Results(table, store.facts(), metrics=list(_printed(table["metric"].unique())))
-    return as_text(average_table(results))
-
-
-def _table_text(result: CrossValidation) -> str:
-    table = result.table()
-    text = {
-        score: [
-            f"{mean:.4f} ({std:.4f})"
-            for mean, std in zip(table[score, "mean"], table[score, "std"], strict=True)
-        ]
-        for score in result.score_names
-    }
-    body = pd.DataFrame(text, index=[f"{part}, {trees}" for part, trees in table.index])
-    return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"
-
-
-def _evidence_text(result: CrossValidation) -> str:
-    """Choice by evidence in each split, and gain of groups over the regression."""
-    names = {"chosen": "hazards of", "n_groups": "groups", "gain": "gain"}
-    table = result.evidence()[list(names)].rename(columns=names).rename_axis(None)
-    return f"Evidence of the best groups minus that of the regression, in nats\n{table.round(1).to_string()}"
-
-
-def _peers_text(scores: pd.DataFrame) -> str:
-    """The tree and reference models, means over test folds; a dash where a model has no density."""
-    names = {**_printed(scores.columns), "log_likelihood": "log-likelihood"}
-    table = peer_table(scores)[list(names)].rename(columns=names).rename_axis(None)
-    return f"Compared with reference models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
-
-
-def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
-    scores = result.scores[(result.scores["fold"] == fold) & (result.scores["part"] == "test")]
-    return {name: float(scores[name].mean()) for name in result.score_names if name not in GROUP_SCORES}
-
-
-def _hparams(config: Config) -> dict[str, bool | str | float | int]:
-    """Settings that shape the result, by dotted name, as the HPARAMS page takes them."""
-    chosen: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
-    for group, values in {"model": config.model, "cv": vars(config.cv)}.items():
-        for name, value in plain_values(values, group):
-            chosen[name] = value if isinstance(value, bool | str | float | int) else str(value)
-    return chosen
-
-
-def _set_threads(threads: int | None, n_elements: int) -> None:
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads must be at least 1 or null, got {threads}")
-    if threads is None and n_elements < FEW:
-        threads = 1
-    if threads is not None:
-        torch.set_num_threads(threads)
-
-
-def _device_text(name: str) -> str:
-    device = torch.device(name)
-    if device.type == "cuda":
-        return f"{device} ({torch.cuda.get_device_name(device)})"
-    count = torch.get_num_threads()
-    return f"{device} ({count} thread{'s' * (count > 1)})"
 
 
 if __name__ == "__main__":

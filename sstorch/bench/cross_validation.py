@@ -1,4 +1,4 @@
-"""Cross-validation of soft trees, and of their accuracy against disparity over fairness penalties."""
+"""Cross-validation of soft trees and of estimators of any other class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 
-from sstorch import metrics
 from sstorch._types import IntArray
 from sstorch.bench.scores import (
     CAUSE_SCORES,
@@ -22,31 +21,27 @@ from sstorch.bench.scores import (
     SCORES,
     agreements,
     check_scorable,
-    known_groups,
     score_fairness,
     score_groups,
-    score_tree,
+    score_predictor,
     scores_of,
 )
-from sstorch.bench.study_model import EstimatorModel, FittedModel
+from sstorch.bench.study_model import FittedModel, StudyModel
 from sstorch.checks import has_method
 from sstorch.data import Fold, Schema, SurvivalData, folds_of
-from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.folds import scoring_of, split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.validation import held_out_groups
-from sstorch.metrics.registry import METRICS, names_of
+from sstorch.metrics.registry import METRICS
 from sstorch.monitoring import Callback
 from sstorch.optim.checkpoint import Checkpoint, kept, opened
 from sstorch.optim.trainer import environment
 from sstorch.progress import report
-from sstorch.soft import TrainedBatch, train_batch
+from sstorch.soft import TrainedBatch
 from sstorch.soft.batch import check_causes, train_encoded
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.group_choice import GroupChoice
-
-ACCURACY = tuple(names_of("event", "accuracy"))
 
 
 @dataclass(frozen=True)
@@ -134,14 +129,7 @@ class CrossValidation:
         return whole[["row", "fold", "group", *names]]
 
     def held_out_score(self, name: str | None = None) -> float:
-        """Mean of a score over the test folds, with competing causes over the causes, too.
-
-        Args:
-            name: of the score, such as ``"ibs_graf"``; None for the first of the outcome.
-
-        Raises:
-            ConfigError: the run has no such score.
-        """
+        """:func:`held_out_score` of this run."""
         return held_out_score(self.scores, name)
 
     @property
@@ -156,7 +144,15 @@ class CrossValidation:
 
 
 def held_out_score(scores: pd.DataFrame, name: str | None = None) -> float:
-    """:meth:`CrossValidation.held_out_score` of a table of scores, such as ``scores.csv``."""
+    """Mean of a score over the test folds, with competing causes over the causes, too.
+
+    Args:
+        scores: :attr:`CrossValidation.scores`, or ``scores.csv`` of a run.
+        name: of the score, such as ``"ibs_graf"``; None for the first of the outcome.
+
+    Raises:
+        ConfigError: the run has no such score.
+    """
     known = [column for column in scores if str(column).partition(":")[0] in METRICS]
     heads = {str(column).partition(":")[0] for column in known}
     wanted = (
@@ -193,7 +189,7 @@ class _Fit(NamedTuple):
 
     start: int
     chosen: bool
-    tree: SoftEstimator
+    tree: Any
 
 
 def cross_validate(
@@ -218,7 +214,8 @@ def cross_validate(
         seed: of the folds; the trees' own is the estimator's ``random_state``.
         callbacks: called at every step of the training of a batch.
         checkpoint: path of a file that is written after every finished part of the work and every pass of a
-            batch; if it exists, work continues from it. A checkpoint that is open is used as it is.
+            batch of soft trees; if it exists, work continues from it. A checkpoint that is open is used as
+            it is.
 
     Raises:
         DataError: too few rows or events for so many folds; raised before any training.
@@ -227,10 +224,8 @@ def cross_validate(
         FormatError: the checkpoint is truncated or altered.
     """
     data = data.counted()
-    if not isinstance(estimator, SoftEstimator):
-        return _cross_validate_any(EstimatorModel("model", estimator), data, make_folds(data, n_folds, seed))
-    settings = estimator._batch_settings()
-    check_causes(data, settings)
+    soft = isinstance(estimator, SoftEstimator)
+    trees: _SoftTrees | _OtherModels = _SoftTrees(estimator, data) if soft else _OtherModels(estimator, data)
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
         warnings.warn(
@@ -239,242 +234,138 @@ def cross_validate(
             DataWarning,
             stacklevel=2,
         )
-    schema, trained = Schema.of(data.frame), list[tuple[TrainedBatch, RowFeatures]]()
-
-    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, _Fit]]:
-        *parts, whole = (rows.joined() for rows in (*splits, data))
-        batch, encoded = train_encoded([*parts, whole], settings, schema, callbacks, held)
-        trained.append((batch, encoded.of_split(len(splits))[: len(whole)]))
-        for fold, rows in enumerate(parts):
-            best = batch.best_start(fold)
-            for start in range(batch.n_starts):
-                tree = clone(estimator)._adopt(batch, rows, fold, start)
-                yield fold, _Fit(start, start == best, tree)
 
     def scored(fold: Fold, fit: _Fit) -> list[dict[str, Any]]:
         rows = []
         for part, part_rows in fold.parts.items():
             about = {"fold": fold.number, "start": fit.start, "part": part, "chosen": fit.chosen}
-            about |= {"objective": fit.tree.objective_}
-            scores = score_tree(fit.tree, part_rows, fold.train)
+            found = score_predictor(fit.tree, part_rows, fold.train, names=SCORES[:-1])
+            scores = {name: score.value for name, score in found.items()}
             if data.groups is not None:
                 scores |= score_fairness(fit.tree, part_rows, fold.train)
-            rows.append(about | scores)
+            rows.append(about | {"objective": fit.tree.objective_} | scores)
         return rows
 
-    def score(fold: Fold, fit: _Fit) -> tuple[list[dict[str, Any]], IntArray | None, SoftEstimator]:
+    def score(fold: Fold, fit: _Fit) -> tuple[list[dict[str, Any]], IntArray | None, Any]:
         report("scoring", fold.number, n_folds)
         rows = kept(held, f"scores/{fold.number}/{fit.start}", lambda: scored(fold, fit))
-        return rows, fit.tree.apply(data.frame) if settings.depth else None, fit.tree
+        return rows, trees.groups(fit.tree), fit.tree
 
     file = opened(
         checkpoint,
-        settings=settings.facts(),
-        trainer=replace(settings.trainer, engine="auto"),
+        **trees.identity(),
         folds=folds,
         features=data.frame,
         outcome=[data.nominal_time, data.event if data.causes is None else data.cause, data.entry],
         rows=[data.sample_weight, data.subject, getattr(data.groups, "codes", None)],
-        environment=environment(torch.device(settings.device)),
     )
     with file as held, warnings.catch_warnings():
         # That predictions are extrapolated is for users to know who predict, not of folds.
         warnings.filterwarnings("ignore", "column .* far outside its training range", DataWarning)
+
+        def train(splits: list[SurvivalData]) -> Iterator[tuple[int, _Fit]]:
+            return trees.fits(splits, callbacks, held)
+
         found = list(train_outside_score_inside(split(data, folds), train, score))
-    chosen = [(leaves, tree) for rows, leaves, tree in found if rows[0]["chosen"]]
-    _score_leaves([(rows, leaves) for rows, leaves, _ in found if leaves is not None], data, folds)
+    chosen = [(groups, tree) for rows, groups, tree in found if rows[0]["chosen"]]
+    _score_groups([(rows, groups) for rows, groups, _ in found if groups is not None], data, folds)
     table = pd.DataFrame([row for rows, _, _ in found for row in rows])
-    trees = [tree for _, tree in chosen]
-    groups = [leaves for leaves, _ in chosen if leaves is not None]
-    ((batch, x),) = trained
-    model = clone(estimator)._adopt_best(batch, data.joined(), n_folds, x)
+    model = trees.of_all_rows(n_folds)
     tests = table[table["chosen"] & (table["part"] == "test")]
-    known = [name for name in scores_of(data) if tests[name].notna().all()]
+    known = [name for name in scores_of(data) if name in tests and tests[name].notna().all()]
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
-    if groups:
+    if groups := [each for each, _ in chosen if each is not None and soft]:
         try:
             model.group_validation_ = held_out_groups(data, folds, np.stack(groups))
         except DataError as error:
             warnings.warn(f"groups are not validated: {error}", DataWarning, stacklevel=2)
-    return CrossValidation(table, trees, model, batch, folds)
+    return CrossValidation(table, [tree for _, tree in chosen], model, trees.batch, folds)
 
 
-def _cross_validate_any(model: EstimatorModel, data: SurvivalData, folds: IntArray) -> CrossValidation:
-    """Fit an estimator of any class outside each fold and to all rows."""
-    if data.groups is not None:
-        raise ConfigError("sensitive groups are scored for soft trees: leave dataset.sensitive out")
-    model.check_data(data)
-    found, trees, parts = (
-        list[tuple[list[dict[str, Any]], IntArray]](),
-        list[FittedModel](),
-        split(data, folds),
-    )
-    for fold in parts:
-        report("training", fold.number, len(parts) + 1)
-        tree = model.fitted(fold.train)
-        about = {"fold": fold.number, "start": 0}
-        rows = [
-            {**about, "part": part, "chosen": True, "objective": np.nan, **score_tree(tree, rows, fold.train)}
-            for part, rows in fold.parts.items()
-        ]
-        trees.append(tree)
-        found.append((rows, tree.apply(data.frame) if has_method(tree, "apply") else np.zeros(0, np.int64)))
-    _score_leaves([each for each in found if len(each[1])], data, folds)
-    report("training", len(parts), len(parts) + 1)
-    table = pd.DataFrame([row for rows, _ in found for row in rows])
-    whole, tests = model.fitted(data), table[table["part"] == "test"]
-    known = [name for name in scores_of(data) if name in tests and tests[name].notna().all()]
-    whole.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
-    return CrossValidation(table, list(trees), whole, None, folds)
+class _SoftTrees:
+    """Soft trees of all folds and of all rows: one batch."""
+
+    def __init__(self, estimator: SoftEstimator, data: SurvivalData) -> None:
+        self._estimator, self._data, self._settings = estimator, data, estimator._batch_settings()
+        check_causes(data, self._settings)
+        self.batch: TrainedBatch
+
+    def identity(self) -> dict[str, object]:
+        """What determines the trees, apart from the rows."""
+        return {
+            "settings": self._settings.facts(),
+            "trainer": replace(self._settings.trainer, engine="auto"),
+            "environment": environment(torch.device(self._settings.device)),
+        }
+
+    def fits(
+        self, splits: list[SurvivalData], callbacks: Sequence[Callback], held: Checkpoint | None
+    ) -> Iterator[tuple[int, _Fit]]:
+        """Train on the rows outside each fold and on all; trees by fold and start."""
+        *parts, whole = (rows.joined() for rows in (*splits, self._data))
+        schema = Schema.of(self._data.frame)
+        self.batch, encoded = train_encoded([*parts, whole], self._settings, schema, callbacks, held)
+        self._x = encoded.of_split(len(splits))[: len(whole)]
+        for fold, rows in enumerate(parts):
+            best = self.batch.best_start(fold)
+            for start in range(self.batch.n_starts):
+                tree = clone(self._estimator)._adopt(self.batch, rows, fold, start)
+                yield fold, _Fit(start, start == best, tree)
+
+    def groups(self, tree: SoftEstimator) -> IntArray | None:
+        """Group of every row; None if there are no gates."""
+        return tree.apply(self._data.frame) if self._settings.depth else None
+
+    def of_all_rows(self, n_folds: int) -> SoftEstimator:
+        """The best tree of all rows."""
+        model: SoftEstimator = clone(self._estimator)
+        return model._adopt_best(self.batch, self._data.joined(), n_folds, self._x)
 
 
-def _score_leaves(
+class _OtherModels:
+    """An estimator of any class, fitted outside each fold and to all rows, one after the other."""
+
+    batch = None
+
+    def __init__(self, estimator: Any, data: SurvivalData) -> None:
+        if data.groups is not None:
+            raise ConfigError("sensitive groups are scored for soft trees: leave dataset.sensitive out")
+        self._model, self._data = StudyModel("model", estimator), data
+        self._model.check_data(data)
+
+    def identity(self) -> dict[str, object]:
+        """What determines the models, apart from the rows."""
+        return {"settings": repr(self._model.estimator)}
+
+    def fits(
+        self, splits: list[SurvivalData], callbacks: Sequence[Callback], held: Checkpoint | None
+    ) -> Iterator[tuple[int, _Fit]]:
+        """Fit outside each fold."""
+        for fold, rows in enumerate(splits):
+            report("training", fold, len(splits) + 1)
+            yield fold, _Fit(0, True, self._model.fitted(rows))
+
+    def groups(self, model: FittedModel) -> IntArray | None:
+        """Group of every row; None if the model makes none."""
+        return np.asarray(model.apply(self._data.frame)) if has_method(model, "apply") else None
+
+    def of_all_rows(self, n_folds: int) -> FittedModel:
+        """The model fitted to all rows."""
+        report("training", n_folds, n_folds + 1)
+        return self._model.fitted(self._data)
+
+
+def _score_groups(
     found: Sequence[tuple[list[dict[str, Any]], IntArray]], data: SurvivalData, folds: IntArray
 ) -> None:
-    """Add the scores of the groups of trees to the rows of scores of each, given the leaf of every row."""
+    """Add the scores of the groups of trees to the rows of scores of each, given the group of every row."""
     first = [rows[0] for rows, _ in found]
     starts, chosen = [row["start"] for row in first], [row["chosen"] for row in first]
-    agreement = agreements(starts, chosen, [leaf for _, leaf in found])
-    for (rows, leaf), ari in zip(found, agreement, strict=True):
+    agreement = agreements(starts, chosen, [group for _, group in found])
+    for (rows, group), ari in zip(found, agreement, strict=True):
         outside = folds != rows[0]["fold"]
         train = data.subset(outside)
         for row in rows:
             inside = outside if row["part"] == "train" else ~outside
-            scores = score_groups(leaf[inside], data.subset(inside), leaf[outside], train) | {"ari": ari}
+            scores = score_groups(group[inside], data.subset(inside), group[outside], train) | {"ari": ari}
             row |= {name: score.value for name, score in scores.items()}
-
-
-@dataclass(frozen=True)
-class FairnessPath:
-    """Result of :func:`fairness_path`.
-
-    Attributes:
-        scores: one row per rho, fold, start and part (``train`` or ``test``): accuracy, disparities, the
-            training objective, and ``chosen``, true for the start with the lowest training objective.
-        batch: all trained trees; split k is fold k.
-        folds: fold of each row of `data`, shape (n,).
-        data: all rows of positive weight.
-        estimator: parameters of the trees.
-    """
-
-    scores: pd.DataFrame
-    batch: TrainedBatch
-    folds: IntArray
-    data: SurvivalData
-    estimator: SoftEstimator
-
-    def tree(self, rho: float, fold: int, start: int | None = None) -> SoftEstimator:
-        """Return the tree of a rho, fold and start; None for the start with the lowest training objective."""
-        k = self.batch.rhos.index(rho)
-        start = self.batch.best_start(fold, k) if start is None else start
-        tree: SoftEstimator = clone(self.estimator)
-        return tree._adopt(self.batch, self.part(fold, "train"), fold, start, k)
-
-    def part(self, fold: int, part: str) -> SurvivalData:
-        """Rows of the ``train`` or ``test`` part of a fold."""
-        return split(self.data, self.folds)[fold].parts[part]
-
-    def table(self, chosen: bool = False) -> pd.DataFrame:
-        """Mean of every score by part and rho, over all starts or the chosen one of each fold.
-
-        Scores that are not defined in a fold, since a group is absent there, are excluded from the mean.
-        """
-        runs = self.scores[self.scores["chosen"]] if chosen else self.scores
-        numbers = runs.drop(columns=["fold", "start", "chosen"])
-        return numbers.groupby(["part", "rho"], sort=True).mean()
-
-    def pareto(
-        self, accuracy: str = "c_harrell", disparity: str = "parity", part: str = "test", chosen: bool = False
-    ) -> pd.DataFrame:
-        """Pareto-optimal values of rho for accuracy and disparity, means over the runs."""
-        table = self.table(chosen)
-        rows = table[table.index.get_level_values("part") == part].droplevel("part")
-        return pareto_front(rows, accuracy, disparity)
-
-
-def fairness_path(
-    estimator: SoftEstimator,
-    data: SurvivalData,
-    rhos: Sequence[float],
-    n_folds: int = 5,
-    seed: int = 0,
-) -> FairnessPath:
-    """Cross-validate a tree at every strength of its fairness penalty, all as one batch.
-
-    Every rho has the same folds, and its starts begin from the same trees.
-
-    Args:
-        estimator: parameters of the trees, with ``penalties.fairness``; ``penalties.rho`` is not read.
-        data: all rows, with their groups.
-        rhos: coefficients, >= 0, different.
-        n_folds: folds, stratified by event.
-        seed: of the folds.
-
-    Raises:
-        ConfigError: no penalty is chosen, the groups are unknown, or a rho is out of range.
-        DataError: a fold cannot be scored, or its training rows are all of one group.
-    """
-    data = data.counted()
-    known_groups(data)
-    if estimator.penalties.fairness is None:
-        raise ConfigError("a fairness path needs a penalty: choose fairness='l2' or 'l2_relaxed'")
-    values = [clone(estimator).set_params(penalties__rho=rho)._batch_settings().rho for rho in rhos]
-    if not values or len(set(values)) < len(values):
-        raise ConfigError(f"rhos must be different numbers, at least one, got {list(rhos)!r}")
-    settings = estimator._batch_settings()
-    check_causes(data, settings)
-    folds = make_folds(data, n_folds, seed)
-    strengths = [replace(settings.coefficients, rho=rho) for rho in values]
-    batches = list[TrainedBatch]()
-
-    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, tuple[dict[str, Any], SoftEstimator]]]:
-        batch = train_batch(splits, settings, Schema.of(data.frame), coefficients=strengths)
-        batches.append(batch)
-        for fold, rows in enumerate(splits):
-            for k, rho in enumerate(values):
-                best = batch.best_start(fold, k)
-                for start in range(batch.n_starts):
-                    about = {"rho": rho, "fold": fold, "start": start, "part": "", "chosen": start == best}
-                    yield fold, (about, clone(estimator)._adopt(batch, rows, fold, start, k))
-
-    def score(fold: Fold, fit: tuple[dict[str, Any], SoftEstimator]) -> list[dict[str, Any]]:
-        rows, (about, tree) = [], fit
-        for part, part_rows in fold.parts.items():
-            accuracy = metrics.evaluate(tree, fold.train, part_rows, metrics=ACCURACY)["value"]
-            scores = dict(zip(ACCURACY, accuracy, strict=True))
-            scores |= score_fairness(tree, part_rows, fold.train)
-            rows.append(about | {"part": part, "objective": tree.objective_} | scores)
-        return rows
-
-    found = train_outside_score_inside(split(data, folds), train, score)
-    table = pd.DataFrame([row for rows in found for row in rows])
-    return FairnessPath(table, batches[0], folds, data, estimator)
-
-
-def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:
-    """Rows of a table that no other row beats: at least as good in both, and better in one.
-
-    Args:
-        table: one row per candidate.
-        accuracy: column, a metric of :func:`sstorch.metrics.evaluate`; whether more is better is known.
-        disparity: column; less is better.
-
-    Raises:
-        ConfigError: a column that the table does not have.
-        DataError: values are missing.
-    """
-    for name in (accuracy, disparity):
-        if name not in table.columns:
-            raise ConfigError(f"no score {name!r}; there are {', '.join(map(str, table.columns))}")
-    known = METRICS.get(accuracy)
-    if known is None or known.higher_is_better is None:
-        raise ConfigError(f"{accuracy!r} has no direction; choose a metric that has one")
-    sign = 1.0 if known.higher_is_better else -1.0
-    good, bad = sign * table[accuracy].to_numpy(float), table[disparity].to_numpy(float)
-    if np.isnan(good).any() or np.isnan(bad).any():
-        raise DataError(f"{accuracy} or {disparity} is not defined in some rows of the table")
-    beaten = [
-        bool(((good >= good[k]) & (bad <= bad[k]) & ((good > good[k]) | (bad < bad[k]))).any())
-        for k in range(len(table))
-    ]
-    return table[~np.array(beaten)].sort_values(disparity)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
@@ -33,8 +32,8 @@ from sstorch.soft.estimator import SoftEstimator
 _KINDS: dict[str, type[SoftEstimator]] = {
     kind._format: kind for kind in (SurvivalRegression, PrognosticTree, SoftSurvivalTree)
 }
-# Columns of scores.csv that are no scores.
-_ABOUT = ("fold", "start", "part", "chosen", "objective")
+# Columns of scores.csv that are no scores of predictions.
+_ABOUT = ("objective",)
 _SHOWN = 3
 
 
@@ -109,9 +108,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
     if not (path / "held_out.csv").is_file():
         raise ConfigError(f"{path} has no held_out.csv: run it again")
     show_warnings_as_notes("sstorch-report")
-    config = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"))
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path / 'config.yaml'} is not a configuration")
+    config = _config(path)
     status = json.loads((path / "status.json").read_bytes())
     data, name = _data(config)
     if data_checksum(data) != status["data"]:
@@ -149,28 +146,21 @@ def sweep_report(folder: Path) -> Document:
     done = [run for run in runs if json.loads((run / "status.json").read_bytes())["status"] == "completed"]
     if not done:
         raise ConfigError(f"{folder} holds a sweep of {len(runs)} runs, none of them completed")
-    configs = [_flat(OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))) for run in done]
-    known = dict.fromkeys(name for config in configs for name in config)
-    varied = [name for name in known if len({repr(config.get(name)) for config in configs}) > 1]
+    configs = pd.json_normalize([_config(run) for run in done])
+    shown = configs.map(str, na_action="ignore").fillna("-")
+    varied = [str(name) for name in shown if shown[name].nunique() > 1]
     scores = [_scores(pd.read_csv(run / "scores.csv")) for run in done]
-    names = [name for name in scores[0] if all(name in own for own in scores)][:_SHOWN]
+    names = [str(name) for name in scores[0] if all(name in own for own in scores)][:_SHOWN]
     if not names:
         raise ConfigError(f"the runs of {folder} have no score in common")
-    means = np.array([own[names[0]][0] for own in scores])
+    first = pd.Series([float(own[names[0]].iloc[0]) for own in scores])
     higher = METRICS[names[0].partition(":")[0]].higher_is_better
-    best = int(np.nanargmax(means if higher else -means)) if not np.isnan(means).all() else None
-    rows = [
-        [
-            run.name,
-            *(str(config.get(name, "-")) for name in varied),
-            *(Cell(f"{own[name][0]:.4f} ({own[name][1]:.4f})", best=k == best) for name in names),
-        ]
-        for k, (run, config, own) in enumerate(zip(done, configs, scores, strict=True))
-    ]
-    table = as_table(
-        ["run", *varied, *names],
-        rows,
-    )
+    best = None if first.isna().all() else int((first if higher else -first).argmax())
+    rows = []
+    for k, (run, own) in enumerate(zip(done, scores, strict=True)):
+        texts = ["{:.4f} ({:.4f})".format(*own[name]) for name in names]
+        rows.append([run.name, *shown[varied].iloc[k], *(Cell(text, best=k == best) for text in texts)])
+    table = as_table(["run", *varied, *names], rows)
     chosen = "no run has this score" if best is None else f"run {done[best].name} has the best mean"
     text = (
         f"Means over test folds, with the standard error over folds. By {names[0]} "
@@ -183,23 +173,16 @@ def sweep_report(folder: Path) -> Document:
     return Document("Sweep of settings", subtitle, [Section("Runs", [text, table])])
 
 
-def _flat(config: Any, above: str = "") -> dict[str, Any]:
-    """Settings by dotted name."""
-    if not isinstance(config, Mapping) or not config:
-        return {above: config}
-    out: dict[str, Any] = {}
-    for name, value in config.items():
-        out |= _flat(value, f"{above}.{name}" if above else str(name))
-    return out
+def _config(run: Path) -> dict[str, Any]:
+    """The configuration of a run."""
+    config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
+    if not isinstance(config, dict):
+        raise ConfigError(f"{run / 'config.yaml'} is not a configuration")
+    return {str(name): value for name, value in config.items()}
 
 
-def _scores(table: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """Mean over test folds and its standard error, by score."""
-    tests = table[(table["part"] == "test") & table["chosen"]]
-    out = {}
-    for name in tests.columns.drop(list(_ABOUT), errors="ignore"):
-        values = tests[name].to_numpy(dtype=np.float64)
-        if name.partition(":")[0] in METRICS and not np.isnan(values).all():
-            error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
-            out[str(name)] = (float(np.mean(values)), error)
-    return out
+def _scores(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean over test folds and its standard error, rows ``mean`` and ``sem``, by score."""
+    tests: pd.DataFrame = table[(table["part"] == "test") & table["chosen"]]
+    names = [str(name) for name in tests if str(name).partition(":")[0] in METRICS and name not in _ABOUT]
+    return tests[names].dropna(axis=1, how="all").agg(["mean", "sem"])

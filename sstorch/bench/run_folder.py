@@ -7,9 +7,8 @@ import os
 import platform
 import shutil
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,6 @@ from sstorch.soft.estimator import SoftEstimator
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("cv", "score"), ("dataset", "time_unit"))
 _LOGGED = ("logger", "callbacks", "peers")
-# Age of a sign of life up to which a run of another machine is taken to be running.
-_FRESH = timedelta(minutes=2)
 
 
 @dataclass
@@ -45,14 +42,14 @@ class RunFolder:
     """Files of a run.
 
     ``config.yaml`` (resolved) and ``status.json`` from the start, this one with a sign of life, the phase and
-    the memory every few seconds; ``history/`` and ``tensorboard/`` while it
-    trains, and ``checkpoint.safetensors`` until it is completed; at the end ``scores.csv`` (a row per fold,
-    start and part), ``summary.csv``, ``folds.csv``, ``held_out.csv`` (predictions of the chosen trees for the
-    rows that they were not trained on), ``peers.csv`` (other models on the same folds, and the chosen trees),
-    ``evidence.csv`` and ``penalties.csv`` where penalties were estimated (candidates for groups, and the
-    penalties of each kind of coefficient, of every split), and no ``history/`` then,
-    ``leaf_groups.csv`` if sensitive groups are known, ``tree.txt``, ``model/`` (the tree trained on all rows)
-    and ``figures/``. Other estimators than soft trees have no figures, and ``model/`` if they have ``save``.
+    the memory every few seconds; ``tensorboard/`` while it trains, and ``checkpoint.safetensors`` until it is
+    completed; at the end ``scores.csv`` (a row per fold, start and part), ``summary.csv``, ``folds.csv``,
+    ``held_out.csv`` (predictions of the chosen trees for the rows that they were not trained on),
+    ``peers.csv`` (other models on the same folds, and the chosen trees), ``evidence.csv`` and
+    ``penalties.csv`` where penalties were estimated (candidates for groups, and the penalties of each kind of
+    coefficient, of every split), ``leaf_groups.csv`` if sensitive groups are known, ``tree.txt``, ``model/``
+    (the tree trained on all rows) and ``figures/``. Other estimators than soft trees have no figures, and
+    ``model/`` if they have ``save``.
 
     Attributes:
         path: of the folder.
@@ -63,11 +60,6 @@ class RunFolder:
     _ended: bool = field(default=False, init=False)
     _progress: Progress | None = field(default=None, init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False, compare=False)
-
-    @property
-    def history(self) -> Path:
-        """Folder of the training records."""
-        return self.path / "history"
 
     @property
     def tensorboard(self) -> Path:
@@ -102,36 +94,26 @@ class RunFolder:
             for name in dict.fromkeys((*there, *here))
             if (name in there, there.get(name)) != (name in here, here.get(name))
         ]
+        status = self.read_status()
+        if not changes and status["status"] == "completed" and status["data"] != checksum:
+            changes = ["its data have changed"]
         if changes:
             raise ConfigError(
-                f"{self.path} holds a run already, of another configuration: {'; '.join(changes)}. Repeat "
-                "that one, delete it, or set hydra.run.dir, of a sweep hydra.sweep.dir, to another folder"
+                f"{self.path} holds a run already, of another configuration or other data: "
+                f"{'; '.join(changes)}. Repeat that one, delete it, or set hydra.run.dir, of a sweep "
+                "hydra.sweep.dir, to another folder"
             )
-        status = self._read_status()
-        if status["status"] != "completed":
-            return False
-        if status["data"] != checksum:
-            raise ConfigError(
-                f"{self.path} holds a completed run of this configuration on other data: they have changed. "
-                "Delete it, or set hydra.run.dir to another folder"
-            )
-        return True
+        return bool(status["status"] == "completed")
 
-    def begin(self, config_text: str, checksum: str) -> bool:
-        """Make the folder, or take up a run that was not completed, and note what is about to run.
+    def begin(self, config_text: str) -> bool:
+        """Make the folder, or continue a run that was not completed, and write what is about to run.
 
         Args:
             config_text: resolved YAML.
-            checksum: of the data, :func:`data_checksum`.
 
         Returns:
-            True if there is a checkpoint to go on from.
-
-        Raises:
-            ConfigError: another run is there already, or this one and completed.
+            True if there is a checkpoint from which it continues.
         """
-        if self.is_completed(config_text, checksum):
-            raise ConfigError(f"{self.path} holds this run, completed; set hydra.run.dir to another folder")
         if self.tensorboard.exists():
             shutil.rmtree(self.tensorboard)  # written anew from the records in the checkpoint
         self.path.mkdir(parents=True, exist_ok=True)
@@ -144,26 +126,15 @@ class RunFolder:
     def status(self) -> str:
         """Completed, interrupted or failed; or running or stopped, with the last sign of life.
 
-        A run has stopped that was begun and not ended, and whose checkpoint no process holds. From another
-        machine, where locks may not be seen, it runs as long as its sign of life is fresh.
+        A run has stopped that was begun and not ended, and whose checkpoint no process holds.
         """
-        status = self._read_status()
+        status = self.read_status()
         if status["status"] != "running":
             return str(status["status"])
-        age = datetime.now(UTC) - datetime.fromisoformat(status["last_sign_of_life"])
-        seen = status["host"] != platform.node() and age < _FRESH
-        runs = seen or is_open(self.checkpoint)
-        return f"{'running' if runs else 'stopped'} ({_sign_text(status)})"
-
-    def killed(self) -> str | None:
-        """The last sign of life of a run that did not end; asked while this process holds the checkpoint.
-
-        Returns:
-            a text with the process; None if no such run is here.
-        """
-        if not self.is_taken or (status := self._read_status())["status"] != "running":
-            return None
-        return f"process {status['process']} on {status['host']}, {_sign_text(status)}"
+        sign = ", ".join(
+            f"{name} {status[name]}" for name in ("phase", "last_sign_of_life") if name in status
+        )
+        return f"{'running' if is_open(self.checkpoint) else 'stopped'} ({sign})"
 
     def note(self, progress: Progress) -> None:
         """Write a sign of life with the present phase, if this object has begun a run and not ended it."""
@@ -181,7 +152,8 @@ class RunFolder:
         facts |= {"memory": resident_memory(), "peak_memory": peak_memory()}
         return facts | {"last_sign_of_life": datetime.now(UTC).isoformat(timespec="seconds")}
 
-    def _read_status(self) -> dict[str, Any]:
+    def read_status(self) -> dict[str, Any]:
+        """Content of ``status.json``."""
         status: dict[str, Any] = json.loads((self.path / "status.json").read_bytes())
         return status
 
@@ -202,9 +174,8 @@ class RunFolder:
             self.path.rmdir()
         if not self._begun or self._ended:
             return False
-        self.write_status(
-            status, **facts, **({} if self._progress is None else {"phase": self._progress.phase})
-        )
+        phase = {} if self._progress is None else {"phase": self._progress.phase}
+        self.write_status(status, **facts, **phase)
         return True
 
     def write_results(
@@ -222,24 +193,32 @@ class RunFolder:
             all rows; with competing causes the incidences of the model on all rows alone. None for an
             estimator that is not a soft tree.
         """
-        result.scores.to_csv(self.path / "scores.csv", index=False)
-        result.table().to_csv(self.path / "summary.csv")
         held_out, data = result.held_out(data), data.counted()
-        held_out[["row", "fold"]].to_csv(self.path / "folds.csv", index=False)
+        tables = {"scores": result.scores, "folds": held_out[["row", "fold"]]}
+        for name, table in (tables | ({} if peers is None else {"peers": peers})).items():
+            table.to_csv(self.path / f"{name}.csv", index=False)
         held_out.to_csv(self.path / "held_out.csv", index=False, float_format="%.6g")
-        if peers is not None:
-            peers.to_csv(self.path / "peers.csv", index=False)
+        result.table().to_csv(self.path / "summary.csv")
         if result.choices:
             result.evidence().to_csv(self.path / "evidence.csv", float_format="%.6g")
             result.penalties().to_csv(self.path / "penalties.csv", float_format="%.6g")
+        parts = split(data, result.folds)
         if data.groups is not None:
-            self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
+            trees = zip(parts, result.trees, strict=True)
+            groups = {
+                (f"fold-{fold.number}", part): leaf_table(tree, rows)
+                for fold, tree in trees
+                for part, rows in fold.parts.items()
+            } | {("all-rows", "train"): leaf_table(result.model, data)}
+            whole = pd.concat(groups, names=["tree", "part"])
+            whole.to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
         (self.path / "tree.txt").write_text(result.model.summary(details=True) + "\n", "utf-8")
         if has_method(result.model, "save"):
             result.model.save(self.path / "model")
-        if not isinstance(result.model, SoftEstimator):
-            return {}
-        folder = self.path / "figures"
+        return self._figures(result, data) if isinstance(result.model, SoftEstimator) else {}
+
+    def _figures(self, result: CrossValidation, data: SurvivalData) -> dict[str, Figure]:
+        folder, figures = self.path / "figures", dict[str, Figure]()
         folder.mkdir(exist_ok=True)
         if data.causes is not None:
             (first, *_) = plot_incidence(result.model, data.frame, data.y, sample_weight=data.sample_weight)
@@ -247,41 +226,18 @@ class RunFolder:
             assert drawn is not None
             drawn.savefig(folder / "incidence.png", dpi=120)
             return {"all-rows": drawn}
-        figures = {}
         tests = [*(fold.test for fold in split(data, result.folds)), data]
         for name, tree, rows in zip(result.split_names, [*result.trees, result.model], tests, strict=True):
-            figure = Figure(figsize=(7, 4.5), layout="constrained")
-            plot_survival_by_leaf(tree, rows.frame, figure.subplots())
-            figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
-            figures[name] = figure
+            figures[name] = Figure(figsize=(7, 4.5), layout="constrained")
+            plot_survival_by_leaf(tree, rows.frame, figures[name].subplots())
+            figures[name].savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
         return figures
-
-    @staticmethod
-    def _leaf_groups(result: CrossValidation, data: SurvivalData) -> pd.DataFrame:
-        """Sensitive groups in the leaves of the chosen tree of each fold and of the tree of all rows."""
-        tables = {}
-        for fold, tree in zip(split(data, result.folds), result.trees, strict=True):
-            for part, rows in fold.parts.items():
-                tables[f"fold-{fold.number}", part] = leaf_table(tree, rows)
-        tables["all-rows", "train"] = leaf_table(result.model, data)
-        return pd.concat(tables, names=["tree", "part"])
 
 
 def versions() -> dict[str, str]:
     """Versions of the software that a run is carried out with."""
-    return {
-        "sstorch": __version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "Python": platform.python_version(),
-    }
-
-
-def _sign_text(status: Mapping[str, Any]) -> str:
-    """Last sign of life of a status, and the phase in it."""
-    when = datetime.fromisoformat(status["last_sign_of_life"])
-    phase = f", {status['phase']} {status['done']:g} of {status['of']}" if "phase" in status else ""
-    return f"last sign of life {when:%Y-%m-%d %H:%M:%S} UTC{phase}"
+    packages = {"torch": torch.__version__, "numpy": np.__version__}
+    return {"sstorch": __version__, **packages, "Python": platform.python_version()}
 
 
 def without_logger(config_text: str) -> dict[str, object]:

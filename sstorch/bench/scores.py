@@ -90,23 +90,6 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     metrics.concordance_harrell_risk(rows.y, np.zeros(len(rows)))
 
 
-def score_tree(tree: Curves | PredictsIncidence, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
-    """Score a tree.
-
-    Args:
-        tree: fitted on ``train``.
-        rows: rows to score, of the training or of the test fold.
-        train: training rows, from which the censoring weights come.
-
-    Returns:
-        ``c_harrell``: time-dependent concordance (higher is better); ``ibs_sksurv`` and ``ibs_graf``:
-        integrated Brier score in two conventions (lower is better), nan if rows entered late;
-        ``log_likelihood`` per row. The scores of :func:`scores_of` for other outcomes.
-    """
-    found = score_predictor(tree, rows, train, names=SCORES[:-1])
-    return {name: score.value for name, score in found.items()}
-
-
 def score_predictor(
     predictor: Curves | PredictsIncidence,
     rows: SurvivalData,
@@ -116,9 +99,8 @@ def score_predictor(
 ) -> dict[str, Score]:
     """Score any fitted model as a study does: on the same grids of times, whatever the model.
 
-    Concordance compares the curves at the event times. Integrals are over the grids of
-    :func:`sstorch.metrics.evaluation_times`. Incidences of competing causes are scored at the times of
-    :func:`sstorch.metrics.incidence_times`.
+    Concordance compares the curves at the event times, integrals are over
+    :func:`~sstorch.metrics.evaluation_times`, of incidences over :func:`~sstorch.metrics.incidence_times`.
 
     Args:
         predictor: fitted on ``train``.
@@ -162,21 +144,31 @@ class RowsToScore:
         self, predictor: Curves | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
     ) -> dict[str, Score]:
         """Scores of one model, as :func:`score_predictor` returns them."""
-        rows = self._rows
-        if rows.causes is not None and not predicts_incidence(predictor):
+        rows, found, scored = self._rows, dict[str, Score](), None
+        if rows.causes is None:
+            assert isinstance(predictor, Curves)
+            scored = self._scored.with_curves(predictor.falling_curves(rows.frame, self._scored.times))
+        elif predicts_incidence(predictor):
+            names = scores_of(rows)[:-1]
+            known, given = split_rows(self._train, "train"), split_rows(rows, "test")
+            scored = Scored.of(_from_zero(predictor), known, given)
+        else:
             raise DataError("the rows have competing causes, and the model predicts no cumulative incidences")
-        if rows.causes is not None:
-            return _outcome_scores(predictor, rows, self._train)
-        assert isinstance(predictor, Curves)
-        scored = self._scored.with_curves(predictor.falling_curves(rows.frame, self._scored.times))
-        scores = {}
         for name in names:
+            metric, _, cause = name.partition(":")
             try:
-                scores[name] = Score(score(name, scored))
+                found[name] = Score(score(metric, scored, rows.cause_names.index(cause) + 1 if cause else 0))
             except DataError as error:
-                scores[name] = Score(np.nan, str(error).removeprefix(f"{name}: "))
-        scores["log_likelihood"] = _log_likelihood(predictor, rows)
-        return scores
+                found[name] = Score(np.nan, str(error).partition(": ")[2])
+        return found | {LIKELIHOOD: _log_likelihood(predictor, rows)}
+
+
+def _from_zero(predictor: object) -> PredictsIncidence:
+    """A model of incidences from time zero: time-varying covariates stay as they are in the row."""
+    predict: Any = getattr(predictor, "predict_cumulative_incidence")  # noqa: B009 (of any class)
+    if isinstance(predictor, SoftEstimator):
+        predict = partial(predict, after=0.0)
+    return SimpleNamespace(predict_cumulative_incidence=predict)
 
 
 def score_groups(
@@ -217,37 +209,6 @@ def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[I
     return scores
 
 
-def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) -> dict[str, Score]:
-    """The scores of competing causes, and the likelihood."""
-    scores = {}
-    try:
-        scored = _scored(predictor, rows, train)
-    except DataError as error:
-        scores = dict.fromkeys(scores_of(rows), Score(np.nan, str(error)))
-    else:
-        for name in scores_of(rows)[:-1]:
-            metric, _, cause = name.partition(":")
-            which = rows.cause_names.index(cause) + 1
-            try:
-                scores[name] = Score(score(metric, scored, which))
-            except DataError as error:
-                scores[name] = Score(np.nan, str(error).partition(": ")[2])
-    return scores | {LIKELIHOOD: _log_likelihood(predictor, rows)}
-
-
-def _scored(predictor: object, rows: SurvivalData, train: SurvivalData) -> Scored:
-    """Rows with what is predicted for them, with competing causes."""
-    assert predicts_incidence(predictor)
-    predict: Any = predictor.predict_cumulative_incidence
-    # With time-varying covariates from time zero, if these stay as in the row.
-    model = SimpleNamespace(
-        predict_cumulative_incidence=partial(predict, after=0.0)
-        if isinstance(predictor, SoftEstimator)
-        else predict
-    )
-    return Scored.of(model, split_rows(train, "train"), split_rows(rows, "test"))
-
-
 def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:
     """Equal steps of the follow-up, for each convention those that it can read."""
     last = float(rows.time.max())
@@ -267,11 +228,6 @@ def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
     return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")
 
 
-def depth_of(tree: SoftEstimator) -> int:
-    """Gates on every path of a fitted tree; its parameter may have been set again since."""
-    return tree.module_.topology.depth
-
-
 def leaf_table(tree: SoftEstimator, rows: SurvivalData) -> pd.DataFrame:
     """Rows, Gini index and share of each sensitive group in the prognostic groups of a tree, by number.
 
@@ -279,7 +235,7 @@ def leaf_table(tree: SoftEstimator, rows: SurvivalData) -> pd.DataFrame:
         ConfigError: the sensitive groups of the rows are unknown.
     """
     groups = known_groups(rows)
-    n_leaves = 2 ** depth_of(tree)
+    n_leaves = 2**tree.module_.topology.depth  # the parameter may have been set again since
     table = leaf_groups(tree.apply(rows.frame) - 1, groups.codes, len(groups.labels), n_leaves)
     table.index = pd.RangeIndex(1, n_leaves + 1, name="group")
     return table.rename(columns={f"share_{k}": f"{groups.name}={v}" for k, v in enumerate(groups.labels)})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,6 @@ COLUMNS = {
     "value": "float64",
     "reason": "string",
 }
-_SCHEMA = pa.schema(
-    [
-        (name, {"string": pa.string(), "bool": pa.bool_(), "float64": pa.float64()}.get(dtype, pa.int64()))
-        for name, dtype in COLUMNS.items()
-    ]
-)
 # The facts of a task stand in the metadata of its file.
 _FACTS = b"sstorch"
 
@@ -81,22 +74,6 @@ class ResultStore:
         """Folder of the parquet files of the tasks."""
         return self.path / "results"
 
-    def check_writable(self) -> None:
-        """Create the folder and test that it is writable.
-
-        Raises:
-            ConfigError: the folder is not writable.
-        """
-        probe = self.results / f".probe-{os.getpid()}"
-        try:
-            self.results.mkdir(parents=True, exist_ok=True)
-            probe.write_bytes(bytes(4096))
-            probe.unlink()
-        except OSError as error:
-            with suppress(OSError):
-                probe.unlink(missing_ok=True)
-            raise ConfigError(f"the study cannot be kept in {self.path}: {error}; choose another") from error
-
     def holds(self, key: TaskKey) -> bool:
         """True if the results of a task exist."""
         return (self.results / key.file).exists()
@@ -139,8 +116,8 @@ class ResultStore:
             FormatError: a file is damaged.
         """
         keys = ["dataset", "model", "depth", "config", "fold", "start", "part", "metric"]
-        whole = pa.concat_tables([rows for rows, _ in self._read()]).to_pandas()
-        table: pd.DataFrame = whole.astype(COLUMNS).sort_values(keys, ignore_index=True)
+        whole = pd.concat([rows for rows, _ in self._read()], ignore_index=True)
+        table: pd.DataFrame = whole.sort_values(keys, ignore_index=True)
         return table
 
     def facts(self) -> list[dict[str, Any]]:
@@ -155,23 +132,20 @@ class ResultStore:
             facts, key=lambda task: (task["dataset"], task["model"], task["depth"] or 0, task["config"])
         )
 
-    def _read(self) -> list[tuple[pa.Table, bytes]]:
+    def _read(self) -> list[tuple[pd.DataFrame, bytes]]:
         """Rows and facts, as JSON, of every task."""
-        files = sorted(self.results.glob("*/[!.]*.parquet"))
+        files, found = sorted(self.results.glob("*/[!.]*.parquet")), []
         if not files:
             raise ConfigError(f"{self.path} holds no results of a study (no {self.results.name}/*/*.parquet)")
-        return [_read(file) for file in files]
-
-
-def _read(file: Path) -> tuple[pa.Table, bytes]:
-    """Rows and facts of a task from its file."""
-    try:
-        table = pq.read_table(pa.BufferReader(file.read_bytes()))
-    # The content is in memory: an OSError is one of its compression.
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise FormatError(f"{file} is damaged: {reason}; delete it, and the study makes it again") from error
-    metadata = table.schema.metadata or {}
-    if set(COLUMNS) - set(table.column_names) or _FACTS not in metadata:
-        raise FormatError(f"{file} holds no results of a study; delete it")
-    return table.select(list(COLUMNS)).cast(_SCHEMA).replace_schema_metadata(), metadata[_FACTS]
+        for file in files:
+            try:
+                table = pq.read_table(pa.BufferReader(file.read_bytes()))
+            # The content is in memory: an OSError is one of its compression.
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                reason = " ".join(str(error).split())
+                raise FormatError(f"{file} is damaged: {reason}; delete it, and repeat the study") from error
+            metadata = table.schema.metadata or {}
+            if set(COLUMNS) - set(table.column_names) or _FACTS not in metadata:
+                raise FormatError(f"{file} holds no results of a study; delete it")
+            found.append((table.to_pandas()[list(COLUMNS)].astype(COLUMNS), metadata[_FACTS]))
+        return found

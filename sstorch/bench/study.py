@@ -7,7 +7,7 @@ import json
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -30,9 +30,9 @@ from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import write_whole
+from sstorch.optim.checkpoint import plain_values
 from sstorch.threads import one_blas_thread, torch_threads
 
-_TARGET = ("time_", "event_", "entry_", "weight_")
 # Increased when scores or folds change, so that stored results of another protocol are not reused.
 _PROTOCOL_VERSION = 2
 
@@ -90,44 +90,21 @@ def plan(
             config = hashlib.sha256(text.encode()).hexdigest()[:12]
             key = TaskKey(source.label, model.name, model.depth, config)
             tasks.append(StudyTask(key, source, digest, model, n_folds, seed))
-    store.check_writable()
     for label, (rows, folds) in folds_of.items():
         file = store.path / "folds" / f"{label}.csv"
-        file.parent.mkdir(exist_ok=True)
-        write_whole(file, _text(pd.DataFrame({"row": rows, "fold": folds})).encode())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, pd.DataFrame({"row": rows, "fold": folds}).to_csv(index=False).encode())
     return tasks
 
 
 def data_checksum(data: SurvivalData) -> str:
     """Checksum of everything that a model sees of the rows."""
-    parts = data.nominal_time, data.event, data.entry, data.sample_weight
-    target = dict(zip(_TARGET, parts, strict=True))
-    frame, extra = data.frame, dict[str, object]()
-    if data.causes is not None:
-        extra["causes"] = [data.causes, data.cause.tolist()]
-    if data.subject is not None:
-        extra["subject"] = data.subject.tolist()
-    if any(name in frame for name in _TARGET):
-        extra["features"] = _text(frame)
-    schema = Schema.of(frame)
-    # In text a category named "3.0" is the number 3, but it is another feature.
-    words = {name: list(words) for name, words in schema.categories.items() if _could_be_numbers(words)}
-    if words:
-        extra["categories"] = words
-    content = _text(frame.assign(**target)) + (json.dumps(extra, sort_keys=True) if extra else "")
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _text(frame: pd.DataFrame) -> str:
-    return str(frame.to_csv(index=False))
-
-
-def _could_be_numbers(words: Iterable[str]) -> bool:
-    """True if all words look as numbers do in text."""
-    try:
-        return all(word == str(float(word)) for word in words)
-    except ValueError:
-        return False
+    seen = {
+        "features": data.frame,
+        "outcome": [data.nominal_time, data.event, data.entry, data.sample_weight, data.subject],
+        "causes": None if data.causes is None else [data.causes, data.cause],
+    }
+    return hashlib.sha256(json.dumps(list(plain_values(seen, "data"))).encode()).hexdigest()
 
 
 def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -28,9 +28,3 @@ def test_everything_that_a_model_sees_counts() -> None:
     ]
     sums = [data_checksum(own) for own in others]
     assert len({base, *sums}) == len(others) + 1
-
-
-def test_features_may_have_the_names_of_the_target() -> None:
-    frame = pd.DataFrame({"time_": np.arange(6.0), "x": np.arange(6.0)})
-    squared = frame.assign(time_=frame["time_"] ** 2)
-    assert data_checksum(SurvivalData(frame, Y)) != data_checksum(SurvivalData(squared, Y))

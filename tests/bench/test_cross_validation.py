@@ -11,7 +11,6 @@ from sksurv.util import Surv
 
 from sstorch import (
     Columns,
-    Penalties,
     PrognosticTree,
     SoftSurvivalTree,
     SurvivalData,
@@ -20,7 +19,7 @@ from sstorch import (
     metrics,
 )
 from sstorch.bench import CrossValidation, cross_validate, make_folds
-from sstorch.bench.report.run import Run, calibration_section
+from sstorch.bench.report.run import Run, calibration
 from sstorch.bench.scores import GROUP_SCORES, SCORES
 from sstorch.data import Preprocessor
 from sstorch.document import number
@@ -123,7 +122,7 @@ def test_scores_are_weighted_and_rows_without_weight_are_left_out(small_data: Su
     row = result.scores.query("fold == 0 and part == 'test'")[[*names, "log_likelihood"]]
     np.testing.assert_allclose(row.to_numpy(), [expected], rtol=1e-10)
     # Calibration in the report of the run has weighted means.
-    page = str(calibration_section(Run("rows", data.counted(), result.model, held_out, None, {}, {})))
+    page = str(calibration(Run("rows", data.counted(), result.model, held_out, None, {}, {})))
     for name in [name for name in held_out if name.startswith("S(")]:
         observed = metrics.KaplanMeier.fit(used.weighted_y).at([float(name[2:-1])])[0]
         mean = np.average(held_out[name], weights=used.sample_weight)
@@ -163,12 +162,17 @@ def test_effects_of_the_tree_of_all_rows_have_the_intervals_of_a_fit(
     pd.testing.assert_frame_equal(inference.terms(model), inference.terms(alone), rtol=1e-8)
 
 
-def test_a_regression_has_no_groups(small_data: SurvivalData) -> None:
-    result = cross_validate(
-        SurvivalRegression(penalties=Penalties(ridge=1e-2), columns=Columns(numeric="linear")), small_data, 2
-    )
-    assert not set(GROUP_SCORES) & set(result.scores)
-    assert "group_validation_" not in vars(result.model)
+def test_predictions_of_held_out_rows(small_data: SurvivalData) -> None:
+    result = cross_validate(PrognosticTree(depth=1, columns=Columns(numeric="linear")), small_data, 3)
+    table = result.held_out(small_data)
+    assert list(table["row"]) == list(range(len(small_data)))
+    np.testing.assert_array_equal(table["fold"], result.folds)
+    inside = result.folds == 2
+    rows, tree = small_data.frame[inside], result.trees[2]
+    np.testing.assert_array_equal(table["group"][inside], tree.apply(rows))
+    names = [name for name in table if name.startswith("S(")]
+    expected = tree.predict_survival_function(rows, [float(name[2:-1]) for name in names])
+    np.testing.assert_array_equal(table.loc[inside, names], expected)
 
 
 def test_folds_too_small_to_score_are_refused_before_training() -> None:

@@ -134,13 +134,6 @@ def test_pareto_front() -> None:
         pareto_front(table.assign(parity=np.nan), "c_harrell", "parity")
 
 
-def test_front_of_a_path(path: FairnessPath) -> None:
-    front = path.pareto()
-    table = path.table().loc["test"]
-    assert table["parity"].idxmin() in front.index
-    assert table["c_harrell"].idxmax() in front.index
-
-
 def test_what_a_path_cannot_do_is_refused(gbsg2: SurvivalData, data: SurvivalData) -> None:
     tree = PrognosticTree(depth=1, penalties=Penalties(fairness="l2"))
     with pytest.raises(ConfigError, match="sensitive groups are missing"):

@@ -33,10 +33,7 @@ RUNS = {
     "causes": ("dataset=melanoma", *COMMON[1:], GROUPS),
 }
 PHASES = {
-    "groups": (
-        *("reading", "encoding", "regressions", "distilling", "leaves"),
-        *("scoring", "reference models", "writing"),
-    ),
+    "groups": ("reading", "encoding", "regressions", "leaves", "scoring", "reference models", "writing"),
     "gates": ("initial solutions", "training", "scoring"),
     "causes": ("regressions", "leaves", "scoring", "reference models"),
 }
@@ -77,12 +74,11 @@ def test_run_killed_in_a_phase_continues_with_the_same_result(
     assert RunFolder(folder).is_taken is begun
     if begun:
         told = RunFolder(folder).status
-        assert re.fullmatch(rf"stopped \(last sign of life .* UTC, {phase} \d+ of \d+\)", told), told
+        assert re.fullmatch(rf"stopped \(phase {phase}, last_sign_of_life .*\)", told), told
         assert sstorch_report_refuses(folder, told)
     capsys.readouterr()
     assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *RUNS[run]) == 0
     out = capsys.readouterr().out
-    assert ("the run here stopped" in out) is begun
     kept = begun and phase not in ("encoding", "regressions", "initial solutions")
     assert ("continues from" in out) is kept
     names = [str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file()]
@@ -134,7 +130,7 @@ def sstorch_report_refuses(folder: Path, told: str) -> bool:
 
 def test_status_has_phase_memory_and_a_fresh_sign_of_life(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    folder.begin("a: 1", "checksum")
+    folder.begin("a: 1")
     with Watch(folder.note, every=0.05):
         report("encoding", 1, 4)
         first = json.loads((folder.path / "status.json").read_text())
@@ -151,16 +147,6 @@ def test_status_has_phase_memory_and_a_fresh_sign_of_life(tmp_path: Path) -> Non
     folder.write_status("completed")
     folder.note(Progress("writing", 0, 1))
     assert RunFolder(folder.path).status == "completed"
-
-
-def test_a_run_of_another_machine_runs_while_its_sign_of_life_is_fresh(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.begin("a: 1", "checksum")
-    now = datetime.now(UTC)
-    for minutes, expected in ((1, "running"), (3, "stopped")):
-        sign = (now - timedelta(minutes=minutes)).isoformat()
-        folder.write_status("running", process=1, host="another", last_sign_of_life=sign)
-        assert RunFolder(folder.path).status.startswith(f"{expected} (last sign of life ")
 
 
 def test_an_error_of_a_listener_is_raised_where_the_work_reports() -> None:

@@ -1,10 +1,9 @@
 """Plain models beside a run: what they are, and that their scores are those of any model."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
+from sstorch import Columns, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.peers import COX, KAPLAN_MEIER, TREE, peer_table, score_run
@@ -54,17 +53,3 @@ def test_which_models_stand_beside_a_run(small_data: SurvivalData, monkeypatch: 
     with pytest.warns(DataWarning, match="Cox could not be fitted outside fold"):
         scores = score_run(result, still)
     assert COX not in set(scores["model"])
-
-
-def test_predictions_of_rows_left_out(small_data: SurvivalData) -> None:
-    result = cross_validate(PrognosticTree(depth=1, columns=Columns(numeric="linear")), small_data, 3)
-    table = result.held_out(small_data)
-    assert list(table["row"]) == list(range(len(small_data)))
-    np.testing.assert_array_equal(table["fold"], result.folds)
-    inside = result.folds == 2
-    rows, tree = small_data.frame[inside], result.trees[2]
-    np.testing.assert_array_equal(table["group"][inside], tree.apply(rows))
-    names = [name for name in table if name.startswith("S(")]
-    expected = tree.predict_survival_function(rows, [float(name[2:-1]) for name in names])
-    np.testing.assert_array_equal(table.loc[inside, names], expected)
-    assert isinstance(table, pd.DataFrame)

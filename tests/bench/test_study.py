@@ -9,8 +9,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, metrics
-from sstorch.bench import ResultStore, make_folds, score_predictor, score_tree
+from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
+from sstorch.bench import ResultStore, make_folds, score_predictor
 from sstorch.bench.baselines import trees as r_trees
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES
@@ -106,24 +106,6 @@ def test_study_leaves_rows_without_weight_out(cohort: DatasetConfig, tmp_path: P
     np.testing.assert_array_equal(folds["row"], np.flatnonzero(used))
 
 
-def test_study_keeps_the_evidence_for_groups(cohort: DatasetConfig, tmp_path: Path) -> None:
-    store = ResultStore(tmp_path / "study")
-    entry = {"leaf": "weibull", "depth": 1, "numeric": "linear"}
-    tasks = plan(
-        [cohort], soft_tree_models({}, {"tree": entry, "given": entry | {"ridge": 1e-3}}), 2, 0, store
-    )
-    assert run(tasks, store, ["cpu"], lambda outcome: None) == []
-    found = {facts["model"]: facts.get("fits", []) for facts in store.facts()}
-    assert found["given"] == []
-    data, (first, second) = cohort.load(), found["tree"]
-    assert (first["fold"], second["fold"]) == (0, 1)
-    train = data.subset(make_folds(data, 2, 0) != 1)
-    tree = PrognosticTree(1, "weibull", columns=Columns(numeric="linear"))
-    tree._fit_data(train, Schema.of(data.frame))
-    assert second["choice"]["chosen"] == tree.choice_.chosen
-    assert second["choice"]["evidence"] == pytest.approx(tree.choice_.evidence, rel=1e-8)
-
-
 def test_other_settings_or_data_are_other_tasks(cohort: DatasetConfig, tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "study")
 
@@ -183,9 +165,8 @@ def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetCon
     found = score_predictor(fit.predictor, test, train)
     tree = clone(model.estimator)
     tree._adopt(train_batch(splits, tree._batch_settings(), Schema.of(data.frame)), train, 0, 0)
-    expected = score_tree(tree, test, train)
-    for name, value in expected.items():
-        assert found[name].value == pytest.approx(value, rel=1e-9), name
+    for name, value in score_predictor(tree, test, train).items():
+        assert found[name].value == pytest.approx(value.value, rel=1e-9), name
     grid = np.unique(np.r_[metrics.evaluation_times(test.time, train.time), test.time])
     table = metrics.evaluate((tree.falling_curves(test.frame, grid), grid), train, test)
     for name in ("c_uno", "ici_pseudo", "d_calibration_p"):
@@ -283,25 +264,7 @@ def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
     assert [outcome.task.key.model for outcome in told] == ["broken", "kaplan_meier", "broken"]
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (
-            lambda: models_of("a", {"_target_": "sstorch.PrognosticTree", "deep": 1}, 0, "study.models.a"),
-            r"no setting study\.models\.a\.deep\. Did you mean 'study\.models\.a\.depth'",
-        ),
-        (lambda: models_of("a", {"_target_": "sstorch.Tree"}, 0, "a"), "a._target_: there is no"),
-        (lambda: models_of("a", {"depth": 1}, 0, "a"), "a must have a _target_"),
-        (lambda: baseline_models({"coxx": {}}, 0), "coxx"),
-        (lambda: devices_of("cpu", 0), r"study\.n_jobs must be at least 1"),
-    ],
-)  # fmt: skip
-def test_what_does_not_exist_is_refused(build, message: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ConfigError, match=message):
-        build()
-
-
-def test_what_cannot_be_done_is_refused_before_any_work(cohort: DatasetConfig, tmp_path: Path) -> None:
+def test_invalid_studies_raise_before_any_work(cohort: DatasetConfig, tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "study")
     twice = soft_tree_models(SHARED, {"tree": {"depth": [1, 1]}})
     bad = soft_tree_models(SHARED, {"tree": {"ridge": -1.0}})
@@ -314,6 +277,12 @@ def test_what_cannot_be_done_is_refused_before_any_work(cohort: DatasetConfig, t
         with pytest.raises((ConfigError, DataError), match=message):
             plan([cohort], models, folds, 0, store)
     assert not store.path.exists()
+    for node, message in (
+        ({"_target_": "sstorch.Tree"}, "there is no"),
+        ({"depth": 1}, "must have a _target_"),
+    ):
+        with pytest.raises(ConfigError, match=rf"study\.models\.a.*{message}"):
+            models_of("a", node, 0, "study.models.a")
 
 
 def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:

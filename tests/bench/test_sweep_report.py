@@ -7,10 +7,8 @@ import pandas as pd
 import pytest
 
 from sstorch.bench.reporting import report_of_run, sweep_report
-from sstorch.commands import report
 from sstorch.document import to_markdown
 from sstorch.exceptions import ConfigError
-from tests.app import sstorch
 
 
 def _run(folder: Path, depth: int, scores: list[float], status: str = "completed") -> None:
@@ -42,25 +40,3 @@ def test_sweep_without_completed_run_raises(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="1 runs, none of them completed"):
         sweep_report(tmp_path)
     assert report_of_run(tmp_path / "0" / "model") is None
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore")
-def test_sweep_by_the_command_is_reported_with_its_scores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["experiment=quick", "cv.n_folds=3", "cv.peers=false", "logger=none", "model.depth=0,1"]
-    assert sstorch(monkeypatch, "-m", f"hydra.sweep.dir={tmp_path / 'sweep'}", *words) == 0
-    monkeypatch.setattr("sys.argv", ["sstorch-report", str(tmp_path / "sweep")])
-    report()
-    text = (tmp_path / "sweep" / "report" / "report.md").read_text()
-    assert (tmp_path / "sweep" / "report" / "report.html").is_file()
-    means = []
-    for job, depth in (("0", 0), ("1", 1)):
-        table = pd.read_csv(tmp_path / "sweep" / job / "scores.csv").query("part == 'test' and chosen")
-        means.append(table["c_harrell"].mean())
-        shown = f"{means[-1]:.4f} ({table['c_harrell'].std(ddof=1) / 3**0.5:.4f})"
-        row = next(line for line in text.splitlines() if line.startswith(f"| {job} |"))
-        assert row.startswith(f"| {job} | {depth} | ")
-        assert shown in row
-    assert f"run {means.index(max(means))} has the best mean" in text

@@ -1,10 +1,6 @@
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import pytest
 
-from sstorch.bench.callbacks import HistoryWriter
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import SoftTree
 
@@ -44,12 +40,6 @@ def test_of_problem_and_missing_columns() -> None:
     assert set(own.macro_iterations["problem"]) == {0}
     with pytest.raises(TypeError, match="history record without node"):
         History().add_steps(problem=0, macro_iteration=1)
-
-
-def test_files_follow_the_run(tmp_path: Path) -> None:
-    writer, history = HistoryWriter(tmp_path / "history"), _history()
-    writer.on_macro_iteration(2, history)
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "history" / "steps.parquet"), history.steps)
 
 
 def test_progress_in_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,6 @@ from sstorch.bench import (
     make_baseline,
     score_fairness,
     score_predictor,
-    score_tree,
 )
 from sstorch.bench.baselines import BASELINES
 from sstorch.bench.study_model import BaselineModel
@@ -355,7 +354,6 @@ def scores_of_a_tree() -> Entry:
     return {
         "evaluate": evaluate(tree, train, test),
         "evaluate, tau": evaluate(tree, train, test, metrics=["c_uno", "cd_auc"], tau=40.0),
-        "score_tree": score_tree(tree, test, train),
         "score_predictor": score_predictor(tree, test, train),
         "score_predictor, thin": score_predictor(tree, train, train, thin=True),
         "SurvivalScorer": curves(tree, test.frame, y),

@@ -92,7 +92,8 @@ class Baseline(ABC):
         self.check()
         self.check_rows(train)
         if train.causes is None or "causes" in self.knows:
-            return self._fit(train, schema, seed)
+            fitted: Curves | PredictsIncidence = self._fit(train, schema, seed)
+            return fitted
         of_causes = [self._fit(train.of_cause(name), schema, seed) for name in train.cause_names]
         return cause_specific(of_causes, train.event_times)
 

@@ -5,9 +5,9 @@ The ranks and their tests follow Demšar (2006), Journal of Machine Learning Res
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import combinations, product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,31 +18,19 @@ from sstorch.bench.report.results import LEVEL, Model, Results, common_block, de
 from sstorch.bench.report.tables import heading
 from sstorch.document import ABSENT, Block, Cell, Picture, Section, as_table, listed, number, p_value, signed
 from sstorch.exceptions import DataError
-from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
-from sstorch.metrics.registry import Metric
+from sstorch.metrics.comparison import corrected_resampled_t_test
 
 REFERENCES = ("cox", "rsf")
 # Boxes of a panel.
 _MOST_BOXES = 24
 
-# By pair of models, then by data set.
-Tests = dict[tuple[str, str], dict[str, ResampledTTest]]
 
+class FriedmanTest(NamedTuple):
+    """Result of `friedman_test`: Friedman's statistic, corrected for ties, and that of Iman and Davenport."""
 
-@dataclass(frozen=True)
-class FriedmanTest:
-    """Result of `friedman_test`.
-
-    Attributes:
-        chi_squared: Friedman's statistic, corrected for ties, with n_models - 1 degrees of freedom.
-        p_value: of no difference between the models.
-        f_statistic: the form of Iman and Davenport, which is less conservative.
-        f_p_value: of that form.
-    """
-
-    chi_squared: float
-    p_value: float
-    f_statistic: float
+    chi_squared: float  # with n_models - 1 degrees of freedom
+    p_value: float  # of no difference between the models
+    f_statistic: float  # which is less conservative
     f_p_value: float
 
 
@@ -57,7 +45,7 @@ def ranks(scores: pd.DataFrame, *, higher_is_better: bool) -> pd.DataFrame:
         DataError: a score is NaN.
     """
     if scores.isna().to_numpy().any():
-        raise DataError("scores must have a value for every model on every data set; some are NaN.")
+        raise DataError("scores must have a value for every model on every data set; some are NaN")
     return scores.rank(axis=1, method="average", ascending=not higher_is_better)
 
 
@@ -78,7 +66,7 @@ def friedman_test(table: pd.DataFrame) -> FriedmanTest:
     """
     n, k = table.shape
     if k < 3 or n < 2:
-        raise DataError(f"table must have at least 3 models on 2 data sets, got {k} on {n}.")
+        raise DataError(f"table must have at least 3 models on 2 data sets, got {k} on {n}")
     values = table.to_numpy(dtype=float)
     if (values == values[:, :1]).all():
         return FriedmanTest(0.0, 1.0, 0.0, 1.0)
@@ -117,12 +105,10 @@ def holm(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], flo
         >>> holm({("a", "b"): 0.01, ("a", "c"): 0.04, ("b", "c"): 0.03})
         {('a', 'b'): 0.03, ('a', 'c'): 0.06, ('b', 'c'): 0.06}
     """
-    largest = 0.0
-    adjusted = {}
-    for position, pair in enumerate(sorted(p_values, key=lambda pair: p_values[pair])):
-        largest = max(largest, min(1.0, (len(p_values) - position) * p_values[pair]))
-        adjusted[pair] = largest
-    return {pair: adjusted[pair] for pair in p_values}
+    values = pd.Series(list(p_values.values()), dtype=float).sort_values()
+    factors = np.arange(len(values), 0, -1)
+    adjusted = (values * factors).clip(upper=1.0).cummax().sort_index()
+    return dict(zip(p_values, adjusted.tolist(), strict=True))
 
 
 def wilcoxon_pairs(scores: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -136,10 +122,8 @@ def wilcoxon_pairs(scores: pd.DataFrame) -> dict[tuple[str, str], float]:
     p_values = {}
     for one, two in combinations(scores.columns, 2):
         difference = (scores[one] - scores[two]).to_numpy(dtype=float)
-        if not difference.any():
-            p_values[one, two] = 1.0
-            continue
-        p_values[one, two] = float(stats.wilcoxon(difference, zero_method="zsplit").pvalue)
+        some = difference.any()
+        p_values[one, two] = float(stats.wilcoxon(difference, zero_method="zsplit").pvalue) if some else 1.0
     return holm(p_values)
 
 
@@ -148,39 +132,38 @@ def rank_section(results: Results) -> Section | None:
 
     None if no metric has two models on two data sets in common.
     """
-    tables = {name: scores for name in results.metrics if (scores := _scores(results, name)) is not None}
-    if not tables:
+    ranked, sections, tests = dict[str, pd.DataFrame](), list[Block](), list[list[str]]()
+    for name in results.metrics:
+        measure, mean = measure_of(name), results.cells(name).mean
+        block = common_block(mean[[model.key for model in deepest(results.models)]])
+        if measure.higher_is_better is None or min(len(block.models), len(block.datasets)) < 2:
+            continue
+        scores = mean.loc[block.datasets, block.models]
+        ranked[name] = ranks(scores, higher_is_better=measure.higher_is_better)
+        tests.append(_rank_test(name, ranked[name]))
+        sections.append(_metric_section(results, name, scores, ranked[name]))
+    if not ranked:
         return None
-    ranked = {
-        name: ranks(scores, higher_is_better=bool(measure_of(name).higher_is_better))
-        for name, scores in tables.items()
-    }
-    blocks: list[Block] = [
-        (
-            "Every model enters once, at its largest depth, so that no result influences the choice. "
-            "Ranks are of test means over all folds and starts, 1 the best, ties shared, over the data "
-            "sets that all have in common. The null hypothesis of Friedman's test is that no models differ; "
-            "two models differ by Nemenyi's test if their average ranks are further apart than the critical "
-            f"difference (both at the level {number(LEVEL, 2)}; Demšar 2006). Wilcoxon's signed-rank test, "
-            "with Holm's correction over all pairs of a metric, also uses the size of the differences."
-        ),
-        _average_ranks(results, ranked),
-        _rank_tests(ranked),
+    text = (
+        "Every model enters once, at its largest depth, so that no result influences the choice. "
+        "Ranks are of test means over all folds and starts, 1 the best, ties shared, over the data "
+        "sets that all have in common. The null hypothesis of Friedman's test is that no models differ; "
+        "two models differ by Nemenyi's test if their average ranks are further apart than the critical "
+        f"difference (both at the level {number(LEVEL, 2)}; Demšar 2006). Wilcoxon's signed-rank test, "
+        "with Holm's correction over all pairs of a metric, also uses the size of the differences."
+    )
+    header = [
+        "metric",
+        "data sets",
+        "models",
+        "Friedman χ²",
+        "p",
+        "Iman-Davenport F",
+        "p",
+        "critical difference",
     ]
-    for name, table in ranked.items():
-        blocks.append(_metric_section(results, measure_of(name), tables[name], table))
-    return Section("Ranks", blocks)
-
-
-def _scores(results: Results, metric: str) -> pd.DataFrame | None:
-    """Test means of the deepest models on their common data sets; None if there is nothing to rank."""
-    if measure_of(metric).higher_is_better is None:
-        return None
-    mean = results.cells(metric).mean[[model.key for model in deepest(results.models)]]
-    block = common_block(mean)
-    if len(block.models) < 2 or len(block.datasets) < 2:
-        return None
-    return mean.loc[list(block.datasets), list(block.models)]
+    friedman = as_table(header, tests, "Friedman's test and Nemenyi's critical difference.")
+    return Section("Ranks", [text, _average_ranks(results, ranked), friedman, *sections])
 
 
 def _average_ranks(results: Results, ranked: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -189,90 +172,56 @@ def _average_ranks(results: Results, ranked: dict[str, pd.DataFrame]) -> pd.Data
     models.sort(key=lambda model: (average.loc[model.key].fillna(1e9).iloc[0], model.order))
     best = average.round(2).eq(average.round(2).min())
     rows = [
-        [
-            model.label,
-            *(
-                Cell(number(float(average[name][model.key]), 2), "", bool(best[name][model.key]))
-                for name in average.columns
-            ),
-        ]
-        for model in models
+        [m.label, *(Cell(number(average[k][m.key], 2), best=bool(best.at[m.key, k])) for k in average)]
+        for m in models
     ]
     header = ["model", *(measure_of(name).short for name in average.columns)]
     return as_table(header, rows, "Average rank over data sets, 1 the best.")
 
 
-def _rank_tests(ranked: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    rows = []
-    for name, table in ranked.items():
-        n, k = table.shape
-        texts = [ABSENT] * 4
-        if k >= 3:
-            test = friedman_test(table)
-            f = "∞" if test.f_statistic == float("inf") else number(test.f_statistic, 2)
-            texts = [number(test.chi_squared, 2), p_value(test.p_value), f, p_value(test.f_p_value)]
-        difference = number(nemenyi_critical_difference(k, n, LEVEL), 2)
-        rows.append([measure_of(name).short, str(n), str(k), *texts, difference])
-    tests = ["Friedman χ²", "p", "Iman-Davenport F", "p", "critical difference"]
-    header = ["metric", "data sets", "models", *tests]
-    return as_table(header, rows, "Friedman's test and Nemenyi's critical difference.")
+def _rank_test(metric: str, table: pd.DataFrame) -> list[str]:
+    (n, k), texts = table.shape, [ABSENT] * 4
+    if k >= 3:
+        test = friedman_test(table)
+        texts = [number(test.chi_squared, 2), p_value(test.p_value)]
+        texts += [number(test.f_statistic, 2), p_value(test.f_p_value)]
+    difference = number(nemenyi_critical_difference(k, n, LEVEL), 2)
+    return [measure_of(metric).short, str(n), str(k), *texts, difference]
 
 
-def _metric_section(results: Results, measure: Metric, scores: pd.DataFrame, ranked: pd.DataFrame) -> Section:
-    average = {results.model(str(key)).label: float(value) for key, value in ranked.mean().items()}
-    n, k = ranked.shape
-    difference = nemenyi_critical_difference(k, n, LEVEL)
-    all_models = deepest(results.models)
-    without = [model.label for model in all_models if model.key not in ranked.columns]
+def _metric_section(results: Results, metric: str, scores: pd.DataFrame, ranked: pd.DataFrame) -> Section:
+    title, (n, k), mean = measure_of(metric).title, ranked.shape, ranked.mean()
+    keys = sorted(scores.columns, key=lambda key: (mean[key], key))
+    average = {results.model(key).label: float(mean[key]) for key in keys}
+    without = [model.label for model in deepest(results.models) if model.key not in ranked.columns]
     missing = [name for name in results.datasets if name not in ranked.index]
     caption = (
-        f"Average ranks of {k} models on {n} data sets, {measure.title}; a bar joins models that "
+        f"Average ranks of {k} models on {n} data sets, {title}; a bar joins models that "
         "Nemenyi's test does not separate."
     )
     caption += f" Not ranked, for want of values: {listed(without)}." if without else ""
     caption += f" Data sets excluded, not common to all models: {listed(missing)}." if missing else ""
-    order = sorted(average, key=lambda label: (average[label], label))
-    alternative = "Critical-difference diagram; average ranks: " + ", ".join(
-        f"{label} {average[label]:.2f}" for label in order
-    )
-    picture = Picture(
-        f"ranks_{measure.name}", plot_critical_difference(average, difference), caption, alternative
-    )
-    pairs = Section("Wilcoxon's signed-rank test, all pairs", [_pairs(results, scores, ranked)], folded=True)
-    return Section(measure.title, [picture, pairs])
-
-
-def _pairs(results: Results, scores: pd.DataFrame, ranked: pd.DataFrame) -> pd.DataFrame:
-    p_values = wilcoxon_pairs(scores)
-    average = ranked.mean()
-    keys = sorted(scores.columns, key=lambda key: (average[key], key))
+    figure = plot_critical_difference(average, nemenyi_critical_difference(k, n, LEVEL))
+    texts = ", ".join(f"{label} {value:.2f}" for label, value in average.items())
+    alternative = f"Critical-difference diagram; average ranks: {texts}"
+    p_values = {frozenset(pair): value for pair, value in wilcoxon_pairs(scores).items()}
 
     def cell(one: str, two: str) -> Cell:
-        if one == two:
-            return Cell("")
-        value = p_values[one, two] if (one, two) in p_values else p_values[two, one]
-        return Cell(p_value(value), "", best=value < LEVEL)
+        value = p_values.get(frozenset((one, two)))
+        return Cell("") if value is None else Cell(p_value(value), best=value < LEVEL)
 
     rows = [[results.model(one).label, *(cell(one, two) for two in keys)] for one in keys]
-    caption = f"Holm-adjusted p-values, in bold below {number(LEVEL, 2)}; models ordered by average rank."
-    return as_table(["", *(results.model(key).label for key in keys)], rows, caption)
+    text = f"Holm-adjusted p-values, in bold below {number(LEVEL, 2)}; models ordered by average rank."
+    pairs = as_table(["", *average], rows, text)
+    tests = Section("Wilcoxon's signed-rank test, all pairs", [pairs], folded=True)
+    return Section(title, [Picture(f"ranks_{metric}", figure, caption, alternative), tests])
 
 
 def fold_section(results: Results) -> Section | None:
     """Corrected resampled t-tests of the soft trees; None if there is nothing to compare."""
     references = [model for model in results.models if model.name in REFERENCES]
-    soft = [model for model in results.models if model.is_soft_tree]
-    if not references or not soft:
-        return None
-    blocks: list[Block] = [
-        (
-            "Differences of the test scores of the same folds, soft tree minus reference, with the "
-            "corrected resampled t-test of Nadeau and Bengio (2003). A soft tree has the mean over the "
-            f"starts of a fold, or the chosen start alone. Significant means p < {number(LEVEL, 2)} on that "
-            "data set, not corrected for the number of data sets; the test has few degrees of freedom "
-            "(folds minus one)."
-        )
-    ]
+    soft = [model for model in results.models if model.family == "soft trees"]
+    blocks: list[Block] = []
     for name in results.metrics:
         if measure_of(name).higher_is_better is None:
             continue
@@ -284,73 +233,76 @@ def fold_section(results: Results) -> Section | None:
             details = _fold_details(results, soft, reference, tests[False])
             inner.append(Section(f"By data set, against {reference.label}", [details], folded=True))
         blocks.append(Section(measure_of(name).title, inner))
-    if len(blocks) == 1:
+    if not blocks:
         return None
-    return Section("Soft trees against Cox and the random survival forest", blocks)
+    text = (
+        "Differences of the test scores of the same folds, soft tree minus reference, with the "
+        "corrected resampled t-test of Nadeau and Bengio (2003). A soft tree has the mean over the "
+        f"starts of a fold, or the chosen start alone. Significant means p < {number(LEVEL, 2)} on that "
+        "data set, not corrected for the number of data sets; the test has few degrees of freedom "
+        "(folds minus one)."
+    )
+    return Section("Soft trees against Cox and the random survival forest", [text, *blocks])
 
 
-def compare_folds(one: Mapping[str, pd.Series], two: Mapping[str, pd.Series]) -> dict[str, ResampledTTest]:
-    """Corrected resampled t-test of two models, first minus second, on each data set with the same folds.
+class FoldTest(NamedTuple):
+    """Difference of two models over the folds of a data set, and its p-value."""
 
-    Scores are series indexed by fold, by data set. Data sets with fewer than two folds, or with a fold where
-    the metric is not a finite number, have no test.
+    difference: float
+    p_value: float
+
+
+# By pair of models, then by data set.
+_Tests = dict[tuple[str, str], dict[str, FoldTest]]
+
+
+def compare_folds(first: pd.Series, second: pd.Series) -> FoldTest | None:
+    """Corrected resampled t-test of two models by their scores on the same folds, first minus second.
+
+    None for fewer than two folds, others of one than of the other, or where a score is not finite.
     """
-    tests = {}
-    for dataset in one:
-        if dataset not in two:
-            continue
-        first, second = one[dataset], two[dataset]
-        k = len(first)
-        if k < 2 or not first.index.equals(second.index) or not np.isfinite([first, second]).all():
-            continue
-        # Of k folds, one is the test set and k - 1 are the training set.
-        tests[dataset] = corrected_resampled_t_test(
-            first.to_numpy(), second.to_numpy(), n_train=k - 1, n_test=1
-        )
-    return tests
+    k = len(first)
+    if k < 2 or not first.index.equals(second.index) or not np.isfinite([first, second]).all():
+        return None
+    # Of k folds, one is the test set and k - 1 are the training set.
+    test = corrected_resampled_t_test(first.to_numpy(), second.to_numpy(), n_train=k - 1, n_test=1)
+    return FoldTest(test.difference, test.p_value)
 
 
 def _fold_tests(
     results: Results, metric: str, soft: list[Model], references: list[Model], chosen: bool
-) -> Tests:
-    by_model: dict[str, dict[str, pd.Series]] = {}
-    for (dataset, key), scores in results.by_fold(metric, chosen=chosen).items():
-        by_model.setdefault(key, {})[dataset] = scores
-    tests = {}
+) -> _Tests:
+    scores = results.by_fold(metric, chosen=chosen)
+    known, tests = {index[:2] for index in scores.index}, _Tests()
     for model, reference in product(soft, references):
-        others = {
-            dataset: scores
-            for dataset, scores in by_model.get(reference.key, {}).items()
-            if results.have_same_folds(dataset, model.key, reference.key)
-        }
-        tests[model.key, reference.key] = compare_folds(by_model.get(model.key, {}), others)
+        pair = model.key, reference.key
+        tests[pair] = {}
+        for dataset in results.datasets:
+            there = all((dataset, key) in known for key in pair)
+            if there and results.have_same_folds(dataset, *pair):
+                test = compare_folds(*(scores.loc[dataset, key] for key in pair))
+                tests[pair] |= {} if test is None else {dataset: test}
     return tests
 
 
 def _fold_counts(
-    metric: str, soft: list[Model], references: list[Model], tests: dict[bool, Tests]
+    metric: str, soft: list[Model], references: list[Model], tests: dict[bool, _Tests]
 ) -> pd.DataFrame:
     sign = 1.0 if measure_of(metric).higher_is_better else -1.0
 
-    def texts(by_dataset: dict[str, ResampledTTest]) -> list[str]:
+    def texts(by_dataset: dict[str, FoldTest]) -> list[str]:
         if not by_dataset:
             return [ABSENT, ABSENT]
-        differences = [sign * round(test.difference, 3) for test in by_dataset.values()]
-        significant = [sign * test.difference for test in by_dataset.values() if test.p_value < LEVEL]
-        wins, ties = sum(d > 0 for d in differences), sum(d == 0 for d in differences)
-        sure = sum(d > 0 for d in significant), sum(d < 0 for d in significant)
-        rest = len(by_dataset) - sum(sure)
-        return [f"{wins} / {ties} / {len(by_dataset) - wins - ties}", f"{sure[0]} / {rest} / {sure[1]}"]
+        found = pd.DataFrame(list(by_dataset.values()))
+        ahead = np.sign(sign * found["difference"].round(3))
+        sure = np.sign(sign * found["difference"]).where(found["p_value"] < LEVEL, 0.0)
+        return [" / ".join(str(int((each == k).sum())) for k in (1, 0, -1)) for each in (ahead, sure)]
 
     rows = []
     for model in soft:
-        cells = [
-            text
-            for reference in references
-            for chosen in (False, True)
-            for text in texts(tests[chosen][model.key, reference.key])
-        ]
-        rows.append([model.label, *cells])
+        pairs = product(references, (False, True))
+        found = [texts(tests[chosen][model.key, reference.key]) for reference, chosen in pairs]
+        rows.append([model.label, *(text for each in found for text in each)])
     groups = [("", 1)]
     for reference in references:
         groups += [(f"{reference.label}: mean over starts", 2), (f"{reference.label}: chosen start", 2)]
@@ -362,18 +314,14 @@ def _fold_counts(
     return as_table(header, rows, caption, groups=groups)
 
 
-def _fold_details(results: Results, soft: list[Model], reference: Model, tests: Tests) -> pd.DataFrame:
-    rows = []
-    for dataset in results.datasets:
-        cells = []
-        for model in soft:
-            test = tests[model.key, reference.key].get(dataset)
-            if test is None:
-                cells.append(Cell(ABSENT))
-            else:
-                note = f"p {p_value(test.p_value)}"
-                cells.append(Cell(signed(test.difference), note, best=test.p_value < LEVEL))
-        rows.append([dataset, *cells])
+def _fold_details(results: Results, soft: list[Model], reference: Model, tests: _Tests) -> pd.DataFrame:
+    def cell(model: Model, dataset: str) -> Cell:
+        test = tests[model.key, reference.key].get(dataset)
+        if test is None:
+            return Cell(ABSENT)
+        return Cell(signed(test.difference), f"p {p_value(test.p_value)}", best=test.p_value < LEVEL)
+
+    rows = [[dataset, *(cell(model, dataset) for model in soft)] for dataset in results.datasets]
     groups, header = heading(soft)
     caption = f"Mean over starts: soft tree minus {reference.label}, in bold where p < {number(LEVEL, 2)}."
     return as_table(header, rows, caption, groups=groups)
@@ -384,27 +332,19 @@ def box_section(results: Results) -> Section | None:
 
     Models are there at every depth; where that makes more boxes than fit, at their largest.
     """
-    metrics = [name for name in results.metrics if measure_of(name).published is not None]
     models = list(results.models) if len(results.models) <= _MOST_BOXES else deepest(results.models)
-    blocks: list[Block] = []
-    for name in metrics:
-        measure = measure_of(name)
-        values = _values(results, name, models)
-        datasets = [dataset for dataset in results.datasets if any(key[0] == dataset for key in values)]
-        shown = [model for model in models if any(key[1] == model.label for key in values)]
-        if not datasets:
+    families, blocks = {model.label: model.family for model in models}, list[Block]()
+    labels = {model.key: model.label for model in models}
+    for measure in (measure_of(name) for name in results.metrics):
+        rows = results.values(measure.name)
+        rows = rows[np.isfinite(rows["value"]) & rows["key"].isin(labels)]
+        if measure.published is None or rows.empty:
             continue
-        figure = plot_scores_by_dataset(
-            values,
-            datasets,
-            [model.label for model in shown],
-            {model.label: model.family for model in shown},
-            f"{measure.title} ({measure.direction})",
-        )
+        rows = rows.assign(label=rows["key"].map(labels))
+        figure = plot_scores_by_dataset(rows, families, f"{measure.title} ({measure.direction})")
         caption = f"{measure.title} on the test folds, all folds and starts; {measure.direction}."
-        picture = Picture(
-            f"boxes_{name}", figure, caption, f"Box plots of {measure.title} by data set and model"
-        )
+        alternative = f"Box plots of {measure.title} by data set and model"
+        picture = Picture(f"boxes_{measure.name}", figure, caption, alternative)
         blocks.append(Section(f"{measure.title} by data set", [picture], folded=True))
     if not blocks:
         return None
@@ -415,14 +355,3 @@ def box_section(results: Results) -> Section | None:
     if len(models) < len(results.models):
         text += " Every model at its largest depth; with --models those of another."
     return Section("Distributions over folds and starts", [text, *blocks])
-
-
-def _values(results: Results, metric: str, models: Sequence[Model]) -> dict[tuple[str, str], list[float]]:
-    """Finite test scores by data set and label; the others are counted in a section of their own."""
-    labels = {model.key: model.label for model in models}
-    rows = results.values(metric)
-    rows = rows[np.isfinite(rows["value"]) & rows["key"].isin(labels)]
-    return {
-        (str(dataset), labels[str(key)]): scores.tolist()
-        for (dataset, key), scores in rows.groupby(["dataset", "key"])["value"]
-    }

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.cbook import boxplot_stats
-from matplotlib.collections import LineCollection, PolyCollection
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -43,18 +41,14 @@ def plot_critical_difference(ranks: Mapping[str, float], critical_difference: fl
         Demšar (2006), Journal of Machine Learning Research 7, 1-30.
     """
     names = sorted(ranks, key=lambda name: (ranks[name], name))
-    values = [ranks[name] for name in names]
-    n = len(names)
+    values, n = [ranks[name] for name in names], len(names)
     bars = indistinguishable(values, critical_difference)
-    n_left = (n + 1) // 2
-    depth = 0.16 * len(bars)  # the labels begin below the bars
+    n_left, depth, span = (n + 1) // 2, 0.16 * len(bars), n - 1.0  # the labels begin below the bars
     height = _TOP + _BELOW + depth + _LINE * n_left
     figure = ShownFigure(figsize=(9, height))
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_axis_off()
-    span = n - 1.0
-    side = 0.42 * span  # room for the labels on either side
-    ax.set_xlim(1 - side, n + side)
+    ax.set_xlim(1 - 0.42 * span, n + 0.42 * span)  # room for the labels on either side
     ax.set_ylim(_TOP - height, _TOP)
     ax.plot([1, n], [0, 0], color=_INK, lw=1.2, solid_capstyle="butt")
     step = max(1, round(n / 12))
@@ -69,92 +63,63 @@ def plot_critical_difference(ranks: Mapping[str, float], critical_difference: fl
     text = f"critical difference {critical_difference:.2f}{cut}"
     ax.text(1, 0.45, text, va="bottom", ha="left", fontsize=9, color=_BAR)
     for number, (first, last) in enumerate(bars):
-        y = -0.12 - 0.16 * number
-        overhang = 0.006 * span
-        ax.plot(
-            [values[first] - overhang, values[last] + overhang],
-            [y, y],
-            color=_BAR,
-            lw=3.2,
-            solid_capstyle="round",
-            gid="not-separated",
-        )
+        ends, y = [values[first] - 0.006 * span, values[last] + 0.006 * span], -0.12 - 0.16 * number
+        ax.plot(ends, [y, y], color=_BAR, lw=3.2, solid_capstyle="round", gid="not-separated")
     for position, (name, value) in enumerate(zip(names, values, strict=True)):
         is_left = position < n_left
-        line = position if is_left else n - 1 - position
-        y = -0.16 - depth - _LINE * line - 0.05
-        _label(ax, name, value, y, (1 - 0.04 * span) if is_left else (n + 0.04 * span), is_left)
+        y = -0.21 - depth - _LINE * (position if is_left else n - 1 - position)
+        x = (1 - 0.04 * span) if is_left else (n + 0.04 * span)
+        ax.plot([value, value, x], [0, y, y], color=_INK, lw=0.8)
+        text = f"{name}  {value:.2f} " if is_left else f" {value:.2f}  {name}"
+        ax.text(x, y, text, ha="right" if is_left else "left", va="center", fontsize=9, color=_INK)
     return figure
 
 
-def _label(ax: Axes, name: str, rank: float, y: float, x: float, is_left: bool) -> None:
-    ax.plot([rank, rank, x], [0, y, y], color=_INK, lw=0.8)
-    text = f"{name}  {rank:.2f} " if is_left else f" {rank:.2f}  {name}"
-    ax.text(x, y, text, ha="right" if is_left else "left", va="center", fontsize=9, color=_INK)
-
-
-def plot_scores_by_dataset(
-    scores: Mapping[tuple[str, str], Sequence[float]],
-    datasets: Sequence[str],
-    models: Sequence[str],
-    families: Mapping[str, str],
-    label: str,
-) -> Figure:
+def plot_scores_by_dataset(scores: pd.DataFrame, families: Mapping[str, str], title: str) -> Figure:
     """A panel a data set, in it a box a model, coloured by its family.
 
-    Boxes are quartiles, whiskers reach to the last value within 1.5 times their range. Scores are finite
-    values by (data set, model); a model without values leaves a gap.
+    Boxes are quartiles, whiskers reach to the last value within 1.5 times their range.
+
+    Args:
+        scores: finite values with the columns ``dataset``, ``label`` of the model, and ``value``.
+        families: of the models by label, in the order of the boxes.
+        title: label of the axis of scores.
     """
+    labels = [label for label in families if label in set(scores["label"])]
+    datasets = sorted(scores["dataset"].unique())
     n_columns = min(_COLUMNS, len(datasets))
-    n_rows = -(-len(datasets) // n_columns)
-    longest = max(map(len, models))
-    # The place of everything, in inches, is known beforehand, where a layout engine would draw a figure of
-    # hundreds of labels several times to find it.
-    left, right, bottom, top = 0.25 + longest * 0.62 * 8 / 72, 0.15, 0.65, 0.75
-    panel, gap = (2.9, 0.17 * len(models) + 0.15), (0.18, 0.6)
-    width = left + right + n_columns * panel[0] + (n_columns - 1) * gap[0]
-    height = bottom + top + n_rows * panel[1] + (n_rows - 1) * gap[1]
-    figure = ShownFigure(figsize=(width, height))
-    names = list(dict.fromkeys(families[model] for model in models))
+    shape = -(-len(datasets) // n_columns), n_columns
+    size = 3.1 * n_columns + 1.2, (0.17 * len(labels) + 0.6) * shape[0] + 1.2
+    figure = ShownFigure(figsize=size, layout="constrained")
+    panels = figure.subplots(*shape, sharey=True, squeeze=False).ravel()
+    names = list(dict.fromkeys(families[label] for label in labels))
     colours = {name: _COLOURS[k % len(_COLOURS)] for k, name in enumerate(names)}
-    for place, dataset in enumerate(datasets):
-        row, column = divmod(place, n_columns)
-        x = left + column * (panel[0] + gap[0])
-        y = height - top - panel[1] - row * (panel[1] + gap[1])
-        ax = figure.add_axes((x / width, y / height, panel[0] / width, panel[1] / height))
-        values = [scores.get((dataset, model), ()) for model in models]
-        _boxes(ax, values, [colours[families[model]] for model in models])
+    values = dict(list(scores.groupby(["dataset", "label"])["value"]))
+    for ax, dataset in zip(panels, datasets, strict=False):
+        boxes = [values.get((dataset, label), ()) for label in labels]
+        points = {
+            "marker": "o",
+            "markersize": 1.8,
+            "markerfacecolor": _INK,
+            "markeredgewidth": 0,
+            "alpha": 0.5,
+        }
+        drawn = ax.boxplot(
+            boxes, orientation="horizontal", patch_artist=True, widths=0.62, flierprops=points, showcaps=False
+        )
+        for box, label in zip(drawn["boxes"], labels, strict=True):
+            box.set(facecolor=colours[families[label]], edgecolor=_INK, linewidth=0.7, alpha=0.65)
+        for line in [*drawn["whiskers"], *drawn["medians"]]:
+            line.set(color=_INK, linewidth=1.0)
         ax.set_title(dataset, fontsize=10)
-        ax.set_yticks(np.arange(len(models)), models, fontsize=8)
-        ax.set_ylim(len(models) - 0.4, -0.6)
-        ax.tick_params(axis="y", labelleft=not column)
+        ax.set_yticks(np.arange(1, len(labels) + 1), labels, fontsize=8)
         ax.tick_params(axis="x", labelsize=8)
         ax.grid(axis="x", color="#e3e7eb", linewidth=0.6)
-        ax.set_axisbelow(True)
-    figure.text(0.5, 0.12 / height, label, ha="center", va="bottom", fontsize=10)
+    panels[0].invert_yaxis()
+    for ax in panels[len(datasets) :]:
+        ax.set_visible(False)
+    figure.supxlabel(title, fontsize=10)
     if len(names) > 1:
         handles = [Patch(facecolor=colours[name], alpha=0.65, label=name) for name in names]
-        figure.legend(handles=handles, loc="upper right", ncols=len(names), frameon=False, fontsize=9)
+        figure.legend(handles=handles, loc="outside upper right", ncols=len(names), frameon=False, fontsize=9)
     return figure
-
-
-def _boxes(ax: Axes, values: Sequence[Sequence[float]], colours: Sequence[str]) -> None:
-    """Box plots as four collections: thousands of boxes as single artists would take minutes to draw."""
-    boxes, whiskers, medians, filled, points = [], [], [], [], []
-    for y, (scores, colour) in enumerate(zip(values, colours, strict=True)):
-        if not len(scores):
-            continue
-        (box,) = boxplot_stats(scores)
-        low, high, middle = box["q1"], box["q3"], box["med"]
-        below, above = y - 0.31, y + 0.31
-        boxes.append([(low, below), (low, above), (high, above), (high, below)])
-        filled.append(colour)
-        whiskers += [[(box["whislo"], y), (low, y)], [(high, y), (box["whishi"], y)]]
-        medians.append([(middle, below), (middle, above)])
-        points += [(value, y) for value in box["fliers"]]
-    ax.add_collection(LineCollection(whiskers, colors=_INK, linewidths=0.8))
-    ax.add_collection(PolyCollection(boxes, facecolors=filled, edgecolors=_INK, linewidths=0.7, alpha=0.65))
-    ax.add_collection(LineCollection(medians, colors=_INK, linewidths=1.4))
-    if points:
-        ax.plot(*np.array(points).T, "o", color=_INK, markersize=1.8, mew=0, alpha=0.5)
-    ax.autoscale_view()

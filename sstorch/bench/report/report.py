@@ -39,26 +39,20 @@ class ReportFiles:
 
 def build_report(results: Results) -> Document:
     """The whole report; the same results give the same report."""
-    optional = [
-        average_section(results),
-        paper_section(results),
-        rank_section(results),
-        fold_section(results),
-        box_section(results),
-    ]
-    scores = Section(
-        "Scores",
-        [
-            (
-                "Mean, and standard deviation in small print, over the runs named. Bold: best of the row "
-                "among all models, ties at the printed precision together; underlined (in Markdown, "
-                "italic): best within its table, where a metric takes several. \N{EN DASH} is no result."
-            ),
-            *(score_section(results, name) for name in results.metrics),
-        ],
+    optional = (average_section, paper_section, rank_section, fold_section, box_section)
+    text = (
+        "Mean, and standard deviation in small print, over the runs named. Bold: best of the row among all "
+        "models, ties at the printed precision together; underlined (in Markdown, italic): best within its "
+        "table, where a metric takes several. \N{EN DASH} is no result."
     )
-    sections = [run_section(results), completeness_section(results), *filter(None, optional)]
-    sections += [scores, time_section(results), undefined_section(results)]
+    sections = [
+        run_section(results),
+        completeness_section(results),
+        *(section for make in optional if (section := make(results)) is not None),
+        Section("Scores", [text, *(score_section(results, name) for name in results.metrics)]),
+        time_section(results),
+        undefined_section(results),
+    ]
     n, k = len(results.datasets), len({model.name for model in results.models})
     subtitle = f"{k} model{'s' * (k != 1)} on {n} data set{'s' * (n != 1)}"
     return Document("Study of survival models", subtitle, sections)
@@ -75,29 +69,20 @@ def write_document(build: Callable[[], Document], folder: Path) -> ReportFiles:
     Every file appears complete or not at all; the texts come last. `build` makes the report once the folder
     is there and can be written, else a ConfigError is raised.
     """
-    folder = Path(folder)
+    folder, figures = Path(folder), list[Path]()
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK) or not os.access(folder / FIGURES, os.W_OK):
             raise PermissionError("no permission to write")
+        document = build()
+        for picture in document.pictures():
+            figures.append(folder / FIGURES / f"{picture.name}.png")
+            write_whole(figures[-1], picture.png())
+        files = ReportFiles(folder / "report.md", folder / "report.html", tuple(figures))
+        write_whole(files.markdown, to_markdown(document).encode())
+        write_whole(files.html, to_html(document).encode())
     except OSError as error:
         raise ConfigError(
             f"the report cannot be written to {folder}: {error}; choose another with --out"
         ) from error
-    document = build()
-    figures = []
-    for picture in document.pictures():
-        path = folder / FIGURES / f"{picture.name}.png"
-        _write(path, picture.png())
-        figures.append(path)
-    files = ReportFiles(folder / "report.md", folder / "report.html", tuple(figures))
-    _write(files.markdown, to_markdown(document).encode())
-    _write(files.html, to_html(document).encode())
     return files
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error}; choose another folder with --out") from error

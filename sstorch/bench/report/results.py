@@ -11,30 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sstorch.bench.scores import OBJECTIVE
-from sstorch.bench.store import COLUMNS
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.metrics.registry import METRICS, Metric
 
 PARTS = ("test", "train")
 _ROW = ["dataset", "key", "fold", "start", "part", "metric"]
 # Of the tests, and of the p-values that count as rejections.
 LEVEL = 0.05
-
-SOURCE = "Consolo, Amaldi and Carrizosa, “Soft decision trees for survival analysis”"
-
-# Their published integrated Brier scores lie below what any calibrated model can reach.
-NOT_COMPARABLE = frozenset({"sst_po", "sst_ph"})
-WHY_NOT_COMPARABLE = (
-    "The published IBS of PO and PH are not comparable: they lie below what any calibrated model can "
-    "reach, for instance .033 on Aids2, where Kaplan-Meier scores .138 to .147 by convention and no model "
-    "discriminates."
-)
 
 Facts = Mapping[str, Any]
 
@@ -51,36 +40,28 @@ def measure_of(name: str) -> Metric:
     return replace(known, name=name, title=f"{known.title}, {cause}", short=f"{known.short} {cause}")
 
 
-def in_order(names: set[str]) -> list[str]:
+def in_order(names: Iterable[str]) -> list[str]:
     """Names of metrics: those known here in their order, then the others by name."""
     places = {name: place for place, name in enumerate(METRICS)}
     return sorted(names, key=lambda name: (places.get(name.partition(":")[0], len(places)), name))
 
 
-# The soft trees of the paper.
-_PAPER = {
-    "sst_exp": "Exp",
-    "sst_weibull": "Weibull",
-    "sst_llog": "Llog",
-    "sst_llog_kmeans": "Llog k-means",
-    "sst_po": "PO",
-    "sst_ph": "PH",
-}
-# They with a ridge on their gates, and with curved effects of numeric columns in their leaves.
-_GATED, _CURVED = "_gated", "_curved"
-# Titles of the soft trees as in Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
+# Titles as in Consolo, Amaldi and Carrizosa.
 FAMILIES: dict[str, dict[str, str]] = {
     "soft trees": {
-        **_PAPER,
-        **{name + _GATED: f"{title} gated" for name, title in _PAPER.items()},
-        **{name + _CURVED: f"{title} curved" for name, title in _PAPER.items()},
-        "sst_cv": "Chosen by search",
+        "sst_exp": "Exp",
+        "sst_weibull": "Weibull",
+        "sst_llog": "Llog",
+        "sst_llog_kmeans": "Llog k-means",
+        "sst_po": "PO",
+        "sst_ph": "PH",
     },
     "greedy trees": {"sksurv": "SkSurv", "rpart": "RPART", "ctree": "CTree"},
     "exact trees": {"surtree": "SurTree", "osst": "OSST"},
     "other models": {
         "kaplan_meier": "Kaplan-Meier",
         "cox": "Cox",
+        "cox_lifelines": "Cox, small ridge",
         "weibull_aft": "Weibull AFT",
         "log_logistic_aft": "Log-logistic AFT",
         "rsf": "RSF",
@@ -92,8 +73,9 @@ FAMILIES: dict[str, dict[str, str]] = {
 }
 _SOFT, _OTHER = "soft trees", "other models"
 _TITLES = {name: title for names in FAMILIES.values() for name, title in names.items()}
-_FAMILY_OF = {name: family for family, names in FAMILIES.items() for name in names}
 _POSITION = {name: position for position, name in enumerate(_TITLES)}
+# Soft trees of the paper with a ridge on their gates, and with curved effects in their leaves.
+_VARIANTS = ("", "gated", "curved")
 
 
 @dataclass(frozen=True)
@@ -110,15 +92,22 @@ class Model:
         return self.name if self.depth is None else f"{self.name}_d{self.depth}"
 
     @property
+    def _parts(self) -> tuple[str, str]:
+        """The name without settings and variant, and the variant of a soft tree of the paper."""
+        name = self.name.partition(",")[0]
+        plain, _, variant = name.rpartition("_")
+        return (plain, variant) if variant in _VARIANTS and plain in FAMILIES[_SOFT] else (name, "")
+
+    @property
     def counterpart(self) -> Model:
         """The model of the published tables it is compared with: itself, or the plain one of its leaf."""
-        return Model(self.name.removesuffix(_GATED).removesuffix(_CURVED), self.depth)
+        return Model(self._parts[0] if self._parts[1] else self.name, self.depth)
 
     @property
     def title(self) -> str:
         """The name to print, without the depth; settings after a comma are in brackets, fit for lists."""
-        name, comma, settings = self.name.partition(",")
-        title = _TITLES.get(name, name)
+        (name, variant), (_, comma, settings) = self._parts, self.name.partition(",")
+        title = f"{_TITLES.get(name, name)} {variant}".rstrip()
         return f"{title} ({settings})" if comma else title
 
     @property
@@ -129,18 +118,15 @@ class Model:
     @property
     def family(self) -> str:
         """One of `FAMILIES`; names that are unknown belong to the last, unless they are soft trees."""
-        return _FAMILY_OF.get(self.name.partition(",")[0], _SOFT if self.soft else _OTHER)
+        known = (family for family, names in FAMILIES.items() if self._parts[0] in names)
+        return next(known, _SOFT if self.soft else _OTHER)
 
     @property
-    def is_soft_tree(self) -> bool:
-        """True for the soft trees."""
-        return self.family == _SOFT
-
-    @property
-    def order(self) -> tuple[int, str, int]:
-        """Key to sort by: known names in the order of `FAMILIES`, then others by name; then the depth."""
-        position = _POSITION.get(self.name.partition(",")[0], len(_POSITION))
-        return (position, self.name, -1 if self.depth is None else self.depth)
+    def order(self) -> tuple[int, int, int, str, int]:
+        """Key to sort by: family, known names in the order of `FAMILIES`, others by name; then the depth."""
+        (name, variant), depth = self._parts, -1 if self.depth is None else self.depth
+        place = _POSITION.get(name, len(_POSITION))
+        return (list(FAMILIES).index(self.family), _VARIANTS.index(variant), place, self.name, depth)
 
 
 def by_family(models: Iterable[Model]) -> dict[str, list[Model]]:
@@ -153,10 +139,7 @@ def by_family(models: Iterable[Model]) -> dict[str, list[Model]]:
 
 def deepest(models: Iterable[Model]) -> list[Model]:
     """One entry per model: that of the largest depth, so that no result influences the choice."""
-    chosen: dict[str, Model] = {}
-    for model in sorted(models, key=lambda model: model.order):
-        chosen[model.name] = model
-    return list(chosen.values())
+    return list({model.name: model for model in sorted(models, key=lambda model: model.order)}.values())
 
 
 @cache
@@ -169,12 +152,6 @@ def published_tables() -> pd.DataFrame:
     """
     with (files("sstorch.bench.report") / "published.csv").open(encoding="utf-8") as file:
         return pd.read_csv(file)
-
-
-@cache
-def published_datasets() -> tuple[str, ...]:
-    """Names of the data sets of the published tables, sorted."""
-    return tuple(sorted(set(published_tables()["dataset"])))
 
 
 @cache
@@ -194,13 +171,7 @@ def published_means(metric: str, part: str = "test") -> pd.DataFrame:
     return chosen.assign(key=keys).pivot(index="dataset", columns="key", values="mean")
 
 
-def is_comparable(metric: str, model: Model) -> bool:
-    """True if the published and our values of a metric measure the same thing."""
-    return not (measure_of(metric).published == "ibs" and model.counterpart.name in NOT_COMPARABLE)
-
-
-@dataclass(frozen=True)
-class Cells:
+class Cells(NamedTuple):
     """A metric of one part; every frame has a row per data set and a column per model (its key)."""
 
     mean: pd.DataFrame  # over the runs for which it is defined; NaN where there is none
@@ -208,20 +179,13 @@ class Cells:
     defined: pd.DataFrame  # number of these runs
     runs: pd.DataFrame  # number of runs with a row, defined or not; 0 where the model has no result
 
-    def at(self, dataset: str, key: str) -> tuple[float, float, int, int]:
-        """Mean, standard deviation, number of defined runs and of runs of one cell."""
-        frames = (self.mean, self.std, self.defined, self.runs)
-        mean, std, defined, runs = (float(frame.loc[[dataset], key].iloc[0]) for frame in frames)
-        return mean, std, int(defined), int(runs)
 
-
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Data sets and models (keys) without a gap, over which averages and ranks can be compared."""
 
-    datasets: tuple[str, ...]
-    models: tuple[str, ...]
-    left_out: tuple[str, ...]  # models that have values on fewer than half of the data sets
+    datasets: list[str]
+    models: list[str]
+    left_out: list[str]  # models that have values on fewer than half of the data sets
 
 
 def common_block(mean: pd.DataFrame) -> Block:
@@ -230,16 +194,15 @@ def common_block(mean: pd.DataFrame) -> Block:
     enough = known.sum() * 2 >= max(1, int(known.any(axis=1).sum()))
     kept = known.loc[:, enough]
     rows = kept.all(axis=1) if kept.shape[1] else pd.Series(False, index=kept.index)
-    return Block(tuple(kept.index[rows]), tuple(kept.columns), tuple(known.columns[~enough]))
+    return Block(list(kept.index[rows]), list(kept.columns), list(known.columns[~enough]))
 
 
 class Results:
     """Results of a study.
 
     Args:
-        table: a row per data set, model, depth, config, fold, start, part and metric, with the columns
-            `COLUMNS`; in any order.
-        facts: a record per task, as :meth:`~sstorch.bench.ResultStore.facts` returns them.
+        table: :meth:`~sstorch.bench.ResultStore.table`.
+        facts: a record per task, :meth:`~sstorch.bench.ResultStore.facts`.
         metrics: names to keep; None keeps all but the training objective.
         models: names to keep, with or without their depth ("sst_llog" or "sst_llog_d2"); None keeps all.
         datasets: names to keep; None keeps all.
@@ -253,8 +216,6 @@ class Results:
         notes: remarks on how the rows were chosen, to be shown to the reader.
 
     Raises:
-        DataError: a column is missing, there are no rows, a run is there twice, a part is unknown, or a task
-            has no record.
         ConfigError: a name that the table does not have.
     """
 
@@ -267,105 +228,63 @@ class Results:
         models: Sequence[str] | None = None,
         datasets: Sequence[str] | None = None,
     ) -> None:
-        missing = [name for name in COLUMNS if name not in table]
-        if missing:
-            raise DataError(
-                f"table must have the columns {', '.join(COLUMNS)}; {', '.join(missing)} missing."
-            )
-        if table.empty:
-            raise DataError("table must have results; it has no rows.")
-        unknown = sorted(set(table["part"]) - set(PARTS))
-        if unknown:
-            raise DataError(f"part must be {' or '.join(PARTS)}, got {', '.join(map(repr, unknown))}.")
-        rows = table.loc[:, list(COLUMNS)].copy()
-        pairs = rows[["model", "depth"]].drop_duplicates()
         records = list(facts)
-        # Soft trees have settings of a tree, whatever their name.
-        soft = {
-            record["model"]
-            for record in records
-            if any(str(name).startswith("tree.") for name in record["settings"])
-        }
-        everything = sorted(
-            {
-                Model(str(name), None if pd.isna(depth) else int(depth), name in soft)
-                for name, depth in zip(pairs["model"], pairs["depth"].astype(object), strict=True)
-            },
-            key=lambda model: model.order,
-        )
-        depth = rows["depth"].astype("Int64").astype("string").fillna("")
-        rows["key"] = rows["model"].astype("string") + depth.where(depth == "", "_d" + depth)
-        rows["key"] = rows["key"].astype(object)
-        self.models = tuple(_chosen_models(everything, models))
-        self.datasets = tuple(_chosen("datasets", sorted(set(rows["dataset"])), datasets))
-        known = set(rows["metric"])
+        everything = {model.key: model for model in map(_model_of, records)}
+        keys = {key: model.name for key, model in everything.items()}
+        if models is not None:
+            known = [*keys, *keys.values()]
+            models = [key for key in keys if {key, keys[key]} & set(_chosen("models", known, models))]
+        depth = table["depth"].astype("Int64").astype("string")
+        rows = table.assign(key=table["model"].astype("string").str.cat("_d" + depth).fillna(table["model"]))
         # Training objectives of different models are not comparable: they are asked for by name.
-        by_default = in_order(known - {OBJECTIVE})
-        self.metrics = tuple(by_default if metrics is None else _chosen("metrics", in_order(known), metrics))
-        keep = (
-            rows["dataset"].isin(self.datasets)
-            & rows["key"].isin([model.key for model in self.models])
-            & rows["metric"].isin(self.metrics)
-        )
-        if not keep.any():
-            raise DataError("table: no row has the requested data sets, models and metrics.")
-        by_task = {_task(record): record for record in records}
-        of_rows = rows[keep][["dataset", "key", "config"]].drop_duplicates()
-        if without := [task for task in of_rows.itertuples(index=False, name=None) if task not in by_task]:
-            raise DataError(f"facts must have a record of every task; {' '.join(without[0])} has none.")
+        scores = in_order(set(rows["metric"]))
+        asked = [name for name in scores if name != OBJECTIVE] if metrics is None else metrics
+        wanted = {"metric": _chosen("metrics", scores, asked), "key": _chosen("models", list(keys), models)}
+        wanted["dataset"] = _chosen("datasets", sorted(set(rows["dataset"])), datasets)
+        for column, names in wanted.items():
+            rows = rows[rows[column].isin(names)]
+        if rows.empty:
+            raise ConfigError("no result has the requested data sets, models and metrics")
+        by_task = {(r["dataset"], _model_of(r).key, r["config"]): r for r in records}
         self.notes: list[str] = []
-        self.rows = self._last_of_each(rows[keep], by_task)
-        # Categories: a study has millions of rows, and comparing their texts would take minutes.
-        names = ["dataset", "key", "part", "metric"]
-        self.rows = self.rows.astype(dict.fromkeys(names, object)).astype(dict.fromkeys(names, "category"))
-        # Sorted, so that sums are the same to the last bit whatever the order of the files.
-        self.rows = self.rows.sort_values(_ROW, kind="stable", ignore_index=True)
-        twice = self.rows.duplicated(_ROW)
-        if twice.any():
-            first = self.rows.loc[twice, _ROW].iloc[0]
-            where = ", ".join(f"{name} {value}" for name, value in first.items())
-            raise DataError(f"table: {int(twice.sum())} rows are there twice, the first: {where}.")
-        tasks = self.rows[["dataset", "key", "config"]].drop_duplicates()
-        self.facts = {
-            (dataset, key): by_task[dataset, key, config]
-            for dataset, key, config in tasks.itertuples(index=False)
-        }
-        self._note_different_data()
-        self._cells: dict[tuple[str, str, bool], Cells] = {}
-        self._summaries: dict[bool, dict[tuple[str, str], pd.DataFrame]] = {}
+        rows = self._last_of_each(rows, by_task)
+        # Categories: a study has millions of rows, and comparing their texts would take minutes. Sorted, so
+        # that sums are the same to the last bit whatever the order of the files.
+        rows = rows.astype(dict.fromkeys(["dataset", "key", "part", "metric"], "category"))
+        self.rows = rows.sort_values(_ROW, kind="stable", ignore_index=True)
+        tasks = self.rows[["dataset", "key", "config"]].drop_duplicates().itertuples(index=False, name=None)
+        self.facts = {task[:2]: by_task[task] for task in tasks}
         # Models and data sets of which the choice has left nothing are not part of the report.
-        self.datasets = tuple(name for name in self.datasets if name in set(self.rows["dataset"]))
-        self.models = tuple(model for model in self.models if model.key in set(self.rows["key"]))
+        left = {column: set(self.rows[column]) for column in wanted}
+        self.metrics = tuple(
+            name for name in wanted["metric"] if metrics is not None or name in left["metric"]
+        )
+        self.datasets = tuple(name for name in wanted["dataset"] if name in left["dataset"])
+        chosen = [everything[key] for key in wanted["key"] if key in left["key"]]
+        self.models = tuple(sorted(chosen, key=lambda model: model.order))
+        self._note_different_data()
+        self._summaries: dict[bool, pd.DataFrame] = {}
 
-    def _last_of_each(self, rows: pd.DataFrame, facts: Mapping[tuple[str, str, str], Facts]) -> pd.DataFrame:
+    def _last_of_each(self, rows: pd.DataFrame, facts: Mapping[tuple[Any, ...], Facts]) -> pd.DataFrame:
         """Rows of one configuration per data set and model: the one finished last; a note names it."""
         tasks = rows[["dataset", "key", "config"]].drop_duplicates()
-        repeated = tasks[tasks.duplicated(["dataset", "key"], keep=False)]
-        dropped = []
-        for (dataset, key), group in repeated.groupby(["dataset", "key"]):
-            finished = {
-                config: str(facts[str(dataset), str(key), config]["finished"]) for config in group["config"]
-            }
-            last = max(finished, key=lambda config: (finished[config], config))
-            dropped += [(dataset, key, config) for config in finished if config != last]
-            self.notes.append(
-                f"{dataset}, {key}: results of {len(finished)} configurations; the one finished last, "
-                f"{last}, is reported."
-            )
-        if not dropped:
-            return rows
-        index = pd.MultiIndex.from_frame(rows[["dataset", "key", "config"]])
-        return rows[~index.isin(dropped)]
+        finished = [str(facts[task]["finished"]) for task in tasks.itertuples(index=False, name=None)]
+        ordered = tasks.assign(finished=finished).sort_values(["finished", "config"])
+        last = ordered.groupby(["dataset", "key"]).tail(1)
+        counts = tasks.groupby(["dataset", "key"]).size()
+        for dataset, key, config, _ in last.sort_values(["dataset", "key"]).itertuples(index=False):
+            if counts[dataset, key] > 1:
+                self.notes.append(
+                    f"{dataset}, {key}: results of {counts[dataset, key]} configurations; the one finished "
+                    f"last, {config}, is reported."
+                )
+        return rows.merge(last[["dataset", "key", "config"]])
 
     def _note_different_data(self) -> None:
         """Note the data sets whose models were not fitted to the same folds of the same rows."""
-        meanings = {
-            "data": "other rows or columns",
-            "n_folds": "another number of folds",
-            "seed": "other folds",
-        }
+        meanings = {"data": "other rows or columns", "n_folds": "another number of folds"}
         for dataset in self.datasets:
-            for name, difference in meanings.items():
+            for name, difference in (meanings | {"seed": "other folds"}).items():
                 groups: dict[object, list[str]] = {}
                 for (of, key), record in self.facts.items():
                     if of == dataset:
@@ -381,26 +300,20 @@ class Results:
         """The model of a key."""
         return next(model for model in self.models if model.key == key)
 
-    def values(self, metric: str, part: str = "test") -> pd.DataFrame:
-        """The rows of a metric on one part: dataset, key, fold, start, chosen, value."""
-        rows = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == part)]
+    def values(self, metric: str, *, chosen: bool = False) -> pd.DataFrame:
+        """Test scores: dataset, key, fold, start, chosen, value."""
+        rows = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == "test")]
+        rows = rows[rows["chosen"]] if chosen else rows
         columns = ["dataset", "key", "fold", "start", "chosen", "value"]
         return rows[columns].astype({"dataset": object, "key": object})
 
-    def by_fold(self, metric: str, *, chosen: bool = False) -> dict[tuple[str, str], pd.Series]:
-        """Test scores of the folds by (data set, key): means over the starts, or of the chosen start alone.
+    def by_fold(self, metric: str, *, chosen: bool = False) -> pd.Series:
+        """Test scores by data set, key and fold: means over the starts, or of the chosen start alone.
 
         NaN if one of the starts is not defined.
         """
-        rows = self.values(metric)
-        if chosen:
-            rows = rows[rows["chosen"]]
-        grouped = rows.groupby(["dataset", "key", "fold"])["value"]
-        means = grouped.mean().where(grouped.count() == grouped.size())
-        return {
-            (str(dataset), str(key)): scores.droplevel(["dataset", "key"])
-            for (dataset, key), scores in means.groupby(["dataset", "key"])
-        }
+        grouped = self.values(metric, chosen=chosen).groupby(["dataset", "key", "fold"])["value"]
+        return grouped.mean().where(grouped.count() == grouped.size())
 
     def have_same_folds(self, dataset: str, one: str, two: str) -> bool:
         """True if two models (keys) had the same folds of the same data."""
@@ -415,40 +328,30 @@ class Results:
             part: "test" or "train".
             chosen: over the chosen start of each fold instead of over all folds and starts.
         """
-        asked = (metric, part, chosen)
-        if asked not in self._cells:
-            self._cells[asked] = self._make_cells(self._summary(chosen).get((metric, part)))
-        return self._cells[asked]
-
-    def _make_cells(self, summary: pd.DataFrame | None) -> Cells:
-        keys = [model.key for model in self.models]
-
-        def frame(name: str, fill: float) -> pd.DataFrame:
-            wide = pd.DataFrame(dtype=float) if summary is None else summary[name].unstack("key")
-            return wide.reindex(index=list(self.datasets), columns=keys).astype(float).fillna(fill)
-
-        counts = (frame(name, 0.0).astype(int) for name in ("defined", "runs"))
-        return Cells(frame("mean", np.nan), frame("std", np.nan), *counts)
-
-    def _summary(self, chosen: bool) -> dict[tuple[str, str], pd.DataFrame]:
         if chosen not in self._summaries:
             rows = self.rows[self.rows["chosen"]] if chosen else self.rows
             shares = rows["metric"].isin([name for name in self.metrics if measure_of(name).rejection])
             rejected = (rows["value"] < LEVEL).astype(float).where(rows["value"].notna())
             values = rows.assign(value=rows["value"].where(~shares, rejected))
             grouped = values.groupby(["metric", "part", "dataset", "key"], observed=True)["value"]
-            table = grouped.agg(mean="mean", std="std", defined="count", runs="size").reset_index()
-            self._summaries[chosen] = {
-                (str(metric), str(part)): group.set_index(["dataset", "key"])
-                for (metric, part), group in table.groupby(["metric", "part"], observed=True)
-            }
-        return self._summaries[chosen]
+            table: pd.DataFrame = grouped.agg(["mean", "std", "count", "size"]).reset_index()
+            self._summaries[chosen] = table.astype({"dataset": object, "key": object})
+        summary = self._summaries[chosen]
+        own = summary[(summary["metric"] == metric) & (summary["part"] == part)]
+
+        def frame(name: str) -> pd.DataFrame:
+            wide = own.pivot(index="dataset", columns="key", values=name)
+            return wide.reindex(index=list(self.datasets), columns=[model.key for model in self.models])
+
+        counts = (frame(name).fillna(0).astype(int) for name in ("count", "size"))
+        return Cells(frame("mean").astype(float), frame("std").astype(float), *counts)
 
 
-def _task(record: Facts) -> tuple[str, str, str]:
+def _model_of(record: Facts) -> Model:
+    """The model of the record of a task; soft trees have settings of a tree, whatever their name."""
     depth = record.get("depth")
-    model = Model(str(record["model"]), None if depth is None or pd.isna(depth) else int(depth))
-    return str(record["dataset"]), model.key, str(record["config"])
+    soft = any(str(name).startswith("tree.") for name in record["settings"])
+    return Model(str(record["model"]), None if depth is None or pd.isna(depth) else int(depth), soft)
 
 
 def _chosen(option: str, known: Sequence[str], asked: Sequence[str] | None) -> list[str]:
@@ -456,15 +359,6 @@ def _chosen(option: str, known: Sequence[str], asked: Sequence[str] | None) -> l
         return list(known)
     strange = [name for name in asked if name not in known]
     if strange:
-        raise ConfigError(f"{option}: no results of {', '.join(strange)}; there are {', '.join(known)}.")
-    return [name for name in known if name in asked]
-
-
-def _chosen_models(known: Sequence[Model], asked: Sequence[str] | None) -> list[Model]:
-    if asked is None:
-        return list(known)
-    strange = [name for name in asked if not any(name in (model.name, model.key) for model in known)]
-    if strange:
-        there = ", ".join(model.key for model in known)
-        raise ConfigError(f"models: no results of {', '.join(strange)}; there are {there}.")
-    return [model for model in known if model.name in asked or model.key in asked]
+        there = ", ".join(dict.fromkeys(known))
+        raise ConfigError(f"{option}: no results of {', '.join(strange)}; there are {there}")
+    return [name for name in dict.fromkeys(known) if name in asked]

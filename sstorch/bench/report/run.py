@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
 from sstorch import metrics
-from sstorch._types import IntArray
+from sstorch._types import BoolArray, IntArray
 from sstorch.bench.peers import AALEN_JOHANSEN, KAPLAN_MEIER, TREE, peer_table
-from sstorch.bench.report.characteristics import columns_table
-from sstorch.bench.scores import depth_of
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.document import ABSENT, DIGITS, Block, Cell, Code, Document, Picture, Section, as_table, number
@@ -25,26 +22,15 @@ from sstorch.groups.functions import facts_table, limits_of, use_of
 from sstorch.groups.table import interval_text, table_of
 from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeierBand
-from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.groups import median_follow_up
 from sstorch.metrics.registry import METRICS
-from sstorch.plots import (
-    plot_calibration,
-    plot_effects,
-    plot_groups,
-    plot_incidence,
-    plot_soft_tree,
-)
+from sstorch.plots import plot_calibration, plot_effects, plot_groups, plot_incidence, plot_soft_tree
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
 from sstorch.soft.estimator import SoftEstimator
 
-# Columns of the table of rows that are written out; the others are counted.
-_MOST_COLUMNS = 40
-_NOTE_ON_COLUMNS = (
-    "Numbers are medians with quartiles, categories counts with shares of known values; “missing” is of all "
-    "rows. SMD: absolute standardised difference, the largest between any two groups."
-)
+# Columns of the table of rows, and categories of a column, that are written out; the others are counted.
+_MOST_COLUMNS, _MOST_CATEGORIES = 40, 6
 # Rows from which a smooth calibration curve is drawn.
 _LEAST_ROWS = 50
 
@@ -64,63 +50,43 @@ class Run:
     status: Mapping[str, Any]  # facts of ``status.json``
 
     @property
-    def folds(self) -> IntArray:
-        """Fold of each row, (n,)."""
-        return self.held_out["fold"].to_numpy(np.int64)
+    def depth(self) -> int:
+        """Gates on every path of the tree."""
+        return self.model.module_.topology.depth
 
     @property
-    def in_unit(self) -> str:
-        """The unit of time with a blank before it, if it is known."""
-        return f" {self.model.time_unit_}" if self.model.time_unit_ else ""
+    def group(self) -> IntArray:
+        """Group of each row, (n,)."""
+        return self.model.apply(self.data.frame)
 
     def unit_of(self, time: float) -> str:
         """A time with its unit."""
         return duration(time, self.model.time_unit_)
 
 
-def _kind_text(model: SoftEstimator) -> str:
-    """Depth and leaves of a tree, in words; of competing causes the leaves of each."""
-    families = [module.family.name for module in model.tree_.hazards.values()]
-    named = families[0] if len(set(families)) == 1 else " and ".join(families)
-    return f"depth {depth_of(model)}, {named} leaves"
-
-
 def run_report(run: Run) -> Document:
     """The whole report; the same run gives the same report."""
-    data, model = run.data, run.model
+    data, families = run.data, [module.family.name for module in run.model.tree_.hazards.values()]
+    kind = f"depth {run.depth}, {' and '.join(families if len(set(families)) > 1 else families[:1])} leaves"
     share = 100 * data.n_events / len(data)
-    subtitle = (
-        f"{len(data)} rows, {data.n_events} events ({share:.0f} %), {len(data.feature_names)} columns; "
-        f"{_kind_text(model)}"
-    )
+    counts = f"{len(data)} rows, {data.n_events} events ({share:.0f} %), {len(data.feature_names)} columns"
     sections = [
-        _summary(run),
+        Section("In short", [run.model._sentences(), [_verdict_of_groups(run)]]),
         _rows(run),
-        _tree_section(run),
-        _groups_section(run),
+        _tree(run),
+        _groups(run),
         _effects(run),
-        _scores(run),
-        calibration_section(run),
+        *([] if run.peers is None else [_scores(run, run.peers)]),
+        Section("Calibration on held-out rows", calibration(run)),
         _card(run),
     ]
-    parts = [part for part in sections if part]
-    return Document(f"Survival tree of {run.name}", subtitle, parts)
-
-
-# ---------------------------------------------------------------------- in short
-
-
-def _summary(run: Run) -> Section:
-    """Summary in a few sentences."""
-    items = [_verdict_of_groups(run)]
-    groups = run.model._sentences()
-    return Section("In short", [groups, items])
+    return Document(f"Survival tree of {run.name}", f"{counts}; {kind}", sections)
 
 
 def _verdict_of_groups(run: Run) -> str:
     """Whether the groups differ on held-out rows, in a sentence."""
     found = vars(run.model).get("group_validation_")
-    if not depth_of(run.model):
+    if not run.depth:
         return "The tree is one leaf, a regression: it makes no groups."
     if found is None:
         return (
@@ -139,52 +105,73 @@ def _verdict_of_groups(run: Run) -> str:
 
 
 def _rows(run: Run) -> Section:
-    data, blocks = run.data, list[Block]()
-    survival, what = median_text(data, run.in_unit), "survival"
+    data, what = run.data, "survival"
     facts = [
         ("rows", str(len(data))),
         ("events", f"{data.n_events} ({100 * data.n_events / len(data):.1f} %)"),
     ]
     if data.causes is not None:
         what, counts = "time to any event", np.bincount(data.cause, minlength=len(data.cause_names) + 1)[1:]
-        facts += [
-            (f"events of {name}", str(count)) for name, count in zip(data.cause_names, counts, strict=True)
-        ]
+        facts += [(f"events of {k}", str(n)) for k, n in zip(data.cause_names, counts, strict=True)]
     followed = median_follow_up(data.weighted_y.any_cause()).value
+    middle, *limits = (float(part) for part in _kaplan_meier(data).quantile())
+    unit = f" {run.model.time_unit_}" if run.model.time_unit_ else ""
+    median = f"{interval_text(middle, *limits)}{unit}" if math.isfinite(middle) else "not reached"
+    known = run.unit_of(followed) if math.isfinite(followed) else "not reached"
     facts += [
         ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
-        (
-            "median follow-up (reverse Kaplan-Meier)",
-            run.unit_of(followed) if math.isfinite(followed) else "not reached",
-        ),
-        (f"median {what} (Kaplan-Meier, 95 %)", survival),
+        ("median follow-up (reverse Kaplan-Meier)", known),
+        (f"median {what} (Kaplan-Meier, 95 %)", median),
     ]
     if late := int(np.count_nonzero(data.entry)):
         facts.append(("left-truncated rows", str(late)))
     if data.n_moved:
         facts.append(("times of zero, moved", str(data.n_moved)))
-    rows = facts
-    blocks.append(as_table(["", "all rows"], rows))
-    blocks.append(_characteristics(run))
+    text = "Numbers are medians with quartiles, categories counts with shares; both of known values."
     hidden = len(data.feature_names) - _MOST_COLUMNS
-    text = _NOTE_ON_COLUMNS
-    if hidden > 0:
-        text += f" {hidden} more columns are not shown."
-    return Section("The rows", [*blocks, text])
+    text += f" {hidden} more columns are not shown." if hidden > 0 else ""
+    return Section("The rows", [as_table(["", "all rows"], facts), _characteristics(run), text])
 
 
 def _characteristics(run: Run) -> pd.DataFrame:
     """The columns in all rows and by group; of start-stop data in the first row of each subject."""
-    data, frame, group = run.data, run.data.frame, run.model.apply(run.data.frame)
-    whose = "All rows"
+    data, frame, group, whose = run.data, run.data.frame, run.group, "All rows"
     if data.time_varying and data.subject is not None:
         first = np.sort(np.unique(data.subject, return_index=True)[1])
         frame, group, whose = frame.iloc[first].reset_index(drop=True), group[first], "First rows of subjects"
     caption = f"{whose}, and those of each group of the model, from the longest survival to the shortest."
-    several = len(np.unique(group)) > 1
-    return columns_table(
-        frame, group, list(frame.columns[:_MOST_COLUMNS]), caption if several else f"{whose}."
-    )
+    order = np.unique(group).tolist()
+    parts, header = [np.ones(len(frame), dtype=bool)], ["", f"all ({len(frame)})"]
+    if len(order) > 1:
+        parts += [group == one for one in order]
+        header += [f"group {one} ({(group == one).sum()})" for one in order]
+    columns = (frame[name] for name in frame.columns[:_MOST_COLUMNS])
+    rows = [line for column in columns for line in _lines(column, parts)]
+    return as_table(header, rows, caption if len(order) > 1 else f"{whose}.")
+
+
+def _lines(column: pd.Series, parts: Sequence[BoolArray]) -> list[list[object]]:
+    """Label and texts of each line of a column, a text for each part of the rows."""
+
+    def shares(which: pd.Series) -> list[str]:
+        known = [which[part][column[part].notna()] for part in parts]
+        return [f"{each.sum()} ({100 * each.mean():.0f} %)" if len(each) else ABSENT for each in known]
+
+    name, missing = str(column.name), int(column.isna().sum())
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        words = [word for word, count in column.value_counts(sort=False).items() if count]
+        end = len(words) if len(words) == _MOST_CATEGORIES + 1 else _MOST_CATEGORIES
+        lines: list[list[object]] = [[f"{name} = {word}", *shares(column == word)] for word in words[:end]]
+        if others := words[end:]:
+            lines.append([f"{name}: {len(others)} others", *shares(column.isin(others))])
+    elif column.nunique() == 2:
+        lines = [[f"{name} = {column.max():g}", *shares(column == column.max())]]
+    else:
+        quartiles = [column[part].quantile([0.5, 0.25, 0.75]) for part in parts]
+        lines = [[name, *(ABSENT if each.isna().all() else interval_text(*each) for each in quartiles)]]
+    if missing and lines:
+        lines[0][0] = Cell(str(lines[0][0]), f"{missing} missing")
+    return lines
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
@@ -192,78 +179,59 @@ def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
     return KaplanMeierBand.fit(data.weighted_y.any_cause())
 
 
-def median_text(data: SurvivalData, in_unit: str = "") -> str:
-    """Median by Kaplan-Meier with 95 % confidence limits; with the unit, if given."""
-    middle, *limits = (float(part) for part in _kaplan_meier(data).quantile())
-    return f"{interval_text(middle, *limits)}{in_unit}" if math.isfinite(middle) else "not reached"
-
-
 # ---------------------------------------------------------------------- the tree and its groups
 
 
-def _tree_section(run: Run) -> Section:
+def _tree(run: Run) -> Section:
     """The tree as a figure and as text."""
-    model, data = run.model, run.data
-    gates = len(np.unique(model.apply(data.frame))) > 1
-    picture = Picture(
-        "tree",
-        detached(plot_soft_tree(model, data.frame, data.weighted_y)),
-        "At each split, yes is the side on which the rule is true."
-        if gates
-        else "One leaf for all rows: a regression.",
-        "The tree: " + export_text(model).replace("\n", " "),
-    )
+    model, data, rules = run.model, run.data, export_text(run.model)
+    gates = len(np.unique(run.group)) > 1
+    caption = "At each split, yes is the side on which the rule is true."
+    figure = detached(plot_soft_tree(model, data.frame, data.weighted_y))
+    alternative = "The tree: " + rules.replace("\n", " ")
     whole = Code(model.summary())
     if not gates:
+        picture = Picture("tree", figure, "One leaf for all rows: a regression.", alternative)
         return Section("The model", [picture, whole])
-    return Section("The tree", [picture, Code(export_text(model)), Section("In full", [whole], folded=True)])
+    picture = Picture("tree", figure, caption, alternative)
+    return Section("The tree", [picture, Code(rules), Section("In full", [whole], folded=True)])
 
 
-# By what the outcome is observed: name of the estimate, in small print, and what the figure shows.
-_SHOWN = "The rules were chosen on these rows: differences between groups are too large."
-_BY_OUTCOME = {
-    "competing": (
-        "AJ",
-        "Aalen-Johansen",
-        "Predicted cumulative incidences of the causes, stacked, mean over the rows of each group; lines are "
-        "those of Aalen and Johansen.",
-    ),
-    "event": (
-        "KM",
-        "Kaplan-Meier",
-        "Kaplan-Meier of the rows of each group with pointwise 95 % confidence limits, the mean of the "
-        "predicted curves over it, and how many rows are still observed.",
-    ),
-}
-
-
-def _groups_section(run: Run) -> Section:
+def _groups(run: Run) -> Section:
     """The groups as a figure and as a table."""
     model, data = run.model, run.data
-    if data.causes is not None:
-        kind, title = "competing", "Incidence"
-        axes = plot_incidence(model, data.frame, data.y, sample_weight=data.sample_weight)
-    else:
-        kind, title = "event", "Survival"
-        axes = plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)
-    mark, estimate, text = _BY_OUTCOME[kind]
-    times = round_horizons(model.event_times_, model.time_unit_)
-    table = table_of(model, data, times)
+    competing = data.causes is not None
+    draw = plot_incidence if competing else plot_groups
+    axes = draw(model, data.frame, data.y, sample_weight=data.sample_weight)
+    mark, estimate = ("AJ", "Aalen-Johansen") if competing else ("KM", "Kaplan-Meier")
+    table = table_of(model, data, round_horizons(model.event_times_, model.time_unit_))
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
     rows = [
         [_group_label(group), *(_group_cell(row[name], mark) for name in names)]
         for group, row in table.iterrows()
     ]
-    in_unit = f",{run.in_unit}" if run.in_unit else ""
-    header = ["", *(f"median{in_unit}" if name == "median" else name for name in names)]
-    curve = "F(t) is predicted cumulative incidence" if kind == "competing" else "S(t) is predicted survival"
-    caption = f"{curve}, mean over the rows, with {estimate} in small print."
-    if kind != "competing":
-        caption = f"Median by {estimate} with 95 % confidence limits; {caption}"
+    unit = f", {model.time_unit_}" if model.time_unit_ else ""
+    header = ["", *(f"median{unit}" if name == "median" else name for name in names)]
+    if competing:
+        text = (
+            "Predicted cumulative incidences of the causes, stacked, mean over the rows of each group; lines "
+            "are those of Aalen and Johansen."
+        )
+        caption = "F(t) is predicted cumulative incidence, mean over the rows"
+    else:
+        text = (
+            "Kaplan-Meier of the rows of each group with pointwise 95 % confidence limits, the mean of the "
+            "predicted curves over it, and how many rows are still observed."
+        )
+        caption = f"Median by {estimate} with 95 % confidence limits; S(t) is mean predicted survival"
+    caption += f", with {estimate} in small print."
+    text += " The rules were chosen on these rows: differences between groups are too large."
     n_groups = table.index.unique("group").size
-    alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {n_groups} groups"
-    picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative)
-    return Section("The groups" if len(rows) > 1 else title, [picture, as_table(header, rows, caption)])
+    alternative = f"{'Incidences' if competing else 'Survival curves'} of {n_groups} groups"
+    title = "The groups" if n_groups > 1 else "Incidence" if competing else "Survival"
+    return Section(
+        title, [Picture("groups", detached(axes), text, alternative), as_table(header, rows, caption)]
+    )
 
 
 def _group_label(group: object) -> str:
@@ -298,38 +266,29 @@ def _effects(run: Run) -> Section:
     return Section("The effects", blocks)
 
 
-# ---------------------------------------------------------------------- how good it is
+# ---------------------------------------------------------------------- scores and calibration
 
 
-def _scores(run: Run) -> Section | None:
-    if run.peers is None:
-        return None
-    table = peer_table(run.peers)
-    n_folds, legend, header = int(table.pop("folds").max()), list[str](), ["model"]
+def _scores(run: Run, peers: pd.DataFrame) -> Section:
+    table = peer_table(peers)
+    n_folds = int(table.pop("folds").max())
     compared = table.drop(index=[KAPLAN_MEIER, AALEN_JOHANSEN], errors="ignore").round(DIGITS)
-    best, scores = {}, [str(name) for name in table]
-    for score in scores:
-        name, _, cause = score.partition(":")
-        metric = METRICS[name]
+    columns, legend, header = [], list[str](), ["model"]
+    for name, column in table.items():
+        of, _, cause = str(name).partition(":")
+        metric = METRICS[of]
         arrow = {True: " \N{UPWARDS ARROW}", False: " \N{DOWNWARDS ARROW}", None: ""}[metric.higher_is_better]
         header.append(f"{metric.short}{f' of {cause}' if cause else ''}{arrow}")
         legend.append(f"{metric.short}: {metric.title}, {metric.direction}.")
-        best[score] = compared[score].max() if metric.higher_is_better else compared[score].min()
+        best = compared[name].max() if metric.higher_is_better else compared[name].min()
+        marks = column.round(DIGITS).eq(best) & column.index.isin(compared.index)
+        columns.append([Cell(number(v), best=bool(m)) for v, m in zip(column, marks, strict=True)])
     shown = {
         TREE: "this model",
         "regression": "regression without groups",
         "prognostic_tree": "prognostic tree",
     }
-    rows = [
-        [shown.get(str(model), str(model))]
-        + [
-            Cell(
-                number(row[score]), best=model in compared.index and round(row[score], DIGITS) == best[score]
-            )
-            for score in scores
-        ]
-        for model, row in table.iterrows()
-    ]
+    labels = [shown.get(str(model), str(model)) for model in table.index]
     caption = f"Scores of held-out rows, mean of {n_folds} folds; the best in bold."
     if "regression" in table.index:
         legend.append("The regression without groups is that of the leaves for all rows.")
@@ -339,83 +298,63 @@ def _scores(run: Run) -> Section | None:
             "Left-truncated rows are compared where both were at risk; Brier scores take every row as "
             "observed from time zero and are left out."
         )
-    notes = list(dict.fromkeys(legend))
-    return Section("Scores of the tree and reference models", [as_table(header, rows, caption), notes])
+    frame = as_table(header, list(zip(labels, *columns, strict=True)), caption)
+    return Section("Scores of the tree and reference models", [frame, list(dict.fromkeys(legend))])
 
 
-def calibration_section(run: Run) -> Section:
-    """Observed against predicted survival of held-out rows, at each time that they were predicted for."""
-    data = run.data
-    if data.causes is not None:
-        return Section("Calibration on held-out rows", [_calibration_in_the_large(run)])
-    if data.entry.any():
-        text = "Calibration curves do not support entry times (left truncation)."
-        return Section("Calibration on held-out rows", [text])
-    times = [str(name) for name in run.held_out if str(name).startswith("S(")]
-    panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any], float]](), list[str]()
-    for name in times:
-        time, predicted = float(name[2:-1]), run.held_out[name].to_numpy(np.float64)
+def calibration(run: Run) -> list[Block]:
+    """Observed against predicted survival of held-out rows, at each time that they were predicted for.
+
+    With competing causes mean predictions and the estimates of Aalen and Johansen.
+    """
+    data, weight = run.data, run.data.sample_weight
+    said, undefined, panels = list[str](), list[str](), list[tuple[str, Any, Any]]()
+    if data.entry.any() and data.causes is None:
+        return ["Calibration curves do not support entry times (left truncation)."]
+    if len(data) < _LEAST_ROWS and data.causes is None:
+        return [f"{len(data)} rows are too few for calibration curves; at least {_LEAST_ROWS}."]
+    for name in (str(name) for name in run.held_out if str(name).startswith(("S(", "F("))):
+        curve, _, cause = name.partition(":")
+        time, predicted = float(curve[2:-1]), run.held_out[name].to_numpy(np.float64)
+        when, mean = run.unit_of(time), number(float(np.average(predicted, weights=weight)))
+        if data.causes is not None:
+            incidences = metrics.aalen_johansen(data.weighted_y, np.array([time]))
+            estimate = number(float(incidences[data.causes.index(cause), 0]))
+            said.append(f"{when}: incidence of {cause}, Aalen-Johansen {estimate}, mean predicted {mean}.")
+            continue
         try:
             rows = metrics.HorizonRows.of(data.weighted_y, predicted, time)
-            curve, index = metrics.calibration_curve(rows), metrics.calibration_errors(rows).ici
-            panels.append((time, curve, predicted, index))
+            panels.append((when, metrics.calibration_curve(rows), predicted))
+            index = number(metrics.calibration_errors(rows).ici)
         except DataError as error:
-            undefined.append(f"{run.unit_of(time)}: not defined, {error}")
-    if len(data) < _LEAST_ROWS:
-        text = f"{len(data)} rows are too few for calibration curves; at least {_LEAST_ROWS}."
-        return Section("Calibration on held-out rows", [text])
+            undefined.append(f"{when}: not defined, {error}")
+            continue
+        observed = number(float(_kaplan_meier(data).at(np.array([time])).value[0]))
+        said.append(
+            f"{when}: mean predicted {mean}, Kaplan-Meier {observed}, mean distance of the curve from the "
+            f"diagonal {index}."
+        )
     if not panels:
-        return Section("Calibration on held-out rows", [undefined])
+        return [said or undefined]
     figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
-    for ax, (time, curve, predicted, _) in zip(
+    for ax, (when, curve, predicted) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
     ):
-        plot_calibration(curve, predicted, ax, horizon=run.unit_of(time))
+        plot_calibration(curve, predicted, ax, horizon=when)
         ax.legend(frameon=False, loc="upper left", fontsize=8)
-    observed = _kaplan_meier(data).at(np.array([panel[0] for panel in panels])).value
-    said = [
-        f"{run.unit_of(time)}: mean predicted "
-        f"{number(float(np.average(predicted, weights=data.sample_weight)))}, Kaplan-Meier "
-        f"{number(float(survival))}, mean distance of the curve from the diagonal "
-        f"{number(index)}."
-        for (time, _, predicted, index), survival in zip(panels, observed, strict=True)
-    ]
     caption = (
         "Observed survival, smoothed, against what the tree of the other folds predicts, with a pointwise "
         "band of 95 %; on the diagonal both agree. Ticks are rows."
     )
     picture = Picture("calibration", figure, caption, "Calibration curves: " + " ".join(said))
-    return Section("Calibration on held-out rows", [picture, [*said, *undefined]])
-
-
-def _calibration_in_the_large(run: Run) -> list[str]:
-    """Mean predictions for held-out rows and nonparametric estimates of the same rows."""
-    data, lines, predicted = run.data, list[str](), run.held_out
-    names = [str(name) for name in predicted if str(name).startswith(("S(", "F("))]
-    for name in names:
-        curve, _, cause = name.partition(":")
-        time = np.array([float(curve[2:-1])])
-        if data.causes is None:
-            known = followed_to(time, data.time, data.event)[0]
-            estimate = float(_kaplan_meier(data).at(time).value[0]) if known else math.nan
-            what = "survival, Kaplan-Meier"
-        else:
-            place = data.causes.index(cause)
-            found = metrics.aalen_johansen(data.weighted_y, time)
-            estimate, what = float(found[place, 0]), f"incidence of {cause}, Aalen-Johansen"
-        mean = number(float(np.average(predicted[name], weights=data.sample_weight)))
-        lines.append(f"{run.unit_of(float(time[0]))}: {what} {number(estimate)}, mean predicted {mean}.")
-    return lines
-
-
-# ---------------------------------------------------------------------- model card
+    return [picture, [*said, *undefined]]
 
 
 def _card(run: Run) -> Section:
     model, data = run.model, run.data
     more = [
         ("made by", str(run.config["model"]["_target_"])),
-        ("validated by", f"{int(run.folds.max()) + 1} folds, seed {run.config['cv']['seed']}"),
+        ("validated by", f"{int(run.held_out['fold'].max()) + 1} folds, seed {run.config['cv']['seed']}"),
         ("checksum of the data", str(run.status.get("data", ABSENT))[:16]),
     ]
     limits = limits_of(model)

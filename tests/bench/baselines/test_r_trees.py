@@ -83,13 +83,9 @@ def test_a_tree_without_a_split_is_kaplan_meier(name: str) -> None:
     np.testing.assert_allclose(curves, plain, atol=1e-9)
 
 
-def test_versions_name_r_and_its_packages() -> None:
-    assert set(make_baseline("ctree").versions()) == {
-        "sstorch", "R", "rpart", "party", "pec", "prodlim", "survival"
-    }  # fmt: skip
-
-
-def test_an_error_of_r_is_repeated() -> None:
+def test_versions_and_errors_are_those_of_r() -> None:
+    names = {"sstorch", "R", "rpart", "party", "pec", "prodlim", "survival"}
+    assert set(make_baseline("ctree").versions()) == names
     with pytest.raises(TrainingError, match=r"Rscript rpart ended with an error: (?s:.*)train.csv"):
         r_trees._run("rpart", "2", "/no/such/folder")
 

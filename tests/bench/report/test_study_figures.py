@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from sstorch.bench.report.plots import indistinguishable, plot_critical_difference, plot_scores_by_dataset
@@ -29,13 +30,14 @@ def test_critical_difference_diagram() -> None:
 
 
 def test_box_plots_by_data_set() -> None:
-    scores = {("one", "m"): [0.1, 0.2, 0.3, 0.4, 0.5], ("one", "n"): [0.3], ("two", "m"): [0.5, 0.7]}
-    figure = plot_scores_by_dataset(scores, ["one", "two"], ["m", "n"], {"m": "soft", "n": "other"}, "C")
+    values = {("one", "m"): [0.1, 0.2, 0.3, 0.4, 0.5], ("one", "n"): [0.3], ("two", "m"): [0.5, 0.7]}
+    table = pd.DataFrame([(*key, value) for key, each in values.items() for value in each])
+    table = table.set_axis(["dataset", "label", "value"], axis=1)
+    figure = plot_scores_by_dataset(table, {"m": "soft", "n": "other"}, "C")
     first, second = (ax for ax in figure.axes if ax.get_visible())
     assert [ax.get_title() for ax in (first, second)] == ["one", "two"]
     assert [tick.get_text() for tick in first.get_yticklabels()] == ["m", "n"]
-    boxes = first.collections[1].get_paths()
-    assert (len(boxes), len(second.collections[1].get_paths())) == (2, 1)
-    np.testing.assert_allclose([boxes[0].vertices[:, 0].min(), boxes[0].vertices[:, 0].max()], [0.2, 0.4])
+    box = first.patches[0].get_path().vertices[:, 0]
+    np.testing.assert_allclose([box.min(), box.max()], [0.2, 0.4])
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["soft", "other"]

@@ -1,0 +1,160 @@
+"""Accuracy against disparity of soft trees over the strength of their fairness penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from sstorch import metrics
+from sstorch._types import IntArray
+from sstorch.bench.cross_validation import make_folds
+from sstorch.bench.scores import known_groups, score_fairness
+from sstorch.data import Fold, Schema, SurvivalData
+from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.registry import METRICS, names_of
+from sstorch.soft import TrainedBatch, train_batch
+from sstorch.soft.batch import check_causes
+from sstorch.soft.estimator import SoftEstimator
+
+ACCURACY = tuple(names_of("event", "accuracy"))
+
+
+@dataclass(frozen=True)
+class FairnessPath:
+    """Result of :func:`fairness_path`.
+
+    Attributes:
+        scores: one row per rho, fold, start and part (``train`` or ``test``): accuracy, disparities, the
+            training objective, and ``chosen``, true for the start with the lowest training objective.
+        batch: all trained trees; split k is fold k.
+        folds: fold of each row of `data`, shape (n,).
+        data: all rows of positive weight.
+        estimator: parameters of the trees.
+    """
+
+    scores: pd.DataFrame
+    batch: TrainedBatch
+    folds: IntArray
+    data: SurvivalData
+    estimator: SoftEstimator
+
+    def tree(self, rho: float, fold: int, start: int | None = None) -> SoftEstimator:
+        """Return the tree of a rho, fold and start; None for the start with the lowest training objective."""
+        k = self.batch.rhos.index(rho)
+        start = self.batch.best_start(fold, k) if start is None else start
+        tree: SoftEstimator = clone(self.estimator)
+        return tree._adopt(self.batch, self.part(fold, "train"), fold, start, k)
+
+    def part(self, fold: int, part: str) -> SurvivalData:
+        """Rows of the ``train`` or ``test`` part of a fold."""
+        return split(self.data, self.folds)[fold].parts[part]
+
+    def table(self, chosen: bool = False) -> pd.DataFrame:
+        """Mean of every score by part and rho, over all starts or the chosen one of each fold.
+
+        Scores that are not defined in a fold, since a group is absent there, are excluded from the mean.
+        """
+        runs = self.scores[self.scores["chosen"]] if chosen else self.scores
+        numbers = runs.drop(columns=["fold", "start", "chosen"])
+        return numbers.groupby(["part", "rho"], sort=True).mean()
+
+    def pareto(
+        self, accuracy: str = "c_harrell", disparity: str = "parity", part: str = "test", chosen: bool = False
+    ) -> pd.DataFrame:
+        """Pareto-optimal values of rho for accuracy and disparity, means over the runs."""
+        table = self.table(chosen)
+        rows = table[table.index.get_level_values("part") == part].droplevel("part")
+        return pareto_front(rows, accuracy, disparity)
+
+
+def fairness_path(
+    estimator: SoftEstimator,
+    data: SurvivalData,
+    rhos: Sequence[float],
+    n_folds: int = 5,
+    seed: int = 0,
+) -> FairnessPath:
+    """Cross-validate a tree at every strength of its fairness penalty, all as one batch.
+
+    Every rho has the same folds, and its starts begin from the same trees.
+
+    Args:
+        estimator: parameters of the trees, with ``penalties.fairness``; ``penalties.rho`` is not read.
+        data: all rows, with their groups.
+        rhos: coefficients, >= 0, different.
+        n_folds: folds, stratified by event.
+        seed: of the folds.
+
+    Raises:
+        ConfigError: no penalty is chosen, the groups are unknown, or a rho is out of range.
+        DataError: a fold cannot be scored, or its training rows are all of one group.
+    """
+    data = data.counted()
+    known_groups(data)
+    if estimator.penalties.fairness is None:
+        raise ConfigError("a fairness path needs a penalty: choose fairness='l2' or 'l2_relaxed'")
+    values = [clone(estimator).set_params(penalties__rho=rho)._batch_settings().rho for rho in rhos]
+    if not values or len(set(values)) < len(values):
+        raise ConfigError(f"rhos must be different numbers, at least one, got {list(rhos)!r}")
+    settings = estimator._batch_settings()
+    check_causes(data, settings)
+    folds = make_folds(data, n_folds, seed)
+    strengths = [replace(settings.coefficients, rho=rho) for rho in values]
+    batches = list[TrainedBatch]()
+
+    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, tuple[dict[str, Any], SoftEstimator]]]:
+        batch = train_batch(splits, settings, Schema.of(data.frame), coefficients=strengths)
+        batches.append(batch)
+        for fold, rows in enumerate(splits):
+            for k, rho in enumerate(values):
+                best = batch.best_start(fold, k)
+                for start in range(batch.n_starts):
+                    about = {"rho": rho, "fold": fold, "start": start, "part": "", "chosen": start == best}
+                    yield fold, (about, clone(estimator)._adopt(batch, rows, fold, start, k))
+
+    def score(fold: Fold, fit: tuple[dict[str, Any], SoftEstimator]) -> list[dict[str, Any]]:
+        rows, (about, tree) = [], fit
+        for part, part_rows in fold.parts.items():
+            accuracy = metrics.evaluate(tree, fold.train, part_rows, metrics=ACCURACY)["value"]
+            scores = dict(zip(ACCURACY, accuracy, strict=True))
+            scores |= score_fairness(tree, part_rows, fold.train)
+            rows.append(about | {"part": part, "objective": tree.objective_} | scores)
+        return rows
+
+    found = train_outside_score_inside(split(data, folds), train, score)
+    table = pd.DataFrame([row for rows in found for row in rows])
+    return FairnessPath(table, batches[0], folds, data, estimator)
+
+
+def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:
+    """Rows of a table that no other row beats: at least as good in both, and better in one.
+
+    Args:
+        table: one row per candidate.
+        accuracy: column, a metric of :func:`sstorch.metrics.evaluate`; whether more is better is known.
+        disparity: column; less is better.
+
+    Raises:
+        ConfigError: a column that the table does not have.
+        DataError: values are missing.
+    """
+    known = METRICS.get(accuracy)
+    for name in (accuracy, disparity):
+        if name not in table:
+            raise ConfigError(f"no score {name!r}; there are {', '.join(map(str, table.columns))}")
+    if known is None or known.higher_is_better is None:
+        raise ConfigError(f"{accuracy!r} has no direction; choose a metric that has one")
+    values = table[[accuracy, disparity]].to_numpy(np.float64) * [
+        -1.0 if known.higher_is_better else 1.0,
+        1.0,
+    ]
+    if np.isnan(values).any():
+        raise DataError(f"{accuracy} or {disparity} is not defined in some rows of the table")
+    beaten = [((values <= row).all(axis=1) & (values < row).any(axis=1)).any() for row in values]
+    return table[~np.array(beaten)].sort_values(disparity)

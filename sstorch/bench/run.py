@@ -1,0 +1,263 @@
+"""A run: cross-validation of one model, a model of all rows, and what is printed and written of them."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import textwrap
+import time
+from collections.abc import Iterable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import torch
+
+from sstorch.bench.config import Config, build
+from sstorch.bench.cross_validation import (
+    CrossValidation,
+    cross_validate,
+    held_out_score,
+    make_folds,
+    split_names,
+)
+from sstorch.bench.peers import peer_table, score_run
+from sstorch.bench.run_folder import RunFolder, versions, without_logger
+from sstorch.bench.scores import GROUP_SCORES
+from sstorch.bench.study import data_checksum
+from sstorch.bench.study_model import SoftTreeModel, StudyModel, as_model, models_of
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError, SstorchError
+from sstorch.metrics.registry import METRICS, names_of
+from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
+from sstorch.optim.checkpoint import opened, plain_values
+from sstorch.progress import Lines, Progress, Watch, report
+from sstorch.soft.group_choice import GroupChoice
+from sstorch.threads import FEW
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+# Metrics that are printed of every task, and of every model at the end; those of groups if any.
+_PRINTED = {name: "C" if METRICS[name].higher_is_better else "IBS" for name in names_of(tag="headline")}
+_PRINTED_OF_GROUPS = {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
+
+
+def run(config: Config, config_text: str, folder: RunFolder) -> float:
+    """Carry out a run, or continue it, unless the folder holds it, completed; the mean held-out score.
+
+    What cannot be run raises an SstorchError before anything is written.
+    """
+    lines = Lines() if config.logger.progress else None
+
+    def note(progress: Progress) -> None:
+        folder.note(progress)
+        if lines is not None:
+            lines(progress)
+
+    with Watch(note):
+        return _run(config, config_text, folder)
+
+
+def _run(config: Config, config_text: str, folder: RunFolder) -> float:
+    cv, model = config.cv, as_model("model", build(config.model, "model"), config.seed, "model")
+    if config.threads is not None and config.threads < 1:
+        raise ConfigError(f"threads must be at least 1 or null, got {config.threads}")
+    callbacks = [_callback(node, f"callbacks.{name}") for name, node in (config.callbacks or {}).items()]
+    report("reading", 0, 1)
+    data = config.dataset.load()
+    data.refuse_intervals("a run")
+    if isinstance(model, SoftTreeModel) and model.is_fair and data.groups is None:
+        raise ConfigError("model.penalties.fairness needs dataset.sensitive=COLUMN")
+    model.check_data(data)
+    peers = _peers(config, model, data) if cv.peers else []
+    checksum = data_checksum(data)
+    if folder.is_completed(config_text, checksum):
+        print(f"done: {folder.path} contains this run, already completed")
+        return held_out_score(pd.read_csv(folder.path / "scores.csv"), cv.score)
+    make_folds(data, cv.n_folds, cv.seed)
+    data.warn_of_few_events()
+    n_trees = (cv.n_folds + 1) * model.n_starts
+    few = n_trees * 2 ** (model.depth or 0) * len(data) < FEW
+    if config.threads is not None or few:
+        torch.set_num_threads(config.threads or 1)
+    print(f"data     {config.dataset.name}: {data.describe()}")
+    if data.groups is not None:
+        sizes = zip(data.groups.labels, data.groups.counts, strict=True)
+        print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
+    print(f"model    {textwrap.shorten(repr(model.estimator), 300, placeholder=' ...')}")
+    print(
+        f"trees    {n_trees}: ({cv.n_folds} folds + all rows) x {model.n_starts} starts, "
+        f"{_device_text(config.device)}",
+        flush=True,
+    )
+    identity = without_logger(config_text), checksum, getattr(data.groups, "codes", None), versions()
+    with opened(folder.checkpoint, run=identity) as checkpoint, _Interruption() as interruption:
+        if folder.begin(config_text):
+            print(f"resume   continues from {folder.checkpoint}", flush=True)
+        board = None
+        if config.logger.tensorboard:
+            board = TensorBoard(folder.tensorboard, split_names(cv.n_folds))
+        # Causes are trained one after the other, and their records would overwrite each other.
+        callbacks += [] if board is None or data.causes is not None else [board]
+        callbacks += [ProgressBar()] if config.logger.progress else []
+        begin = time.perf_counter()
+        try:
+            result = cross_validate(
+                model.estimator, data, cv.n_folds, cv.seed, [*callbacks, interruption], checkpoint
+            )
+            seconds = time.perf_counter() - begin
+            compared = score_run(result, data, checkpoint, peers) if cv.peers else None
+            report("writing", 0, 1)
+            figures = folder.write_results(result, data, compared)
+            if board is not None:
+                _write_board(board, config, config_text, result)
+                for name, figure in figures.items():
+                    board.writer(name).add_figure("survival by leaf", figure, close=False)
+        finally:
+            if board is not None:
+                board.close()
+        facts = {"seconds": round(seconds, 2), "trees": n_trees, "data": checksum}
+        folder.write_status("completed", **facts, versions=versions())
+        folder.checkpoint.unlink(missing_ok=True)
+    print(f"\n{_table_text(result)}")
+    if compared is not None:
+        print(f"\n{_peers_text(compared)}")
+    if result.choices and model.depth:
+        print(f"\n{_evidence_text(result)}")
+    print(f"\nThe tree trained on all rows\n{result.model.summary(details=True)}\n")
+    if board is not None:
+        print(f"training curves: tensorboard --logdir {shlex.quote(str(folder.tensorboard))}")
+    if isinstance(model, SoftTreeModel):
+        print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
+    print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
+    return result.held_out_score(cv.score)
+
+
+def _peers(config: Config, model: StudyModel, data: SurvivalData) -> list[StudyModel]:
+    """The estimators that are scored on the folds of a run, but for soft ones of its own class."""
+    peers = []
+    for name, node in (config.peers or {}).items():
+        try:
+            for peer in models_of(name, node, config.seed, f"peers.{name}"):
+                if not isinstance(peer, SoftTreeModel) or type(peer.estimator) is not type(model.estimator):
+                    peer.check()
+                    peer.check_data(data)
+                    peers.append(peer)
+        except SstorchError as error:
+            raise ConfigError(f"peers.{name}: {error}; leave it out with ~peers.{name}") from error
+    return peers
+
+
+def _callback(node: object, where: str) -> Callback:
+    made = build(node, where)
+    if not isinstance(made, Callback):
+        raise ConfigError(f"{where} must be a Callback of sstorch.monitoring, got {type(made).__name__}")
+    return made
+
+
+class _Interruption(Callback):
+    """Ctrl-C and a scheduler's request to stop.
+
+    An exception that a signal raises inside a destructor or a callback of another library is lost. So the
+    request is noted, and raised once more at the end of the pass.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __enter__(self) -> _Interruption:
+        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        """Stop if interrupted."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+# ---------------------------------------------------------------------- TensorBoard
+
+
+def _write_board(board: TensorBoard, config: Config, config_text: str, result: CrossValidation) -> None:
+    """Write configuration, choices by evidence and mean test scores of every split, after training."""
+    verbatim = "\n".join(f"    {line}" for line in config_text.splitlines())
+    for name in board.runs:
+        board.writer(name).add_text("config", verbatim)
+    for name, choice in result.choices.items():
+        _write_choice(board.writer(name), choice)
+    settings: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
+    for group, values in {"model": config.model, "cv": vars(config.cv)}.items():
+        for name, value in plain_values(values, group):
+            settings[name] = value if isinstance(value, bool | str | float | int) else str(value)
+    tests = result.scores[result.scores["part"] == "test"].groupby("fold")
+    names = [name for name in result.score_names if name not in GROUP_SCORES]
+    for fold, row in tests[names].mean().iterrows():
+        scores = {f"final/{name}": float(value) for name, value in row.items()}
+        board.writer(f"fold-{fold}").add_hparams(settings, scores, run_name=".")
+
+
+def _write_choice(writer: SummaryWriter, choice: GroupChoice) -> None:
+    """Write evidence, effective degrees of freedom and prior standard deviations of estimated penalties.
+
+    The scalars are ``evidence/<candidate>``, ``edf/<kind>`` and ``sd/<kind>``, with competing causes
+    ``edf/<cause>/<kind>``.
+    """
+    values = {f"evidence/{candidate}": value for candidate, value in choice.evidence.items()}
+    for cause, each in choice.estimations.items():
+        of_cause = f"{cause}/" if len(choice.estimations) > 1 else ""
+        for kind, freedom, deviation in zip(each.kinds, each.freedom, each.deviation, strict=True):
+            values |= {f"edf/{of_cause}{kind}": freedom, f"sd/{of_cause}{kind}": deviation}
+    for tag, value in values.items():
+        writer.add_scalar(tag, value)
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def printed(metrics: Iterable[str]) -> dict[str, str]:
+    """The metrics that are printed among some, and how: of causes with the name of the cause."""
+    found = {}
+    for name, short in (_PRINTED | _PRINTED_OF_GROUPS).items():
+        for metric in metrics:
+            of, _, cause = metric.partition(":")
+            if of == name:
+                found[metric] = f"{short} {cause}".rstrip()
+    return found
+
+
+def _table_text(result: CrossValidation) -> str:
+    table = result.table().swaplevel(axis=1)
+    means = table["mean"].map("{:.4f} (".format) + table["std"].map("{:.4f})".format)
+    body = means.set_axis([f"{part}, {trees}" for part, trees in means.index])
+    return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"
+
+
+def _evidence_text(result: CrossValidation) -> str:
+    """Choice by evidence in each split, and gain of groups over the regression."""
+    names = {"chosen": "hazards of", "n_groups": "groups", "gain": "gain"}
+    table = result.evidence()[list(names)].rename(columns=names).rename_axis(None)
+    return f"Evidence of the best groups minus that of the regression, in nats\n{table.round(1).to_string()}"
+
+
+def _peers_text(scores: pd.DataFrame) -> str:
+    """The tree and reference models, means over test folds; a dash where a model has no density."""
+    names = {**printed(scores.columns), "log_likelihood": "log-likelihood"}
+    table = peer_table(scores)[list(names)].rename(columns=names).rename_axis(None)
+    return f"Compared with reference models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
+
+
+def _device_text(name: str) -> str:
+    device = torch.device(name)
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    count = torch.get_num_threads()
+    return f"{device} ({count} thread{'s' * (count > 1)})"
