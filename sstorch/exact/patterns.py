@@ -78,11 +78,12 @@ class Patterns:
         n_patterns = len(self.literals)
         return np.array([np.bincount(self.of_row, weights=v, minlength=n_patterns) for v in values])
 
-    def in_columns(self, tree: Nested) -> Nested:
-        """A tree over columns of the matrix instead of features."""
+    def in_columns(self, tree: Nested, order: IntArray | None = None) -> Nested:
+        """A tree over columns of the matrix instead of features, or of features in an order of them."""
         if not isinstance(tree, tuple):
             return tree
-        feature, absent, present = tree[0], self.in_columns(tree[1]), self.in_columns(tree[2])
+        absent, present = (self.in_columns(below, order) for below in tree[1:])
+        feature = tree[0] if order is None else int(order[tree[0]])
         if self.flipped[feature]:
             absent, present = present, absent
         return int(self.columns[feature]), absent, present

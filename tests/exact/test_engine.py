@@ -5,6 +5,7 @@ import math
 import re
 import signal
 import time
+from types import FunctionType
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from sstorch.exact import (
     deadline,
     rounding,
     solve,
+    survival_tasks,
 )
-from sstorch.exact.compiled import search
+from sstorch.exact.compiled import costs, search
 from sstorch.exact.patterns import Patterns
 from sstorch.exceptions import ConfigError, DataWarning
 from tests.exact.problems import Rates
@@ -252,3 +254,11 @@ def test_channels_are_rounded_in_blocks_as_at_once(monkeypatch):
     assert whole[1][2] == 1.0
     np.testing.assert_array_equal(whole[0] % whole[1][:, None], 0.0)
     np.testing.assert_allclose(whole[0], values, rtol=0.0, atol=1e-13 * np.abs(values).max())
+
+
+@pytest.mark.parametrize(("cost", "kept"), [(LogLikelihood.leaf_cost, True), (Faulty.leaf_cost, False)])
+def test_costs_of_numbers_and_logarithms_are_kept_on_disk(cost, kept):
+    """Not those that use other functions, whose code is not known: `math.nan` is of a module."""
+    assert (costs._digest(cost) is not None) == kept
+    other = LogLikelihood.leaf_cost.__code__.replace(co_consts=(None, 0, 2))
+    assert costs._digest(FunctionType(other, vars(survival_tasks))) != costs._digest(LogLikelihood.leaf_cost)

@@ -1,49 +1,87 @@
-"""Sums of points of two subtrees, a cost and a signed balance each, all integers."""
+"""Points of trees on a side of a root by cost and signed balance, and the cheapest pair of both sides."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sstorch.exact.compiled.fronts import place
-from sstorch.optim.compiled.jit import entry
+from sstorch.exact.compiled.fronts import (
+    add_point,
+    least_sums,
+    lowest_sum,
+    points_below,
+    side_sums,
+    tree_number,
+)
+from sstorch.optim.compiled.jit import compiled, entry
 
 
 @entry
-def count_within(left, right, most, counts):
-    """Number of sums of prices (F, M) and (F, M') of a root that are at most `most`, by root, in `counts`.
+def lowest_prices(t, root, nodes, rate, lows):
+    """Least prices, cost + rate * balance, (S, 2) of both sides of a root, for numbers of nodes (S, 2)."""
+    side_sums(t, root)
+    for side in range(2):
+        leaf = least_sums(t, side, 1.0, rate, t.least[0, side])
+        for split in range(len(nodes)):
+            lows[split, side] = lowest_sum(t, 0, side, nodes[split, side], leaf)
 
-    Prices are increasing by root.
+
+@compiled
+def _keep_cheap(points, size, rate, most):
+    """Keep points with a price of at most `most`; returns their number."""
+    kept = 0
+    for i in range(size):
+        if points[0, i] + rate * points[1, i] <= most:
+            for row in range(len(points)):
+                points[row, kept] = points[row, i]
+            kept += 1
+    return kept
+
+
+@compiled
+def _least_price(points, size, rate):
+    least = np.inf
+    for i in range(size):
+        least = min(least, points[0, i] + rate * points[1, i])
+    return least
+
+
+@entry
+def points_within(t, side, nodes, rate, most, first, out):
+    """Write points of trees of up to so many nodes on a side, with a price of at most `most`, to `out`.
+
+    They are those of leaves, unless `first` >= 0, and of tests from the feature `first` on. Returns the
+    feature to go on with where there is no room left, else F; and how many points there are.
     """
-    for x in range(len(left)):
-        n, j = 0, right.shape[1]
-        for i in range(left.shape[1]):
-            while j > 0 and left[x, i] + right[x, j - 1] > most:
-                j -= 1
-            if j == 0:
-                break
-            n += j
-        counts[x] = n
-
-
-@entry
-def points_within(left, left_price, right, right_price, most, begin, end, out):
-    """Sums (2, n) of points (2, F, M) and (2, F, M') of the roots begin .. end - 1, as `count_within`."""
-    n = 0
-    for x in range(begin, end):
-        for i in range(left_price.shape[1]):
-            if left_price[x, i] + right_price[x, 0] > most:
-                break
-            for j in range(right_price.shape[1]):
-                if left_price[x, i] + right_price[x, j] > most:
-                    break
-                out[0, n] = left[0, x, i] + right[0, x, j]
-                out[1, n] = left[1, x, i] + right[1, x, j]
-                n += 1
+    n, n_decisions, size = len(t.binomials) - 1, len(t.moments) // 2, 0
+    left, right = np.empty((3, 64)), np.empty((3, 64))
+    for k in range(n_decisions if first < 0 and t.total[side, 2 * n_decisions] >= t.min_leaf else 0):
+        left, size = add_point(left, size, t.total[side, 2 * k], t.total[side, 2 * k + 1], k, True)
+    size = _keep_cheap(left, size, rate, most)
+    out[:, :size] = left[:, :size]
+    for x in range(max(first, 0), n):
+        begin = size
+        for more in range(max(nodes - 2, 0), min(nodes, 2)):
+            left, n_left = points_below(t, side, x, False, more == 1, True, left)
+            right, n_right = points_below(t, side, x, True, nodes - 1 - more == 1, True, right)
+            n_left = _keep_cheap(left, n_left, rate, most - _least_price(right, n_right, rate))
+            low = _least_price(left, n_left, rate)
+            n_right = _keep_cheap(right, n_right, rate, most - low)
+            for i in range(n_left):
+                price = left[0, i] + rate * left[1, i]
+                for j in range(n_right):
+                    if price + (right[0, j] + rate * right[1, j]) > most:
+                        continue
+                    if size == out.shape[1]:
+                        return x, begin
+                    out[0, size], out[1, size] = left[0, i] + right[0, j], left[1, i] + right[1, j]
+                    out[2, size] = tree_number(t, x, left[2, i], right[2, j])
+                    size += 1
+    return n, size
 
 
 @entry
 def cheapest_pair(left, right, limit, least):
-    """Places of the left and the right point, (2, n) by increasing balance, of the least sum of costs.
+    """Places of the left and the right point, (3, n) by increasing balance, of the least sum of costs.
 
     Sums have a balance within ± `limit` and a cost below `least`; (-1, -1) if there is none.
     """
@@ -64,36 +102,3 @@ def cheapest_pair(left, right, limit, least):
             least = left[0, i] + right[0, waiting[first]]
             best = i, waiting[first]
     return best
-
-
-@entry
-def add_balanced(left, right, limit, reached, front, size):
-    """Add the sums of points of each root, (2, F, M) and (2, F, M'), to a front by cost and absolute balance.
-
-    The front (2, >= size) has increasing costs and falling absolute balances, within ± `limit`; returns it
-    and its size. Points with costs from `reached` on are none.
-    """
-    for x in range(left.shape[1]):
-        for i in range(left.shape[2]):
-            if left[0, x, i] >= reached:
-                continue
-            for j in range(right.shape[2]):
-                cost, balance = left[0, x, i] + right[0, x, j], left[1, x, i] + right[1, x, j]
-                if right[0, x, j] >= reached or abs(balance) > limit:
-                    continue
-                low = place(front, size, cost)
-                if low > 0 and abs(front[1, low - 1]) <= abs(balance):
-                    continue
-                begin = low - 1 if low > 0 and front[0, low - 1] == cost else low
-                end = begin
-                while end < size and abs(front[1, end]) >= abs(balance):
-                    end += 1
-                if end == begin and size == front.shape[1]:
-                    larger = np.empty((2, 2 * size + 1), dtype=np.int64)
-                    larger[:, :size] = front
-                    front = larger
-                moved = front[:, end:size].copy()
-                front[0, begin], front[1, begin] = cost, balance
-                size += 1 - (end - begin)
-                front[:, begin + 1 : size] = moved
-    return front, size

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 from functools import cache, lru_cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numba
@@ -17,7 +19,7 @@ from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import LeafCost, Task, scale_of
 from sstorch.exceptions import ConfigError
 from sstorch.optim.compiled import elementary
-from sstorch.optim.compiled.jit import address, cache_folder, call, compiled, elementwise, entry
+from sstorch.optim.compiled.jit import address, cache_folder, call, compiled, elementwise, entry, of_users
 
 # Leaves whose curves are computed at once: their arrays fit the first level cache.
 _AT_ONCE = 256
@@ -62,26 +64,43 @@ def say_compiling() -> None:
         print("exact trees: compiling, once per machine", file=sys.stderr, flush=True)
 
 
+def _each_leaf(sums, scale, blocks, n, cost):
+    for i in range(n):
+        cost[i] = scale * one(sums, i)  # type: ignore[name-defined]  # noqa: F821 -- a global of each copy
+
+
 @lru_cache(maxsize=256)
 def _loop_of(leaf_cost: LeafCost) -> int:
     """Address of the loop over leaves of a scalar cost. Raises ConfigError: it cannot be compiled."""
-    options = {"error_model": "numpy", "nogil": True, "no_cpython_wrapper": True, "_nrt": False}
-    one = numba.njit(leaf_cost, fastmath={"contract"}, forceinline=True, **options)
-
-    @numba.njit(fastmath={"contract"}, no_cfunc_wrapper=True, **options)
-    def loop(sums, scale, blocks, n, cost):
-        for i in range(n):
-            cost[i] = scale * one(sums, i)
-
+    digest = _digest(leaf_cost)
+    known = {"one": of_users(cached=False, forceinline=True)(leaf_cost)}
+    # numba finds machine code on disk by the name of a function.
+    loop = FunctionType(_each_leaf.__code__, known, f"each_leaf_{digest}")
+    loop.__qualname__, loop.__module__ = loop.__name__, __name__
     try:
-        found = address(loop, _SIGNATURE)
+        compiled_loop = of_users(cached=digest is not None)(loop)
+        found = address(compiled_loop, _SIGNATURE)
     except numba.core.errors.NumbaError as error:
         raise ConfigError(
             f"leaf_cost must be a function (sums, i) that numba can compile, got {leaf_cost!r}: "
             f"{str(error).strip().splitlines()[-1]}"
         ) from error
-    _KEPT.append(loop)  # its machine code lives as long as it does
+    _KEPT.append(compiled_loop)  # its machine code lives as long as it does
     return found
+
+
+def _digest(leaf_cost: LeafCost) -> str | None:
+    """A name for all that a function computes with; None where it uses more than numbers and `log`."""
+    code = getattr(leaf_cost, "__code__", None)
+    if code is None:
+        return None
+    names = {name: leaf_cost.__globals__[name] for name in code.co_names if name in leaf_cost.__globals__}
+    cells = [cell.cell_contents for cell in leaf_cost.__closure__ or ()]
+    used = [*code.co_consts, *cells, *(value for value in names.values() if value is not protocol.log)]
+    if not all(isinstance(value, int | float | str | None) for value in used):
+        return None
+    text = repr((code.co_code, code.co_names, used, leaf_cost.__defaults__))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 _KEPT: list[object] = []

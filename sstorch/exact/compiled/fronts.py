@@ -1,8 +1,14 @@
-"""Fronts of two costs that add up over rows: the trees of depth 3 that no other tree beats, root by root.
+"""Fronts of two totals that add up over rows: trees of depth up to 3, root by root, in machine code.
 
 Of a tree below a root each weighted sum of its two costs is at least the sum of the least ones of both sides.
 What beats no point of a front so far lies above it in each weighted sum: a root, or a second test, is
 excluded where, for each corner of the front, some weighted sum is too large.
+
+A point has its two totals and the number of its tree. With K decisions and F features a leaf has the number
+of its decision k; a stump of a test x has K + (x K + k) K + k', k without the feature and k' with it; and a
+tree of depth 2 has K + (x M + s) M + s', M = K + F K² being how many numbers stumps s have. In a front of
+trees of depth 3 a point has five rows: the totals, the root and the numbers of both sides; the root is -1
+where the first number is that of a tree of depth 2.
 """
 
 from __future__ import annotations
@@ -23,35 +29,23 @@ _ROUNDING = 1e-13
 
 
 class Sums(NamedTuple):
-    """Sums over rows, of which leaves take one of K decisions; C = 2 K + 1 channels, F features.
+    """Sums over rows, of which leaves take one of K decisions; C = 2 K + 1 channels, F features."""
 
-    Attributes:
-        binomials: (F + 1, 4), x over k.
-        of_size: where the sets of each size begin in `moments`.
-        moments: (C, sets of up to 3 features), both costs of each decision, then rows, of the rows that have
-            all features of a set.
-        min_leaf: least rows of a leaf.
-        largest: no cost of a tree is larger, in absolute value.
-        total: (2, C), work space: sums of the rows of each side of a root.
-        single: (2, C, F), those with each feature.
-        pairs: (2, C, F over 2), with two.
-        least: (weights, 2, 2, 2, F), least weighted sums on each side, of a leaf and of a stump, on the rows
-            without and with each feature.
-        weights: (weights, 2), of the two costs.
-        lowest: (weights, 2), least weighted sums of both sides.
-    """
-
-    binomials: IntArray
-    of_size: IntArray
+    binomials: IntArray  # (F + 1, 4), x over k
+    of_size: IntArray  # where the sets of each size begin in `moments`
+    # (C, sets of up to 3 features), both totals of each decision, then rows, of the rows that have all
+    # features of a set
     moments: FloatArray
-    min_leaf: float
-    largest: float
-    total: FloatArray
-    single: FloatArray
-    pairs: FloatArray
+    min_leaf: float  # least rows of a leaf
+    largest: float  # no total of a tree is larger, in absolute value
+    total: FloatArray  # (2, C), work space: sums of the rows of each side of a root
+    single: FloatArray  # (2, C, F), those with each feature
+    pairs: FloatArray  # (2, C, F over 2), with two
+    # (weights, 2, 2, 2, F), least weighted sums on each side, of a leaf and of a stump, on the rows without
+    # and with each feature
     least: FloatArray
-    weights: FloatArray
-    lowest: FloatArray
+    weights: FloatArray  # (weights, 2), of the two costs
+    lowest: FloatArray  # (weights, 2), least weighted sums of both sides
 
     @classmethod
     def of(cls, moments: FloatArray, n: int, min_leaf: float, largest: float) -> Sums:
@@ -74,7 +68,7 @@ class Sums(NamedTuple):
 
 
 @compiled
-def _whole(t):
+def whole_sums(t):
     """All rows are those of the first side."""
     n = len(t.binomials) - 1
     for c in range(len(t.moments)):
@@ -85,7 +79,7 @@ def _whole(t):
 
 
 @compiled
-def _sides(t, root):
+def side_sums(t, root):
     """Sums of the rows without (side 0) and with (1) a feature."""
     n = len(t.binomials) - 1
     two, three = t.of_size[2], t.of_size[3]
@@ -117,9 +111,9 @@ def _sides(t, root):
 def fill_sides(t, root):
     """Sums of the rows without and with a feature; of all rows, on the first side, where it is negative."""
     if root < 0:
-        _whole(t)
+        whole_sums(t)
     else:
-        _sides(t, root)
+        side_sums(t, root)
 
 
 @elementwise
@@ -165,7 +159,7 @@ def _stumps(cells, n, without, present):
 
 
 @compiled
-def _least(t, side, a, b, least):
+def least_sums(t, side, a, b, least):
     """Least weighted sums (2, 2, F) on a side, of a leaf and of a stump, without and with each feature.
 
     Returns that of all rows of the side as one leaf.
@@ -205,7 +199,7 @@ def _least(t, side, a, b, least):
 
 
 @compiled
-def _lowest(t, w, side, nodes, leaf):
+def lowest_sum(t, w, side, nodes, leaf):
     """Least weighted sum of the trees of up to so many nodes on a side."""
     lowest = leaf
     least = t.least[w, side]
@@ -216,7 +210,7 @@ def _lowest(t, w, side, nodes, leaf):
 
 
 @compiled
-def place(front, size, first):
+def _place(front, size, first):
     """Number of points of a front with at most a given first cost."""
     low, high = 0, size
     while low < high:
@@ -229,6 +223,16 @@ def place(front, size, first):
 
 
 @compiled
+def _room(points, size):
+    """The points, of which there are `size`, with room for one more."""
+    if size < points.shape[1]:
+        return points
+    larger = np.empty((len(points), 2 * size + 1))
+    larger[:, :size] = points
+    return larger
+
+
+@compiled
 def _add(front, size, at, first, second):
     """Add a point that none beats, `at` being its `_place`; returns the front, its size, the place after."""
     begin = at
@@ -237,10 +241,7 @@ def _add(front, size, at, first, second):
     end = begin
     while end < size and front[1, end] >= second:
         end += 1
-    if size == front.shape[1]:
-        larger = np.empty((len(front), 2 * size + 1))
-        larger[:, :size] = front
-        front = larger
+    front = _room(front, size)
     for row in range(len(front) if end != begin + 1 else 0):
         if end == begin:
             for i in range(size, begin, -1):
@@ -249,20 +250,26 @@ def _add(front, size, at, first, second):
             for i in range(end, size):
                 front[row, i - end + begin + 1] = front[row, i]
     front[0, begin], front[1, begin] = first, second
-    for row in range(2, len(front)):
-        front[row, begin] = -1.0
     return front, size + 1 - (end - begin), begin + 1
 
 
 @compiled
-def _add_sums(front, size, left, n_left, right, n_right, origin, known, n_known, first, second):
-    """Add all sums of two fronts that none beats; of a whole tree with where they come from.
+def tree_number(t, feature, absent, present):
+    """Number of a tree of depth 2 from those of its parts."""
+    n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
+    width = 1.0 * n_decisions + n * n_decisions**2
+    return n_decisions + (feature * width + absent) * width + present
+
+
+@compiled
+def _add_sums(t, feature, front, size, left, n_left, right, n_right, known, n_known, first, second):
+    """Add all sums of points of both sides of a feature that none beats; in five rows those of a whole tree.
 
     Where `known` has points, sums are excluded that these beat even with the least costs `first` and `second`
     of the rest of the tree.
     """
     for i in range(n_left):
-        at = place(front, size, left[0, i] + right[0, 0]) if n_right else 0
+        at = _place(front, size, left[0, i] + right[0, 0]) if n_right else 0
         for j in range(n_right):
             a, b = left[0, i] + right[0, j], left[1, i] + right[1, j]
             while at < size and front[0, at] <= a:
@@ -270,28 +277,39 @@ def _add_sums(front, size, left, n_left, right, n_right, origin, known, n_known,
             if at > 0 and front[1, at - 1] <= b:
                 continue
             if n_known > 0:
-                before = place(known, n_known, a + first)
+                before = _place(known, n_known, a + first)
                 if before > 0 and known[1, before - 1] <= b + second:
                     continue
             front, size, at = _add(front, size, at, a, b)
-            if len(front) > 2:
-                front[2, at - 1], front[3, at - 1] = origin[0], origin[1]
-                front[4, at - 1], front[5, at - 1] = left[0, i], left[1, i]
+            if len(front) > 3:
+                front[2, at - 1], front[3, at - 1], front[4, at - 1] = feature, left[2, i], right[2, j]
+            else:
+                front[2, at - 1] = tree_number(t, feature, left[2, i], right[2, j])
     return front, size
 
 
 @compiled
-def _add_one(front, size, first, second):
-    at = place(front, size, first)
-    if at > 0 and front[1, at - 1] <= second:
-        return front, size
-    front, size, at = _add(front, size, at, first, second)
-    return front, size
+def add_point(points, size, first, second, number, every):
+    """Add a point with the number of its tree, unless another one beats it, or in any case, at the end."""
+    if every:
+        points, at = _room(points, size), size
+        points[0, at], points[1, at], size = first, second, size + 1
+    else:
+        at = _place(points, size, first)
+        if at > 0 and points[1, at - 1] <= second:
+            return points, size
+        points, size, at = _add(points, size, at, first, second)
+        at -= 1
+    points[2, at] = number
+    return points, size
 
 
 @compiled
-def _below(t, side, feature, present, stumps, front):
-    """The front of leaves, with `stumps` also of stumps, on the rows of a side without or with a feature."""
+def points_below(t, side, feature, present, stumps, every, points):
+    """Points of leaves, with `stumps` also of stumps, on the rows of a side without or with a feature.
+
+    Returns all, or those that no other one beats, and how many these are.
+    """
     n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
     n_channels = len(t.moments)
     total, without, having = np.empty(n_channels), np.empty(n_channels), np.empty(n_channels)
@@ -301,9 +319,9 @@ def _below(t, side, feature, present, stumps, front):
             total[c] = t.total[side, c] - total[c]
     size = 0
     if total[n_channels - 1] < t.min_leaf:
-        return front, size
+        return points, size
     for k in range(n_decisions):
-        front, size = _add_one(front, size, total[2 * k], total[2 * k + 1])
+        points, size = add_point(points, size, total[2 * k], total[2 * k + 1], k, every)
     for x in range(n if stumps else 0):
         if x == feature:
             continue
@@ -318,8 +336,9 @@ def _below(t, side, feature, present, stumps, front):
             for j in range(n_decisions):
                 if j != k:
                     first, second = without[2 * k] + having[2 * j], without[2 * k + 1] + having[2 * j + 1]
-                    front, size = _add_one(front, size, first, second)
-    return front, size
+                    number = n_decisions + (x * n_decisions + k) * n_decisions + j
+                    points, size = add_point(points, size, first, second, number, every)
+    return points, size
 
 
 @compiled
@@ -350,31 +369,35 @@ def _reaches(t, n_weights, side, x, more, less, known, n_known, corners, n_corne
 
 
 @compiled
-def _side_front(t, n_weights, side, nodes, known, n_known, corners, n_corners, front, size):
-    """Add to a front the trees of up to so many nodes on a side that can improve `known`."""
+def _side_front(t, n_weights, side, nodes, known, n_known, corners, n_corners):
+    """The front (3, room) of trees of up to so many nodes on a side that can improve `known`, and its size.
+
+    Of trees with equal costs a leaf or stump comes first, and stays.
+    """
     n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
-    left, right = np.empty((2, 64)), np.empty((2, 64))
-    origin = np.empty(2)
+    front, size = np.empty((3, 64)), 0
+    left, right = np.empty((3, 64)), np.empty((3, 64))
     first, second = 0.0, 0.0
     if n_known > 0:
         first, second = t.lowest[0, 1 - side], t.lowest[1, 1 - side]
     if t.total[side, 2 * n_decisions] >= t.min_leaf:
         for k in range(n_decisions):
-            front, size = _add_one(front, size, t.total[side, 2 * k], t.total[side, 2 * k + 1])
-    for more in range(max(nodes - 2, 0), min(nodes, 2)):
-        less = nodes - 1 - more
-        origin[1] = nodes * (nodes - 1) // 2 + more - max(nodes - 2, 0)
-        for x in range(n):
-            origin[0] = x
-            if n_known > 0 and not _reaches(
-                t, n_weights, side, x, more, less, known, n_known, corners, n_corners
-            ):
-                continue
-            left, n_left = _below(t, side, x, False, more == 1, left)
-            right, n_right = _below(t, side, x, True, less == 1, right)
-            front, size = _add_sums(
-                front, size, left, n_left, right, n_right, origin, known, n_known, first, second
-            )
+            front, size = add_point(front, size, t.total[side, 2 * k], t.total[side, 2 * k + 1], k, False)
+    for most in range(1, nodes + 1):
+        if 1 < most < nodes:
+            continue
+        for more in range(max(most - 2, 0), min(most, 2)):
+            less = most - 1 - more
+            for x in range(n):
+                if n_known > 0 and not _reaches(
+                    t, n_weights, side, x, more, less, known, n_known, corners, n_corners
+                ):
+                    continue
+                left, n_left = points_below(t, side, x, False, more == 1, False, left)
+                right, n_right = points_below(t, side, x, True, less == 1, False, right)
+                front, size = _add_sums(
+                    t, x, front, size, left, n_left, right, n_right, known, n_known, first, second
+                )
     return front, size
 
 
@@ -399,42 +422,28 @@ def _next_weights(t, w, known, n_known, corners, n_corners):
 
 @entry
 def whole_front(t, nodes):
-    """The front of all trees of depth 2 of up to so many nodes, 0 to 3; front and size as in `add_root`.
-
-    Of trees with equal costs a leaf or stump comes first, and stays.
-    """
-    _whole(t)
-    nothing, corners = np.empty((2, 0)), np.empty(0, dtype=np.int64)
-    front, size = np.empty((6, 64)), 0
-    for most in (min(nodes, 1), nodes):
-        front, size = _side_front(t, 0, 0, most, nothing, 0, corners, 0, front, size)
-    return front, size
+    """The front (3, size) of all trees of depth 2 of up to so many nodes, 0 to 3."""
+    whole_sums(t)
+    front, size = _side_front(t, 0, 0, nodes, np.empty((2, 0)), 0, np.empty(0, dtype=np.int64), 0)
+    return front[:, :size].copy()
 
 
 @entry
-def add_root(t, root, splits, front, size):
-    """Add to a front (6, >= size) the trees of depth 3 with a feature at the root; returns front and size.
-
-    Its rows: both costs; feature of the root, -1 if none; how the nodes are split, 0 to 3 in trees of depth 2
-    of one node, of two on the right or on the left, of three, and 4 and more for `splits` (S, 2); both costs
-    of the subtree without the feature.
-    """
-    _sides(t, root)
-    origin = np.empty(2)
-    origin[0] = root
-    leaf, n_weights = np.empty((_N_WEIGHTS, 2)), 0
+def add_root(t, root, splits, front):
+    """The front (5, size) and the trees of depth 3 with a root, `splits` (S, 2) being nodes of both sides."""
+    side_sums(t, root)
+    leaf, n_weights, size = np.empty((_N_WEIGHTS, 2)), 0, front.shape[1]
     for split in range(len(splits)):
-        origin[1] = 4 + split
         corners, n_corners = np.arange(size + 1), size + 1
         w = 0
         while n_corners > 0 and w < _N_WEIGHTS:
             if w == n_weights:
                 _next_weights(t, w, front, size, corners, n_corners)
                 for side in range(2):
-                    leaf[w, side] = _least(t, side, t.weights[w, 0], t.weights[w, 1], t.least[w, side])
+                    leaf[w, side] = least_sums(t, side, t.weights[w, 0], t.weights[w, 1], t.least[w, side])
                 n_weights += 1
             for side in range(2):
-                t.lowest[w, side] = _lowest(t, w, side, splits[split, side], leaf[w, side])
+                t.lowest[w, side] = lowest_sum(t, w, side, splits[split, side], leaf[w, side])
             kept = 0
             for i in range(n_corners):
                 if t.lowest[w, 0] + t.lowest[w, 1] <= _allowed(t, w, front, size, corners[i]):
@@ -444,11 +453,7 @@ def add_root(t, root, splits, front, size):
             w += 1
         if n_corners == 0:
             continue
-        left, n_left = _side_front(
-            t, w, 0, splits[split, 0], front, size, corners, n_corners, np.empty((2, 64)), 0
-        )
-        right, n_right = _side_front(
-            t, w, 1, splits[split, 1], front, size, corners, n_corners, np.empty((2, 64)), 0
-        )
-        front, size = _add_sums(front, size, left, n_left, right, n_right, origin, front, 0, 0.0, 0.0)
-    return front, size
+        left, n_left = _side_front(t, w, 0, splits[split, 0], front, size, corners, n_corners)
+        right, n_right = _side_front(t, w, 1, splits[split, 1], front, size, corners, n_corners)
+        front, size = _add_sums(t, root, front, size, left, n_left, right, n_right, front, 0, 0.0, 0.0)
+    return front[:, :size].copy()

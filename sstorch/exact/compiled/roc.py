@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sstorch._types import FloatArray, IntArray
+from sstorch.exact.compiled.fronts import whole_sums
 from sstorch.optim.compiled.jit import compiled, entry
 
 
@@ -28,52 +28,57 @@ def _area(positive, negative, k, most):
     return area
 
 
-@entry
-def _best_areas(total, sides, cells, min_leaf, most, area, tests):
-    """Largest areas (4,) of trees of 0 to 3 tests, and their tests (4, 3): root, without it, with it, or -1.
+@compiled
+def _split(t, root, sides, cells):
+    """Sums (2, C) of the sides of a root, and (2, 2, C, F) of those without and with each feature."""
+    n = t.single.shape[2]
+    for c in range(len(t.moments)):
+        present = t.single[0, c, root]
+        sides[0, c], sides[1, c] = t.total[0, c] - present, present
+        for x in range(n):
+            both = present
+            if x != root:
+                both = t.pairs[0, c, t.binomials[max(x, root), 2] + min(x, root)]
+            cells[1, 1, c, x], cells[1, 0, c, x] = both, present - both
+            cells[0, 1, c, x] = t.single[0, c, x] - both
+            cells[0, 0, c, x] = sides[0, c] - cells[0, 1, c, x]
 
-    Sums (3, ...), of positives, of negatives and of rows: of all rows (3,), of those of each literal by sign
-    (3, 2, F), and of the pairs of literals by sign (3, 2, 2, F, F). Areas without a tree are 0.
+
+@entry
+def largest_areas(t, most, area, tests):
+    """Largest areas of trees of up to 0, 1, ... tests, and their tests: root, without it, with it, or -1.
+
+    `t` has the sums of positives, of negatives and of rows. `area` has 1 + 1 entries for stumps, 1 + 3 for
+    trees of depth 2, 0 where there is no tree; areas count up to `most` false positives.
     """
-    n = sides.shape[2]
+    whole_sums(t)
+    n = t.single.shape[2]
     positive, negative = np.empty(4), np.empty(4)
-    positive[0], negative[0] = total[0], total[1]
+    sides, cells = np.empty((2, 3)), np.empty((2, 2, 3, n))
+    positive[0], negative[0] = t.total[0, 0], t.total[0, 1]
     area[0] = _area(positive, negative, 1, most)
+    last = n if len(area) > 2 else 0
     for root in range(n):
-        if min(sides[2, 0, root], sides[2, 1, root]) < min_leaf:
+        _split(t, root, sides, cells)
+        if min(sides[0, 2], sides[1, 2]) < t.min_leaf:
             continue
-        for first in range(-1, n):
-            if first >= 0 and min(cells[2, 0, 0, root, first], cells[2, 0, 1, root, first]) < min_leaf:
+        for first in range(-1, last):
+            if first >= 0 and min(cells[0, 0, 2, first], cells[0, 1, 2, first]) < t.min_leaf:
                 continue
-            for second in range(-1, n):
-                if second >= 0 and min(cells[2, 1, 0, root, second], cells[2, 1, 1, root, second]) < min_leaf:
+            for second in range(-1, last):
+                if second >= 0 and min(cells[1, 0, 2, second], cells[1, 1, 2, second]) < t.min_leaf:
                     continue
                 k = 0
                 for side in range(2):
                     test = second if side else first
                     if test < 0:
-                        positive[k], negative[k] = sides[0, side, root], sides[1, side, root]
+                        positive[k], negative[k] = sides[side, 0], sides[side, 1]
                         k += 1
                         continue
                     for sign in range(2):
-                        positive[k] = cells[0, side, sign, root, test]
-                        negative[k] = cells[1, side, sign, root, test]
+                        positive[k], negative[k] = cells[side, sign, 0, test], cells[side, sign, 1, test]
                         k += 1
                 found = _area(positive, negative, k, most)
                 if found > area[k - 1]:
                     area[k - 1] = found
                     tests[k - 1, 0], tests[k - 1, 1], tests[k - 1, 2] = root, first, second
-                if len(area) == 2:
-                    break
-            if len(area) == 2:
-                break
-
-
-def largest_areas(
-    total: FloatArray, sides: FloatArray, cells: FloatArray, min_leaf: int, most: float, depth: int
-) -> tuple[FloatArray, IntArray]:
-    """Largest areas up to `most` false positives, and the tests, of trees of depth 1 or 2: `_best_areas`."""
-    area, tests = np.zeros(4 if depth > 1 else 2), np.full((4, 3), -1, dtype=np.int64)
-    total, sides, cells = (np.ascontiguousarray(array) for array in (total, sides, cells))
-    _best_areas(total, sides, cells, float(min_leaf), float(most), area, tests)
-    return area, tests

@@ -1,9 +1,14 @@
 """Exact trees for objectives of several totals: Pareto fronts, fairness, and the area under the ROC curve."""
 
-from sstorch.exact.fronts.problem import FrontTask, Order, check_front_task
-from sstorch.exact.fronts.roc_hull import RankingTree, RocSolution, solve_roc_hull
+from sstorch.exact.fronts.roc_hull import RocSolution, solve_roc_hull
 from sstorch.exact.fronts.solve import DecidedTree, FrontSolution, solve_front
-from sstorch.exact.fronts.tasks import ConfusionFront, GroupFairness, disparity
+from sstorch.exact.fronts.tasks import (
+    ConfusionFront,
+    FrontTask,
+    GroupFairness,
+    check_front_task,
+    disparity,
+)
 
 __all__ = [
     "ConfusionFront",
@@ -11,8 +16,6 @@ __all__ = [
     "FrontSolution",
     "FrontTask",
     "GroupFairness",
-    "Order",
-    "RankingTree",
     "RocSolution",
     "check_front_task",
     "disparity",

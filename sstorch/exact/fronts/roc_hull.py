@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.fronts.problem import pair_cells
-from sstorch.exact.fronts.tasks import two_values, whole_weights
+from sstorch.exact.fronts.solve import DecidedTree, sums_of
+from sstorch.exact.fronts.tasks import exact_weights, two_values
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import check_limits, check_rows
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, TrainingError
-
-
-@dataclass(frozen=True)
-class RankingTree:
-    """Tree with leaves ranked by their share of positive rows.
-
-    Attributes:
-        tree: the tests.
-        rate: (L,), share of positive rows of each leaf, by weight.
-        auc: area under the ROC curve on the rows of the search, see `solve_roc_hull`.
-    """
-
-    tree: BinaryTree
-    rate: FloatArray
-    auc: float
-
-    def predict(self, features: npt.ArrayLike) -> FloatArray:
-        """Predict the share of positive rows in the leaf, (n,), for a binary matrix (n, p)."""
-        return self.rate[self.tree.apply(features)]
 
 
 class RocSolution:
@@ -58,7 +37,7 @@ class RocSolution:
         """Nodes and largest area."""
         return pd.DataFrame({"nodes": range(len(self.auc)), "auc": self.auc})
 
-    def tree(self, nodes: int | None = None) -> RankingTree:
+    def tree(self, nodes: int | None = None) -> DecidedTree:
         """Return the tree with the largest area for this maximum number of branch nodes.
 
         Raises:
@@ -69,13 +48,14 @@ class RocSolution:
         if not 0 <= most < len(self.auc):
             raise ConfigError(f"nodes={most}: this search covers 0 to {len(self.auc) - 1}")
         y, weight = self._rows
-        root, absent, present = self._tests[self.auc.index(self.auc[most])].tolist()
-        below = [None if test < 0 else (test, None, None) for test in (absent, present)]
-        nested: Nested = None if root < 0 else (root, below[0], below[1])
-        tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
+        root, *below = self._tests[self.auc.index(self.auc[most])].tolist()
+        absent, present = (None if test < 0 else (test, None, None) for test in below)
+        nested: Nested = None if root < 0 else (root, absent, present)
+        nested = self._patterns.in_columns(nested, self._patterns.order)
+        tree = BinaryTree.build(nested, self._patterns.names)
         leaf = tree.apply(self._patterns.features)
         total = np.bincount(leaf, weight, tree.n_leaves)
-        rate = np.bincount(leaf, weight * y, tree.n_leaves) / np.where(total > 0.0, total, 1.0)
+        rate: FloatArray = np.bincount(leaf, weight * y, tree.n_leaves) / np.where(total > 0.0, total, 1.0)
         from sklearn.metrics import roc_auc_score  # loads much of scikit-learn
 
         part = None if self._max_fpr == 1.0 else self._max_fpr
@@ -84,7 +64,7 @@ class RocSolution:
             raise TrainingError(
                 f"the tree has the area {auc!r}, but the search reports {self.auc[most]!r}; please report it"
             )
-        return RankingTree(tree, rate, auc)
+        return DecidedTree(tree, rate, auc)
 
 
 def solve_roc_hull(
@@ -127,31 +107,28 @@ def solve_roc_hull(
         >>> import numpy as np
         >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 1]])
         >>> solution = solve_roc_hull(features, [0, 0, 1, 0, 1, 1])
-        >>> [round(area, 4) for area in solution.auc], solution.tree().rate.tolist()
+        >>> [round(area, 4) for area in solution.auc], solution.tree().decision.tolist()
         ([0.5, 0.6667, 0.7778, 0.7778], [0.0, 1.0, 0.5])
     """
     patterns = Patterns.of(features)
-    labels = two_values("y", y, "positive")
-    weight, _ = whole_weights(sample_weight, len(labels))
+    labels = two_values("y", y, "1 is positive")
+    weight, _ = exact_weights(sample_weight, len(labels))
     check_rows(patterns.n_rows, len(labels), min_leaf, "y")
     if not 0 <= max_depth <= 2:
         raise ConfigError(f"max_depth must be 0 to 2 for areas, got {max_depth}")
     if not 0.0 < max_fpr <= 1.0:
         raise ConfigError(f"max_fpr must be above 0, at most 1, got {max_fpr}")
     check_limits(max_nodes, None)
-    positives, negatives = (int(weight[labels == value].sum()) for value in (1, 0))
+    points = np.stack([weight * labels, weight * (1 - labels)])
+    positives, negatives = points.sum(axis=1).tolist()
     if not 0 < positives * negatives < 2**53:
         raise ConfigError("sample_weight: a class has no weight, or weights are too fine to multiply exactly")
-    values = patterns.sums(np.stack([weight * labels, weight * (1 - labels), np.ones_like(labels)]))
-    literals = np.ones((len(patterns.literals), 1 + patterns.n_features))
-    literals[:, 1:] = patterns.literals
-    pairs = (values[:, None] * literals.T) @ literals
-    total, single = pairs[:, 0, 0], pairs[:, 1:, 0]
-    sides = np.stack([total[:, None] - single, single], axis=1)
-    most = min(2**max_depth - 1, 3 if max_nodes is None else max_nodes)
+    sums = sums_of(patterns, points[:, None], 2, min_leaf, 4 * 2**30)
     from sstorch.exact.compiled.roc import largest_areas  # numba takes a while to load
 
-    found, tests = largest_areas(total, sides, pair_cells(pairs), min_leaf, max_fpr * negatives, max_depth)
+    found, tests = np.zeros(4 if max_depth > 1 else 2), np.full((4, 3), -1, dtype=np.int64)
+    largest_areas(sums, max_fpr * negatives, found, tests)
+    most = min(2**max_depth - 1, 3 if max_nodes is None else max_nodes)
     areas = found[: most + 1] / (positives * negatives)
     if max_fpr < 1.0:
         random = max_fpr**2 / 2.0

