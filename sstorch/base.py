@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol, Self, cast, overload
 
@@ -21,7 +21,6 @@ from sstorch.checks import as_numbers, check_after
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
-from sstorch.data.target import steps_up_to
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.curves import check_alive
 from sstorch.parameters import Parameters
@@ -43,7 +42,6 @@ class CurveMethod(Protocol):
         times: Times = None,
         as_frame: Literal[False] = False,
         *,
-        return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
     ) -> npt.NDArray[Any]: ...
 
@@ -54,7 +52,6 @@ class CurveMethod(Protocol):
         times: Times = None,
         *,
         as_frame: Literal[True],
-        return_array: None = None,
         after: npt.ArrayLike | None = None,
     ) -> pd.DataFrame: ...
 
@@ -169,11 +166,6 @@ class SurvivalEstimator(FrameEstimator):
         """Number of a cause, 1 .. K."""
         return cause_number(cause, self.causes_)
 
-    @property
-    def unique_times_(self) -> FloatArray:
-        """`event_times_` under scikit-survival's name: times where step functions jump."""
-        return self.event_times_
-
     @abstractmethod
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing."""
@@ -189,7 +181,6 @@ class SurvivalEstimator(FrameEstimator):
         times: Times = None,
         as_frame: bool = False,
         *,
-        return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
     ) -> npt.NDArray[Any] | pd.DataFrame:
         """Predict the survival function S(t | x), exactly at the given times.
@@ -202,24 +193,20 @@ class SurvivalEstimator(FrameEstimator):
             times: (n_times,), >= 0, original units, or one time; ``"events"`` for the distinct training event
                 times. By default 100 quantiles of these, or all of them if there are at most 100.
             as_frame: return a DataFrame with times as columns and the index of ``X``.
-            return_array: option of scikit-survival: True for an array, False for one
-                :class:`~sstorch.base.StepFunction` per row. If set, the default of ``times`` is
-                ``unique_times_``.
             after: time until which the rows are event-free, a number or (n,). The curves are then
                 conditional, S(after + t | x) / S(after | x), with ``times`` counted from ``after``, as
                 ``conditional_after`` of lifelines.
 
         Returns:
-            shape (n_samples, n_times), in [0, 1], non-increasing in t; or functions, shape (n_samples,).
+            shape (n_samples, n_times), in [0, 1], non-increasing in t.
 
         Raises:
             DataError: a training column is missing or holds the wrong kind of value; times are not numbers;
                 predicted survival at ``after`` is 0: conditional survival is undefined.
-            ConfigError: ``as_frame`` and ``return_array`` contradict each other, or the model has
-                time-varying covariates and ``after`` is not given: one row does not determine future survival
-                (``after=0`` for constant covariates).
+            ConfigError: the model has time-varying covariates and ``after`` is not given: one row does not
+                determine future survival (``after=0`` for constant covariates).
         """
-        return self._predict_curves("survival", X, times, as_frame, return_array, after)
+        return self._predict_curves("survival", X, times, as_frame, after)
 
     @_typed
     def predict_cumulative_hazard_function(
@@ -228,7 +215,6 @@ class SurvivalEstimator(FrameEstimator):
         times: Times = None,
         as_frame: bool = False,
         *,
-        return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
     ) -> npt.NDArray[Any] | pd.DataFrame:
         """Predict the cumulative hazard H(t | x); arguments, shape: :meth:`predict_survival_function`.
@@ -236,7 +222,7 @@ class SurvivalEstimator(FrameEstimator):
         It is -log S. Exact trees with Kaplan-Meier or IPCW curves return the Nelson-Aalen estimate of the
         leaf, which is finite if S is 0.
         """
-        return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array, after)
+        return self._predict_curves("cumulative_hazard", X, times, as_frame, after)
 
     def _predict_curves(
         self,
@@ -244,16 +230,9 @@ class SurvivalEstimator(FrameEstimator):
         X: object,
         times: Times,
         as_frame: bool,
-        return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
     ) -> npt.NDArray[Any] | pd.DataFrame:
         check_is_fitted(self)
-        if as_frame and return_array is not None:
-            raise ConfigError(
-                "as_frame asks for a DataFrame, and return_array for none; leave one of them out"
-            )
-        if return_array is not None and times is None:
-            times = "events"
         X = to_rows(X)
         index, alive = X.index if isinstance(X, pd.DataFrame) else None, None
         if after is not None:
@@ -262,11 +241,6 @@ class SurvivalEstimator(FrameEstimator):
             self._refuse_unknown_future(after)
         grid = self._grid(times, 0.0 if alive is None else float(alive.min(initial=np.inf)))
         curves = self._curves(kind, X, grid) if alive is None else self._curves_after(kind, X, grid, alive)
-        if return_array is False:
-            start = 1.0 if kind == "survival" else 0.0
-            functions = np.empty(len(curves), dtype=object)
-            functions[:] = [StepFunction(grid, curve, start) for curve in curves]
-            return functions
         if not as_frame:
             return curves
         return pd.DataFrame(curves, columns=grid, index=index)
@@ -424,42 +398,6 @@ class SurvivalEstimator(FrameEstimator):
     def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """The rows of positive weight, with follow-up, and the training columns alone."""
         return self._scored(X, y, sample_weight).followed()
-
-
-@dataclass(frozen=True, eq=False)
-class StepFunction:
-    """Right-continuous step function of one row.
-
-    Attributes:
-        x: times of the jumps, strictly increasing, (n_jumps,).
-        y: values from each jump on, (n_jumps,); constant after the last jump.
-        start: value before the first jump: 1 for a survival curve, 0 for a cumulative hazard.
-
-    >>> curve = StepFunction(np.array([1.0, 2.0]), np.array([0.5, 0.25]), start=1.0)
-    >>> curve([0.0, 1.0, 3.0]).tolist(), float(curve(1.5))
-    ([1.0, 0.5, 0.25], 0.5)
-    """
-
-    x: FloatArray
-    y: FloatArray
-    start: float
-
-    @property
-    def domain(self) -> tuple[float, float]:
-        """Range of valid times."""
-        return 0.0, np.inf
-
-    def __call__(self, time: npt.ArrayLike) -> FloatArray:
-        """Values at some times >= 0, of their shape.
-
-        Raises:
-            DataError: a time is negative or no number.
-        """
-        at = np.asarray(time, dtype=np.float64)
-        if not (at >= 0).all():
-            raise DataError("times must be numbers >= 0")
-        jump = steps_up_to(self.x, at) - 1
-        return np.where(jump >= 0, self.y[np.maximum(jump, 0)], self.start)
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:

@@ -147,13 +147,6 @@ def check_horizon(value: float, name: str) -> float:
     return float(value)
 
 
-def check_quantile(q: float) -> float:
-    """A share of subjects who have had the event: a number in (0, 1)."""
-    if not is_number_of(q, Real) or not 0.0 < q < 1.0:
-        raise ConfigError(f"q must be one number in (0, 1), got {q!r}")
-    return float(q)
-
-
 def check_truncation(tau: float) -> float:
     """Time to which a mean is restricted: a number > 0, or infinity."""
     if not is_number_of(tau, Real) or not tau > 0.0:

@@ -21,6 +21,8 @@ SHARE = 4
 UNKNOWN = 4 * 2**30
 # Bytes of a block for each of its elements: a step of float64 work has about so many arrays of its size.
 BYTES_PER_ELEMENT = 4 * 8
+# Folder of the control group that this process is in.
+_GROUP = Path("/sys/fs/cgroup")
 # Bytes of a result that is allocated without asking what is free.
 _SMALL = 2**26
 # Seconds for which what is free is not asked again.
@@ -86,8 +88,7 @@ def at_once(width: int, most: int) -> int:
 
 def check_room(n_rows: int, n_times: int) -> None:
     """Refuse float64 curves that memory cannot hold, before the system ends the process for them."""
-    wanted = 8 * n_rows * n_times
-    if wanted > _SMALL and wanted > (free := free_memory()):
+    if (wanted := 8 * n_rows * n_times) > _SMALL and wanted > (free := free_memory()):
         raise ConfigError(
             f"{n_rows} rows at {n_times} times take {wanted / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
             "are free; ask for fewer times, or for fewer rows at a time"
@@ -99,10 +100,8 @@ def check_fits(n_bytes: int, what: str, remedy: str) -> None:
 
     The limit is that of the whole process: what it holds already counts.
     """
-    if n_bytes <= _SMALL:
-        return
     limit, free, held = set_limit(), free_memory(), resident_memory() or 0
-    if n_bytes > free or (limit is not None and held + n_bytes > limit):
+    if n_bytes > _SMALL and (n_bytes > free or (limit is not None and held + n_bytes > limit)):
         there = f"{free / 2**30:.1f} GiB are free"
         if limit is not None:
             there += f", and the limit is {limit / 2**30:.1f} GiB, of which {held / 2**30:.1f} are in use"
@@ -154,28 +153,17 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """Memory left by the control groups of Linux, version 1 or 2; None without a limit."""
-    for folder, most, used in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current"),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        try:
-            limit, usage = ((Path(folder) / name).read_text().strip() for name in (most, used))
-        except OSError:
-            continue
-        if limit.isdigit() and int(limit) < 2**60:
-            cached = _cached(Path(folder) / "memory.stat")
-            return max(0, int(limit) - int(usage) + cached)
-    return None
-
-
-def _cached(file: Path) -> int:
-    """Bytes of files that a group holds and gives up when it needs room."""
+    """Memory left by the control group of Linux, files that it gives up included; None without a limit."""
     try:
-        facts = dict(line.split() for line in file.read_text().splitlines())
+        limit, usage, facts = (
+            (_GROUP / f"memory.{name}").read_text().strip() for name in ("max", "current", "stat")
+        )
     except OSError:
-        return 0
-    return int(facts.get("inactive_file", facts.get("total_inactive_file", 0)))
+        return None
+    if not limit.isdigit():
+        return None
+    cached = dict(line.split() for line in facts.splitlines()).get("inactive_file", 0)
+    return max(0, int(limit) - int(usage) + int(cached))
 
 
 def _bytes(value: int | str, name: str) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
-from operator import itemgetter
 from threading import Lock
 from typing import TypeVar
 
@@ -73,21 +72,9 @@ def threads_for(n_numbers: int, few: int = FEW) -> AbstractContextManager[None]:
 
 
 def on_threads(work: Callable[[T], R], items: Sequence[T], count: int) -> list[R]:
-    """Results of a function for each item, by up to `count` threads on each of which torch takes one core.
-
-    For many tensors that are too small for torch to divide, where it takes one core itself.
-    """
+    """Results of a function for each item, by up to `count` threads on each of which torch takes one core."""
     count = min(count, len(items))
     if count < 2:
         return [work(item) for item in items]
-    queue = enumerate(items)
-
-    def share() -> list[tuple[int, R]]:
-        return [(number, work(item)) for number, item in queue]
-
-    with ThreadPoolExecutor(count - 1, "sstorch", torch.set_num_threads, (1,)) as pool:
-        helpers = [pool.submit(share) for _ in range(count - 1)]
-        done = share()
-        for helper in helpers:
-            done += helper.result()
-    return [result for _, result in sorted(done, key=itemgetter(0))]
+    with ThreadPoolExecutor(count, "sstorch", torch.set_num_threads, (1,)) as pool:
+        return list(pool.map(work, items))

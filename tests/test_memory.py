@@ -76,7 +76,7 @@ def test_a_group_of_processes_may_allow_less(tmp_path: Path, monkeypatch: pytest
         ("memory.stat", "inactive_file 50\n"),
     ):
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(memory, "Path", lambda path: tmp_path if path == "/sys/fs/cgroup" else Path(path))
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
     assert memory._of_group() == 350
     assert memory.free_memory() == 350
     (tmp_path / "memory.max").write_text("max")

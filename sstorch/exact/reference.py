@@ -26,9 +26,8 @@ def reference_costs(task: Task, model: Any, X: Any) -> FloatArray:
 
     Args:
         task: the objective.
-        model: fitted. For one event with `unique_times_`, `predict_survival_function` and
-            `predict_cumulative_hazard_function`, whose `return_array=True` asks for curves at these times, as
-            of the estimators of this package and of scikit-survival; for causes with
+        model: fitted. For one event an estimator of this package, or of scikit-survival with `unique_times_`,
+            whose methods return curves at these times by `return_array=True`; for causes with
             `predict_cumulative_incidence(X, times)`, (n, K, T); else with `predict`.
         X: the task's rows, as `model` takes them.
 
@@ -44,7 +43,7 @@ def reference_costs(task: Task, model: Any, X: Any) -> FloatArray:
         raise DataError(f"X: {len(X)} rows, but the task has {task.n_rows}")
     needed = "predict_cumulative_incidence" if causes else "predict"
     if isinstance(task, LogLikelihood | IntegratedBrier):
-        needed = "unique_times_"
+        needed = "event_times_" if hasattr(model, "event_times_") else "unique_times_"
     if isinstance(model, type) or not hasattr(model, needed):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
         raise ConfigError(f"reference must be a fitted model with {needed}, got {kind}")
@@ -73,9 +72,10 @@ def _costs_by_curves(
         return sum(
             cause.row_costs(rows, times, hazards[:, k]) for k, cause in enumerate(task.causes)
         ) + np.zeros(len(rows))
-    brier, times = isinstance(task, IntegratedBrier), np.asarray(model.unique_times_)
+    brier, ours = isinstance(task, IntegratedBrier), hasattr(model, "event_times_")
     predict = model.predict_survival_function if brier else model.predict_cumulative_hazard_function
-    curves = np.asarray(predict(part, return_array=True), dtype=np.float64)
+    times = np.asarray(model.event_times_ if ours else model.unique_times_)
+    curves = np.asarray(predict(part, times) if ours else predict(part, return_array=True), dtype=np.float64)
     # Before the first of the times no event is predicted.
     curves = np.hstack([np.full((len(rows), 1), 1.0 if brier else 0.0), curves])
     return task.row_costs(rows, times, curves)

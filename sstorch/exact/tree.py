@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sklearn.isotonic import isotonic_regression
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_quantile, check_truncation
+from sstorch.checks import check_share, check_truncation
 from sstorch.data.target import steps_up_to
 from sstorch.exact.observed import least_hazard, smallest
 from sstorch.exceptions import DataError
@@ -241,7 +241,7 @@ class LeafCurves:
         where S > 0. Raises ConfigError: `q` is not in (0, 1).
         """
         leaf, after = self._from(leaf, after)
-        level = (1.0 - check_quantile(q)) * self.survival_at(after[:, None], leaf)[:, 0] + _ROUNDING
+        level = (1.0 - check_share(q, "q")) * self.survival_at(after[:, None], leaf)[:, 0] + _ROUNDING
         times = np.append(self.times, math.inf)
         found = np.empty(len(leaf))
         for number in np.unique(leaf):

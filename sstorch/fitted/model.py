@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.base import CurveKind
-from sstorch.checks import check_quantile, check_truncation
+from sstorch.checks import check_share, check_truncation
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.incidence import (
@@ -237,7 +237,7 @@ class FittedModel(ABC):
         causes = self.distributions(x)
         if len(causes) == 1:
             return causes[0].quantile(q, after=after)
-        target = torch.full_like(causes[0].linear[0, :, None], -math.log1p(-check_quantile(q)))
+        target = torch.full_like(causes[0].linear[0, :, None], -math.log1p(-check_share(q, "q")))
         scale = causes[0].log_time_scale
 
         def curve(kind: Literal["cumulative_hazard", "log_hazard"], time: Tensor) -> Tensor:

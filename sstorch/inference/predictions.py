@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.base import check_times
-from sstorch.checks import check_choice, check_quantile, check_same_order, check_share, check_truncation
+from sstorch.checks import check_choice, check_same_order, check_share, check_truncation
 from sstorch.data.design_matrix import dense
 from sstorch.data.oddities import Oddity, report
 from sstorch.exceptions import ConfigError, DataError
@@ -145,7 +145,7 @@ class Quantity:
         tree = tree_of_rows(fitted)
         check_choice(what, "what", get_args(What))
         if what == "quantile":
-            check_quantile(q)
+            check_share(q, "q")
             return cls(what, lambda p: tree.quantiles(p, q), LOG, None, 64)
         if what == "rmst":
             if tau is None or math.isinf(check_truncation(tau)):

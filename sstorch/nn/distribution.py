@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sstorch.checks import check_choice, check_quantile, check_truncation
+from sstorch.checks import check_choice, check_share, check_truncation
 from sstorch.exceptions import ConfigError
 from sstorch.nn.functional import check_values, log_mixture, log_weight_given, readable, survival_of
 from sstorch.nn.hazards import HazardFamily
@@ -174,7 +174,7 @@ class SurvivalDistribution:
             ConfigError: ``q`` is not in (0, 1), or the curves of the family can rise.
         """
         self._refuse_rising("a quantile")
-        q = check_quantile(q)
+        q = check_share(q, "q")
         linear, shape = self.linear[..., None], self.shape[..., None, :]
         target = linear.new_tensor(-math.log1p(-q))
         if after is not None:

@@ -16,15 +16,6 @@ from sstorch.exceptions import ConfigError, DataError
 ROOT = Path(__file__).parents[2]
 
 
-def test_gbsg2_is_as_published():
-    data = load_dataset("gbsg2")
-    assert (len(data), len(data.feature_names), data.n_events, data.n_moved) == (686, 8, 299, 0)
-    assert (data.time.min(), data.time.max()) == (8.0, 2659.0)
-    assert set(data.feature_names).isdisjoint({"time", "cens"})
-    assert list(data.frame["tgrade"].cat.categories) == ["I", "II", "III"]
-    assert not data.frame.isna().to_numpy().any()
-
-
 def test_list_needs_no_loading(monkeypatch):
     monkeypatch.setattr(Package, "load", None)
     monkeypatch.setattr(Wheel, "read", None)

@@ -102,12 +102,6 @@ def test_names_are_checked_before_anything_is_computed() -> None:
             parse_monotone(wrong)
 
 
-def test_linear_is_no_basis_at_all() -> None:
-    plain, linear = Preprocessor(Schema.of(FRAME)).fit(FRAME), leaves(Linear())
-    assert linear.basis_ is None
-    np.testing.assert_array_equal(plain.transform(FRAME), linear.transform(FRAME))
-
-
 def test_a_broken_line_is_that_of_its_quantiles() -> None:
     """The features and a constant span all continuous lines with these bends, and nothing else."""
     preprocessor = leaves(Piecewise(4))

@@ -47,42 +47,6 @@ def test_zeros_are_moved_where_they_are_times() -> None:
     np.testing.assert_array_equal(data.given_y.upper, [0, 2, 9, np.inf])
 
 
-@pytest.mark.parametrize(
-    ("lower", "upper", "message"),
-    [
-        ([0, 5, 3, 5], [4, 2, 7, 6], "lower is above upper in 1 row .*position 1"),
-        ([0, -1, 3, 5], [4, 2, 7, 6], "lower is negative or missing in 1 row .*position 1"),
-        (
-            [0, np.nan, 3, 5],
-            [4, 2, 7, 6],
-            r"lower is negative or missing in 1 row .*position 1\); times count .* is 0 below",
-        ),
-        ([0, 1, 3, 5], [4, 2, np.nan, 6], "upper is negative or missing in 1 row .*position 2"),
-        ([0, np.inf, 3, 5], [4, np.inf, 7, 6], "lower is infinite in 1 row .*position 1"),
-        ([0, -np.inf, 3, 5], [4, 2, 7, 6], "lower is negative or missing in 1 row .*position 1"),
-        ([0, 1, 3], [4, 2, 7, 6], "3 lower but 4 upper bounds"),
-        (["a", "1", "2", "3"], [4, 2, 7, 6], "lower holds 'a', which is not a number, in 1 row .*position 0"),
-        (np.array([[0, 1], [2, 3]]), [4, 2], r"lower is an array of shape \(2, 2\)"),
-        ([0, 1, 3, 5], [4, 2, 7, 1e200], "upper"),
-    ],
-)
-def test_bounds_that_cannot_be(lower: object, upper: object, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        Surv.interval(lower, upper)
-
-
-def test_rows_that_tell_nothing_of_the_event() -> None:
-    with pytest.raises(DataError, match="all 4 rows are censored"):
-        SurvivalData(X, Surv.interval([1, 2, 3, 5], np.full(4, np.inf)))
-    with pytest.raises(DataError, match="all times are 2"):
-        SurvivalData(X, Surv.interval([0, 1, 2, 2], [4, 3, 2, np.inf]))
-    with pytest.raises(DataError, match="X has 4 rows but y has 3"):
-        SurvivalData(X, Y[:3])
-    leak = np.arange(20.0)
-    with pytest.raises(DataError, match="equals the follow-up time"):
-        SurvivalData(leak[:, None], Surv.interval(leak, leak + 3))
-
-
 def test_entry_with_intervals() -> None:
     with pytest.raises(
         DataError, match=r"entry is after the lower bound in 1 row .*position 2\); .* raise the lower bound"

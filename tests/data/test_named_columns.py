@@ -38,13 +38,6 @@ def test_columns_are_the_parts_of_the_outcome(frame: pd.DataFrame) -> None:
             assert getattr(y, part).tolist() == frame[name].tolist()
 
 
-def test_without_a_column_of_events_every_row_has_one(frame: pd.DataFrame) -> None:
-    y = Surv.of(frame, "days")
-    assert y.event is not None
-    assert y.event.all()
-    assert y.index is frame.index
-
-
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -73,15 +66,6 @@ def test_weights_and_entry_times_reach_the_fit(frame: pd.DataFrame) -> None:
     np.testing.assert_array_equal(fitted.predict(features), expected)
     plain = tree.fit(features, (frame["days"], frame["died"]))
     assert not np.allclose(plain.predict(features), expected, rtol=1e-3)
-
-
-def test_the_column_of_events_holds_causes(frame: pd.DataFrame) -> None:
-    rows = frame[["x0", "x1", "x2", "days"]].assign(cause=frame["died"] * (1 + (frame["x0"] > 0.5)))
-    tree = REGRESSION
-    y = Surv(rows["days"], rows["cause"], causes="auto")
-    expected = tree.fit(rows[["x0", "x1", "x2"]], y).predict(rows)
-    named = tree.fit(rows, Surv.of(rows, "days", "cause", causes="auto"))
-    np.testing.assert_array_equal(named.predict(rows), expected)
 
 
 @pytest.mark.parametrize("role", ["days", "died", "start", "times_counted"])

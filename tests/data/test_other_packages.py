@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from lifelines.datasets import load_rossi
 from sksurv.util import Surv as StructuredSurv
 
 from sstorch import Penalties, Surv, SurvivalData, SurvivalRegression
@@ -31,13 +30,6 @@ SERIES = tuple(nw.from_native(pl.Series(values), series_only=True) for values in
 )
 def test_outcomes_of_other_packages_are_right_censored_times(y: Any) -> None:
     assert repr(as_surv(y)) == repr(Surv(TIME, EVENT))
-
-
-def test_columns_of_lifelines_are_named() -> None:
-    frame = load_rossi()
-    y = Surv.of(frame, time="week", event="arrest")
-    model = SurvivalRegression("weibull", Penalties(ridge=1e-3)).fit(frame, y)
-    assert list(model.feature_names_in_) == [name for name in frame if name not in ("week", "arrest")]
 
 
 def test_outcomes_of_greenwood() -> None:

@@ -18,10 +18,8 @@ from sstorch import (
     SurvivalRegression,
     metrics,
 )
-from sstorch.base import StepFunction
 from sstorch.data.target import snapped
 from sstorch.exact.horizon import horizon_labels
-from sstorch.exceptions import DataError
 from sstorch.groups.functions import group_table
 from sstorch.inference import with_sandwich
 from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell_risk, gray_test, logrank_test
@@ -93,12 +91,6 @@ def test_intervals_of_rounding_width_are_exact() -> None:
         for y in (Surv(time, np.ones(200)), Surv.interval(time, time * (1 + 1e-15)))
     )
     np.testing.assert_allclose(narrow, exact, atol=1e-9)  # off by 2e-4
-
-
-@pytest.mark.parametrize("entry", [[0, 0, 1], [3, 0, 1]])
-def test_empty_start_stop_rows_raise(entry: list[float]) -> None:
-    with pytest.raises(DataError, match=r"entry is not before the time in 1 row .*position 0.*remove them"):
-        Surv([entry[0], 5, 3], [0, 1, 0], entry=entry)  # (0, 0] was taken, (3, 3] was not
 
 
 # ---------------------------------------------------------------------- rows without follow-up
@@ -189,16 +181,6 @@ def test_validation_in_days_and_years_agrees() -> None:
     np.testing.assert_allclose(tables[1], tables[0], rtol=1e-5)
 
 
-def test_only_left_censored_rows_raise() -> None:
-    X, days, _, _ = rows()
-    with pytest.raises(DataError, match="lower must be > 0 in some rows, got left-censored ones alone"):
-        SurvivalRegression("weibull").fit(X, Surv.interval(np.zeros(200), days))  # S was 0 everywhere
-    with pytest.raises(
-        DataError, match=r"lower is negative or missing in 1 row .* a bound that is not known is 0 below"
-    ):
-        Surv.interval([-np.inf, 1.0], [2.0, 3.0])
-
-
 @pytest.mark.filterwarnings("ignore:5 events in 8 rows")
 @pytest.mark.parametrize(("own", "given"), [(0.3, ABOVE), (ABOVE, 0.3)])
 def test_given_times_are_those_of_rows_up_to_rounding(own: float, given: float) -> None:
@@ -222,7 +204,6 @@ def test_given_times_are_those_of_rows_up_to_rounding(own: float, given: float) 
             competing, curves, [t, 0.6], cause=1, train=competing
         ),
         "tree": lambda t: tree.predict_survival_function(X, [t]),
-        "step function": lambda t: StepFunction(np.array([own]), np.array([0.5]), 1.0)(t),
         "table": lambda t: group_table(tree, X, y, horizons=[t]).to_numpy(dtype=float),
     }
     for name, result in results.items():

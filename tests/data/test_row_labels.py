@@ -23,8 +23,6 @@ from sstorch.inference import with_sandwich
 from sstorch.metrics import (
     concordance_of_groups,
     gray_test,
-    group_parity,
-    group_scores,
     leaf_groups,
     logrank_test,
 )
@@ -161,10 +159,3 @@ def test_missing_numbers_by_row_are_named(models: dict[str, Any]) -> None:
         models["regression"].predict_quantile(X, after=values)  # float() argument must be a string
     with pytest.raises(DataError, match="in 2 rows"):
         Surv(TIME + 2, EVENT, entry=np.ma.masked_array(np.ones(N), mask=MISSING))  # was taken as 1
-
-
-def test_groups_of_negative_weight_raise() -> None:
-    y, curves = (TIME.to_numpy(), EVENT.to_numpy()), np.full((N, 1), 0.5)
-    assert len(group_scores(y, curves, [1.0], np.arange(N) % 2, tau=1.0, n_groups=2)) == 2
-    with pytest.raises(DataError, match="sample_weight is negative"):
-        group_parity(curves, [1.0], np.arange(N) % 2, sample_weight=np.full(N, -1.0))

@@ -104,10 +104,6 @@ def load(request, monkeypatch):
     return load_
 
 
-def test_every_data_set_has_its_facts():
-    assert set(FACTS) == set(ENTRIES)
-
-
 # What is downloaded is loaded by the nightly run alone.
 NAMES = [nightly(name) if entry.download else name for name, entry in ENTRIES.items()]
 
@@ -154,13 +150,6 @@ def test_what_is_odd_about_a_named_set_is_told(name, load):
     assert all(any(text.startswith(noted) for text in texts) for noted in NOTED[name])
 
 
-def test_numbers_that_the_source_keeps_as_text(load):
-    assert sorted(load("aids").frame["karnof"].unique()) == [70, 80, 90, 100]
-    frame = load("flchain").frame
-    assert sorted(frame["flc.grp"].unique()) == list(range(1, 11))
-    assert (frame["sample.yr"].min(), frame["sample.yr"].max()) == (1995, 2003)
-
-
 @pytest.mark.nightly
 def test_the_category_none_of_credit_is_no_missing_value(load):
     frame = load("credit").frame
@@ -190,10 +179,6 @@ def test_leaks_of_support_are_left_out(load):
     assert support["event"][early].all()
     assert support["time"][early].max() == 59
     assert not {"sfdm2", "dnr", "surv2m", "surv6m"} & set(load("support").feature_names)
-
-
-def test_the_word_missing_is_a_missing_value(load):
-    assert load("support").frame["income"].isna().sum() == 2982
 
 
 def test_the_stay_of_uissurv_equals_that_of_quantreg(load):
@@ -232,13 +217,6 @@ def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
         f"data set '{name}': the package {package.distribution} is not installed; install the extra that "
         f"holds it: {install_extra('datasets')}"
     )
-
-
-def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch):
-    (tmp_path / "brokenshop.py").write_text("import no_such_module_at_all\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
-        Package("brokenshop", "brokenshop", "1.0").load()
 
 
 def test_tested_versions_are_those_of_the_constraints():

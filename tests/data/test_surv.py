@@ -9,16 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sstorch import Columns, Surv, SurvivalData, SurvivalRegression
 from sstorch.data import OutcomeType, as_surv, outcome_of
-from sstorch.data.outcomes import check_outcome
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.packing import pack, unpack
+from sstorch.exceptions import DataError
 
 TIME, EVENT = [5.0, 3.0, 8.0, 2.0], [1, 0, 1, 1]
 COUNTING = Surv([2, 7, 4, 9], [0, 1, 0, 1], entry=[0, 2, 0, 4], id=["a", "a", "b", "b"])
@@ -69,46 +66,6 @@ def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
     X = np.arange(4.0)[:, None] % 3
     with pytest.raises(DataError, match="event of each cause, got none of 'death': give more rows"):
         SurvivalData(X, y)
-    with pytest.raises(DataError, match="every row with cause 'death' has sample_weight 0"):
-        SurvivalData(X, COMPETING, sample_weight=[1, 1, 0, 1])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Surv(TIME, [1, 0, 2, 1]), r"event is 2 in 1 row .*Surv\(time, cause, causes=\.\.\.\)"),
-        (lambda: Surv([-1.0, 2.0], [1, 0]), "negative"),
-        (lambda: Surv([np.nan, 2.0], [1, 0]), "missing in 1 row"),
-        (lambda: Surv(TIME, [1, 0, 1]), "4 times but 3 events"),
-        (lambda: Surv(TIME, EVENT, id=[1, None, 2, 3]), "id is missing in 1 row"),
-        (lambda: Surv(TIME, EVENT, weight=[1, -1, 1, 1]), "negative"),
-        (lambda: Surv.interval([3, 1], [2, 2]), "lower is above upper"),
-        (lambda: Surv.interval([1, 1], [2, 2], entry=[1.2, 0]), "entry is after the lower bound"),
-        (lambda: as_surv((TIME, EVENT, TIME)), r"y is a tuple of length 3; give sstorch\.Surv"),
-        (lambda: as_surv(None), "y to be passed"),
-    ],
-)
-def test_what_cannot_be_an_outcome_raises(make: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ([1.0, 2.0], r"entry has shape \(2,\); give one entry time for each of 4 rows"),
-        ([0, -1, 0, 0], "entry is negative, missing or infinite in 1 row .*position 1"),
-        ([0, 0, np.nan, 0], "entry is negative, missing or infinite in 1 row .*position 2"),
-        ([0, -1, np.nan, 0], "entry is negative, missing or infinite in 2 rows"),
-        ([6, 0, 0, 0], "entry is not before the time in 1 row .*position 0.*; such rows were never at risk"),
-        ([0, 0, 0, 9], "entry is not before the time in 1 row .*position 3"),
-        ([0, 0], r"entry has shape \(2,\); give one entry time for each of 4 rows"),
-        (pd.Series([0, 0, 0, 2], name="start"), "entry column 'start' is not before the time in 1 row .*3"),
-    ],
-)
-def test_bad_entry_times_raise(entry: object, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        Surv(TIME, EVENT, entry=entry)
 
 
 def test_it_cannot_be_changed() -> None:
@@ -145,36 +102,6 @@ def test_of_a_frame_is_the_same_as_of_its_columns() -> None:
     assert y.source is not None
     names = {role: column.name for role, column in y.source.items()}
     assert names == {"time": "days", "event": "died", "entry": "start", "id": "who", "weight": "w"}
-
-
-def test_another_column_of_the_same_name_raises() -> None:
-    y = Surv.of(FRAME, time="days", event="died")
-    with pytest.raises(DataError, match="'days' of X is not the column of the time"):
-        SurvivalData(FRAME.assign(days=[1.0, 2.0, 3.0, 4.0]), y)
-
-
-def test_no_feature_left_raises() -> None:
-    with pytest.raises(DataError, match="no feature column is left apart from 'days', 'died'"):
-        SurvivalData(FRAME[["days", "died"]], Surv.of(FRAME, time="days", event="died"))
-
-
-@pytest.mark.parametrize(
-    ("names", "error", "message"),
-    [
-        ({"time": "dayz"}, DataError, "dayz"),
-        ({"time": "days", "event": "days"}, ConfigError, "'days' is named as time and event"),
-    ],
-)
-def test_columns_that_are_none_or_have_two_roles_raise(
-    names: dict[str, str], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        Surv.of(FRAME, **names)
-
-
-def test_weights_twice_raise() -> None:
-    with pytest.raises(ConfigError, match="sample_weight and y both have weights"):
-        SurvivalData(FRAME[["age"]], Surv(TIME, EVENT, weight=[1.0] * 4), sample_weight=[1.0] * 4)
 
 
 # ---------------------------------------------------------------------- rows
@@ -233,12 +160,6 @@ def test_structured_arrays_there_and_back() -> None:
         COUNTING.to_structured()
 
 
-def test_scikit_survival_takes_the_structured_array() -> None:
-    metrics = pytest.importorskip("sksurv.metrics", reason="scikit-survival is not installed")
-    y = Surv([1.0, 2.0, 3.0], [1, 1, 0]).to_structured()
-    assert metrics.concordance_index_censored(y["event"], y["time"], [3.0, 2.0, 1.0])[0] == 1.0
-
-
 def test_other_forms_are_read_as_right_censored() -> None:
     expected = Surv(TIME, EVENT)
     frame = pd.DataFrame({"time": TIME, "event": EVENT})
@@ -248,17 +169,6 @@ def test_other_forms_are_read_as_right_censored() -> None:
 
 
 # ---------------------------------------------------------------------- tools of scikit-learn
-
-
-@pytest.mark.nightly
-def test_cross_val_score_splits_it() -> None:
-    X, y = rows()
-    tree = SurvivalRegression(columns=Columns(numeric="linear"))
-    expected = [
-        clone(tree).fit(X.iloc[train], y[train]).score(X.iloc[test], y[test])
-        for train, test in KFold(3).split(X, y)
-    ]
-    assert cross_val_score(tree, X, y, cv=3, error_score="raise").tolist() == expected
 
 
 @pytest.mark.nightly
@@ -283,23 +193,6 @@ def test_train_test_split_keeps_the_parts_together() -> None:
 
 
 # ---------------------------------------------------------------------- a model keeps the type
-
-
-def test_a_model_refuses_an_outcome_without_what_training_had() -> None:
-    kind = OutcomeType("counting", entry=True, id=True)
-    assert unpack(pack(kind)) == kind
-    check_outcome(kind, COUNTING)
-    with pytest.raises(DataError, match=r"no entry and no id.*give y=Surv\(time, event, entry=..., id=...\)"):
-        check_outcome(kind, Surv(TIME, EVENT))
-    with pytest.raises(DataError, match="no id"):
-        check_outcome(kind, Surv(TIME, EVENT, entry=[0, 0, 0, 0]))
-
-
-def test_causes_and_one_event_are_not_taken_for_each_other() -> None:
-    with pytest.raises(DataError, match="trained on one event"):
-        check_outcome(OutcomeType(), COMPETING)
-    with pytest.raises(DataError, match="trained on competing causes"):
-        check_outcome(COMPETING.outcome_type, Surv(TIME, EVENT))
 
 
 def test_causes_come_in_the_order_of_the_model() -> None:
@@ -340,13 +233,6 @@ def test_a_column_of_entry_times_raises() -> None:
     frame, stop, event = start_stop()
     with pytest.raises(DataError, match="'start' of X holds the entry times; drop it"):
         SurvivalData(frame[["x", "start"]], Surv(stop, event, entry=frame["start"], id=frame["pid"]))
-
-
-def test_text_of_causes_as_event_names_causes() -> None:
-    with pytest.raises(DataError, match=r"'relapse'.*competing causes, give Surv\(time, cause, causes"):
-        Surv([5, 3, 8], ["relapse", "death", "none"])
-    with pytest.raises(DataError, match=r"got 'death', 'none', 'relapse' .*causes=\{'relapse': 'relapse'\}"):
-        Surv([5, 3, 8], ["relapse", "death", "none"], causes={"relapse": "relapse"})
 
 
 def test_covariates_of_start_stop_rows_are_not_taken_for_subjects() -> None:

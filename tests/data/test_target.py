@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from sstorch.data import Surv, parse_target
-from sstorch.exceptions import DataError
 
 TIMES = [5.0, 3.0, 0.0, 8.5]
 EVENTS = [True, False, True, False]
@@ -59,79 +58,6 @@ def test_result_shares_no_memory(events):
     time[0], event[0] = 99, not event[0]
     assert given[0] == 5.0
     assert list(events) == EVENTS
-
-
-@pytest.mark.parametrize(
-    ("times", "match"),
-    [
-        ([1.0, np.nan], "time is missing in 1 row"),
-        ([1.0, -2.0], "time is negative in 1 row"),
-        ([1.0, np.inf], "time is infinite"),
-        ([1.0, 2.0, 3.0], "3 times but 2 events"),
-    ],
-)
-def test_arrays_are_refused_as_lists_are(times, match):
-    for kind in (list, np.array):
-        with pytest.raises(DataError, match=match):
-            parse_target((kind(times), kind([True, False])))
-
-
-@pytest.mark.parametrize(
-    ("y", "match"),
-    [
-        (np.zeros((4, 2)), r"plain array of shape \(4, 2\).*give sstorch\.Surv\(time, event\), a pair"),
-        (np.zeros(4), "plain array"),
-        ([TIMES, EVENTS], "list of length 2; give sstorch.Surv"),
-        ((TIMES, EVENTS, EVENTS), "tuple of length 3; give sstorch.Surv"),
-        (None, "the target y is None"),
-        ((np.zeros((4, 1)), EVENTS), r"time is an array of shape \(4, 1\)"),
-        ((5.0, True), "time is a float"),
-        ((TIMES, EVENTS[:3]), "4 times but 3 events"),
-        ((EVENTS, TIMES), "time is boolean.*swapped"),
-        ((TIMES, [0, 1, np.nan, 1]), r"event is missing in 1 row \(0-based position 2\)"),
-        (
-            (TIMES, ["dead", "alive", "dead", "alive"]),
-            r"event holds 'dead', which is not a number.*event_value=VALUE",
-        ),
-        ((TIMES, [1, 2, 1, 2]), r"event is 2 in 2 rows.*never 0.*event_value=2"),
-        ((TIMES, [2, 2, 2, 2]), "event_value=2"),
-        ((TIMES, [0, 1, 2, 0]), r"event is 2 in 1 row \(0-based position 2\).*competing causes"),
-        ((TIMES, [0, 1, -1, 0]), "event is -1 in 1 row"),
-        ((TIMES, [0, 1, 0.5, 0]), "event is 0.5 in 1 row"),
-        ((TIMES, [0, 1, np.inf, 0]), "event is inf in 1 row"),
-        (
-            ([1, np.nan, 3, None], EVENTS),
-            r"time is missing in 2 rows \(0-based positions 1, 3\); correct or remove",
-        ),
-        (([1, np.inf, 3, 4], EVENTS), "time is infinite .* in 1 row"),
-        (([1, -2, -3, 4], EVENTS), r"time is negative in 2 rows \(0-based positions 1, 2\)"),
-        (
-            (["1", "2", "3", "4"], EVENTS),
-            r"time holds numbers written as text, such as '1', in 4 rows \(.*pd\.to_numeric",
-        ),
-        (
-            ([1.0, "n/a", 3.0, 4.0], EVENTS),
-            r"time holds 'n/a', which is not a number, in 1 row \(0-based position 1\)",
-        ),
-        ((pd.to_datetime(pd.Series(["2020-01-01"] * 4)), EVENTS), "time holds dates"),
-        ((pd.to_timedelta(pd.Series([1] * 4), unit="D"), EVENTS), "time holds time differences.*dt.days"),
-        ((pd.Series(TIMES, dtype="complex128"), EVENTS), "not a number"),
-        (frame(time=pd.array([1, None, 3, 4], dtype="Int64")), "column 'time' is missing in 1 row"),
-        (frame(event=pd.array([True, None, True, True], dtype="boolean")), "column 'event' is missing"),
-        (frame().rename(columns={"time": "Time"}), "no column 'time'.*'Time'.*Did you mean 'Time'"),
-        (frame().set_axis(["time", "time"], axis=1), "duplicate column name 'time'"),
-        (structured("<f8"), "has the fields 'status' .float64., 'months' .float64."),
-        (structured("<i4", "<i4"), "give two fields"),
-    ],
-)
-def test_refusals(y, match):
-    with pytest.raises(DataError, match=match):
-        parse_target(y)
-
-
-def test_first_rows_and_total_are_named():
-    with pytest.raises(DataError, match=r"in 40 rows \(0-based positions 10, 11, 12, 13, 14, \.\.\.\)"):
-        parse_target((np.r_[np.ones(10), -np.ones(40)], np.ones(50)))
 
 
 def test_event_value_in_any_spelling_is_an_event():

@@ -8,14 +8,11 @@ import pytest
 
 from sstorch import (
     OptimalSurvivalTree,
-    PrognosticTree,
-    SurvivalData,
     SurvivalRegression,
     load_dataset,
 )
 from sstorch.data import load_file
-from sstorch.data.time_unit import HORIZON_SHARES, check_time_unit, duration, median_text, round_horizons
-from sstorch.exceptions import ConfigError
+from sstorch.data.time_unit import HORIZON_SHARES, duration, round_horizons
 from sstorch.reading import export_text, leaf_table
 from sstorch.validation import group_table
 from tests.flat import soft_tree
@@ -86,31 +83,6 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     loaded = OptimalSurvivalTree.load(tmp_path / "exact")
     assert (loaded.time_unit_, export_text(loaded)) == ("days", export_text(exact))
     assert "median 983 days" in export_text(exact)
-
-
-@pytest.mark.parametrize("value", ["", "  ", 365, ["days"]])
-def test_a_unit_is_a_word(value: object) -> None:
-    with pytest.raises(ConfigError, match="time_unit must be a word such as 'days'"):
-        check_time_unit(value)
-    rows = pd.DataFrame({"x": [1.0, 2.0, 3.0]})
-    with pytest.raises(ConfigError, match="time_unit"):
-        SurvivalData(rows, ([1.0, 2.0, 3.0], [1, 1, 0]), time_unit=value)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="time_unit"):
-        PrognosticTree(time_unit=value)._batch_settings()  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("median", "unit", "text"),
-    [
-        (10171.6, "days", "median 10172 days"),
-        (1.0, "years", "median 1 year"),
-        (813.93, None, "median 813.9"),
-        (np.nan, "days", "median not reached"),
-        (np.inf, None, "median not reached"),
-    ],
-)
-def test_medians_in_words(median: float, unit: str | None, text: str) -> None:
-    assert median_text(median, unit) == text
 
 
 @pytest.mark.parametrize(

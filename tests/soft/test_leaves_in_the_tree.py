@@ -184,7 +184,7 @@ def test_quantiles_and_restricted_means(leaf: str, prediction: str, small_data: 
     np.testing.assert_allclose(means, survival @ (half * weights).ravel(), rtol=1e-7)
     assert (tree.predict_rmst(x, np.inf) > means).all()
     for bad in (0.0, 1.0, -1.0, [0.5], True, "0.5"):
-        with pytest.raises(ConfigError, match=r"q must be one number in \(0, 1\)"):
+        with pytest.raises(ConfigError, match=r"q must be a number in \(0, 1\)"):
             tree.predict_quantile(x, bad)
     for bad in (0.0, np.nan, [5.0]):
         with pytest.raises(ConfigError, match="tau must be one positive number"):

@@ -144,7 +144,7 @@ def test_risk_quantiles_and_restricted_means(fitted: OptimalSurvivalTree, gbsg2:
         assert value == first or (value > fine[-1] and np.isinf(first))
     assert np.isinf(fitted.predict_rmst(X, np.inf)).any()
     for q in (0.0, 1.0):
-        with pytest.raises(ConfigError, match="q must be one number in"):
+        with pytest.raises(ConfigError, match="q must be a number in"):
             fitted.predict_quantile(X, q)
     with pytest.raises(ConfigError, match="tau must be one positive number"):
         fitted.predict_rmst(X, 0.0)
