@@ -27,7 +27,7 @@ _COLUMNS = tuple(item.name for item in fields(Columns) if item.name != "offset")
 _PENALTIES: dict[type[Penalties], tuple[str, ...]] = {
     kind: tuple(item.name for item in fields(kind)) for kind in (Penalties, GroupPenalties, GatePenalties)
 }
-_TRAINING = ("holdout", "engine")
+_TRAINING = ("engine",)
 _SHARED = ("leaf", "device", "dtype", "random_state", "verbose", "time_unit")
 _OF_GATES = ("init", "n_starts", "prediction", "min_leaf")
 _ALL_PENALTIES = tuple(dict.fromkeys(name for names in _PENALTIES.values() for name in names))
@@ -48,7 +48,7 @@ def soft_tree(**values: Any) -> SoftEstimator:
 
     Args:
         values: parameters of the classes by name, those of :class:`~sstorch.Penalties` and
-            :class:`~sstorch.Columns`, and ``holdout`` and ``engine`` of the trainer.
+            :class:`~sstorch.Columns`, and ``engine`` of the trainer.
 
     Raises:
         ConfigError: unknown setting.
@@ -76,8 +76,6 @@ def soft_tree(**values: Any) -> SoftEstimator:
         )
     penalties, columns = _some(given, _PENALTIES[GatePenalties]), _some(given, _COLUMNS)
     if stays and (trainer is not None or init in (None, "distilled")):  # leaves as those of groups
-        usual = GroupPenalties()
-        penalties = {name: getattr(usual, name) for name in ("fused", "offset", "fused_shape")} | penalties
         trainer, columns = trainer or "leaves", {"numeric": "auto"} | columns
         init = init or "distilled"
     if init == "distilled":

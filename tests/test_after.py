@@ -1,6 +1,5 @@
 """What is left to those who are alive at a time: every prediction with ``after``."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,7 +36,7 @@ def trees(gbsg2: SurvivalData) -> dict[str, Any]:
             leaf="weibull",
             trainer="leaves",
             init="distilled",
-            penalties=GatePenalties(fused=math.inf, offset=0.1, fused_shape=0.01),
+            penalties=GatePenalties(ridge=1e-3),
             columns=Columns(numeric="auto"),
             prediction="mixture",
         ).fit(gbsg2.frame, y),

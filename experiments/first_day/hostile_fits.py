@@ -87,13 +87,11 @@ def draw_settings(rng: np.random.Generator) -> dict[str, Any]:
     }
     for name, values in {
         "ridge": [0.0, 1e-6, 1e-1],
-        "fused": [0.0, 1e-2, np.inf],
         "numeric": ["linear", "spline(3)", "quantile"],
         "gate_features": [None, 1, 2],
         "prediction": ["mixture"],
         "dtype": ["float32"],
         "min_leaf": [0.0, 0.3],
-        "holdout": [0.2],
     }.items():
         if rng.random() < 0.2:
             chosen[name] = values[rng.integers(0, len(values))]

@@ -16,7 +16,7 @@ TREE = SoftSurvivalTree(
     trainer="joint",
     init="kmeans",
     n_starts=1,
-    penalties=GatePenalties(ridge=1e-2, fused=1.0, gate_ridge=1e-5),
+    penalties=GatePenalties(ridge=1e-2, gate_ridge=1e-5),
 )
 N_ROWS, N_TRUTH, LEAST = 300, 20_000, 0.05
 

@@ -195,7 +195,7 @@ class SoftTreeModel(StudyModel):
         return {
             **dict(plain_values(checked.facts(), "tree")),
             # Engines agree but for rounding.
-            **dict(plain_values(replace(checked.trainer, engine="auto"), "trainer")),
+            **dict(plain_values(checked.trainer.identity, "trainer")),
             "tree.prediction": checked.prediction,
         }
 

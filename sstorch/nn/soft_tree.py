@@ -199,14 +199,19 @@ class SoftTree(DistributionModule):
 
     @torch.no_grad()
     def set_leaves(self, leaves: LeafParameters) -> None:
-        """Set the parameters of all leaves, in the form of :meth:`leaf_parameters`, in place."""
+        """Set the parameters of all leaves, in the form of :meth:`leaf_parameters`, in place.
+
+        Slopes of shapes that are not given are zero.
+        """
         for place, node in enumerate(self.topology.leaves):
             leaf = self.leaf(node)
             leaf.slope.copy_(leaves.slope[..., place, :])
             leaf.intercept.copy_(leaves.intercept[..., place])
             leaf.shape.copy_(leaves.shape[..., place, :])
-            if leaf.shape_slope is not None:
+            if leaf.shape_slope is not None and leaves.shape_slope.shape[-2]:
                 leaf.shape_slope.copy_(leaves.shape_slope[..., place, :, :])
+            elif leaf.shape_slope is not None:
+                leaf.shape_slope.zero_()
 
     # ------------------------------------------------------------------ scores
 

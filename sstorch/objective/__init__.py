@@ -2,14 +2,11 @@
 
 from sstorch.objective.parity import GroupParity, L2Parity
 from sstorch.objective.penalties import (
-    Fused,
-    FusedShape,
-    GateGroupLasso,
     GatePenalty,
     GateRidge,
     LeafPenalty,
     Monotone,
-    Offset,
+    NormalPrior,
     Penalty,
     Ridge,
     Roughness,
@@ -19,16 +16,13 @@ from sstorch.objective.rows import Sample, counted_weight
 from sstorch.objective.training import TrainingObjective, leaf_losses
 
 __all__ = [
-    "Fused",
-    "FusedShape",
-    "GateGroupLasso",
     "GatePenalty",
     "GateRidge",
     "GroupParity",
     "L2Parity",
     "LeafPenalty",
     "Monotone",
-    "Offset",
+    "NormalPrior",
     "Penalty",
     "Ridge",
     "Roughness",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Self, TypeVar
 
@@ -121,36 +121,13 @@ class Ridge(LeafPenalty):
     Args:
         coefficient: one value for all problems, or one per problem, shape (R,).
         features: features with penalised slopes, boolean (p,); None for all.
-        shared: True if all leaves share slopes, which then count once, boolean () or (R,).
-        scale: factor of each slope of each problem, shape (R, p); None for 1.
     """
 
-    per_problem = ("coefficient", "shared", "scale")
-
     features: Tensor | None
-    shared: Tensor
-    scale: Tensor | None
 
-    def __init__(
-        self,
-        coefficient: float | Tensor,
-        features: Tensor | None = None,
-        shared: Tensor | None = None,
-        scale: Tensor | None = None,
-    ) -> None:
-        shared = torch.zeros((), dtype=torch.bool) if shared is None else shared
-        coefficient = torch.as_tensor(coefficient, dtype=torch.float64)
-        # One value per problem if either is: both are selected alike.
-        batch = shared.shape if scale is None else scale.shape[:1]
-        super().__init__(coefficient.expand(batch) if batch else coefficient)
+    def __init__(self, coefficient: float | Tensor, features: Tensor | None = None) -> None:
+        super().__init__(coefficient)
         self.register_buffer("features", features)
-        self.register_buffer("shared", shared, persistent=False)
-        self.register_buffer("scale", scale)
-
-    def _each(self, leaves: LeafParameters) -> Tensor:
-        """The coefficient of each leaf, shape () or (K,)."""
-        count = torch.where(self.shared, leaves.intercept.shape[-1], 1).to(leaves.intercept)
-        return self.at(leaves.intercept) / count
 
     @override
     def forward(self, leaves: LeafParameters) -> Tensor:
@@ -158,11 +135,8 @@ class Ridge(LeafPenalty):
         if self.features is not None:
             acts = self.features.to(slope)
             slope, shape_slope = slope * acts, shape_slope * acts
-        if self.scale is not None:
-            scale = self.scale.to(slope)[:, None]
-            slope, shape_slope = slope * scale, shape_slope * scale[..., None, :]
         squares = slope.square().sum((-2, -1)) + shape_slope.square().sum((-3, -2, -1))
-        return self._each(leaves) * squares / 2
+        return self.at(squares) * squares / 2
 
 
 class Roughness(Ridge):
@@ -251,99 +225,140 @@ class GateRidge(GatePenalty):
         return self.at(squares) * squares / 2
 
 
-class GateGroupLasso(GatePenalty):
-    """lambda sum_j ||w_.j||, w_.j the weights of feature j over all gates: whole features leave the gates.
+class NormalPrior(LeafPenalty):
+    """Negative log density, up to a constant, of leaves that have a common part: estimated variances.
 
-    The norm is smoothed, sqrt(||w_.j||^2 + e^2) - e, for smooth minimisation; :meth:`vanishing` then reports
-    the features with zero weights under the exact penalty.
+    Slopes of a group of leaves are common ones plus own ones, each with a precision. Levels (linear
+    predictors at the centre of the features) and shapes are a common one, which is free, plus own ones. The
+    value is the least over the common part. Slopes whose own precision is +inf, and leaves of one group, are
+    held together by the largest precision that rounding allows.
 
-    References:
-        Yuan and Lin (2006), Journal of the Royal Statistical Society B 68, 49-67.
+    Args:
+        common: precision of the common slopes, shape (R, p).
+        own: precision of the own slopes, shape (R, p).
+        level: precision of the own levels, shape (R,).
+        shape: precision of the own shapes, shape (R,).
+        centre: centre of the features, shape (R, p).
+        groups: number of the group of each leaf, shape (R, L).
+        coefficient: factor, shape (R,): one over the rows that the precisions count.
     """
 
-    SMOOTHING: ClassVar[float] = 1e-4
-    CANDIDATE: ClassVar[float] = 1e-2
+    per_problem = ("coefficient", "common", "own", "level", "shape", "centre", "mean", "weight")
 
-    @override
-    def forward(self, gates: GateParameters) -> Tensor:
-        norms = (gates.weight.square().sum(-2) + self.SMOOTHING**2).sqrt() - self.SMOOTHING
-        return self.at(norms) * norms.sum(-1)
+    common: Tensor
+    own: Tensor
+    level: Tensor
+    shape: Tensor
+    centre: Tensor
+    mean: Tensor  # of the leaves of a group, as a matrix, (R, L, L)
+    weight: Tensor  # of a leaf, one over the leaves of its group, (R, L)
 
-    def vanishing(self, tree: SoftTree, smooth: Callable[[SoftTree], Tensor]) -> Tensor:
-        """Features with zero weight at the minimum of the exact penalty, by its first order conditions.
-
-        Candidates have a small norm. One vanishes if, with all candidates at zero, the norm of the gradient
-        of the rest of the objective with respect to its weights is at most lambda.
-
-        Args:
-            tree: R problems, trained.
-            smooth: the objective of a tree without this penalty, shape (R,).
-
-        Returns:
-            boolean, shape (R, p).
-        """
-        with torch.no_grad():
-            norms = tree.gate_parameters().weight.norm(dim=-2)
-            candidates = norms < self.CANDIDATE
-        trial = tree.select(torch.arange(tree.n_problems, device=norms.device))
-        zero_features(trial, candidates)
-        weights = [trial.gate(node).weight for node in tree.topology.branches]
-        with torch.enable_grad():
-            trial.requires_grad_(False)
-            for weight in weights:
-                weight.requires_grad_(True)
-            gradients = torch.autograd.grad(smooth(trial).sum(), weights)
-        slope: Tensor = torch.linalg.vector_norm(torch.stack(gradients, dim=-2), dim=-2)
-        vanishing: Tensor = candidates & (slope <= self.at(slope).reshape(-1, 1))
-        return vanishing
-
-
-@torch.no_grad()
-def zero_features(tree: SoftTree, features: Tensor) -> None:
-    """Set the weights of features, boolean (R, p), to zero in all gates."""
-    for node in tree.topology.branches:
-        tree.gate(node).weight.masked_fill_(features, 0.0)
-
-
-class Together(LeafPenalty):
-    """(lambda / 2) times the squared distances of parameters of the leaves from their mean."""
-
-    @abstractmethod
-    def _theta(self, leaves: LeafParameters) -> Tensor:
-        """The parameters that it acts on, (K, L, d)."""
+    def __init__(
+        self,
+        common: Tensor,
+        own: Tensor,
+        level: Tensor,
+        shape: Tensor,
+        centre: Tensor,
+        groups: Tensor,
+        coefficient: Tensor,
+    ) -> None:
+        super().__init__(coefficient)
+        self._tie: float = torch.finfo(common.dtype).eps ** -0.6
+        same = (groups[..., None] == groups[:, None]).to(common)
+        parts = {"common": common, "own": own.clamp(max=self._tie), "level": level, "shape": shape}
+        parts |= {"centre": centre, "mean": same / same.sum(-1, keepdim=True), "weight": 1 / same.sum(-1)}
+        for name, value in parts.items():
+            self.register_buffer(name, value)
 
     @override
     def forward(self, leaves: LeafParameters) -> Tensor:
-        theta = self._theta(leaves)
-        squares = (theta - theta.mean(-2, keepdim=True)).square().sum((-2, -1))
-        return self.at(theta) * squares / 2
+        level = leaves.intercept + (leaves.slope * self.centre.to(leaves.slope)[:, None]).sum(-1)
+        total = self._value(leaves.slope, self.own, self.common)
+        total = total + self._value(level[..., None], self.level[:, None])
+        total = total + self._value(leaves.shape, self.shape[:, None])
+        for slope in leaves.shape_slope.unbind(-2):
+            total = total + self._value(slope, self.own, self.common)
+        return self.at(total) * total
 
+    def _value(self, values: Tensor, own: Tensor, common: Tensor | None = None) -> Tensor:
+        """The part of coefficients (K, L, d) with own and common precisions (K, d), shape (K,)."""
+        weight = self.weight.to(values)[..., None]
+        groups = torch.matmul(self.mean.to(values), values)
+        centre = (weight * groups).sum(-2, keepdim=True) / weight.sum(-2, keepdim=True)
+        within = self._tie * (values - groups).square().sum((-2, -1))
+        between = (own.to(values)[:, None] * weight * (groups - centre).square()).sum((-2, -1))
+        total = within + between
+        if common is not None:
+            total = total + (self._of_mean(own, common).to(values) * centre.squeeze(-2).square()).sum(-1)
+        return total / 2
 
-class Fused(Together):
-    """(lambda / 2) sum_n ||theta_n - mean theta||^2 over slopes and shapes of the leaves, intercepts free.
+    def _of_mean(self, own: Tensor, common: Tensor) -> Tensor:
+        """Precision of the mean of the groups where the common part is the best one, (K, d)."""
+        own = self.weight.sum(-1, keepdim=True) * own
+        return common * own / (common + own)
 
-    With a large coefficient leaves share slopes and shapes and differ only in level.
-    """
+    def _form(self, own: Tensor, common: Tensor | None = None) -> Tensor:
+        """Second derivatives of :meth:`_value` in the leaves, (K, d, L, L)."""
+        weight = self.weight
+        share = weight / weight.sum(-1, keepdim=True)
+        outer, unit = weight[..., None] * share[:, None], torch.eye(weight.shape[1]).to(weight)
+        form = self._tie * (unit - self.mean)[:, None] * torch.ones_like(own)[..., None, None]
+        form = form + own[..., None, None] * (self.mean * weight[..., None] - outer)[:, None]
+        if common is not None:
+            squares = share[..., None] * share[:, None]
+            form = form + self._of_mean(own, common)[..., None, None] * squares[:, None]
+        return form
+
+    def hessian(self, leaves: LeafParameters) -> Tensor:
+        """Second derivatives in leaves in the order of :meth:`LeafParameters.unflatten`, (K, L, d, L, d)."""
+        (n_leaves, p), m = leaves.slope.shape[-2:], leaves.shape.shape[-1]
+        size = leaves.flatten().shape[-1]
+        out = self.common.new_zeros(len(self.common), size, size, n_leaves, n_leaves)
+        slopes = self._form(self.own, self.common)
+        for first in (0, *range(p + 1 + m, size, p)):
+            place = torch.arange(first, first + p)
+            out[:, place, place] = slopes
+        place = torch.arange(p + 1, p + 1 + m)
+        out[:, place, place] = self._form(self.shape[:, None]).expand(-1, m, -1, -1)
+        level = torch.nn.functional.pad(self.centre, (0, 1), value=1.0)
+        of_level = level[..., None] * level[:, None]
+        out[:, : p + 1, : p + 1] += of_level[..., None, None] * self._form(self.level[:, None])[:, :, None]
+        out = out.permute(0, 3, 1, 4, 2)
+        return self.at(out)[:, None, None, None, None] * out
 
     @override
-    def _theta(self, leaves: LeafParameters) -> Tensor:
-        return torch.cat([leaves.slope, leaves.shape, leaves.shape_slope.flatten(-2)], dim=-1)
+    def curvature(self, parameters: ParametersT) -> ParametersT:
+        """The diagonal of :meth:`hessian`."""
+        if not isinstance(parameters, LeafParameters):
+            return super().curvature(parameters)
 
+        def diagonal(own: Tensor, common: Tensor | None = None) -> Tensor:
+            each = self._form(own, common).diagonal(dim1=-2, dim2=-1).mT
+            return self.at(each)[:, None, None] * each
 
-class Offset(Together):
-    """(lambda / 2) sum_n (gamma_0n - mean gamma_0)^2: shrinkage of the levels of leaves to each other.
+        slope, level = diagonal(self.own, self.common), diagonal(self.level[:, None])
+        return LeafParameters(
+            slope + self.centre[:, None].square() * level,
+            level.squeeze(-1),
+            diagonal(self.shape[:, None]).expand_as(parameters.shape),
+            slope[:, :, None].expand_as(parameters.shape_slope),
+        )
 
-    With shared slopes and a large coefficient the tree is the regression without gates.
-    """
+    @torch.no_grad()
+    def project(self, tree: SoftTree) -> None:
+        """Remove the differences between leaves of one group, and between slopes that are held together."""
+        leaves = tree.leaf_parameters()
+        mean, tied = self.mean.to(leaves.slope), (self.own >= self._tie)[:, None]
+        whole = self.weight.to(mean)[:, None] / self.weight.to(mean).sum(-1)[:, None, None]
 
-    @override
-    def _theta(self, leaves: LeafParameters) -> Tensor:
-        return leaves.intercept[..., None]
+        def shared(values: Tensor) -> Tensor:
+            values = torch.matmul(mean, values)
+            return torch.where(tied, torch.matmul(whole, values).expand_as(values), values)
 
-
-class FusedShape(Together):
-    """(lambda / 2) sum_n ||shape_n - mean shape||^2, added to what :class:`Fused` does to shapes."""
-
-    @override
-    def _theta(self, leaves: LeafParameters) -> Tensor:
-        return leaves.shape
+        level = (leaves.intercept + (leaves.slope * self.centre.to(mean)[:, None]).sum(-1))[..., None]
+        slope = shared(leaves.slope)
+        intercept = torch.matmul(mean, level).squeeze(-1) - (slope * self.centre.to(mean)[:, None]).sum(-1)
+        shapes = [shared(part) for part in leaves.shape_slope.unbind(-2)]
+        shape_slope = torch.stack(shapes, -2) if shapes else leaves.shape_slope
+        tree.set_leaves(LeafParameters(slope, intercept, torch.matmul(mean, leaves.shape), shape_slope))

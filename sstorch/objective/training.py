@@ -13,19 +13,15 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.losses import component_losses
 from sstorch.objective.penalties import (
-    Fused,
-    FusedShape,
-    GateGroupLasso,
     GatePenalty,
     GateRidge,
     LeafPenalty,
     Monotone,
-    Offset,
+    NormalPrior,
     ParametersT,
     Penalty,
     Ridge,
     Roughness,
-    zero_features,
 )
 from sstorch.objective.row_penalties import GateTerm, LeafTerm, RowPenalty
 from sstorch.objective.rows import Sample, problem_blocks
@@ -79,57 +75,35 @@ class TrainingObjective(nn.Module):
         ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
         gate_ridge: coefficient of :class:`GateRidge`.
         gate_scale: scale of the features in this penalty for each problem, shape (R, p); None for none.
-        fused: coefficient of :class:`Fused`; if infinite, the trainer keeps equal slopes in all leaves, and
-            shapes are not penalised.
-        gate_sparsity: coefficient of :class:`GateGroupLasso`.
         row_penalties: penalties on predictions, such as :class:`~sstorch.objective.parity.GroupParity`.
         roughness: coefficient of :class:`Roughness`.
         curved: features with the roughness penalty instead of the ridge, boolean (p,); None for none.
         monotone: constraint on the direction of effects.
-        offset: coefficient of :class:`Offset`.
-        fused_shape: coefficient of :class:`FusedShape`.
         own: custom penalties, each a :class:`GatePenalty` or a :class:`LeafPenalty`.
 
-    Attributes:
-        shares_slopes: True if slopes are equal in all leaves, boolean (R,), or () for all problems.
-
     References:
-        Consolo, Amaldi and Carrizosa, the training problem; the gate and fused penalties are additions.
+        Consolo, Amaldi and Carrizosa, the training problem; the gate penalty is an addition.
     """
-
-    shares_slopes: Tensor
 
     def __init__(
         self,
         ridge: float | Tensor = 0.0,
         gate_ridge: float | Tensor = 0.0,
-        fused: float | Tensor = 0.0,
-        gate_sparsity: float | Tensor = 0.0,
         row_penalties: Sequence[RowPenalty] = (),
         roughness: float | Tensor = 0.0,
         curved: Tensor | None = None,
         monotone: Monotone | None = None,
-        offset: float | Tensor = 0.0,
-        fused_shape: float | Tensor = 0.0,
         gate_scale: Tensor | None = None,
         own: Sequence[Penalty] = (),
     ) -> None:
         super().__init__()
         self.row_penalties = nn.ModuleList(_active(row_penalties))
-        gate_penalties: list[GatePenalty] = [GateRidge(gate_ridge, gate_scale), GateGroupLasso(gate_sparsity)]
+        gate_penalties: list[GatePenalty] = [GateRidge(gate_ridge, gate_scale)]
         gate_penalties += [each for each in own if isinstance(each, GatePenalty)]
         self.gate_penalties = nn.ModuleList(_active(gate_penalties))
-        straight = None if curved is None else ~curved
-        fused = torch.as_tensor(fused, dtype=torch.float64)
-        self.register_buffer("shares_slopes", fused.isinf(), persistent=False)
-        leaf_penalties: list[LeafPenalty] = [
-            Ridge(ridge, straight, fused.isinf()),
-            Fused(torch.where(fused.isinf(), 0.0, fused)),
-            Offset(offset),
-            FusedShape(fused_shape),
-        ]
+        leaf_penalties: list[LeafPenalty] = [Ridge(ridge, None if curved is None else ~curved)]
         if curved is not None:
-            leaf_penalties.append(Roughness(roughness, curved, fused.isinf()))
+            leaf_penalties.append(Roughness(roughness, curved))
         if monotone is not None:
             leaf_penalties.append(monotone)
         leaf_penalties += [each for each in own if isinstance(each, LeafPenalty)]
@@ -204,55 +178,33 @@ class TrainingObjective(nn.Module):
         """The same for each leaf in the order of :meth:`LeafParameters.unflatten`, (K, L, d)."""
         return _curvature(self.leaf_penalties, leaves)
 
+    @property
+    def prior(self) -> NormalPrior | None:
+        """The prior of the leaves, if they have a common part."""
+        return next((each for each in self.leaf_penalties if isinstance(each, NormalPrior)), None)
+
     def project(self, tree: SoftTree) -> None:
-        """Remove small violations of monotone effects, in place."""
+        """Remove what penalties that stand for constraints have left of violations, in place."""
         for penalty in self.leaf_penalties:
-            if isinstance(penalty, Monotone):
+            if isinstance(penalty, Monotone | NormalPrior):
                 penalty.project(tree)
 
-    def sparsify(self, tree: SoftTree, sample: Sample) -> None:
-        """Set the gate weights of features removed by a :class:`GateGroupLasso` to zero.
-
-        The tree is changed in place. Weights are kept if the objective would increase by more than a
-        millionth.
-        """
-        for penalty in self.gate_penalties:
-            if not isinstance(penalty, GateGroupLasso) or not tree.topology.branches:
-                continue
-
-            def smooth(trial: SoftTree, penalty: GateGroupLasso = penalty) -> Tensor:
-                return torch.as_tensor(self(trial, sample) - penalty(trial.gate_parameters()))
-
-            features = penalty.vanishing(tree, smooth)
-            sparse = tree.select(torch.arange(tree.n_problems, device=features.device))
-            zero_features(sparse, features)
-            with torch.no_grad():
-                before, after = self(tree, sample), self(sparse, sample)
-            worse = ~(after <= before + 1e-6 * (1 + before.abs()))
-            zero_features(tree, features & ~worse[:, None])
-
-    def held_by(self, precision: Tensor) -> TrainingObjective:
-        """Return the objective plus (1/2) sum_j precision_j gamma_j^2 over slopes of each problem, (R, p)."""
+    def with_prior(self, prior: NormalPrior) -> TrainingObjective:
+        """Return the objective plus a prior of the leaves."""
         changed = copy.copy(self)
         changed._modules = dict(self._modules)
-        own = Ridge(1.0, None, self.shares_slopes, precision.sqrt())
-        changed.leaf_penalties = nn.ModuleList([own, *self.leaf_penalties])
+        changed.leaf_penalties = nn.ModuleList([prior, *self.leaf_penalties])
         return changed
 
     def select(self, problems: Tensor | slice) -> TrainingObjective:
         """The objective of some of the problems: positions (K,) or a slice."""
         penalties = [*self.gate_penalties, *self.leaf_penalties, *self.row_penalties]
-        scalars = [self.shares_slopes, *(penalty.coefficient for penalty in penalties)]
-        if all(isinstance(value, Tensor) and value.ndim == 0 for value in scalars):
+        if all(isinstance(each, Penalty) and each.coefficient.ndim == 0 for each in penalties):
             return self
         chosen = TrainingObjective()
         chosen.gate_penalties = nn.ModuleList(_selected(self.gate_penalties, problems))
         chosen.leaf_penalties = nn.ModuleList(_selected(self.leaf_penalties, problems))
         chosen.row_penalties = nn.ModuleList(_selected(self.row_penalties, problems))
-        chosen.shares_slopes = self.shares_slopes
-        if self.shares_slopes.ndim:
-            at = problems.to(self.shares_slopes.device) if isinstance(problems, Tensor) else problems
-            chosen.shares_slopes = self.shares_slopes[at]
         return chosen
 
 

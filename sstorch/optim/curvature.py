@@ -11,12 +11,14 @@ from torch import Tensor
 
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters
 from sstorch.nn.losses import LogTimes, derivatives_by_autograd
-from sstorch.objective import Sample
+from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.closed_form import routing_slopes
 from sstorch.objective.rows import problem_blocks
 
 # The largest block that is worth its cost: beyond, only diagonals.
 MAX_BLOCK = 64
+# The same of a block of all leaves, which a prior needs that binds them to each other.
+MAX_BOUND = 1024
 
 
 def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
@@ -94,20 +96,25 @@ def plus_diagonal(curvature: Tensor, values: Tensor) -> Tensor:
     return curvature + torch.diag_embed(values)
 
 
-def tied_blocks(blocks: Tensor, tied: Tensor, size: int) -> Tensor:
-    """Curvature of tied parameters in a single block, or a diagonal, from blocks of leaves (K, L, b, b)."""
-    if blocks.shape[-1] == 1 or size > MAX_BLOCK:
-        diagonal = blocks.diagonal(dim1=-2, dim2=-1).reshape(len(blocks), -1)
-        return _diagonal(sums_of_tied(diagonal, tied, size)[:, None])
-    whole = blocks.new_zeros(len(blocks), 1, size, size)
-    for block, at in zip(blocks.unbind(1), tied.reshape(blocks.shape[1], -1), strict=True):
-        whole[:, 0, at[:, None], at] += block
-    return whole
+def penalised_leaves(
+    blocks: Tensor, penalties: TrainingObjective, leaves: LeafParameters, places: Tensor
+) -> Tensor:
+    """Curvature of leaves at some places, from blocks of the data, with penalties.
 
-
-def sums_of_tied(values: Tensor, tied: Tensor, size: int) -> Tensor:
-    """Sums (K, size) of values (K, D) that belong to the same element."""
-    return values.new_zeros(len(values), size).index_add(1, tied, values)
+    It is a single block where a prior binds leaves to each other, unless that would be large.
+    """
+    diagonal = penalties.leaf_curvature(leaves)[:, places]
+    n_leaves, size = diagonal.shape[1:]
+    blocks = plus_diagonal(blocks, diagonal)
+    if penalties.prior is None or n_leaves * size > MAX_BOUND:
+        return blocks
+    whole = penalties.prior.hessian(leaves)[:, places][..., places, :]
+    whole.diagonal(dim1=1, dim2=3).diagonal(dim1=1, dim2=2).zero_()
+    if blocks.shape[-1] != size:
+        blocks = torch.diag_embed(blocks.reshape(len(blocks), n_leaves, size))
+    for number in range(n_leaves):
+        whole[:, number, :, number] += blocks[:, number]
+    return whole.reshape(len(whole), 1, n_leaves * size, n_leaves * size)
 
 
 def _squares(x: DesignMatrix, weight: Tensor) -> Tensor:

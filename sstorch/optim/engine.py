@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
-from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback
 from sstorch.nn import SoftTree
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 # much to do; that is up to the problems alone, never to what a machine has compiled before.
 Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
+# Rows, summed over trees, for which torch would take about as long as the compilation.
+MANY_ROWS = 200_000
 # Families with machine code, and what it calls their links.
 _FAMILIES = (Exponential, Weibull, LogLogistic, LogNormal, Spline)
 _LINKS: dict[type[Link], str] = {ExponentialLink: "exp", LogisticLink: "logistic", NormalLink: "probit"}
@@ -57,8 +58,6 @@ def obstacle(
     for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
         if type(penalty) not in (GateRidge, Ridge, Roughness):
             return f"{type(penalty).__name__} is not supported, ridges on gates and slopes are: remove it"
-    if bool(objective.shares_slopes.any()):
-        return "slopes that all leaves share are not supported: use a finite penalty"
     if rows.log_upper is not None:
         return "times within intervals are not supported: use exact times"
     if rows.x.rows is not None:
@@ -71,26 +70,21 @@ def obstacle(
 
 def compiled_trees(
     engine: Engine,
-    trainer: str,
-    many: int | None,
     tree: SoftTree,
     objective: TrainingObjective,
     rows: Sample,
-    held_out: Sample | None,
     callbacks: Sequence[Callback],
 ) -> CompiledTrees | None:
     """The trees for the compiled engine, if it is to train them; None if torch is.
 
-    ``"auto"`` is compiled from `many` rows on, summed over the trees; a trainer without such a number trains
-    by torch. Callbacks are called before machine code is made, if none is cached.
+    ``"auto"`` is compiled from MANY_ROWS on, summed over the trees. Callbacks are called before machine code
+    is made, if none is cached.
 
     Raises ConfigError: ``"compiled"`` was requested where it is impossible; the message says why.
     """
-    check_choice(engine, "engine", ENGINES)
-    if engine == "torch" or (engine == "auto" and (many is None or rows.weight.numel() < many)):
+    if engine == "torch" or (engine == "auto" and rows.weight.numel() < MANY_ROWS):
         return None
-    alone = f"{trainer} trains by torch alone: use another trainer" if many is None else None
-    reason = alone or obstacle(tree, objective, rows, callbacks)
+    reason = obstacle(tree, objective, rows, callbacks)
     if reason is not None:
         if engine == "compiled":
             raise ConfigError(f"engine='compiled' cannot train this: {reason}, or engine='torch'")
@@ -103,4 +97,4 @@ def compiled_trees(
             callback.on_compile()
     from sstorch.optim.compiled.trees import CompiledTrees
 
-    return CompiledTrees(tree, objective, rows, held_out, str(link_of(tree.family)))
+    return CompiledTrees(tree, objective, rows, str(link_of(tree.family)))

@@ -6,12 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
 from typing_extensions import override
 
-from sstorch.checks import check_integer
-from sstorch.nn import SoftTree
-from sstorch.objective import Sample
 from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.nodec import Nodec
 from sstorch.optim.run import TrainingRun
@@ -26,40 +22,14 @@ class Joint(Trainer):
 
     Attributes:
         lbfgs: tolerances and limits.
-        lap: with ``holdout``, iterations per round, each a pass, at least 1; a start stops after the first
-            round without an improvement of the held-out loss.
-
-    Raises:
-        ConfigError: a value is out of range.
     """
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
-    lap: int = 50
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer("lap", self.lap, least=1)
-
-    @property
-    @override
-    def n_passes(self) -> int:
-        """One; with ``holdout`` all rounds."""
-        return -(-self.lbfgs.max_iterations // self.lap) if self.holdout else 1
 
     @override
     def steps(self, run: TrainingRun) -> Iterator[Step]:
-        """Minimise to the end, or for a round at a time where held-out rows can stop a start before."""
-        rounds, options = self.holdout > 0 and run.held_out is not None, self.lbfgs
-        if rounds:
-            options = replace(options, max_iterations=min(self.lap, options.max_iterations))
-        while True:
-            yield run.step(name="JOINT", minimizer=options)
-            run.end_pass()
-            if rounds:
-                run.active = run.active[run.improved]
-            if not rounds or len(run.active) == 0 or run.n_passes >= self.n_passes:
-                return
-            run.save()
+        yield run.step(name="JOINT", minimizer=self.lbfgs)
+        run.end_pass()
 
 
 @dataclass(frozen=True)
@@ -89,10 +59,7 @@ class NodecJoint(Trainer):
 
 @dataclass(frozen=True)
 class Leaves(Trainer):
-    """Settings of one minimisation over all leaves, each on its rows by most probable path.
-
-    With an infinite ``fused`` all leaves have equal slopes. Leaves with estimated penalties are trained by
-    Newton's method, which has no settings.
+    """Settings of one minimisation over all leaves, each on its rows by most probable path; gates stay.
 
     Attributes:
         lbfgs: tolerances and limits.
@@ -102,21 +69,14 @@ class Leaves(Trainer):
 
     @override
     def steps(self, run: TrainingRun) -> Iterator[Step]:
-        """One step, LN of the root, of problems whose leaves share slopes, and of the others."""
-        shared = run.objective.shares_slopes.to(run.active.device).expand(run.tree.n_problems)
-        for share_slopes in (True, False):
-            some = (shared == share_slopes).nonzero().squeeze(-1)
-            if len(some):
-                batch = run.batch(run.active).select(some)
-                reached = most_probable(batch.tree, batch.rows)
-                yield replace(leaf_step(batch, 1, reached, share_slopes), minimizer=self.lbfgs)
+        """One step, LN of the root."""
+        # A step trains a copy, which callbacks compare with the batch.
+        batch = run.batch(run.active).select(run.active)
+        with torch.no_grad():
+            leaves = torch.arange(len(run.tree.topology.leaves), device=run.active.device)
+            reached = batch.tree.apply_leaf(batch.rows.x)[:, None, :] == leaves[:, None]
+        step = leaf_step(batch, 1, reached.to(batch.rows.weight))
+        yield replace(step, minimizer=self.lbfgs)
         # The rows' one leaf is what is trained, and E of the soft routing may be higher than at the start.
         run.accept()
         run.end_pass()
-
-
-@torch.no_grad()
-def most_probable(tree: SoftTree, sample: Sample) -> Tensor:
-    """1 where a row's most probable path ends in a leaf, else 0, shape (R, L, M)."""
-    leaves = torch.arange(len(tree.topology.leaves), device=sample.weight.device)
-    return (tree.apply_leaf(sample.x)[:, None, :] == leaves[:, None]).to(sample.weight)

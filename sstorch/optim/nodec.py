@@ -6,23 +6,25 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from sstorch.batched import Batched
-from sstorch.checks import check_integer, is_number_of
+from sstorch.checks import check_choice, check_integer, is_number_of
 from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
-from sstorch.objective import Sample, leaf_losses
+from sstorch.objective import Sample, TrainingObjective, leaf_losses
 from sstorch.optim.batched_lbfgs import LBFGSOptions
-from sstorch.optim.run import TrainingRun
+from sstorch.optim.engine import ENGINES, Engine, compiled_trees
+from sstorch.optim.run import PassEngine, TrainingRun
 from sstorch.optim.steps import Step
 from sstorch.optim.trainer import Trainer
 from sstorch.optim.working_sets import LOSS_CEILING, branch_step, leaf_step, logistic_step
@@ -138,6 +140,9 @@ class Nodec(Trainer):
         patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
         gradient_tolerance: a problem stops if the max-norm of the gradient of E is below this value.
         lbfgs: tolerances and limits of the minimisation in each step.
+        engine: ``"torch"``; ``"compiled"`` (on the CPU, in double precision, seven leaf families, ridges; 7
+            to 20 times as fast, after about 10 seconds of compilation at the first use on a machine); or
+            ``"auto"``: compiled, if supported, from 200,000 rows on, summed over problems.
 
     Raises:
         ConfigError: if a value is out of range.
@@ -149,11 +154,10 @@ class Nodec(Trainer):
     patience: int | None = None
     gradient_tolerance: float = 1e-5
     lbfgs: LBFGSOptions = field(default_factory=lambda: LBFGSOptions(max_iterations=30))
-
-    compiled_from: ClassVar[int | None] = 200_000
+    engine: Engine = field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_choice(self.engine, "engine", ENGINES)
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
             raise ConfigError(f"eps must be one of {', '.join(THRESHOLDS)}, or Thresholds, got {self.eps!r}")
         if not all(0 <= value < 1 for value in self.thresholds):
@@ -180,6 +184,17 @@ class Nodec(Trainer):
     @override
     def n_passes(self) -> int:
         return self.macro_iterations
+
+    @property
+    @override
+    def identity(self) -> Trainer:
+        return replace(self, engine="auto")
+
+    @override
+    def compiled(
+        self, tree: SoftTree, objective: TrainingObjective, sample: Sample, callbacks: Sequence[Callback]
+    ) -> PassEngine | None:
+        return compiled_trees(self.engine, tree, objective, sample, callbacks)
 
     @override
     def steps(self, run: TrainingRun) -> Iterator[Step]:
@@ -223,7 +238,8 @@ class Nodec(Trainer):
                 # so hard that its gradient vanishes.
                 step.write(torch.zeros_like(step.read()))
                 yield step
-        if node > 1 or topology.depth <= 1:
+        # The root trains all leaves where they have a common part, which the nodes below cannot move.
+        if node > 1 or topology.depth <= 1 or run.objective.prior is not None:
             # Gates above s have not moved, so I_s is the same; gates from s down have.
             batch = replace(batch, tree=run.present(run.active)[0])
             has_events = (batch.rows.event * batch.rows.weight).sum(-1) > 0

@@ -49,9 +49,8 @@ class TrainingRun:
     Attributes:
         tree: R problems at their present points.
         best_tree: the same problems at the best points so far.
-        best: their criterion, shape (R,): E, or the loss on the rows held out.
+        best: their E, shape (R,).
         active: ascending positions of the problems that still train.
-        improved: whether :meth:`keep_best` improved an active problem the last time, boolean (K,).
         unimproved: calls of :meth:`keep_best` since a problem improved, shape (R,).
         n_passes: passes recorded so far.
         finished: whether the run was finished when its checkpoint was written.
@@ -64,12 +63,10 @@ class TrainingRun:
         objective: TrainingObjective,
         rows: Sample,
         callbacks: Sequence[Callback] = (),
-        held_out: Sample | None = None,
         checkpoint: Checkpoint | None = None,
         compiled: PassEngine | None = None,
     ) -> None:
         self.tree = tree
-        self.held_out = held_out
         self.compiled = compiled
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
         self.objective = objective.to(rows.weight.device)
@@ -82,7 +79,6 @@ class TrainingRun:
         # Any finite point is better than one that is not.
         self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
         self.active = everyone
-        self.improved = torch.zeros_like(everyone, dtype=torch.bool)
         self.unimproved = torch.zeros_like(everyone)
         self.finished = False
         # E where the problems stand and the norm of its gradient, nan where they are unknown.
@@ -208,13 +204,9 @@ class TrainingRun:
 
     @torch.no_grad()
     def criterion(self, problems: Tensor) -> Tensor:
-        """Criterion of the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
-        tree, rows = self.present(problems)
-        if self.held_out is not None:
-            return TrainingObjective().data_term(tree, self.held_out.select(problems))
-        objective = self.objective.select(problems)
-        penalty = objective.penalty(tree) + objective.row_penalty(tree, rows)
-        return objective.data_term(tree, rows) + penalty
+        """E of some problems where they stand, shape (K,)."""
+        value: Tensor = self.objective.select(problems)(*self.present(problems))
+        return value
 
     def look(self, problems: Tensor) -> None:
         """Evaluate E and its gradient where some problems stand, for :meth:`keep_best` and the record."""
@@ -225,17 +217,17 @@ class TrainingRun:
     def keep_best(self, patience: int | None = None) -> None:
         """Keep improvements of the active problems, and retire those without one for so many calls."""
         value = self._value[self.active]
-        unknown = value.isnan() if self.held_out is None else torch.ones_like(value, dtype=torch.bool)
+        unknown = value.isnan()
         if bool(unknown.any()):
             value[unknown] = self.criterion(self.active[unknown])
         # A difference that only rounding makes is no improvement, or patience would depend on the batch.
         best = self.best[self.active]
         rounding = 32 * torch.finfo(best.dtype).eps * (1 + best.abs())
-        self.improved = torch.where(best.isfinite(), value < best - rounding, value < best)
-        self.unimproved[self.active] = torch.where(self.improved, 0, self.unimproved[self.active] + 1)
-        better = self.active[self.improved]
+        improved = torch.where(best.isfinite(), value < best - rounding, value < best)
+        self.unimproved[self.active] = torch.where(improved, 0, self.unimproved[self.active] + 1)
+        better = self.active[improved]
         if len(better):
-            self.best[better] = value[self.improved]
+            self.best[better] = value[improved]
             self.best_tree.assign(better, self.tree, better)
         self.retire(patience)
 
@@ -287,22 +279,19 @@ class TrainingRun:
     def record_pass(self, problems: Tensor, standing: tuple[Tensor, ...] | None = None) -> Tensor:
         """Record where some problems stand; max-norms of their gradients of E, shape (K,).
 
-        ``standing``, which is worked out by default, is E, these norms, the share of the weight of rows whose
-        path ends in each leaf, (K, L), and with rows held out their mean loss.
+        ``standing``, which is worked out by default, is E, these norms, and the share of the weight of rows
+        whose path ends in each leaf, (K, L).
         """
         if standing is None:
             if bool(self._norm[problems].isnan().any()):
                 self.look(problems)
-            held_out_loss = () if self.held_out is None else (self.criterion(problems),)
             masses = _leaf_masses(*self.present(problems))
-            standing = self._value[problems], self._norm[problems], masses, *held_out_loss
-        self._value[problems], self._norm[problems], masses, *held_out = standing
+            standing = self._value[problems], self._norm[problems], masses
+        self._value[problems], self._norm[problems], masses = standing
         topology, gates = self.tree.topology, self.tree.gate_parameters().weight[problems].detach()
         columns = {f"mass_{n}": mass for n, mass in zip(topology.leaves, masses.unbind(-1), strict=True)}
         norms = zip(topology.branches, gates.norm(dim=-1).unbind(-1), strict=True)
         columns |= {f"gate_norm_{n}": own for n, own in norms}
-        if held_out:
-            (columns["held_out_loss"],) = held_out
         columns |= {"objective": self._value[problems], "best_objective": self.best[problems]}
         columns |= {"gradient_norm": self._norm[problems]}
         self.history.add_macro_iteration(

@@ -31,12 +31,10 @@ class StepObjective(Batched, ABC):
     Attributes:
         tree: the K problems where the step began, for their structure.
         sample: rows of the K problems.
-        tied: position in x of each element of the thawed parameters, where some have the same; else None.
     """
 
     tree: SoftTree = field(metadata=SHARED)
     sample: Sample
-    tied: Tensor | None = field(default=None, metadata=SHARED, kw_only=True)
 
     @abstractmethod
     def data(self, x: Tensor) -> Tensor:
@@ -143,18 +141,13 @@ class Step:
     @torch.no_grad()
     def read(self) -> Tensor:
         """Present parameters, one row per problem, shape (K, d)."""
-        flat = torch.cat([p.reshape(len(p), p.shape[1:].numel()) for p in self.parameters], 1)
-        if self.objective.tied is None:
-            return flat
-        tied = self.objective.tied.tolist()
-        return flat[:, [tied.index(place) for place in range(max(tied) + 1)]]
+        return torch.cat([p.reshape(len(p), p.shape[1:].numel()) for p in self.parameters], 1)
 
     @torch.no_grad()
     def write(self, x: Tensor) -> None:
         """Set the parameters from rows (K, d)."""
-        flat = x if self.objective.tied is None else x[:, self.objective.tied]
         sizes = [parameter[0].numel() for parameter in self.parameters]
-        for parameter, values in zip(self.parameters, flat.split(sizes, dim=1), strict=True):
+        for parameter, values in zip(self.parameters, x.split(sizes, dim=1), strict=True):
             parameter.copy_(values.reshape(parameter.shape))
 
     def minimize(self) -> tuple[OptimizationResult, Tensor]:

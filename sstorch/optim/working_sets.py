@@ -30,9 +30,8 @@ from sstorch.optim.curvature import (
     feature_blocks,
     gate_curvature,
     leaf_curvature,
+    penalised_leaves,
     plus_diagonal,
-    sums_of_tied,
-    tied_blocks,
 )
 from sstorch.optim.steps import Batch, Step, StepObjective
 
@@ -193,8 +192,7 @@ class LeafObjective(StepObjective):
         value, gradient = leaf_value_and_gradient(
             self.family, self._thawed(x), self.sample, self.probability, self.basis
         )
-        gradient = gradient.flatten(1)
-        return value, gradient if self.tied is None else sums_of_tied(gradient, self.tied, x.shape[1])
+        return value, gradient.flatten(1)
 
     @override
     def data(self, x: Tensor) -> Tensor:
@@ -213,12 +211,9 @@ class LeafObjective(StepObjective):
         stride, thawed = self._stride(), self._thawed(x)
         probability = self.sample.x.spread(self.probability, stride) * stride
         blocks = leaf_curvature(self.family, thawed, self.sample.thin(stride), probability)
-        penalty = self.penalties.leaf_curvature(self._all(thawed))[:, self.places]
-        blocks = plus_diagonal(blocks, penalty)
-        return (blocks if self.tied is None else tied_blocks(blocks, self.tied, x.shape[1]),)
+        return (penalised_leaves(blocks, self.penalties, self._all(thawed), self.places),)
 
     def _thawed(self, x: Tensor) -> LeafParameters:
-        x = x if self.tied is None else x[:, self.tied]
         return _leaves_at(x.unflatten(1, (len(self.places), -1)), self.tree)
 
     def _all(self, thawed: LeafParameters) -> LeafParameters:
@@ -227,11 +222,8 @@ class LeafObjective(StepObjective):
 
 
 @torch.no_grad()
-def leaf_step(batch: Batch, node: int, probability: Tensor | None = None, share_slopes: bool = False) -> Step:
-    """LN: thaw the leaves under ``node``, of probability (K, L', M), the tree's soft routing if None.
-
-    Leaves that share slopes have those of the first.
-    """
+def leaf_step(batch: Batch, node: int, probability: Tensor | None = None) -> Step:
+    """LN: thaw the leaves under ``node``, of probability (K, L', M), the tree's soft routing if None."""
     tree, penalties, sample = batch.tree, batch.penalties, batch.rows
     nodes = tuple(tree.topology.leaves_under(node))
     if probability is None:
@@ -240,19 +232,8 @@ def leaf_step(batch: Batch, node: int, probability: Tensor | None = None, share_
     places = torch.arange(nodes[0] - first, nodes[-1] - first + 1, device=weighted.device)
     terms = () if batch.everything is None else penalties.leaf_terms(tree, batch.everything, node)
     leaves, basis = tree.leaf_parameters(), tree.family.basis(sample.log_time)
-    tied = _shared_slopes(leaves, len(nodes)).to(places.device) if share_slopes else None
-    objective = LeafObjective(
-        tree, sample, penalties, places, leaves, tree.family, basis, weighted, terms, tied=tied
-    )
+    objective = LeafObjective(tree, sample, penalties, places, leaves, tree.family, basis, weighted, terms)
     return Step("LN", node, batch, tuple(p for n in nodes for p in tree.leaf(n).trained()), objective, nodes)
-
-
-def _shared_slopes(leaves: LeafParameters, n_leaves: int) -> Tensor:
-    """Position in x of each parameter of each leaf: the first leaf, then intercept and shapes of others."""
-    p, m = leaves.slope.shape[-1], leaves.shape.shape[-1]
-    first = torch.arange(leaves.flatten().shape[-1]).expand(n_leaves, -1).clone()
-    first[1:, p : p + 1 + m] = first.shape[1] + torch.arange((n_leaves - 1) * (1 + m)).reshape(-1, 1 + m)
-    return first.flatten()
 
 
 # ------------------------------------------------------------------ any nodes
@@ -312,22 +293,19 @@ class JointObjective(StepObjective):
         logits = gates.logits(rows.x)
         probability = log_path_probability(self.tree.topology, logits).exp() * weight
         of_leaves = leaf_curvature(self.family, leaves, rows, probability)
-        of_leaves = plus_diagonal(of_leaves, self.penalties.leaf_curvature(leaves))
+        n_leaves = probability.shape[1]
+        chosen = torch.arange(n_leaves, device=x.device) if self.thawed is None else self.thawed[1]
+        each = of_leaves.unflatten(1, (n_leaves, of_leaves.shape[1] // n_leaves))
+        of_leaves = penalised_leaves(each[:, chosen].flatten(1, 2), self.penalties, leaves, chosen)
         if logits.shape[1] == 0:
             return (of_leaves,)
         losses = parameter_losses(self.family, leaves, rows, probability > 0).clamp(max=LOSS_CEILING)
         of_gates = gate_curvature(gates.features(rows.x), logits, weight * losses)
         of_gates = plus_diagonal(of_gates, self.penalties.gate_curvature(gates))
-        if self.thawed is None:
-            return of_gates, of_leaves
-        kept = []
-        for blocks, count, thawed in zip(
-            (of_gates, of_leaves), (logits.shape[1], probability.shape[1]), self.thawed, strict=True
-        ):
-            if len(thawed):  # diagonals have a block for each parameter of a node
-                each = blocks.unflatten(1, (count, blocks.shape[1] // count))
-                kept.append(each[:, thawed].flatten(1, 2))
-        return tuple(kept)
+        if self.thawed is not None:  # diagonals have a block for each parameter of a node
+            each = of_gates.unflatten(1, (logits.shape[1], of_gates.shape[1] // logits.shape[1]))
+            of_gates = each[:, self.thawed[0]].flatten(1, 2)
+        return tuple(part for part in (of_gates, of_leaves) if part.shape[1])
 
     def _parts(self, x: Tensor) -> tuple[GateParameters, LeafParameters]:
         if self.whole is not None and self.places is not None:

@@ -37,7 +37,7 @@ from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
 from sstorch.soft.estimation import Estimator
 from sstorch.soft.fixed_columns import check_fixed_columns, check_strata
-from sstorch.soft.problems import Problems, Solved, check_groups
+from sstorch.soft.problems import Problems, check_groups
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher, regression_targets
 from sstorch.soft.trained_batch import TrainedBatch, fit_covariance
@@ -150,14 +150,15 @@ def _train(
     file = opened(
         checkpoint,
         settings=known.facts(),
-        trainer=replace(settings.trainer, engine="auto"),  # results agree but for rounding
+        trainer=settings.trainer.identity,
         coefficients=coefficients,
         samples={name: each.sample for name, each in causes.items()},
         environment=environment(next(iter(causes.values())).sample.weight.device),
     )
     with file as held:
-        batch = _Batch(causes, splits, preprocessors, settings, coefficients, held)
-        return batch.estimated(callbacks) if plain else batch.trained(callbacks), batch.sample.x
+        batch = _Batch(causes, splits, preprocessors, settings, coefficients, held, plain)
+        train = batch.estimated if settings.estimated else batch.trained
+        return train(callbacks), batch.sample.x
 
 
 def _of_cause(
@@ -218,6 +219,7 @@ class _Batch:
     settings: BatchSettings
     coefficients: tuple[Coefficients, ...]
     checkpoint: Checkpoint | None
+    plain: bool  # whether Newton's method trains the leaves of all causes
 
     @property
     def sample(self) -> Sample:
@@ -225,45 +227,55 @@ class _Batch:
         return next(iter(self.causes.values())).sample
 
     def estimated(self, callbacks: Sequence[Callback]) -> TrainedBatch:
-        """Train by Newton's method alone, with penalties and groups by the evidence."""
+        """Train with penalties and groups by the evidence, with Newton's method alone if it supports E.
+
+        Otherwise the trainer minimises E from there, restrictions included, under the estimated prior.
+        """
         estimator = self._estimator(callbacks)
         choices = tuple(estimator.choose(self.settings))
-        objectives = {name: estimator.objective(name) for name in self.causes}
-        finished = {name: (each, each, History()) for name, each in objectives.items()}
-        covariance = fit_covariance(self.causes, self.settings, estimator, {})
-        result = self._result(finished, estimator.converged, covariance)
-        return replace(result, choices=choices, regressions=estimator.regression_trees())
+        if self.plain:
+            finished = {name: (estimator.objective(name), History()) for name in self.causes}
+            covariance = fit_covariance(self.causes, self.settings, estimator, {})
+            result = self._result(finished, estimator.converged, covariance)
+        else:
+            counts = torch.tensor(self.sample.x.counts)
+            split = torch.arange(len(counts)).repeat_interleave(counts)
+            own = {}
+            for name, each in self.causes.items():  # one problem a split was estimated
+                each.tree.assign(torch.arange(len(split)), estimator.trees[name].select(split))
+                own[name] = each.under(estimator.prior(name).select(split))
+            choices = tuple(choices[number] for number in split.tolist())
+            result = replace(self, causes=own)._trained(callbacks)
+        return replace(result, choices=choices)
 
     def trained(self, callbacks: Sequence[Callback]) -> TrainedBatch:
         """Train by the trainer of the settings, or with an offset or strata by Newton's method."""
-        batch = self
-        if self.settings.estimated:
-            estimator = self._estimator()
-            held = {name: each.held_by(estimator.precision(name)) for name, each in self.causes.items()}
-            batch = replace(self, causes=held)
-        solved: dict[str, Solved] = {}
-        if self.settings.fixed_columns:
-            solved = {name: each.solve(self.preprocessors[0]) for name, each in batch.causes.items()}
-            finished = {name: (each.objective, each.objective, History()) for name, each in solved.items()}
-            converged = torch.stack([each.converged for each in solved.values()]).all(0)
-        else:
-            batch._start()
-            finished = {
-                name: each.train(
-                    self.settings.trainer,
-                    callbacks,
-                    None if self.checkpoint is None else self.checkpoint.within(f"{TRAINING}/{name}"),
-                )
-                for name, each in batch.causes.items()
-            }
-            converged = self._converged([history for _, _, history in finished.values()])
-        return batch._result(finished, converged, fit_covariance(batch.causes, self.settings, None, solved))
+        if not self.settings.fixed_columns:
+            self._start()
+            return self._trained(callbacks)
+        solved = {name: each.solve(self.preprocessors[0]) for name, each in self.causes.items()}
+        finished = {name: (each.objective, History()) for name, each in solved.items()}
+        converged = torch.stack([each.converged for each in solved.values()]).all(0)
+        return self._result(finished, converged, fit_covariance(self.causes, self.settings, None, solved))
+
+    def _trained(self, callbacks: Sequence[Callback]) -> TrainedBatch:
+        """Minimise the objectives by the trainer, from where the trees are."""
+        finished = {
+            name: each.train(
+                self.settings.trainer,
+                callbacks,
+                None if self.checkpoint is None else self.checkpoint.within(f"{TRAINING}/{name}"),
+            )
+            for name, each in self.causes.items()
+        }
+        converged = self._converged([history for _, history in finished.values()])
+        return self._result(finished, converged, fit_covariance(self.causes, self.settings, None, {}))
 
     def _converged(self, histories: Sequence[History]) -> Tensor:
         """False for problems whose leaves alone are trained and did not converge in every run, (R,)."""
         converged = torch.ones(self.sample.weight.shape[0], dtype=torch.bool)
-        # Trainers of gates end after as many iterations as they are given, and held-out rows end them early.
-        if isinstance(self.settings.trainer, Leaves) and not self.settings.trainer.holdout:
+        # Trainers of gates end after as many iterations as they are given.
+        if isinstance(self.settings.trainer, Leaves):
             for history in histories:
                 last = history.steps.groupby("problem")["status"].last()
                 converged[last.index[last != "CONVERGED"].to_numpy(np.int64)] = False
@@ -271,16 +283,15 @@ class _Batch:
 
     def _result(
         self,
-        finished: Mapping[str, tuple[Tensor, Tensor, History]],
+        finished: Mapping[str, tuple[Tensor, History]],
         converged: Tensor,
         covariance: FitCovariance,
     ) -> TrainedBatch:
-        """The trees of all causes, with their objectives, criteria and records."""
-        objectives, criteria, histories = zip(*finished.values(), strict=True)
+        """The trees of all causes, with their objectives and records."""
+        objectives, histories = zip(*finished.values(), strict=True)
         return TrainedBatch(
             {name: each.tree for name, each in self.causes.items()},
             sum_of(objectives),
-            sum_of(criteria),
             dict(zip(finished, histories, strict=True)),
             self.preprocessors,
             tuple(data.event_times for data in self.splits),

@@ -143,10 +143,15 @@ class Design:
             out[lines] = freedom_of_features(self.z[split][:, lines], dual, covariance, penalty)
         return out
 
-    def precision(self, estimates: Estimates) -> Tensor:
-        """Prior precision of the slope of each feature as it is, (S, p)."""
-        penalty = estimates.penalty[:, [estimates.kinds.names.index(kind) for kind in self.kinds]]
-        return penalty * torch.where(self.scale.isinf(), 1.0, self.scale).square()
+    def prior_parts(self, estimates: Estimates, split: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Prior precisions in a split: common and own slopes of features (p,), own levels and shapes ()."""
+        known = dict(zip(estimates.kinds.names, estimates.penalty[split], strict=True))
+        square = torch.where(self.scale.isinf(), 1.0, self.scale).square()[split]
+        none = square.new_tensor(torch.inf)
+        own = torch.where(self.own & ("own slope" in known), known.get("own slope", none) * square, torch.inf)
+        common = torch.stack([known[kind] for kind in self.kinds]) * square
+        zero = torch.zeros_like(none)
+        return common, own, known.get("level", zero), known.get("own shape", zero)
 
     def kinds_of(self, n_groups: int, n_shapes: int) -> Kinds:
         """Kinds of the coefficients of :meth:`hazards`."""

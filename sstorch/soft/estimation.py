@@ -22,7 +22,7 @@ from sstorch.monitoring import Callback
 from sstorch.newton import Optimum
 from sstorch.nn import GateParameters, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import log_path_probability, most_probable_leaf
-from sstorch.objective import Sample, counted_weight
+from sstorch.objective import NormalPrior, Sample, counted_weight
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
@@ -262,11 +262,15 @@ class Estimator:
         known = {name: number for number, name in enumerate(dict.fromkeys(filter(None, names)))}
         return torch.tensor([known.get(name, -1) for name in names])
 
-    def precision(self, cause: str) -> Tensor:
-        """Of each slope of a cause's regressions, in units of the features, against the mean loss, (S, p)."""
-        estimates = self.regressions[cause]
-        precision = self._design.precision(estimates)
-        return precision / self._hazards[cause].weight.sum(-1, keepdim=True)
+    def prior(self, cause: str) -> NormalPrior:
+        """The prior of a cause's leaves in the chosen models, against the mean loss."""
+        weight, sample, like = self._hazards[cause].weight, self.samples[cause], self._tree.log_time_scale
+        groups = [model.position[whole_to_left(model.divides[k])] for k, model in enumerate(self._models)]
+        parts = [self._design.prior_parts(m.estimates[cause], k) for k, m in enumerate(self._models)]
+        common, own, level, shape = (torch.stack(part).to(like) for part in zip(*parts, strict=True))
+        rows = weight.sum(-1) / sample.loss_weight.double().sum(-1)
+        given = self._design.centre.to(like), torch.stack(groups).to(like.device), 1 / rows
+        return NormalPrior(common, own, level, shape, *given)
 
     @property
     def converged(self) -> Tensor:

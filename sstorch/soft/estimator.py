@@ -416,7 +416,7 @@ def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Od
     if tree.module.topology.depth:
         remedy = (
             "keep groups larger (min_leaf=0.1), share what leaves have in common (init='distilled', or "
-            "fused=0.1) or take a smaller depth"
+            "ridge=0.1) or take a smaller depth"
         )
     rows, events = np.bincount(place), np.bincount(place, data.event).astype(int)
     return [

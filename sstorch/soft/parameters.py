@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
@@ -91,31 +90,23 @@ class Penalties(Parameters):
 class GroupPenalties(Penalties):
     """Penalties of a tree with distilled gates.
 
-    Levels, slopes and shapes of groups have estimated variances. If ``ridge`` is a number, ``fused``,
-    ``offset`` and ``fused_shape`` are used instead.
+    Levels, slopes and shapes of groups have estimated variances. If ``ridge`` is a number, every group has
+    slopes of its own with this ridge, and free levels and shapes.
 
     Attributes:
         gate_charge: minimum gain in evidence over the regression for each gate, in nats, >= 0. It accounts
             for the selection of the gate on the same rows.
-        fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes. At infinity all
-            groups have equal slopes, and shapes are not penalised.
-        offset: coefficient of (1/2) sum_n (gamma_0n - mean gamma_0)^2, for differences between the levels of
-            the groups. With shared slopes and a large coefficient the tree approaches the regression.
-        fused_shape: coefficient of the corresponding penalty on shapes, in addition to ``fused``.
     """
 
     gate_charge: float = 3.0
-    fused: float = math.inf
-    offset: float = 0.1
-    fused_shape: float = 0.01
 
 
 @dataclass(repr=False)
-class GatePenalties(Penalties):
+class GatePenalties(GroupPenalties):
     """Penalties of a tree with gates trained on the outcomes.
 
-    Weights of gates have an estimated variance, too, around the gates that training starts from. If ``ridge``
-    is a number, ``gate_ridge`` and the penalties below it are used instead.
+    Weights of gates have an estimated variance, too, around the gates that training starts from. Where a
+    trainer trains the gates, ``gate_ridge`` is used instead.
 
     Attributes:
         ridge: ``"estimated"``, or the coefficient of (1/2) ||gamma||^2 over the slopes of the leaves.
@@ -125,21 +116,10 @@ class GatePenalties(Penalties):
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates.
         gate_ridge_units: units of the columns in this penalty: ``"range"``, columns on [0, 1] as published (a
             column with a long tail can then have little influence); ``"sd"``, standard deviations.
-        gate_sparsity: coefficient of sum_j ||w_.j||, a group lasso over the weights of each encoded feature
-            in all gates, which removes features from the gates. Best with ``trainer="nodec+joint"``, since
-            the regressions that rebalance gates in the decomposition do not use it.
-        fused: as in :class:`GroupPenalties`; infinity needs ``trainer="leaves"``.
-        offset: as in :class:`GroupPenalties`.
-        fused_shape: as in :class:`GroupPenalties`.
     """
 
-    gate_charge: float = 3.0
     gate_ridge: float = 1e-3
     gate_ridge_units: GateRidgeUnits = "range"
-    gate_sparsity: float = 0.0
-    fused: float = 0.0
-    offset: float = 0.0
-    fused_shape: float = 0.0
 
 
 @dataclass(repr=False)

@@ -1,4 +1,4 @@
-"""Problems of one cause: rows, rows held out, objectives, and their training."""
+"""Problems of one cause: rows, objectives, and their training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sstorch._types import BoolArray
 from sstorch.batched import SHARED, Batched
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix, first_features
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.newton import UNCONVERGED, newton
 from sstorch.nn import LeafParameters, SoftTree
@@ -23,6 +23,7 @@ from sstorch.objective import (
     GroupParity,
     L2Parity,
     Monotone,
+    NormalPrior,
     Penalty,
     RowPenalty,
     Sample,
@@ -32,7 +33,7 @@ from sstorch.objective import (
 )
 from sstorch.objective.parity import merge_equal_rows
 from sstorch.objective.row_penalties import TOO_SMALL, check_penalties
-from sstorch.optim import Trainer, problem_seed
+from sstorch.optim import Trainer
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.sample import stack_splits
@@ -64,11 +65,10 @@ class Solved:
 
 @dataclass(frozen=True)
 class Problems(Batched):
-    """Untrained trees of one cause: their rows, those held out, and the objectives with and without rows."""
+    """Untrained trees of one cause: their rows, and the objectives without and with penalties on rows."""
 
     tree: SoftTree
     sample: Sample
-    held_out: Sample | None
     plain: TrainingObjective  # without penalties on rows, for starts
     objective: TrainingObjective
     curved: BoolArray = field(metadata=SHARED)  # features that are curves
@@ -86,11 +86,6 @@ class Problems(Batched):
         """Problems of splits with one event, whose encoded rows x (S, n, p) are available."""
         n_starts = settings.n_starts
         tree, sample = stack_splits(splits, x, preprocessors[0], settings, len(coefficients))
-        held_out = None
-        if settings.trainer.holdout > 0:
-            kept = _held_in(splits, settings, len(coefficients))
-            held_out = replace(sample, weight=sample.weight * ~kept)
-            sample = replace(sample, weight=sample.weight * kept)
         curved = np.array([feature.curved for feature in preprocessors[0].features])
         given = (
             coefficients,
@@ -111,14 +106,11 @@ class Problems(Batched):
             row_penalties.append(_parity(settings.fairness, rhos, splits, tree, n_starts))
         if row_penalties:
             objective = _objective(*given, row_penalties)
-        return cls(tree, sample, held_out, plain, objective, curved, settings)
+        return cls(tree, sample, plain, objective, curved, settings)
 
-    def held_by(self, precision: Tensor) -> Self:
-        """The problems with a penalty on each slope by its precision in each split, (S, p)."""
-        precision = precision.repeat_interleave(
-            torch.tensor(self.sample.x.counts, device=precision.device), dim=0
-        )
-        plain, objective = (each.held_by(precision) for each in (self.plain, self.objective))
+    def under(self, prior: NormalPrior) -> Self:
+        """The problems with a prior of the leaves of each."""
+        plain, objective = self.plain.with_prior(prior), self.objective.with_prior(prior)
         return replace(self, plain=plain, objective=objective)
 
     def solve(self, preprocessor: Preprocessor) -> Solved:
@@ -153,13 +145,11 @@ class Problems(Batched):
 
     def train(
         self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
-    ) -> tuple[Tensor, Tensor, History]:
-        """Objective and criterion of the trained problems, (R,), and the records."""
-        history = trainer.train(self.tree, self.objective, self.sample, callbacks, self.held_out, checkpoint)
+    ) -> tuple[Tensor, History]:
+        """Objective of the trained problems, (R,), and the records."""
+        history = trainer.train(self.tree, self.objective, self.sample, callbacks, checkpoint)
         with torch.no_grad():
-            final = self.objective(self.tree, self.sample)
-            loss = TrainingObjective()
-            criterion = final if self.held_out is None else loss(self.tree, self.held_out)
+            final: Tensor = self.objective(self.tree, self.sample)
         if self.settings.own_penalties:
             steps = history.steps
             failed = ~final.isfinite()
@@ -167,7 +157,7 @@ class Problems(Batched):
             stopped = failed.nonzero().squeeze(-1)
             if len(stopped):
                 check_penalties(self.settings.own_penalties, self.tree, self.sample, stopped)
-        return final, criterion, history
+        return final, history
 
 
 def _objective(
@@ -231,30 +221,6 @@ def _monotone(
     cones = [np.concatenate([cone, np.repeat(cone[:1], n_pieces - len(cone), axis=0)]) for cone in cones]
     cone = torch.as_tensor(np.stack(cones)).repeat_interleave(n_problems, dim=0)
     return Monotone(torch.full((len(cone),), _MONOTONE, dtype=torch.float64), cone)
-
-
-def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings: int = 1) -> Tensor:
-    """Rows that problems train on, boolean (R, M): all but a share of subjects with and without events.
-
-    The starts of a split hold out the same rows, so that their losses there can be compared.
-    """
-    kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
-    for number, data in enumerate(splits):
-        draws = np.random.default_rng(problem_seed(settings.seed, number, settings.n_starts))
-        subject = np.arange(len(data)) if data.subject is None else data.subject
-        had = np.bincount(subject, data.event) > 0
-        for event in (True, False):
-            subjects = draws.permutation(np.flatnonzero(had == event))
-            count = round(settings.trainer.holdout * len(subjects))
-            if event and not 0 < count < len(subjects):
-                raise DataError(
-                    f"holdout={settings.trainer.holdout:g} leaves out {count} of {len(subjects)} rows with "
-                    "an event; at least one must be left out and one kept: choose another share, or more rows"
-                )
-            kept[number, np.flatnonzero(np.isin(subject, subjects[:count]))] = False
-    return torch.as_tensor(kept, device=settings.device).repeat_interleave(
-        n_settings * settings.n_starts, dim=0
-    )
 
 
 def check_groups(splits: Sequence[SurvivalData]) -> None:

@@ -78,11 +78,6 @@ def coefficient(name: str, value: Any) -> float:
     return float(value)
 
 
-def coefficient_or_inf(name: str, value: Any) -> float:
-    """The coefficient of a penalty that may be infinite."""
-    return math.inf if is_number_of(value, Real) and value == math.inf else coefficient(name, value)
-
-
 def small_share(name: str, value: Any) -> float:
     """A number in [0, .5), which two sides of a gate can have."""
     if not is_number_of(value, Real) or not 0 <= float(value) < 0.5:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -31,7 +30,6 @@ from sstorch.soft.setting import (
     Setting,
     checked_elsewhere,
     coefficient,
-    coefficient_or_inf,
     column_rule,
     columns_rule,
     device_rule,
@@ -109,22 +107,14 @@ class Coefficients:
     Attributes:
         ridge: of :class:`~sstorch.objective.Ridge`.
         gate_ridge: of :class:`~sstorch.objective.GateRidge`.
-        fused: of :class:`~sstorch.objective.Fused`.
-        gate_sparsity: of :class:`~sstorch.objective.GateGroupLasso`.
         rho: of the fairness penalty.
         roughness: of :class:`~sstorch.objective.Roughness`.
-        offset: of :class:`~sstorch.objective.Offset`.
-        fused_shape: of :class:`~sstorch.objective.FusedShape`.
     """
 
     ridge: float = 0.0
     gate_ridge: float = 0.0
-    fused: float = 0.0
-    gate_sparsity: float = 0.0
     rho: float = 0.0
     roughness: float = 0.0
-    offset: float = 0.0
-    fused_shape: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +132,6 @@ class BatchSettings:
     ridge: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
     gate_ridge: float = setting(1e-3, coefficient)
     gate_ridge_units: GateRidgeUnits = setting("range", one_of(get_args(GateRidgeUnits)))
-    fused: float = setting(math.inf, coefficient_or_inf)
-    gate_sparsity: float = setting(0.0, coefficient)
     prediction: Prediction = setting("hbp", one_of(PREDICTIONS))
     missing_numbers: Numeric = setting("mean", one_of(get_args(Numeric)))
     missing_categories: Categorical = setting("zeros", one_of(get_args(Categorical)))
@@ -156,8 +144,6 @@ class BatchSettings:
     strata: str | None = setting(None, column_rule)
     roughness: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
     gate_charge: float = setting(3.0, coefficient)
-    offset: float = setting(0.1, coefficient)
-    fused_shape: float = setting(0.01, coefficient)
     gate_features: int | None = setting(1, or_none(integer_from(1)))
     min_leaf: float = setting(0.1, small_share)
     device: str = setting("cpu", device_rule)
@@ -186,17 +172,16 @@ class BatchSettings:
         given = {name: values.get(name, item.default) for name, item in SETTINGS.items()}
         checked = cls(**{name: item.rule(name, given[name]) for name, item in SETTINGS.items()})
         families = [make_family(leaf) for leaf in checked.leaves if leaf != AUTO]
-        if checked.estimated and not checked.keeps_gates:
+        if checked.estimated and checked.init != "distilled":
             raise ConfigError(
-                "penalties are estimated where gates stay: give ridge as a number, such as 1e-3"
+                f"penalties are estimated from distilled gates, got init={checked.init!r}: give ridge as a "
+                "number, such as 1e-3"
             )
         if checked.estimated and checked.roughness != ESTIMATED:
             raise ConfigError(
                 f"roughness={checked.roughness:g} and estimated penalties exclude each other: "
                 "give ridge as a number, too"
             )
-        if math.isinf(checked.fused) and checked.depth and not isinstance(checked.trainer, Leaves):
-            raise ConfigError("fused=inf, slopes that all leaves share, needs trainer='leaves'")
         for family in families:
             if checked.init == "cox" and not isinstance(family, Spline):
                 raise ConfigError(
@@ -239,10 +224,10 @@ class BatchSettings:
                 f"an offset or strata ({names}) need SurvivalRegression; for groups give "
                 "PrognosticTree(teacher=SurvivalRegression(columns=Columns(...)))"
             )
-        if self.monotone or self.fairness is not None or self.own_penalties or self.trainer.holdout:
+        if self.monotone or self.fairness is not None or self.own_penalties:
             raise ConfigError(
-                f"an offset or strata ({names}) do not support monotone, fairness, penalties of your own or "
-                "holdout: leave one of the two out"
+                f"an offset or strata ({names}) do not support monotone, fairness or penalties of your own: "
+                "leave one of the two out"
             )
         if any(family.can_rise or family.ancillary != "constant" for family in families):
             raise ConfigError(
@@ -301,9 +286,10 @@ class BatchSettings:
             leaf = leaf[cause]
         if leaf == AUTO:
             leaf = "log_logistic"
-            if cause and (self.keeps_gates or n_events >= _MIN_EVENTS):
+            smooth = self.keeps_gates or self.estimated
+            if cause and (smooth or n_events >= _MIN_EVENTS):
                 leaf = "spline_ph"
-            elif self.keeps_gates:
+            elif smooth:
                 leaf = "spline_po"
         if cause and make_family(leaf).can_rise:
             raise ConfigError(f"leaf of cause {cause}: incidences need curves that cannot increase")
@@ -326,13 +312,13 @@ class BatchSettings:
 
     @property
     def plainly_estimated(self) -> bool:
-        """True if Newton's method supports all restrictions.
+        """True if Newton's method trains the leaves, which supports no restrictions.
 
-        Otherwise variances are estimated in the regression without these restrictions.
+        Otherwise a trainer minimises E under variances that are estimated without the restrictions.
         """
         restricted = self.monotone or self.fairness is not None or self.own_penalties
         rises = self.family.can_rise or self.family.ancillary == "linear"
-        return self.estimated and not restricted and not rises and not self.trainer.holdout
+        return self.estimated and self.keeps_gates and not restricted and not rises
 
     @property
     def distillation(self) -> Distillation:

@@ -35,19 +35,20 @@ class SoftSurvivalTree(SoftEstimator):
     taken. With competing causes the gates are shared, and each cause has its own hazards. A prediction uses
     one leaf, reached by the most probable branch at every gate.
 
-    With a ``trainer``, starts other than ``"distilled"``, or ``ridge`` as a number, gates and leaves are
-    trained by gradients under fixed penalties; :meth:`paper` has the published settings.
+    With a ``trainer`` the tree that the evidence has chosen is trained further: gates and leaves minimise the
+    training objective under the estimated variances. With starts other than ``"distilled"``, or ``ridge`` as
+    a number, they do so under fixed penalties; :meth:`paper` has the published settings.
 
     Args:
         depth: number of gates on every path, 0 (no gate: a parametric regression) to 6.
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``, with estimated penalties also a mapping from
-            causes to these. ``"auto"`` is ``"spline_po"``, with competing causes ``"spline_ph"``; with a
-            trainer ``"log_logistic"``.
-        trainer: None for Newton's method with estimated penalties; or a name or settings such as
-            ``Nodec(eps="eps_ordered", macro_iterations=5)``, with fixed penalties: ``"nodec"`` (node-based
-            decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"``, or ``"leaves"`` (gates
-            keep their starting values). If penalties are fixed, None is ``"nodec"``.
+            causes to these. ``"auto"`` is ``"spline_po"``, with competing causes ``"spline_ph"``; with fixed
+            penalties ``"log_logistic"``.
+        trainer: a name or settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``: ``"nodec"``
+            (node-based decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"``, or
+            ``"leaves"`` (gates keep their starting values). None for the estimate itself, in which fairness,
+            custom penalties and other restrictions train the leaves; if penalties are fixed, ``"nodec"``.
         init: starting values: ``"distilled"``, gates distilled from a regression (options:
             ``Distillation(gate_features, min_leaf)``); with fixed penalties also ``"random"``, ``"kmeans"``,
             ``"cox"`` for spline leaves, or ``"distilled+random"``, one distilled start and random others.
@@ -201,8 +202,10 @@ class SoftSurvivalTree(SoftEstimator):
         start: dict[str, Any] = {}
         shared = self._shared_settings()
         distilled = init == "distilled" or isinstance(init, Distillation)
-        estimated = trainer is None and shared["ridge"] == ESTIMATED and distilled
-        if not estimated:
+        estimated = shared["ridge"] == ESTIMATED and distilled
+        if estimated:
+            trainer = Leaves() if trainer is None else trainer
+        else:
             trainer = Nodec() if trainer is None else trainer
             shared["numeric"] = ColumnEncodings.of(shared["numeric"], "numeric").settled(Linear())
             if shared["ridge"] == ESTIMATED:
@@ -217,7 +220,7 @@ class SoftSurvivalTree(SoftEstimator):
         return BatchSettings.check(
             depth=self.depth,
             leaf=self.leaf,
-            trainer=Leaves() if estimated else trainer,
+            trainer=trainer,
             init=init,
             n_starts=n_starts,
             prediction=self.prediction,

@@ -1,7 +1,6 @@
 """Exports of models with time-varying covariates: they ask for ``after``, keep to it, and say so."""
 
 import json
-import math
 import re
 from functools import cache
 from pathlib import Path
@@ -35,7 +34,7 @@ KINDS = {
         leaf="log_normal",
         trainer="leaves",
         init="distilled",
-        penalties=GatePenalties(fused=math.inf, offset=0.1, fused_shape=0.01),
+        penalties=GatePenalties(ridge=1e-3),
         prediction="mixture",
     ),
     "exact": lambda: OptimalSurvivalTree(2, min_leaf=15, time_unit="days"),

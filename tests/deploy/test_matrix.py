@@ -83,7 +83,7 @@ CELLS = IN_TURN | {"gbsg2": EXPORTED, "mgus2": EXPORTED}
 
 def models(data: SurvivalData, families: Sequence[str]) -> dict[str, Deployable]:
     """A fitted tree of each of some families, an exact tree and a mixture."""
-    few = GroupPenalties(ridge=0.1, roughness=0.1, fused=0.1)
+    few = GroupPenalties(ridge=0.1, roughness=0.1)
     found: dict[str, Deployable] = {
         leaf: PrognosticTree(leaf=leaf, depth=1, penalties=few) for leaf in families
     }

@@ -117,9 +117,7 @@ def test_value_that_is_not_finite_is_shown(tmp_path: Path) -> None:
 def test_estimators_call_their_callbacks(small_data: SurvivalData, tmp_path: Path) -> None:
     data = small_data.frame, (small_data.time, small_data.event)
     board = TensorBoard(tmp_path / "soft")
-    tree = SoftSurvivalTree(
-        depth=1, trainer=Nodec(macro_iterations=2, holdout=0.25), n_starts=3, init="random"
-    )
+    tree = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=2), n_starts=3, init="random")
     plain = SoftSurvivalTree(**tree.get_params(deep=False)).fit(*data)
     tree.fit(*data, callbacks=[board])
     assert tree.objective_ == plain.objective_

@@ -32,7 +32,7 @@ LEAVES = [
 
 def _steps(depth: int, leaf: str | HazardFamily, sample: Sample) -> list[Step]:
     tree = random_tree(sample.n_problems, depth, leaf)
-    objective = TrainingObjective(0.02, 0.03, 0.04, 0.05)
+    objective = TrainingObjective(0.02, 0.03)
     rows = sample.restrict(tree.visits(sample.x, 2))
     left = tree.gate_logits(rows.x, [1]).squeeze(1) >= 0
     return [

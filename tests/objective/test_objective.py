@@ -17,24 +17,20 @@ from sstorch.nn import (
 )
 from sstorch.nn.hazards import Ancillary
 from sstorch.objective import (
-    Fused,
-    FusedShape,
-    GateGroupLasso,
     GatePenalty,
     LeafPenalty,
-    Offset,
+    NormalPrior,
     Ridge,
     Sample,
     SmallLeaves,
     TrainingObjective,
 )
-from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.steps import Batch
-from sstorch.optim.working_sets import branch_step, joint_step
+from sstorch.optim.working_sets import joint_step
 from tests.batches import blank_tree, random_sample, random_tree, with_entry, within_intervals
 
 
-def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float, fused: float) -> np.ndarray:
+def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float) -> np.ndarray:
     """E of every problem in plain loops, log-logistic leaves, from the printed formulas."""
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     values = []
@@ -63,14 +59,11 @@ def _brute_force(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float
                 total += w * p * (np.log(at_entry) - np.log(survival) - c * np.log(hazard))
             weights += w
         slopes = np.array([tree.leaf(n).slope[r].detach().numpy() for n in tree.topology.leaves])
-        shapes = np.array([tree.leaf(n).shape[r].detach().numpy() for n in tree.topology.leaves])
         gates = [tree.gate(n).weight[r].detach().numpy() for n in tree.topology.branches]
         if tree.family.ancillary == "linear":
             ancillary = [tree.leaf(n).shape_slope[r, 0].detach().numpy() for n in tree.topology.leaves]
             slopes = np.hstack([slopes, ancillary])
-        theta = np.hstack([slopes, shapes])
         penalty = ridge / 2 * (slopes**2).sum() + gate_ridge / 2 * sum((g**2).sum() for g in gates)
-        penalty += fused / 2 * ((theta - theta.mean(0)) ** 2).sum()
         values.append(total / weights + penalty)
     return np.array(values)
 
@@ -83,8 +76,8 @@ def test_against_plain_loops(depth: int, entry: bool, ancillary: Ancillary) -> N
     sample = random_sample(4, n_splits=2, n_rows=12)
     sample = with_entry(sample) if entry else sample
     sample.weight[0, 3] = 2.5
-    value = TrainingObjective(0.3, 0.2, 0.7)(tree, sample)
-    np.testing.assert_allclose(value.detach(), _brute_force(tree, sample, 0.3, 0.2, 0.7), rtol=1e-12)
+    value = TrainingObjective(0.3, 0.2)(tree, sample)
+    np.testing.assert_allclose(value.detach(), _brute_force(tree, sample, 0.3, 0.2), rtol=1e-12)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
@@ -127,7 +120,7 @@ def test_gates_in_units_of_the_features(depth: int) -> None:
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_gradcheck(depth: int, leaf: str | HazardFamily) -> None:
     tree, sample = random_tree(2, depth, leaf), with_entry(random_sample(2, n_rows=10))
-    objective = TrainingObjective(0.1, 0.2, 0.3)
+    objective = TrainingObjective(0.1, 0.2)
     names, values = zip(*tree.named_parameters(), strict=True)
 
     class Loss(torch.nn.Module):
@@ -164,9 +157,9 @@ def test_padding_and_zero_weights_change_nothing() -> None:
 def test_penalties_may_differ_by_problem() -> None:
     tree, sample = random_tree(3, 2), random_sample(3)
     ridge = torch.tensor([0.0, 0.1, 2.0], dtype=torch.float64)
-    together = TrainingObjective(ridge, 0.0, 2 * ridge)
+    together = TrainingObjective(ridge, 2 * ridge)
     for r in range(3):
-        alone = TrainingObjective(float(ridge[r]), 0.0, float(2 * ridge[r]))(tree, sample)[r]
+        alone = TrainingObjective(float(ridge[r]), float(2 * ridge[r]))(tree, sample)[r]
         torch.testing.assert_close(together(tree, sample)[r], alone, rtol=1e-14, atol=0)
     some = torch.tensor([0, 2])
     own = together.select(some)(tree.select(some), sample.select(some))
@@ -203,7 +196,7 @@ def test_on_the_meta_device() -> None:
         return torch.empty(*shape, dtype=torch.float64, device="meta")
 
     sample = Sample(DesignMatrix(empty(2, 9, 3), (2, 2)), empty(4, 9), empty(4, 9), empty(4, 9))
-    value = TrainingObjective(0.1, 0.1, 0.1)(tree, sample)
+    value = TrainingObjective(0.1, 0.1)(tree, sample)
     assert value.device.type == "meta"
     assert value.shape == (4,)
 
@@ -230,62 +223,6 @@ def test_rows_that_no_leaf_wants_do_no_harm(leaf: str, shape: float, intercept: 
         value.sum(), [*tree.leaf(2).parameters(), *tree.leaf(3).parameters()]
     ):
         assert gradient.isfinite().all()
-
-
-# ------------------------------------------------------------------ features that leave the gates
-
-
-def test_group_lasso_against_the_formula() -> None:
-    tree = random_tree(3, 2)
-    weights = tree.gate_parameters([1, 2, 3]).weight.detach()
-    value = GateGroupLasso(0.7)(tree.gate_parameters())
-    expected = 0.7 * weights.norm(dim=1).sum(-1)
-    torch.testing.assert_close(value, expected, rtol=1e-3, atol=0)
-    assert (value <= expected).all()
-    assert torch.equal(
-        GateGroupLasso(0.7)(blank_tree(3, 0, batch_shape=(2,)).gate_parameters()), torch.zeros(2).double()
-    )
-
-
-@pytest.mark.nightly
-def test_features_leave_the_gates_as_the_exact_penalty_has_it() -> None:
-    """Only feature 0 tells the rows apart; the smoothed optimum compared with that of proximal steps."""
-    generator = torch.Generator().manual_seed(5)
-    x = torch.rand(1, 200, 4, generator=generator, dtype=torch.float64)
-    late = x[0, :, 0] > 0.5
-    draw = -torch.log(torch.rand(200, generator=generator, dtype=torch.float64))
-    sample = Sample(
-        DesignMatrix(x, (1,)),
-        torch.where(late, draw * 8, draw / 8).log()[None],
-        torch.ones(1, 200).double(),
-        torch.ones(1, 200).double(),
-    )
-    objective = TrainingObjective(gate_ridge=1e-3, gate_sparsity=0.02)
-    tree = blank_tree(4, 1, "exponential", (1,))
-    with torch.no_grad():
-        tree.leaf(2).intercept.fill_(-2.0)
-        tree.leaf(3).intercept.fill_(2.0)
-        tree.leaf(2).slope.zero_()
-    step = branch_step(Batch(tree, objective, sample), 1)
-    options = LBFGSOptions(max_iterations=3000, gradient_tolerance=1e-9, relative_tolerance=0.0)
-    step.write(minimize(step, step.read(), options).x)
-    # Proximal gradient descent on the same problem with the exact norm; one gate, so that groups are numbers.
-    smooth = branch_step(Batch(tree, TrainingObjective(gate_ridge=1e-3), sample), 1)
-    theta = torch.zeros(1, 5).double()
-    for _ in range(20000):
-        _, gradient = smooth.value_and_gradient(theta)
-        before, theta = theta, theta - 0.5 * gradient
-        theta[:, :4] = theta[:, :4].sign() * (theta[:, :4].abs() - 0.5 * 0.02).clamp(min=0)
-        if (theta - before).abs().max() < 1e-11:
-            break
-    smooth.write(theta)
-    exact = tree.gate(1).weight.detach().clone()
-    assert (exact[0, 1:] == 0).any()
-    step.write(minimize(step, step.read() * 0, options).x)
-    assert (tree.gate(1).weight != 0).all()
-    objective.sparsify(tree, sample)
-    torch.testing.assert_close(tree.gate(1).weight.detach(), exact, rtol=1e-3, atol=1e-3)
-    assert torch.equal(tree.gate(1).weight == 0, exact == 0)
 
 
 # ------------------------------------------------------------------ derivatives for torch's own optimizers
@@ -363,13 +300,72 @@ def test_trees_of_every_batch_shape(batch_shape: tuple[int, ...]) -> None:
     flat, sample = random_tree(n, 2, "spline_ph"), random_sample(n)
     tree = blank_tree(3, 2, "spline_ph", batch_shape)
     tree.load_state_dict({k: v.reshape((*batch_shape, *v.shape[1:])) for k, v in flat.state_dict().items()})
-    penalties = TrainingObjective(
-        0.1, 0.2, 0.3, 0.4, offset=0.5, fused_shape=0.6, row_penalties=[SmallLeaves(9.0, 0.4)]
-    )
+    penalties = TrainingObjective(0.1, 0.2, row_penalties=[SmallLeaves(9.0, 0.4)])
     found, expected = penalties(tree, sample), penalties(flat, sample)
     assert found.shape == batch_shape
     torch.testing.assert_close(found.flatten(), expected)
     torch.testing.assert_close(penalties.penalty(tree).flatten(), penalties.penalty(flat))
+
+
+def _prior(groups: list[list[int]], p: int = 3) -> NormalPrior:
+    """A prior of problems with some groups of leaves, one slope of which is shared."""
+    n, generator = len(groups), torch.Generator().manual_seed(2)
+    common, own, centre = torch.rand(3, n, p, generator=generator, dtype=torch.float64).unbind()
+    level, shape, factor = torch.rand(3, n, generator=generator, dtype=torch.float64).unbind()
+    own[:, 1] = torch.inf
+    return NormalPrior(common, own, level, shape, centre, torch.tensor(groups), factor)
+
+
+@pytest.mark.parametrize("ancillary", ["constant", "linear"])
+def test_prior_is_the_least_over_the_common_part(ancillary: Ancillary) -> None:
+    """Common coefficients are found by least squares, and own ones are what is left."""
+    tree, prior = random_tree(1, 2, LogLogistic(ancillary=ancillary)), _prior([[0, 0, 1, 2]])
+    prior.project(tree)
+    parts = vars(tree.leaf_parameters()).values()
+    leaves, chosen = LeafParameters(*(part.detach() for part in parts)), [0, 2, 3]  # one of each group
+    slopes = [leaves.slope[0, chosen], *leaves.shape_slope[0, chosen].unbind(1)]
+    level = leaves.intercept[0, chosen] + leaves.slope[0, chosen] @ prior.centre[0]
+    expected = 0.0
+    for slope in slopes:
+        assert float(slope[:, 1].std()) < 1e-12
+        for j in range(3):
+            common, own = float(prior.common[0, j]), float(prior.own[0, j])
+            values = slope[:, j].numpy()
+            shared = own * values.sum() / (common + 3 * own)
+            expected += common * shared**2 / 2 + own * ((values - shared) ** 2).sum() / 2
+    for precision, values in ((prior.level, level), (prior.shape, leaves.shape[0, chosen, 0])):
+        expected += float(precision[0] * (values - values.mean()).square().sum() / 2)
+    assert float(prior(leaves)) == pytest.approx(float(prior.coefficient[0]) * expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("leaf", [LogLogistic(ancillary="linear"), "spline_po"])
+def test_hessian_of_the_prior_is_that_of_autograd(leaf: str | HazardFamily) -> None:
+    tree, prior = random_tree(2, 2, leaf), _prior([[0, 0, 1, 2], [0, 1, 2, 3]])
+    leaves = tree.leaf_parameters()
+    p, m = leaves.slope.shape[-1], leaves.shape.shape[-1]
+    flat = leaves.flatten().detach()
+    for k in range(2):
+        own = prior.select(torch.tensor([k]))
+        expected = torch.autograd.functional.hessian(
+            lambda x, own=own: own(LeafParameters.unflatten(x[None], p, m)).sum(), flat[k]
+        )
+        found = prior.hessian(leaves)[k]
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-6)
+        size = flat[k].numel()
+        diagonal = found.reshape(size, size).diagonal().reshape(flat[k].shape)
+        torch.testing.assert_close(prior.curvature(leaves).flatten()[k], diagonal)
+
+
+def test_prior_project_leaves_what_is_tied_equal() -> None:
+    tree, prior = random_tree(1, 2, "weibull"), _prior([[0, 0, 1, 2]])
+    objective = TrainingObjective().with_prior(prior)
+    before = float(prior(tree.leaf_parameters()).detach())
+    objective.project(tree)
+    leaves = tree.leaf_parameters()
+    for part in vars(leaves).values():
+        torch.testing.assert_close(part[:, 0], part[:, 1])
+    torch.testing.assert_close(leaves.slope[0, :, 1], leaves.slope[0, :1, 1].expand(4))
+    assert float(prior(leaves).detach()) < 1e-3 * before
 
 
 class Orthogonal(GatePenalty):
@@ -392,10 +388,6 @@ class Level(LeafPenalty):
     [
         (Ridge(0.4), {"slope": 0.4, "shape_slope": 0.4}),
         (Level(0.1), {"intercept": 0.2}),
-        # Squared distances from the mean of four leaves: 1 - 1/4, estimated as 1.
-        (Fused(0.3), {"slope": 0.3, "shape": 0.3, "shape_slope": 0.3}),
-        (Offset(0.3), {"intercept": 0.3}),
-        (FusedShape(0.3), {"shape": 0.3}),
     ],
 )
 def test_curvature_of_penalties_on_leaves(own: LeafPenalty, expected: dict[str, float]) -> None:

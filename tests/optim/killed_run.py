@@ -19,7 +19,6 @@ CASES: dict[str, Trainer] = {
     "nodec": Nodec(macro_iterations=5, patience=4),
     "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3)),
     "joint": Joint(),
-    "joint rounds": Joint(lap=10, holdout=0.5),
 }
 
 
@@ -31,10 +30,8 @@ def train(
     sample = random_sample(8, n_splits=2, n_rows=120, seed=4)
     tree = blank_tree(3, 2, leaf, (8,))
     initialize_random(tree, sample, [problem_seed(1, 0, k) for k in range(8)])
-    objective = TrainingObjective(1e-3, 1e-3, gate_sparsity=0.01)
-    trainer = CASES[case]
-    held_out = random_sample(8, n_splits=2, n_rows=60, seed=5) if trainer.holdout else None
-    return tree, trainer.train(tree, objective, sample, callbacks, held_out, checkpoint=path)
+    objective = TrainingObjective(1e-3, 1e-3)
+    return tree, CASES[case].train(tree, objective, sample, callbacks, path)
 
 
 class Halt(Callback):

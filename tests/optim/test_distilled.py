@@ -14,19 +14,13 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
-from sstorch.objective import TrainingObjective
 from sstorch.optim import Distillation, Joint, LBFGSOptions, Leaves, Nodec
-from sstorch.optim.joint import most_probable
 from sstorch.optim.starts.regression_tree import GateColumns, regression_tree
-from sstorch.optim.steps import Batch
-from sstorch.optim.working_sets import leaf_step
 from sstorch.reading import gate_coefficients
 from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
-from tests.batches import random_sample, random_tree
 from tests.conftest import nightly, nightly_but
-from tests.flat import soft_tree
 
 TIGHT = LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000)
 
@@ -89,62 +83,6 @@ def test_categories_are_cut_into_the_best_two_sets() -> None:
     assert all(len(np.unique(left[which == k])) == 1 for k in range(7))
 
 
-@pytest.mark.parametrize("ancillary", ["constant", "linear"])
-def test_shared_slopes_are_one_variable(ancillary: str) -> None:
-    """The step is that of all leaves on the subspace of equal slopes: value, gradient, curvature, writing."""
-    leaf = {"constant": "log_logistic", "linear": "spline_po"}[ancillary]
-    tree, sample = random_tree(3, 2, leaf), random_sample(3)
-    objective = TrainingObjective(
-        0.3, 0.1, torch.tensor([torch.inf, torch.inf, torch.inf]), offset=0.4, fused_shape=0.2
-    )
-    with torch.no_grad():
-        for node in tree.topology.leaves:
-            tree.leaf(node).slope.copy_(tree.leaf(4).slope)
-    chance = most_probable(tree, sample)
-    shared = leaf_step(Batch(tree, objective, sample), 1, chance, share_slopes=True)
-    own = leaf_step(Batch(tree, objective, sample), 1, chance)
-    x = shared.read()
-    p, m = tree.in_features, len(tree.family.shape_names)
-    assert x.shape == (3, p + 4 * (1 + m))
-    value, gradient = shared.value_and_gradient(x)
-    torch.testing.assert_close(value, own.value_and_gradient(own.read())[0])
-    moved = torch.randn(x.shape, dtype=torch.float64)
-    ahead, behind = (shared.value_and_gradient(x + side * moved)[0] for side in (1e-6, -1e-6))
-    difference = (ahead - behind) / 2e-6
-    torch.testing.assert_close(difference, (gradient * moved).sum(-1), rtol=1e-6, atol=1e-8)
-    # Second derivatives are exact here: rows of a leaf see its own parameters alone.
-    (blocks,) = shared.objective.curvature(x)
-    assert blocks.shape == (3, 1, x.shape[1], x.shape[1])
-    torch.testing.assert_close(blocks, blocks.mT)
-    shared.write(x + moved)
-    slopes = torch.stack([tree.leaf(node).slope for node in tree.topology.leaves])
-    assert bool((slopes == slopes[0]).all())
-    torch.testing.assert_close(shared.read(), x + moved)
-
-
-@pytest.mark.nightly
-def test_slopes_that_are_shared_are_penalised_once() -> None:
-    """With levels and shapes held together the tree is the regression, the closer the tighter they are."""
-    data = whas500()
-    y, times = (data.time, data.event), [100.0, 500.0, 1500.0]
-    straight = {"numeric": "piecewise", "n_starts": 1, "ridge": 1e-3, "leaf": "log_logistic"}
-    regression = soft_tree(depth=0, trainer=Joint(TIGHT), **straight).fit(data.frame, y)
-    curves = regression.predict_survival_function(data.frame, times)
-    away = []
-    for held in (1e-3, 1e-1, 1e1, 1e3):
-        tree = soft_tree(
-            depth=2, init="distilled", trainer=Leaves(TIGHT), offset=held, fused_shape=held, **straight
-        ).fit(data.frame, y)
-        assert (
-            np.ptp([tree.module_.leaf(node).slope.detach().numpy() for node in range(4, 8)], axis=0).max()
-            == 0
-        )
-        away.append(np.abs(tree.predict_survival_function(data.frame, times) - curves).max())
-    assert away == sorted(away, reverse=True)
-    assert away[0] > 0.05
-    assert away[-1] < 1e-4
-
-
 @pytest.mark.parametrize("ridge", ["estimated", nightly(1e-3)])
 @pytest.mark.parametrize("leaf", nightly_but({"weibull"}, FAMILIES))
 def test_every_leaf_has_real_groups(leaf: str, ridge: float | str) -> None:
@@ -205,16 +143,16 @@ def test_leaves_of_each_class_by_default() -> None:
     groups = PrognosticTree()._batch_settings()
     assert groups == BatchSettings.check(gate_ridge=0.0)
     assert (groups.init, type(groups.trainer), groups.n_starts) == ("distilled", Leaves, 1)
-    assert (groups.fused, groups.offset, groups.fused_shape) == (np.inf, 0.1, 0.01)
     assert (groups.gate_features, groups.min_leaf) == (1, 0.1)
     assert groups.estimated
     gates = SoftSurvivalTree()._batch_settings()
     assert (gates.init, type(gates.trainer), gates.n_starts) == ("distilled", Leaves, 1)
     assert gates.estimated
     assert gates.trains_gates
-    fixed = SoftSurvivalTree(trainer="nodec")._batch_settings()
+    trained = SoftSurvivalTree(trainer="nodec")._batch_settings()
+    assert (trained.estimated, trained.trainer) == (True, Nodec())
+    fixed = SoftSurvivalTree(init="distilled", penalties=GatePenalties(ridge=1e-3))._batch_settings()
     assert (fixed.init, fixed.trainer, fixed.n_starts) == ("distilled", Nodec(), 1)
-    assert (fixed.fused, fixed.offset, fixed.fused_shape) == (0.0, 0.0, 0.0)
     assert (fixed.ridge, fixed.gate_ridge, fixed.gate_ridge_units) == (1e-3, 1e-3, "range")
     assert fixed.numeric.plain == "linear"
     assert not fixed.trains_gates
@@ -243,7 +181,11 @@ def test_distilled_and_random_starts_are_those_of_each_kind(gbsg2: SurvivalData)
 
     def starts(init: Any, n_starts: int) -> TrainedBatch:
         tree = SoftSurvivalTree(
-            init=init, n_starts=n_starts, trainer=Joint(lbfgs=LBFGSOptions(max_iterations=1)), min_leaf=0.1
+            init=init,
+            n_starts=n_starts,
+            trainer=Joint(lbfgs=LBFGSOptions(max_iterations=1)),
+            min_leaf=0.1,
+            penalties=GatePenalties(ridge=1e-3),
         )
         return train_batch(rows, tree._batch_settings(), schema)
 
@@ -268,11 +210,8 @@ def test_automatic_encodings_are_smooth_in_leaves_and_linear_in_gates() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     for parameters in (
-        {"trainer": "nodec", "fused": np.inf},
         {"gate_features": 0},
         {"min_leaf": 0.5},
-        {"offset": np.inf},
-        {"offset": -1.0},
     ):
         with pytest.raises(ConfigError):
             BatchSettings.check(**parameters)

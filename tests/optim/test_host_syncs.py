@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sstorch.nn import DesignMatrix, SoftTree
-from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective import Ridge, Sample, TrainingObjective
 from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, minimize, steps
 from sstorch.optim.batched_lbfgs import OptimizationResult, _Problems
 from sstorch.optim.steps import Batch
@@ -26,8 +26,7 @@ LOOK = "optim/batched_lbfgs: _Problems.running"
 COMPACTION = "data/design_matrix: DesignMatrix.select"
 
 PLAIN = TrainingObjective(1e-3, 1e-4)
-PENALISED = TrainingObjective(1e-3, 1e-4, fused=1.0, gate_sparsity=1e-3, offset=0.1, fused_shape=0.01)
-SHARED = TrainingObjective(1e-3, fused=torch.inf, offset=0.1)
+PENALISED = TrainingObjective(1e-3, 1e-4, own=[Ridge(0.1)])
 SHORT = LBFGSOptions(max_iterations=8, check_every=4)
 
 
@@ -40,7 +39,7 @@ FITS = pytest.mark.parametrize(
         ("gompertz", Nodec(macro_iterations=1, lbfgs=SHORT), PLAIN),
         nightly("log_normal", Joint(SHORT), PLAIN),
         nightly("spline_ph", Nodec(macro_iterations=1, lbfgs=SHORT), PLAIN),
-        ("spline_po", Leaves(SHORT), SHARED),
+        ("spline_po", Leaves(SHORT), PENALISED),
         ("piecewise_exponential", Nodec(macro_iterations=1, lbfgs=SHORT), PLAIN),
     ],
 )

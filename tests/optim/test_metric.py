@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic
-from sstorch.objective import TrainingObjective
+from sstorch.objective import NormalPrior, TrainingObjective
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.batched_lbfgs import AutogradFunction, BlockMetric, Status
@@ -14,7 +14,7 @@ from sstorch.optim.steps import Batch, Step, lbfgs
 from sstorch.optim.working_sets import branch_step, joint_step, leaf_step, logistic_step
 from tests.batches import random_sample, random_tree
 
-OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)
+OBJECTIVE = TrainingObjective(0.02, 0.03)
 
 
 def _hessian(step: Step, x: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def _curvature(step: Step, x: Tensor) -> list[Tensor]:
 def test_leaf_blocks_are_the_hessian(leaf: str | HazardFamily) -> None:
     tree, sample = random_tree(3, 2, leaf), random_sample(3, n_splits=2)
     rows = sample.restrict(tree.visits(sample.x, 2))
-    # A single leaf's block is all of its Hessian; the fused penalty binds leaves to each other.
+    # A single leaf's block is all of its Hessian.
     step = leaf_step(Batch(tree, TrainingObjective(0.02), rows), 2)
     x = step.read()
     (blocks,) = _curvature(step, x)
@@ -55,6 +55,23 @@ def test_leaf_blocks_are_the_hessian(leaf: str | HazardFamily) -> None:
         torch.testing.assert_close(blocks[:, n], own, rtol=1e-4, atol=1e-6)
     others = hessian[:, :size, size:]
     assert float(others.abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_leaves_that_a_prior_binds_are_one_block(node: int) -> None:
+    tree, sample = random_tree(3, 2, "spline_po"), random_sample(3, n_splits=2)
+    given = torch.rand(3, 3, 3, dtype=torch.float64) + 0.1
+    groups = torch.tensor([[0, 1, 2, 3]]).expand(3, -1)
+    prior = NormalPrior(
+        given[0], given[1], given[2, 0], given[2, 1], given[2], groups, torch.ones(3).double()
+    )
+    rows = sample.restrict(tree.visits(sample.x, node))
+    chance = (tree.apply_leaf(rows.x)[:, None] == torch.arange(4)[:, None]).double()
+    places = slice(None) if node == 1 else slice(0, 2)
+    objective = TrainingObjective(0.02).with_prior(prior)
+    step = leaf_step(Batch(tree, objective, rows), node, chance[:, places])
+    (block,) = _curvature(step, step.read())
+    torch.testing.assert_close(block[:, 0], _hessian(step, step.read()), rtol=1e-4, atol=1e-5)
 
 
 def test_blocks_of_many_problems_and_shapes_are_those_of_each_alone() -> None:

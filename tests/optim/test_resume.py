@@ -23,8 +23,8 @@ from sstorch import SurvivalData
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
-from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import Joint, Nodec, Trainer, minimize
+from sstorch.objective import Ridge, Sample, TrainingObjective
+from sstorch.optim import Nodec, Trainer, minimize
 from sstorch.optim.checkpoint import kept, opened, plain_values
 from sstorch.packing import Arrays, unpack
 from tests.batches import random_sample, random_tree, to_device
@@ -106,7 +106,6 @@ def _assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History
 
 MOMENTS = {
     "nodec": {"1.2": 0, "3.3": 2},
-    "joint rounds": {"2.1": 1, "3.1": 2},
     "nodec+joint": {"4.1": 3},
 }
 
@@ -171,8 +170,9 @@ def test_a_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
 def test_a_run_goes_on_on_its_device(device: str, tmp_path: Path) -> None:
     def start(path: Path | None, *callbacks: Callback) -> SoftTree:
         tree, sample = random_tree(4, 0, "exponential", seed=1).to(device), random_sample(4, seed=1)
-        rows, held_out = (to_device(each, device) for each in (sample, random_sample(4, seed=2)))
-        Joint(lap=2, holdout=0.5).train(tree, OBJECTIVE, rows, callbacks, held_out, checkpoint=path)
+        Nodec(macro_iterations=3, gradient_tolerance=0.0).train(
+            tree, OBJECTIVE, to_device(sample, device), callbacks, path
+        )
         return tree
 
     with pytest.raises(KeyboardInterrupt):
@@ -194,10 +194,9 @@ class _Run:
     objective: TrainingObjective
     tree: SoftTree
     sample: Sample
-    held_out: Sample | None = None
 
     def start(self, path: Path) -> None:
-        self.trainer.train(self.tree, self.objective, self.sample, (), self.held_out, path)
+        self.trainer.train(self.tree, self.objective, self.sample, (), path)
 
 
 def _run(**changes: object) -> _Run:
@@ -215,13 +214,12 @@ OTHERS: dict[str, Callable[[], _Run]] = {
     "macro iterations": lambda: _run(trainer=Nodec(macro_iterations=2)),
     "trainer": lambda: _run(trainer=CASES["joint"]),
     "a coefficient": lambda: _run(objective=TrainingObjective(2e-3, 1e-3)),
-    "a penalty": lambda: _run(objective=TrainingObjective(1e-3, 1e-3, fused=0.1)),
+    "a penalty": lambda: _run(objective=TrainingObjective(1e-3, 1e-3, own=[Ridge(0.1)])),
     "times": lambda: _run(sample=_with(random_sample(4, seed=1), "log_time")),
     "weights": lambda: _run(sample=_with(random_sample(4, seed=1), "weight")),
     "features": lambda: _run(sample=random_sample(4, seed=2)),
     "start": lambda: _run(tree=random_tree(4, 1, seed=2)),
     "leaf": lambda: _run(tree=random_tree(4, 1, "weibull", seed=1)),
-    "rows held out": lambda: _run(held_out=random_sample(4, seed=3)),
 }
 
 
@@ -432,7 +430,7 @@ def test_an_estimator_goes_on_from_its_checkpoint(
     curves: dict[str, Any], small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     y, path = (small_data.time, small_data.event), tmp_path / "run"
-    tree = soft_tree(depth=1, n_starts=3, trainer=Nodec(macro_iterations=3), holdout=0.2, **curves)
+    tree = soft_tree(depth=1, n_starts=3, trainer=Nodec(macro_iterations=3), **curves)
     plain = clone(tree).fit(small_data.frame, y)
 
     cut_short = clone(tree).set_params(verbose=1)
@@ -449,7 +447,7 @@ def test_an_estimator_goes_on_from_its_checkpoint(
     for changes in (
         {"random_state": 1},
         {"leaf": "weibull"},
-        {"trainer": Nodec(macro_iterations=4, holdout=0.2)},
+        {"trainer": Nodec(macro_iterations=4)},
         {"columns__numeric": "piecewise(5)"},
     ):
         with pytest.raises(ConfigError, match="of another run"):

@@ -31,7 +31,7 @@ from sstorch.optim.working_sets import joint_step
 from sstorch.soft import GatePenalties, GroupPenalties, Penalties
 from tests.batches import random_sample, random_tree
 
-OBJECTIVE = TrainingObjective(1e-3, 1e-3, offset=0.1)
+OBJECTIVE = TrainingObjective(1e-3, 1e-3)
 ADAM = torch_minimizer(lambda parameters: torch.optim.Adam(parameters, 0.1), 40)
 TORCH_LBFGS = torch_minimizer(lambda p: torch.optim.LBFGS(p, max_iter=30, line_search_fn="strong_wolfe"), 1)
 MINIMIZERS = {"lbfgs": lbfgs, "options": LBFGSOptions(max_iterations=5), "Adam": ADAM, "LBFGS": TORCH_LBFGS}
@@ -108,7 +108,7 @@ def test_step_lowers_the_objective_by_its_nodes_alone_and_is_recorded(
     start, before = run.tree.select(torch.arange(4)), _value(run)
     run.take(run.step(nodes, name="MINE", minimizer=MINIMIZERS[minimizer]))  # type: ignore[arg-type]
     after = _value(run)
-    assert run.improved.all()
+    assert not run.unimproved.any()
     assert (after[run.active] < before[run.active] - 1e-3).all()
     assert after[1] == before[1]
     for name, parameter in run.tree.named_parameters():
@@ -162,7 +162,7 @@ def test_minimiser_that_ends_worse_or_not_finite_leaves_the_problem_as_it_was(
     run = _run()
     start, before = run.tree.select(torch.arange(4)), _value(run)
     run.take(run.step({1, 4, 5}, minimizer=lambda _, x: _result(x + end)))
-    assert run.improved.logical_not().all()
+    assert run.unimproved.all()
     for name, parameter in run.tree.named_parameters():
         assert torch.equal(parameter, start.get_parameter(name))
     assert torch.equal(_value(run), before)
@@ -285,8 +285,8 @@ class Everything(Trainer):
     "estimator",
     [
         SoftSurvivalTree(trainer=Pairs()),
-        SoftSurvivalTree(trainer=Pairs(holdout=0.25), init="random", n_starts=3, min_leaf=0.1),
-        PrognosticTree(trainer=Pairs(), penalties=GroupPenalties(ridge=1e-3, fused=0.1)),
+        SoftSurvivalTree(trainer=Pairs(), init="random", n_starts=3, min_leaf=0.1),
+        PrognosticTree(trainer=Pairs(), penalties=GroupPenalties(ridge=1e-3)),
     ],
 )
 def test_trainer_of_one_method_trains_estimators(

@@ -15,7 +15,7 @@ from sstorch.optim.working_sets import BranchObjective, branch_step, joint_step,
 from tests.batches import blank_tree, random_sample, random_tree, to_device
 from tests.conftest import devices
 
-OBJECTIVE = TrainingObjective(0.02, 0.03, 0.04)
+OBJECTIVE = TrainingObjective(0.02, 0.03)
 
 
 def _restricted(tree: SoftTree, rows: Sample, node: int) -> Tensor:
@@ -143,7 +143,6 @@ def test_rows_that_do_not_count_never_matter() -> None:
 CURVED = TrainingObjective(
     0.02,
     0.03,
-    0.04,
     roughness=0.5,
     curved=torch.tensor([False, False, True, True]),
     monotone=Monotone(torch.full((4,), 10.0), torch.randn(4, 2, 4, dtype=torch.float64)),

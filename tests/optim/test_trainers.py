@@ -1,21 +1,15 @@
 """The rivals of the decomposition behind one interface."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
-from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData
-from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import (
     Joint,
     LBFGSOptions,
-    Leaves,
     Nodec,
     NodecJoint,
     Trainer,
@@ -24,8 +18,6 @@ from sstorch.optim import (
 )
 from sstorch.optim.steps import Batch
 from sstorch.optim.working_sets import joint_step
-from sstorch.soft import train_batch
-from sstorch.soft.problems import _held_in
 from tests.batches import blank_tree, random_sample, with_entry
 from tests.conftest import covering
 
@@ -114,98 +106,3 @@ def test_joint_restarts_leaves_that_overflow() -> None:
     history = Joint().train(tree, OBJECTIVE, sample)
     assert _value(tree, sample).isfinite().all()
     assert history.steps["restarted"].all()
-
-
-# ------------------------------------------------------------------ rows held out
-
-
-@pytest.mark.parametrize("trainer", TRAINERS)
-def test_the_best_point_is_the_one_with_the_lowest_loss_on_the_rows_held_out(trainer: Trainer) -> None:
-    tree, sample = _start()
-    keep = torch.arange(120) % 4 > 0
-    inside, outside = (replace(sample, weight=sample.weight * part) for part in (keep, ~keep))
-    seen: list[torch.Tensor] = []
-
-    class Watch(Callback):
-        def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-            seen.append(torch.tensor(history.last_macro_iteration()["best_objective"].to_numpy()))
-
-    with torch.no_grad():
-        before = TrainingObjective()(tree, outside)
-    trainer.train(tree, OBJECTIVE, inside, [Watch()], outside)
-    with torch.no_grad():
-        after = TrainingObjective()(tree, outside)
-    assert (after <= before).all()
-    torch.testing.assert_close(after, seen[-1], rtol=1e-12, atol=0)
-    trained, _ = _start()
-    trainer.train(trained, OBJECTIVE, inside)
-    with torch.no_grad():
-        assert (after <= TrainingObjective()(trained, outside) + 1e-12).all()
-
-
-@pytest.mark.nightly
-def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
-    y = (small_data.time, small_data.event)
-    tree = SoftSurvivalTree(
-        depth=2, trainer=Nodec(macro_iterations=2, holdout=0.25), init="random", n_starts=4
-    )
-    batch = train_batch([small_data, small_data], tree._batch_settings())
-    assert torch.equal(batch.criterion[: batch.n_starts].argmin(), torch.tensor(batch.best_start(0)))
-    assert not torch.equal(batch.criterion, batch.objective)
-    fitted = tree.fit(small_data.frame, y)
-    again = clone(tree).fit(small_data.frame, y)
-    assert fitted.objective_ == again.objective_
-    plain = clone(tree).set_params(trainer=Nodec(macro_iterations=2)).fit(small_data.frame, y)
-    assert plain.objective_ != fitted.objective_
-
-
-def test_rows_held_out_are_a_share_of_the_rows_with_and_without_events(small_data: SurvivalData) -> None:
-    settings = SoftSurvivalTree(
-        depth=1, trainer=Nodec(holdout=0.2), init="random", n_starts=3
-    )._batch_settings()
-    kept = _held_in([small_data, small_data.subset(range(80))], settings, 1)
-    assert kept.shape == (6, 120)
-    assert torch.equal(kept[0], kept[2])
-    out = ~kept[0].numpy()
-    for event in (True, False):
-        rows = small_data.event == event
-        assert out[rows].sum() == round(0.2 * rows.sum())
-    assert kept[3:, 80:].all()
-
-
-def test_joint_training_stops_after_a_lap_that_does_not_improve_the_held_out_loss() -> None:
-    tree, sample = _start()
-    keep = torch.arange(120) % 4 > 0
-    inside, outside = (replace(sample, weight=sample.weight * part) for part in (keep, ~keep))
-    with pytest.raises(ConfigError, match="lap must be at least 1"):
-        Joint(lap=0)
-    trainer = Joint(holdout=0.25, lap=1)
-    history = trainer.train(tree, OBJECTIVE, inside, held_out=outside)
-    assert trainer.n_passes == 1000
-    for _, own in history.macro_iterations.groupby("problem"):
-        best = own["best_objective"].to_numpy()
-        falls = np.diff(best) < 0
-        assert falls[:-1].all()  # of the laps the last alone improved nothing
-        assert not falls[-1]
-        assert len(own) < 30
-    with torch.no_grad():
-        after = TrainingObjective()(tree, outside)
-    lowest = history.macro_iterations.groupby("problem")["best_objective"].min()
-    np.testing.assert_allclose(after.numpy(), lowest, rtol=1e-12)
-    whole, _ = _start()
-    Joint(lap=1).train(whole, OBJECTIVE, inside, held_out=outside)  # at one go, the last point or the first
-    with torch.no_grad():
-        assert after.mean() < TrainingObjective()(whole, outside).mean()
-
-
-@pytest.mark.parametrize("holdout", [-0.1, 1.0, True, "half"])
-def test_holdout_out_of_range_is_refused(holdout: object) -> None:
-    with pytest.raises(ConfigError, match="holdout must be a share"):
-        Leaves(holdout=holdout)  # type: ignore[arg-type]
-
-
-@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
-def test_a_holdout_without_events_is_refused(small_data: SurvivalData) -> None:
-    event = np.arange(120) < 2
-    with pytest.raises(DataError, match=r"holdout=0.1 leaves out 0 of 2 rows with an event"):
-        PrognosticTree(trainer=Leaves(holdout=0.1)).fit(small_data.frame, (small_data.time, event))

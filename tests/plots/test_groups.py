@@ -38,7 +38,7 @@ def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
         trainer="joint",
         init="kmeans",
         n_starts=1,
-        penalties=GatePenalties(ridge=1e-2, gate_ridge=1e-4, fused=1.0),
+        penalties=GatePenalties(ridge=1e-2, gate_ridge=1e-4),
     )
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 

@@ -197,9 +197,6 @@ BASE: dict[str, Any] = {
     "init": "random",
     "ridge": 1e-3,
     "gate_ridge": 1e-4,
-    "fused": 0.0,
-    "gate_sparsity": 0.0,
-    "holdout": 0.0,
     "prediction": "hbp",
     "dtype": "float64",
     "missing_numbers": "mean",
@@ -209,7 +206,7 @@ BASE: dict[str, Any] = {
 L2_OBSERVED = L2Parity("relaxed", "sum", "observed_times")
 # What the defaults are where the settings of the other trees do not say otherwise.
 GROUPS: dict[str, Any] = {
-    **{"init": "distilled", "trainer": "leaves", "n_starts": 1, "fused": None},
+    **{"init": "distilled", "trainer": "leaves", "n_starts": 1},
     "fit": ("sample_weight", "entry"),
 }
 TREES: dict[str, dict[str, Any]] = {
@@ -229,10 +226,8 @@ TREES: dict[str, dict[str, Any]] = {
     "depth 3": {"depth": 3, "leaf": "exponential", "n_starts": 1},
     "prediction mixture": {"prediction": "mixture", "depth": 2, "leaf": "weibull"},
     "prediction mixture, spline": {"prediction": "mixture", "leaf": "spline_ph"},
-    "penalties": {"fused": 0.01, "gate_sparsity": 0.02, "trainer": NodecJoint(), "depth": 2},
     "missing": {"missing_numbers": "median", "missing_categories": "most_frequent"},
     "float32": {"dtype": "float32"},
-    "holdout": {"holdout": 0.25, "trainer": Nodec(), "depth": 2, "n_starts": 3},
     "weights and entry": {"fit": ("sample_weight", "entry"), "leaf": "weibull", "trainer": NodecJoint()},
     "fairness l2": {"fairness": "l2", "rho": 0.3, "trainer": Nodec(), "depth": 2, "fit": ("sensitive",)},
     "fairness l2_relaxed": {"fairness": "l2_relaxed", "rho": 0.3, "depth": 2, "fit": ("sensitive",)},
@@ -241,7 +236,7 @@ TREES: dict[str, dict[str, Any]] = {
     "curves of gates, one way": {"numeric": "log", "gate_numeric": "spline", "monotone": {"age": "up"}},
     "groups": GROUPS | {"depth": 2},
     "groups, one column": GROUPS | {"depth": 3, "gate_features": 1, "leaf": "weibull", "numeric": "spline"},
-    "groups, own slopes": GROUPS | {"depth": 2, "gate_features": None, "fused": 0.1, "leaf": "spline_po"},
+    "groups, own slopes": GROUPS | {"depth": 2, "gate_features": None, "leaf": "spline_po"},
 }
 
 

@@ -97,19 +97,14 @@ def test_a_large_roughness_leaves_the_straight_line(encoding: object) -> None:
 
 
 @pytest.mark.parametrize("numeric", ["auto", "spline", "piecewise", "linear"])
-@pytest.mark.parametrize("depth", [0, 1])
-def test_one_number_for_ridge_shrinks_the_whole_effect(numeric: str, depth: int) -> None:
+def test_one_number_for_ridge_shrinks_the_whole_effect(numeric: str) -> None:
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"x": rng.normal(size=300)})
     y = rng.exponential(np.exp(-np.sin(2 * X["x"].to_numpy()))), rng.random(300) < 0.7
 
     def span(ridge: float) -> float:
         columns = Columns(numeric=numeric)
-        if depth:
-            penalties = GatePenalties(ridge=ridge, offset=1e6, fused_shape=1e6)
-            model = SoftSurvivalTree(1, "weibull", penalties=penalties, columns=columns, random_state=0)
-        else:
-            model = SurvivalRegression("weibull", Penalties(ridge=ridge), columns)
+        model = SurvivalRegression("weibull", Penalties(ridge=ridge), columns)
         return float(np.ptp(model.fit(X, y).predict_survival_function(X, [0.5])))
 
     spans = [span(ridge) for ridge in (0.01, 1.0, 1e6)]

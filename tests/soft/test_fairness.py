@@ -158,12 +158,11 @@ def test_rhos_are_a_dimension_of_the_batch(cohort: pd.DataFrame) -> None:
 
 
 @pytest.mark.nightly
-def test_other_leaves_holdout_weights_and_precision(cohort: pd.DataFrame) -> None:
+def test_other_leaves_and_precision(cohort: pd.DataFrame) -> None:
     for options in (
         {"leaf": Spline("odds", knots=1)},
         {"leaf": "exponential"},
         {"leaf": "piecewise_exponential"},
-        {"holdout": 0.2},
         {"dtype": "float32"},
         {"depth": 0},
     ):

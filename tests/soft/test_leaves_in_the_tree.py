@@ -72,7 +72,7 @@ def test_every_leaf_grows_predicts_and_comes_back(
 
 @pytest.mark.parametrize("leaf", [Weibull("linear"), Spline("odds", knots=1, ancillary="linear")])
 def test_ancillary_regression_in_a_tree(leaf: HazardFamily, small_data: SurvivalData, tmp_path: Path) -> None:
-    tree = _grown(small_data, leaf=leaf, ridge=1e-2, fused=1e-2)
+    tree = _grown(small_data, leaf=leaf, ridge=1e-2)
     slopes = tree.module_.leaf_parameters().shape_slope
     assert slopes.shape == (2, len(leaf.shape_names), 3)
     assert slopes.abs().max() > 1e-3
@@ -328,9 +328,9 @@ def test_a_leaf_of_steps_is_told_and_mended() -> None:
     def held_out(tree: SoftSurvivalTree) -> float:
         return tree._fit_data(rows).log_likelihood(others.frame, (others.time, others.event))
 
-    with pytest.warns(DataWarning, match=r"the curves of leaf 3 \(7 rows, 7 events\) are steps.*fused=0.1"):
+    with pytest.warns(DataWarning, match=r"the curves of leaf 3 \(7 rows, 7 events\) are steps.*ridge=0.1"):
         assert held_out(soft_tree(gate_ridge=1e-4, **options)) < -100
-    assert held_out(soft_tree(fused=0.1, **options)) > -6
+    assert held_out(soft_tree(ridge=0.1, **options)) > -6
     assert held_out(PrognosticTree()) > -6
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from sstorch import GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SurvivalDistribution
-from sstorch.objective import Offset, Penalty, Ridge, RowPenalty, Sample, SmallLeaves
+from sstorch.objective import Penalty, Ridge, RowPenalty, Sample, SmallLeaves
 from sstorch.objective.row_penalties import TOO_SMALL
 from sstorch.optim import Leaves
 from sstorch.soft import train_batch
@@ -81,7 +81,6 @@ class Rows(RowPenalty):
         (Watched(1.0), Leaves(), "must be a list of penalties"),
         ([Rows(1.0)], Leaves(), r"Rows must give one value for each problem, shape \(1,\), got \(\)"),
         ([Summed(1.0)], Leaves(), r"one value for each problem, shape \(1,\), got \(\)"),
-        ([Watched(1.0)], Leaves(engine="compiled"), "Leaves trains by torch alone"),
     ],
 )
 def test_own_penalties_that_cannot_act_raise(
@@ -94,8 +93,8 @@ def test_own_penalties_that_cannot_act_raise(
 
 @pytest.mark.parametrize("coefficient", [-1.0, float("nan")])
 def test_coefficient_below_zero_raises(coefficient: float) -> None:
-    with pytest.raises(ConfigError, match="coefficient of Offset must be at least 0"):
-        Offset(coefficient)
+    with pytest.raises(ConfigError, match="coefficient of Ridge must be at least 0"):
+        Ridge(coefficient)
 
 
 def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:

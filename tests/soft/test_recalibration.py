@@ -72,7 +72,7 @@ def test_it_is_the_maximum_of_the_likelihood(
 
 def test_groups_stay_and_times_in_another_unit_are_a_shift(gbsg2: SurvivalData, tmp_path: Path) -> None:
     X, y = gbsg2.frame, (gbsg2.time, gbsg2.event)
-    old = PrognosticTree(leaf="log_logistic", penalties=GroupPenalties(ridge=0.0, fused=0.0)).fit(X, y)
+    old = PrognosticTree(leaf="log_logistic", penalties=GroupPenalties(ridge=0.0)).fit(X, y)
     new = recalibrate(old, X, (2 * gbsg2.time, gbsg2.event))
     report = new.recalibration_
     assert report.intercept == pytest.approx(np.log(2), abs=0.02)

@@ -9,7 +9,7 @@ from sstorch import Columns, PrognosticTree, SurvivalRegression
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES
 from sstorch.soft import BatchSettings, Coefficients
-from sstorch.soft.setting import TRAINERS, coefficient, coefficient_or_inf
+from sstorch.soft.setting import TRAINERS, coefficient
 from sstorch.soft.settings import (
     AUTO,
     DTYPES,
@@ -30,7 +30,7 @@ def test_declared_defaults_are_those_of_prognostic_trees() -> None:
     assert {name: SETTINGS[name].default for name in shared} == {name: values[name] for name in shared}
     assert set(SETTINGS) - shared == {
         *("trainer", "init", "n_starts", "prediction", "seed", "own_penalties", "trains_gates"),
-        *("gate_ridge", "gate_ridge_units", "gate_sparsity"),
+        *("gate_ridge", "gate_ridge_units"),
     }
 
 
@@ -53,7 +53,7 @@ def test_misspelt_leaf_names_the_one_that_is_meant() -> None:
 
 
 def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in() -> None:
-    rules = (coefficient, coefficient_or_inf, coefficient_or_estimated)
+    rules = (coefficient, coefficient_or_estimated)
     declared = {name for name, item in SETTINGS.items() if item.rule in rules}
     assert declared - {"gate_charge"} == {item.name for item in dataclasses.fields(Coefficients)}
 
@@ -67,9 +67,6 @@ def test_defaults_pass_their_own_rules() -> None:
 @pytest.mark.parametrize("name", [item.name for item in dataclasses.fields(Coefficients)])
 @pytest.mark.parametrize("value", [-1e-9, float("nan"), float("inf"), True, "1"])
 def test_a_coefficient_that_is_none_is_refused(name: str, value: object) -> None:
-    if (name, value) == ("fused", float("inf")):
-        assert BatchSettings.check(fused=value).fused == value
-        return
     bounds = "('estimated' or )?a finite number >= 0"
     with pytest.raises(ConfigError, match=f"^{name} must be {bounds}, got "):
         BatchSettings.check(**{"fairness": "l2", name: value})

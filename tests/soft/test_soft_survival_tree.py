@@ -11,13 +11,11 @@ from sstorch import (
     PrognosticTree,
     SoftSurvivalTree,
     SurvivalData,
-    SurvivalRegression,
     load_dataset,
 )
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import LogLogistic
 from sstorch.optim import Nodec
-from sstorch.reading import gate_coefficients
 from tests.conftest import covering, nightly
 from tests.flat import soft_tree
 
@@ -313,28 +311,3 @@ def test_wrong_kinds_of_parameters(values: dict[str, object], message: str) -> N
     x, t, e = _simulated(10)
     with pytest.raises(ConfigError, match=message):
         _quick(**values).fit(x, (t, e))
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore:the curves of leaf")
-@pytest.mark.parametrize(("depth", "n_starts"), [(1, 2), nightly(2, 3)])
-def test_sparse_gates_forget_features_that_do_not_help(
-    depth: int, n_starts: int, small_data: SurvivalData
-) -> None:
-    noise = np.random.default_rng(0).uniform(size=(120, 6))
-    x = pd.DataFrame(np.hstack([small_data.frame, noise]), columns=[f"x{k}" for k in range(9)])
-    y = (small_data.time, small_data.event)
-    settings = {"depth": depth, "n_starts": n_starts, "init": "random", "trainer": "nodec+joint"}
-    settings |= {"gate_ridge": 1e-4}
-    dense = soft_tree(**settings).fit(x, y)
-    sparse = soft_tree(gate_sparsity=4e-3, **settings).fit(x, y)
-    none = soft_tree(gate_sparsity=10.0, **settings).fit(x, y)
-    assert gate_coefficients(SurvivalRegression().fit(x, y)).empty
-    used = [gate_coefficients(tree)["coefficient"].unstack().any() for tree in (dense, sparse, none)]
-    assert [each.sum() for each in (used[0], used[2])] == [9, 0]
-    assert 0 < used[1].sum() < 9
-    unused = [name for name in x if not used[1][name]]
-    shuffled = x.copy()
-    shuffled[unused] = shuffled[unused].to_numpy()[::-1]
-    np.testing.assert_array_equal(sparse.apply(shuffled), sparse.apply(x))
-    assert not any(f" {name} " in sparse.summary(details=True) for name in unused)

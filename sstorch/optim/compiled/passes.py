@@ -41,8 +41,8 @@ CEILING = 1e10  # as sstorch.optim.working_sets.LOSS_CEILING
 # Of a record of a step: the five numbers of a result, then these.
 STEP, COUNT, SHARE, RESTARTED, N_RECORDS = range(5, 10)
 NONE, BN, WLR, LN, SKIP = range(5)
-# Where a tree stands: E, the norm of its gradient, the criterion of the best point, then masses of leaves.
-VALUE, GRADIENT, CRITERION, MASSES = range(4)
+# Where a tree stands: E, the norm of its gradient, then masses of leaves.
+VALUE, GRADIENT, MASSES = range(3)
 
 I1, B1, OPTIONS = types.int64[::1], types.boolean[::1], minimizer.OPTIONS
 # Features (S, F, N) of S splits and the split of each tree; functions of time (O, T, 2 + 2 s, N), T = 2 if
@@ -400,7 +400,7 @@ def set_standing(model, rows, tree, out, w):
     out[VALUE] += expected_loss(rows, reach, table)
 
 
-_PASS = (I1, I1, MODEL, DATA, DATA, V3, V3, V2, V2, V1, INT, OPTIONS, V1, V3, V3, I1, FLOAT[:, :, :, ::1], V2)
+_PASS = (I1, I1, MODEL, DATA, V3, V3, V2, V2, V1, INT, OPTIONS, V1, V3, V3, I1, FLOAT[:, :, :, ::1], V2)
 
 
 @entry_kernel(types.void(*_PASS))
@@ -409,7 +409,6 @@ def run_pass(
     trees,
     model,
     data,
-    judge,
     gates,
     leaves,
     gate_ridge,
@@ -426,13 +425,12 @@ def run_pass(
 ):
     """A pass of some trees (K,), which threads take from a common queue.
 
-    Written are gates (R, G, p + 1) and leaves (R, L, d), their best points with the criterion (R,) and the
-    numbers of visits without improvement (R,), records (K, nodes, 2, 9), and the standing (K, 3 + L).
-    ``judge`` are the rows held out; without weights, the criterion is E.
+    Written are gates (R, G, p + 1) and leaves (R, L, d), their best points with E (R,) and the numbers of
+    visits without improvement (R,), records (K, nodes, 2, 9), and the standing (K, 2 + L).
     """
-    n_gates, n_leaves, held = gates.shape[1], leaves.shape[1], judge[4].size > 0
+    n_gates, n_leaves = gates.shape[1], leaves.shape[1]
     w = np.empty((max(OF_GATE * n_gates, PARTS + 2 * max(model[4], 1)), ROWS))
-    table, judged_table = np.empty((n_leaves, data[4].shape[2])), np.empty((n_leaves, judge[4].shape[2]))
+    table = np.empty((n_leaves, data[4].shape[2]))
     there = np.empty(padded(data[4].shape[2]), np.int64)
     while True:
         t = take(queue)
@@ -440,11 +438,8 @@ def run_pass(
             return
         k = trees[t]
         rows = load_all(data, k)
-        judged = load_all(judge, k) if held else rows
         tree = (gates[k], leaves[k], gate_ridge[k], leaf_ridge[k], table)
         set_losses(model, rows, leaves[k], 0, n_leaves, table, w)
-        if held:
-            set_losses(model, judged, leaves[k], 0, n_leaves, judged_table, w)
         for node in range(1, max(n_gates, 1) + 1):
             record, count = records[t, node - 1], n_leaves
             m = visiting(rows, gates[k], node, there, w)
@@ -457,13 +452,8 @@ def run_pass(
                 while node * count >= 2 * n_leaves:
                     count //= 2
                 set_losses(model, rows, leaves[k], node * count - n_leaves, count, table, w)
-                if held:
-                    set_losses(model, judged, leaves[k], node * count - n_leaves, count, judged_table, w)
-            reach = reach_below(judged[0], gates[k], 1, n_leaves, w)
-            value = expected_loss(judged, reach, judged_table if held else table)
-            if not held:
-                value += ridge_of(gates[k], gate_ridge[k]) + ridge_of(leaves[k], leaf_ridge[k])
-            standing[t, CRITERION] = value
+            value = expected_loss(rows, reach_below(rows[0], gates[k], 1, n_leaves, w), table)
+            value += ridge_of(gates[k], gate_ridge[k]) + ridge_of(leaves[k], leaf_ridge[k])
             # As sstorch.optim.run: what rounding alone makes is no improvement.
             rounding = 32.0 * EPS * (1.0 + abs(best[k])) if math.isfinite(best[k]) else 0.0
             unimproved[k] += 1

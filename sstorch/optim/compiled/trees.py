@@ -35,7 +35,6 @@ class CompiledTrees:
         tree: SoftTree,
         objective: TrainingObjective,
         sample: Sample,
-        held_out: Sample | None,
         link: str,
     ) -> None:
         """``link`` is a key of LINKS."""
@@ -47,9 +46,6 @@ class CompiledTrees:
         if isinstance(tree.family, Exponential | LogNormal):
             self._sign[0 if isinstance(tree.family, Exponential) else -1 :] = -1.0
         self._rows = _data(tree.family, sample)
-        self._judge = tuple(part[:0] for part in self._rows)
-        if held_out is not None:
-            self._judge = _data(tree.family, held_out)
         gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
         seconds = objective.gate_curvature(gates), objective.leaf_curvature(leaves)
         # Second derivatives are all there is of a ridge, the same at each gate and at each leaf.
@@ -80,7 +76,6 @@ class CompiledTrees:
             active.numpy(),
             self._model,
             self._rows,
-            self._judge,
             gates,
             leaves,
             *self._ridges,
@@ -103,13 +98,11 @@ class CompiledTrees:
             to.set_gates(GateParameters.unflatten(torch.from_numpy(of_gates)))
             theta = torch.from_numpy(self._sign * of_leaves)
             to.set_leaves(LeafParameters.unflatten(theta, tree.in_features, self._model[4]))
-        value, norm, criterion = torch.from_numpy(standing[:, : passes.MASSES]).unbind(-1)
-        masses = torch.from_numpy(standing[:, passes.MASSES :])
-        held_out = (criterion,) if self._judge[4].size else ()
+        value, norm = torch.from_numpy(standing[:, : passes.MASSES]).unbind(-1)
         for step in _steps(records, active):
             run.record(**step)
         run.retire(patience)
-        return value, norm, masses, *held_out
+        return value, norm, torch.from_numpy(standing[:, passes.MASSES :])
 
 
 def _steps(records: FloatArray, active: Tensor) -> list[dict[str, Any]]:

@@ -1,0 +1,154 @@
+"""Estimated penalties with a trainer: fairness, monotone effects, linear shapes, curves that can rise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+
+from sstorch import (
+    Columns,
+    GatePenalties,
+    GroupPenalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+    SurvivalRegression,
+)
+from sstorch.bench import fairness_path
+from sstorch.nn import LeafParameters, Spline
+from sstorch.objective import LeafPenalty, TrainingObjective
+from sstorch.optim import Joint, Nodec
+from sstorch.optim.evidence import Estimates
+from sstorch.soft import train_batch
+from sstorch.soft.estimation import Estimator
+
+FEW = GroupPenalties(gate_charge=0.0)
+
+
+class Nothing(LeafPenalty):
+    """Leaves are trained by a trainer, towards what they are."""
+
+    def forward(self, leaves: LeafParameters) -> torch.Tensor:
+        return 0.0 * leaves.slope.sum((-2, -1))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_value_at_the_optimum_of_the_evidence_is_that_of_the_prior(
+    gbsg2: SurvivalData, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss and variances by kind, put together from the estimates, against the trainer's objective there."""
+    found: dict[str, Any] = {}
+    choose = Estimator.choose
+
+    def noted(self: Estimator, settings: Any) -> Any:
+        choices = choose(self, settings)
+        found.update(estimator=self, prior=self.prior("event"))
+        return choices
+
+    monkeypatch.setattr(Estimator, "choose", noted)
+    model = PrognosticTree(depth, penalties=FEW)
+    batch = train_batch([gbsg2], model._batch_settings())
+    estimator, tree = found["estimator"], batch.tree
+    estimates: Estimates = estimator._models[0].estimates["event"]
+    count = estimator._hazards["event"].weight.sum()
+    precision = torch.where(estimates.kinds.of >= 0, estimates.kinds.precision(estimates.penalty), 0.0)
+    squares = float((precision * estimates.rounded.square()).sum() / 2 / count)
+    prior = float(found["prior"](tree.leaf_parameters()).detach())
+    assert prior == pytest.approx(squares, abs=1e-8)
+    assert squares > 1e-3
+    if depth == 0:  # where rows have one leaf whatever the gates are
+        objective = TrainingObjective().with_prior(found["prior"])
+        hazards = estimator._hazards["event"]
+        value = float(hazards.value(estimates.rounded) / count) + squares
+        assert float(objective(tree, estimator.samples["event"]).detach()) == pytest.approx(value, abs=1e-8)
+
+
+@pytest.mark.parametrize("model", [SurvivalRegression(), PrognosticTree(penalties=FEW)])
+def test_trainer_ends_where_newton_does(
+    gbsg2: SurvivalData, model: SurvivalRegression | PrognosticTree
+) -> None:
+    plain, trained = clone(model), clone(model).set_params(penalties__own=[Nothing(1.0)])
+    plain.fit(gbsg2.frame, gbsg2.y)
+    trained.fit(gbsg2.frame, gbsg2.y)
+    assert trained.history_.steps["status"].tolist() == ["CONVERGED"]
+    np.testing.assert_allclose(
+        trained.predict_survival_function(gbsg2.frame, [500.0, 1500.0]),
+        plain.predict_survival_function(gbsg2.frame, [500.0, 1500.0]),
+        atol=2e-5,
+    )
+    assert trained.choice_.evidence == plain.choice_.evidence
+
+
+@pytest.mark.parametrize("trainer", [Joint(), Nodec(macro_iterations=2)])
+def test_trainer_of_gates_lowers_the_objective_under_the_variances(
+    gbsg2: SurvivalData, trainer: Joint | Nodec
+) -> None:
+    penalties = GatePenalties(gate_charge=0.0)
+    tree = SoftSurvivalTree(1, trainer=trainer, penalties=penalties).fit(gbsg2.frame, gbsg2.y)
+    passes = tree.history_.macro_iterations["best_objective"]
+    assert passes.iloc[-1] < passes.iloc[0] - 1e-2
+    assert tree.module_.family.name == "spline_po"
+    slopes = tree.module_.leaf_parameters().slope.detach()
+    curved = [feature.curved for feature in tree.preprocessor_.leaf_features]
+    torch.testing.assert_close(slopes[0, curved], slopes[1, curved], rtol=0, atol=1e-9)
+    assert tree.score(gbsg2.frame, gbsg2.y) > 0.71
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_monotone_effects_are_monotone(gbsg2: SurvivalData, depth: int) -> None:
+    columns = Columns(
+        numeric={"age": "piecewise", "pnodes": "piecewise"}, monotone={"pnodes": "up", "age": "down"}
+    )
+    tree = PrognosticTree(depth, penalties=FEW, columns=columns).fit(gbsg2.frame, gbsg2.y)
+    free = PrognosticTree(depth, penalties=FEW, columns=columns).set_params(columns__monotone=None)
+    free.fit(gbsg2.frame, gbsg2.y)
+    wrong = []
+    for model in (tree, free):
+        slope = model.module_.leaf_parameters().slope.detach().double().numpy()
+        ways = [
+            sign * model.preprocessor_.leaf_slopes(name) @ slope.T
+            for name, sign in (("pnodes", 1), ("age", -1))
+        ]
+        wrong.append(-min(way.min() for way in ways))
+    assert wrong[0] <= 1e-9 < wrong[1]
+
+
+@pytest.mark.parametrize(
+    ("leaf", "depth"),
+    [(Spline("hazard", knots=1, ancillary="linear"), 0), (Spline("odds", knots=2, monotone=False), 1)],
+)
+def test_leaves_that_newton_does_not_train(gbsg2: SurvivalData, leaf: Spline, depth: int) -> None:
+    plain = PrognosticTree(depth, Spline(leaf.scale, knots=leaf.knots), penalties=FEW)
+    tree = PrognosticTree(depth, leaf, penalties=FEW).fit(gbsg2.frame, gbsg2.y)
+    plain.fit(gbsg2.frame, gbsg2.y)
+    assert tree.history_.steps["status"].iloc[-1] == "CONVERGED"
+    gain = tree.log_likelihood(gbsg2.frame, gbsg2.y) - plain.log_likelihood(gbsg2.frame, gbsg2.y)
+    assert gain > (0.01 if leaf.ancillary == "linear" else -0.01)
+
+
+@pytest.mark.parametrize("penalties", [FEW, GatePenalties()])
+def test_gap_falls_on_a_fairness_path(gbsg2: SurvivalData, penalties: GroupPenalties) -> None:
+    data = gbsg2.with_sensitive("menostat")
+    model: PrognosticTree | SoftSurvivalTree = PrognosticTree(1, penalties=penalties)
+    if isinstance(penalties, GatePenalties):
+        model = SoftSurvivalTree(1, penalties=penalties)
+    model.set_params(penalties__fairness="l2")
+    table = fairness_path(model, data, [0.0, 0.1, 1.0], n_folds=2).table().loc["train"]
+    gap = table["parity"].to_numpy()
+    assert gap[0] > 3 * gap[1] > 3 * gap[2]
+    assert table["c_harrell"].min() > 0.68
+
+
+def test_fair_tree_at_rho_zero_is_the_default_one(gbsg2: SurvivalData) -> None:
+    X = gbsg2.frame
+    fair = SoftSurvivalTree(penalties=GatePenalties(fairness="l2")).fit(X, gbsg2.y, sensitive="menostat")
+    rows = X.drop(columns="menostat")
+    plain = SoftSurvivalTree().fit(rows, gbsg2.y)
+    found, expected = (model.predict_survival_function(rows, [1000.0]) for model in (fair, plain))
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert isinstance(fair.choice_.penalties, pd.DataFrame)
