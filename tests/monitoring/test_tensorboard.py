@@ -43,23 +43,19 @@ class _Points(Callback):
 
 @pytest.mark.parametrize("engine", ["torch", pytest.param("compiled", marks=pytest.mark.nightly)])
 def test_values_of_one_start_are_those_of_the_tree_after_each_pass(engine: str, tmp_path: Path) -> None:
-    tree, sample = random_tree(1, 2, "weibull", scale=4.0), random_sample(1, n_rows=120)
-    keep = torch.arange(120) % 4 > 0
-    inside = sample.columns(keep.nonzero().squeeze(-1))
-    outside = sample.columns((~keep).nonzero().squeeze(-1))
+    tree, inside = random_tree(1, 2, "weibull", scale=4.0), random_sample(1, n_rows=120)
     points = _Points()
     trainer = Nodec(macro_iterations=3, engine=engine)  # type: ignore[arg-type]
-    history = trainer.train(tree, OBJECTIVE, inside, [points, TensorBoard(tmp_path)], outside)
+    history = trainer.train(tree, OBJECTIVE, inside, [points, TensorBoard(tmp_path)])
     found = _read(tmp_path)
     assert not list(tmp_path.glob("m*"))  # of one start there is no range
     assert len(points.trees) == 4
     for number, each in enumerate(points.trees):
         with torch.no_grad():
-            energy, loss = OBJECTIVE(each, inside), TrainingObjective()(each, outside)
+            energy = OBJECTIVE(each, inside)
             leaf = each.apply_leaf(inside.x)[0] + 4
             norms = [float(each.gate(node).weight.norm()) for node in (1, 2, 3)]
         assert found["train/objective"][number] == pytest.approx(float(energy), rel=1e-5)
-        assert found["train/held_out_loss"][number] == pytest.approx(float(loss), rel=1e-5)
         for node, norm in zip((1, 2, 3), norms, strict=True):
             assert found[f"gate/{node}/norm"][number] == pytest.approx(norm, rel=1e-5)
         shares = [float((leaf == node).double().mean()) for node in range(4, 8)]
@@ -130,7 +126,7 @@ def test_estimators_call_their_callbacks(small_data: SurvivalData, tmp_path: Pat
     tree.set_params(trainer=Joint()).fit(*data, callbacks=[TensorBoard(tmp_path / "soft")])
     again = _read(tmp_path / "soft")  # another object hides what was there
     assert "node/1/JOINT/objective" in again
-    assert not {tag for tag in again if "/LN/" in tag or "held_out" in tag}
+    assert not {tag for tag in again if "/LN/" in tag}
 
     regression = SurvivalRegression("weibull", penalties=Penalties(ridge=1e-3))
     regression.fit(*data, callbacks=[TensorBoard(tmp_path / "regression")])
