@@ -39,6 +39,7 @@ def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
         init="kmeans",
         n_starts=1,
         penalties=GatePenalties(ridge=1e-2, gate_ridge=1e-4),
+        min_leaf=0.1,
     )
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
