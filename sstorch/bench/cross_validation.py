@@ -294,7 +294,7 @@ class _SoftTrees:
         """What determines the trees, apart from the rows."""
         return {
             "settings": self._settings.facts(),
-            "trainer": replace(self._settings.trainer, engine="auto"),
+            "trainer": self._settings.trainer.identity,
             "environment": environment(torch.device(self._settings.device)),
         }
 
