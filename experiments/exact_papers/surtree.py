@@ -103,7 +103,7 @@ def _fold(
         "depth": depth,
         "fold": fold,
         "leaves": tree.tree_.n_leaves,
-        "c_harrell": metrics.concordance_harrell_risk((test.time, test.event), risk[leaf]),
+        "c_harrell": metrics.concordance_harrell((test.time, test.event), risk[leaf]),
         "scaled_ibs": metrics.integrated_brier_score(
             (test.time, test.event),
             tree.curves_.survival_at(grid)[leaf],

@@ -210,7 +210,7 @@ def hazard_ratios(train: SurvivalData, train_leaf: IntArray, leaf: IntArray) -> 
 
 def concordance(_: SurvivalData, held_out: SurvivalData, ratio: FloatArray) -> float:
     """Harrell's C of the hazard ratios."""
-    return metrics.concordance_harrell_risk((held_out.time, held_out.event), ratio)
+    return metrics.concordance_harrell((held_out.time, held_out.event), ratio)
 
 
 def log_likelihood(train: SurvivalData, held_out: SurvivalData, ratio: FloatArray) -> float:

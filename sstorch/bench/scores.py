@@ -87,7 +87,7 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
         return  # folds have events of every cause
     metrics.evaluation_times(rows.time, train.time, "graf")
     metrics.evaluation_times(rows.time, train.time, "sksurv")
-    metrics.concordance_harrell_risk(rows.y, np.zeros(len(rows)))
+    metrics.concordance_harrell(rows.y, np.zeros(len(rows)))
 
 
 def score_predictor(

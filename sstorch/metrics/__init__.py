@@ -10,19 +10,16 @@ from sstorch.metrics.auc import (
     cumulative_dynamic_auc_risk,
     mean_cumulative_dynamic_auc,
 )
-from sstorch.metrics.brier import brier_score, integrated_brier_score, scaled_integrated_brier_score
+from sstorch.metrics.brier import brier_score, integrated_brier_score
 from sstorch.metrics.calibration import calibration_curve, calibration_errors, pseudo_observations
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, ipcw_weights
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
 from sstorch.metrics.concordance import (
     concordance_harrell,
-    concordance_harrell_risk,
     concordance_uno,
-    concordance_uno_risk,
     concordance_wolbers,
 )
 from sstorch.metrics.curves import (
-    log_likelihood,
     median_survival_time,
     restricted_mean_survival_time,
 )
@@ -62,10 +59,8 @@ __all__ = [
     "calibration_errors",
     "censoring_distribution",
     "concordance_harrell",
-    "concordance_harrell_risk",
     "concordance_of_groups",
     "concordance_uno",
-    "concordance_uno_risk",
     "concordance_wolbers",
     "corrected_resampled_t_test",
     "cumulative_dynamic_auc",
@@ -82,7 +77,6 @@ __all__ = [
     "integrated_brier_score",
     "ipcw_weights",
     "leaf_groups",
-    "log_likelihood",
     "logrank_test",
     "mean_cumulative_dynamic_auc",
     "mean_gini",
@@ -91,6 +85,5 @@ __all__ = [
     "net_benefit",
     "pseudo_observations",
     "restricted_mean_survival_time",
-    "scaled_integrated_brier_score",
     "thinned",
 ]

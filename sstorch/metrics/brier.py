@@ -45,6 +45,7 @@ all that is needed: O(n n_times) for all rows, however many times G has.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -347,6 +348,7 @@ def integrated_brier_score(
     convention: str = "graf",
     cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
+    scaled: bool = False,
 ) -> float:
     """Compute the Brier score averaged over time.
 
@@ -365,30 +367,42 @@ def integrated_brier_score(
     Kaplan-Meier: 1 - IBS / IBS_KM, higher is better. "osst": left rectangles over the given times, divided by
     (last - first). The description of the module lists sources and interpretations.
 
-    Arguments are as in `brier_score`.
+    Arguments are as in `brier_score`, and `scaled`: the scaled score 1 - IBS / IBS_KM, with Kaplan-Meier of
+    the training rows, of a cause the estimate of Aalen and Johansen. For "osst" it is the ratio reported by
+    its authors; "surtree" already is such a ratio and is not changed.
 
     Returns:
-        IBS, dimensionless, 0 is best; for "surtree" 1 is best.
+        IBS, dimensionless, 0 is best; scaled and for "surtree" 1 is best, 0 equals Kaplan-Meier, below 0 is
+        worse.
 
     Raises:
         DataError: as `brier_score`; for "graf" a grid that ends before tmax or tmax = 0; for the others fewer
-            than two times in the range; for "surtree" a Kaplan-Meier curve with IBS 0.
+            than two times in the range; scaled and for "surtree" a Kaplan-Meier curve with IBS 0.
         ConfigError: as `brier_score`.
 
     References:
-        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545; Kattan and Gerds
+        (2018), Diagnostic and Prognostic Research 2, 7, for the scaled score.
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
         >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
         >>> round(integrated_brier_score(rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
         0.070741
+        >>> curves = (survival, [1.0, 2.0, 3.0])
+        >>> round(integrated_brier_score(rows, *curves, train=rows, scaled=True), 3)
+        0.591
     """
     check_convention(convention)
     rows, which = read_scored(y, _NAME, cause, weight=True, sample_weight=sample_weight, survival=survival)
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
     causes = cause is not None
+    if scaled and convention != "surtree":
+        score = partial(integrated_brier_score, rows, train=train, convention=convention, cause=cause)
+        reference = reference_curves(train, grid, rows.time.size, which if causes else None)
+        estimate = "Aalen-Johansen" if causes else "Kaplan-Meier"
+        return relative_score(score(curves, grid), score(reference, grid), estimate)
     if convention == "graf":
         return GrafIntegrals.of(rows, curves, grid, which).score(train, causes)
     if rows.weight is not None:  # a row without weight must not widen the window
@@ -410,45 +424,6 @@ def integrated_brier_score(
         reference = reference_curves(known, grid, rows.time.size, which if causes else None)
         return relative_score(value, integral(reference))
     return value
-
-
-def scaled_integrated_brier_score(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
-    *,
-    train: Outcome,
-    convention: str = "graf",
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-) -> float:
-    """Compute the scaled integrated Brier score 1 - IBS / IBS_KM, with Kaplan-Meier of the training rows.
-
-    For "osst" it is the ratio reported by its authors; "surtree" already is such a ratio and is not changed.
-    Arguments and errors are as in `integrated_brier_score`; a Kaplan-Meier curve with IBS 0 raises.
-
-    Returns:
-        1 is best, 0 equals Kaplan-Meier, below 0 is worse.
-
-    References:
-        Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
-
-    Examples:
-        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
-        >>> round(scaled_integrated_brier_score(rows, survival, times=[1.0, 2.0, 3.0], train=rows), 3)
-        0.591
-    """
-    rows, which = read_scored(y, _NAME, cause, weight=True, sample_weight=sample_weight, survival=survival)
-
-    def score(curves: npt.ArrayLike) -> float:
-        return integrated_brier_score(rows, curves, times, train=train, convention=convention, cause=cause)
-
-    value = score(survival)
-    if convention == "surtree":
-        return value
-    reference = reference_curves(train, check_times(times), rows.time.size, None if cause is None else which)
-    return relative_score(value, score(reference), "Kaplan-Meier" if cause is None else "Aalen-Johansen")
 
 
 def relative_score(score: float, reference: float, estimate: str = "Kaplan-Meier") -> float:

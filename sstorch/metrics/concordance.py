@@ -28,14 +28,11 @@ from sstorch.metrics.pairs import (
     total_weight,
 )
 
-_HARRELL = "Harrell's concordance"
-_UNO = "Uno's concordance"
-
 
 def concordance_harrell(
     y: Outcome,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
+    prediction: npt.ArrayLike,
+    times: npt.ArrayLike | None = None,
     *,
     tied_time: TiedTime = "exclude",
     tied_risk: TiedRisk = "half",
@@ -43,18 +40,22 @@ def concordance_harrell(
     cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Compute the time-dependent concordance C_H of survival curves, without censoring weights.
+    """Compute the concordance C_H of survival curves or of a risk score, without censoring weights.
 
-    Over pairs t_i < t_j with an event in i, the share in which row i has the lower predicted survival at t_i:
-    the mean of 1[S_i(t_i) < S_j(t_i)] + 0.5 1[S_i(t_i) = S_j(t_i)]. Values are compared exactly. For curves
-    that do not cross it equals Harrell's C of any risk score with the same order. All pairs are compared in
-    blocks: O(n n_events) time, bounded memory.
+    Over pairs t_i < t_j with an event in i, the share in which row i has the higher risk, the mean of
+    1[r_i > r_j] + 0.5 1[r_i = r_j], or the lower predicted survival at t_i: S_i(t_i) < S_j(t_i). Values are
+    compared exactly. Curves that do not cross have the concordance of any risk score with the same order.
+    Time is O(n log n) for a risk score and O(n n_events) for curves, memory is bounded.
+
+    With entry times and `tied_time="censored_later"` that of a risk score equals R's
+    `concordance(Surv(entry, time, event) ~ risk)`; of a cause it equals comprisk's ``concordance_index_cr``.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n of them. With entry times (left
             truncation) a pair counts only if j entered before t_i, so that both are at risk at t_i.
             Consecutive rows of one subject are never a pair.
-        survival: predicted S_i(t_k), shape (n, n_times).
+        prediction: survival S_i(t_k) at `times`, shape (n, n_times); without `times` a risk score on any
+            monotone scale, higher for an earlier event, shape (n,).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`. Include
             every distinct event time: S at other times is the right-continuous step function through the
             grid, with the value at the last grid time <= t_i, and 1 before the first.
@@ -88,15 +89,21 @@ def concordance_harrell(
         >>> survival = [[0.5, 0.2], [0.9, 0.4], [0.9, 0.8]]
         >>> concordance_harrell(([1.0, 2.0, 3.0], [1, 1, 0]), survival, times=[1.0, 2.0])
         1.0
+        >>> concordance_harrell(([1.0, 2.0, 3.0], [1, 1, 0]), [2.0, 2.0, 1.0])
+        0.8333333333333334
+        >>> concordance_harrell(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), [0.9, 0.7, 0.1, 0.4], cause=1)
+        0.75
     """
-    rows = _harrell_rows(y, cause, sample_weight, survival=survival)
-    return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(tied_risk=tied_risk)
+    options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}
+    rows, which = read_scored(y, "Harrell's concordance", cause, **options, prediction=prediction)
+    rows = rows if rows.n_causes == 1 else rows.only(which)  # other causes are censored
+    return _concordance(rows, prediction, times, tied_time, tied_risk, tau)
 
 
 def concordance_uno(
     y: Outcome,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
+    prediction: npt.ArrayLike,
+    times: npt.ArrayLike | None = None,
     *,
     train: Outcome,
     tied_time: TiedTime = "exclude",
@@ -105,11 +112,13 @@ def concordance_uno(
     ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Compute the time-dependent concordance C_U of survival curves, with pair weights G(t_i)^-2.
+    """Compute the concordance C_U of survival curves or of a risk score, with pair weights G(t_i)^-2.
 
     As `concordance_harrell`, but a pair with an event at t_i has the weight 1 / G^2, the inverse probability
     that both rows are under observation. The limit does not depend on censoring. Choose tau with G well above
-    0; otherwise a few late events dominate the estimate.
+    0; otherwise a few late events dominate the estimate. That of a risk score with
+    `tied_time="censored_later"` and `ipcw="G(t)"` equals `concordance_index_ipcw` of scikit-survival, if that
+    does not raise.
 
     Arguments and errors are as in `concordance_harrell`, and `train`, outcome of the training rows, in the
     same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or "G(t)", see
@@ -128,76 +137,8 @@ def concordance_uno(
         >>> round(concordance_uno(rows, survival, [1.0, 2.0], train=([1.0, 1.5, 3.0], [1, 0, 1])), 6)
         0.333333
     """
-    rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, survival=survival)
-    weight = uno_weights(rows, train, ipcw)
-    return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(None, weight, tied_risk)
-
-
-def concordance_harrell_risk(
-    y: Outcome,
-    risk: npt.ArrayLike,
-    *,
-    tied_time: TiedTime = "exclude",
-    tied_risk: TiedRisk = "half",
-    tau: float | None = None,
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-) -> float:
-    """Compute Harrell's concordance C of one risk score per row, in O(n log n).
-
-    Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j]. With entry times
-    and `tied_time="censored_later"` it equals R's `concordance(Surv(entry, time, event) ~ risk)`; of a cause
-    it equals comprisk's ``concordance_index_cr``.
-
-    Arguments and errors are as in `concordance_harrell`, but for `risk`, shape (n,), in place of the curves
-    and their times: a score on any monotone scale, higher for an earlier event.
-
-    Returns:
-        C in [0, 1]: 1 is perfect order, 0.5 no order.
-
-    References:
-        Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387.
-
-    Examples:
-        >>> concordance_harrell_risk(([1.0, 2.0, 3.0], [1, 1, 0]), risk=[2.0, 2.0, 1.0])
-        0.8333333333333334
-        >>> concordance_harrell_risk(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), [0.9, 0.7, 0.1, 0.4], cause=1)
-        0.75
-    """
-    rows = _harrell_rows(y, cause, sample_weight, risk=risk)
-    return _from_risk(comparable_pairs(rows, tied_time, tau), risk, tied_risk)
-
-
-def concordance_uno_risk(
-    y: Outcome,
-    risk: npt.ArrayLike,
-    *,
-    train: Outcome,
-    tied_time: TiedTime = "exclude",
-    tied_risk: TiedRisk = "half",
-    tau: float | None = None,
-    ipcw: Ipcw = "G(t-)",
-    sample_weight: npt.ArrayLike | None = None,
-) -> float:
-    """Compute Uno's concordance C in [0, 1] of one risk score per row, in O(n log n).
-
-    As `concordance_harrell_risk`, with pair weights G(t_i)^-2. With `tied_time="censored_later"` and
-    `ipcw="G(t)"` it equals `concordance_index_ipcw` of scikit-survival, if that does not raise.
-
-    Arguments and errors are as in `concordance_uno`, but for `risk`, shape (n,), in place of the curves and
-    their times: a score on any monotone scale, higher for an earlier event.
-
-    References:
-        Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117, equation 6.
-
-    Examples:
-        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> round(concordance_uno_risk(rows, [3.0, 1.0, 2.0], train=([1.0, 1.5, 3.0], [1, 0, 1])), 6)
-        0.333333
-    """
-    rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, risk=risk)
-    weight = uno_weights(rows, train, ipcw)
-    return _from_risk(comparable_pairs(rows, tied_time, tau, weight), risk, tied_risk)
+    rows = read_rows(y, "Uno's concordance", weight=True, sample_weight=sample_weight, prediction=prediction)
+    return _concordance(rows, prediction, times, tied_time, tied_risk, tau, uno_weights(rows, train, ipcw))
 
 
 def uno_weights(rows: Observed, train: Outcome, ipcw: Ipcw = "G(t-)") -> FloatArray:
@@ -206,20 +147,24 @@ def uno_weights(rows: Observed, train: Outcome, ipcw: Ipcw = "G(t-)") -> FloatAr
     return weight * weight
 
 
-def _from_risk(pairs: ComparablePairs, risk: npt.ArrayLike, tied_risk: str) -> float:
+def _concordance(
+    rows: Observed,
+    prediction: npt.ArrayLike,
+    times: npt.ArrayLike | None,
+    tied_time: TiedTime,
+    tied_risk: TiedRisk,
+    tau: float | None,
+    weight: FloatArray | None = None,
+) -> float:
+    """Share of concordant pairs, weighted by `weight` (n,) at events."""
+    if times is not None:
+        compared = ComparedCurves.of(rows, prediction, times, tied_time, tau)
+        return compared.concordance(None, weight, tied_risk)
+    pairs = comparable_pairs(rows, tied_time, tau, weight)
     check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
-    values = check_vector(risk, "risk", pairs.order.size)
+    risk = check_vector(prediction, "risk", rows.time.size)
     total = total_weight(pairs)
-    return share_of_pairs(*pairs.count_risk(values), total, tied_risk)
-
-
-def _harrell_rows(
-    y: Outcome, cause: int | str | None, sample_weight: npt.ArrayLike | None, **others: npt.ArrayLike
-) -> Observed:
-    """Rows of which other causes are censored."""
-    options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}
-    rows, which = read_scored(y, _HARRELL, cause, **options, **others)
-    return rows if rows.n_causes == 1 else rows.only(which)
+    return share_of_pairs(*pairs.count_risk(risk), total, tied_risk)
 
 
 def concordance_wolbers(
@@ -236,7 +181,7 @@ def concordance_wolbers(
     The mean of 1[r_i > r_j] + 0.5 1[r_i = r_j] over pairs with the cause in i at t_i < tau, and in j no event
     until t_i (A: t_i < t_j, or censored at t_i) or another cause before (B: t_j <= t_i). With ``train`` pairs
     have weights 1 / G(t_i)^2 (A) and 1 / (G(t_i) G(t_j)) (B). It equals ``concordance_index_incidence`` of
-    hazardous. For a single cause it is `concordance_uno_risk` with ``tied_time="censored_later"``.
+    hazardous. For a single cause it is `concordance_uno` with ``tied_time="censored_later"``.
 
     Errors are as in :func:`concordance_harrell`.
 

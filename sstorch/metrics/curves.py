@@ -1,4 +1,4 @@
-"""Curves over time: grids, steps, medians, restricted means, likelihoods, and curves from a landmark on.
+"""Curves over time: grids, steps, medians, restricted means, and curves from a landmark on.
 
 Who is at risk at a landmark s, entry <= s < time, is seen from s on whenever it entered. So scores that know
 no late entry are defined for these rows, their times t - s and the conditional curves S(s + t) / S(s), and so
@@ -20,14 +20,11 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     blocks,
     check_horizon,
-    check_same_order,
-    check_vector,
-    check_weight,
     rows_text,
 )
 from sstorch.exceptions import DataError
 from sstorch.memory import at_once
-from sstorch.metrics.checks import check_event, check_survival, check_times
+from sstorch.metrics.checks import check_survival, check_times
 
 # What subtracting a landmark from a time and adding it again may lose, relative to the time.
 _ROUNDING = 4 * np.finfo(np.float64).eps
@@ -213,60 +210,6 @@ def _from_one(survival: npt.ArrayLike, times: npt.ArrayLike) -> tuple[FloatArray
         grid = np.concatenate(([0.0], grid))
         curves = np.pad(curves, ((0, 0), (1, 0)), constant_values=1.0)
     return curves, grid
-
-
-def log_likelihood(
-    event: npt.ArrayLike,
-    cumulative_hazard: npt.ArrayLike,
-    log_hazard: npt.ArrayLike,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-) -> float:
-    """Compute the mean log-likelihood of rows at their observed times.
-
-    The mean of c_i log h_i(t_i) - H_i(t_i). It is -inf if a row has an event at hazard 0.
-
-    Args:
-        event: True or 1 for an observed event, shape (n,).
-        cumulative_hazard: H_i(t_i) >= 0, shape (n,), dimensionless.
-        log_hazard: log h_i(t_i), shape (n,), h per unit of time: values are comparable only in the same unit.
-            Used for rows with an event; -inf is allowed.
-        sample_weight: weights >= 0 with a positive sum, shape (n,), or None for equal weights.
-
-    Returns:
-        The (weighted) mean, higher is better, in log per unit of time.
-
-    Raises:
-        DataError: lengths differ, NaN, H < 0, log h = +inf, or weights negative, not finite or all 0.
-
-    References:
-        Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, chapter 3.
-
-    Examples:
-        >>> log_likelihood([1, 0], cumulative_hazard=[0.5, 1.0], log_hazard=[-1.0, -2.0])
-        -1.25
-    """
-    check_same_order(
-        event=event, cumulative_hazard=cumulative_hazard, log_hazard=log_hazard, sample_weight=sample_weight
-    )
-    observed = check_event(event)
-    hazard = check_vector(cumulative_hazard, "cumulative_hazard", observed.size)
-    log_h = check_vector(log_hazard, "log_hazard", observed.size)
-    wrong = hazard < 0.0
-    if wrong.any():
-        raise DataError(
-            f"cumulative_hazard must be values >= 0, got {hazard[wrong][0]:g} in {rows_text(wrong)}."
-        )
-    wrong = np.isposinf(log_h)
-    if wrong.any():
-        raise DataError(f"log_hazard must be values below +inf, got +inf in {rows_text(wrong)}.")
-    terms = np.where(observed, log_h, 0.0) - hazard
-    weight = check_weight(sample_weight, observed.size)
-    if weight is None:
-        return float(terms.mean())
-
-    counted = weight > 0.0  # a row without weight must not turn -inf into NaN
-    return float(np.dot(weight[counted], terms[counted]) / weight.sum())
 
 
 def check_alive(alive: BoolArray, after: float | FloatArray) -> None:

@@ -5,6 +5,7 @@ A metric is declared once, by `metric` above the function that reads it off scor
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -81,25 +82,32 @@ def _is_again(known: Callable[..., Any] | None, new: Callable[..., Any] | None) 
 
 
 def metric(
-    name: str,
-    title: str,
     short: str,
     higher_is_better: bool | None,
-    source: str,
     *,
     outcomes: tuple[Kind, ...] = ("event",),
     tags: str = "",
     **facts: Any,
 ) -> Callable[[Function], Function]:
-    """Declare a metric by the function that reads it off scored rows; arguments are those of `Metric`.
+    """Declare a metric under the name of the function that reads it off scored rows.
 
-    `tags` are words.
+    The first line of its docstring is the title, the rest the publication. `tags` are words; the others are
+    attributes of `Metric`.
     """
-    known = {"title": title, "short": short, "higher_is_better": higher_is_better, "source": source}
-    facts = known | facts
 
     def enter(function: Function) -> Function:
-        declare(name, value=function, outcomes=outcomes, tags=tags.split(), **facts)
+        title, _, source = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
+        declare(
+            function.__name__,
+            title=title.rstrip("."),
+            short=short,
+            higher_is_better=higher_is_better,
+            source=" ".join(source.split()).rstrip("."),
+            value=function,
+            outcomes=outcomes,
+            tags=tags.split(),
+            **facts,
+        )
         return function
 
     return enter

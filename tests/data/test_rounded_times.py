@@ -22,7 +22,7 @@ from sstorch.data.target import snapped
 from sstorch.exact.horizon import horizon_labels
 from sstorch.groups.functions import group_table
 from sstorch.inference import with_sandwich
-from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell_risk, gray_test, logrank_test
+from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell, gray_test, logrank_test
 from sstorch.validation import residuals, validate
 
 ABOVE = 0.1 + 0.2  # 0.30000000000000004
@@ -62,7 +62,7 @@ def test_ranks_and_tests_are_alike_in_days_and_years() -> None:
             logrank_test(late, group).statistic,
             logrank_test(Surv(time, event), X["x"] > 0, strata=group).statistic,
             gray_test((time, cause), group).statistic,
-            concordance_harrell_risk((time, event), X["x"]),
+            concordance_harrell((time, event), X["x"]),
             float(len(KaplanMeierBand.fit((time, event)).times)),
             OptimalSurvivalTree(2).fit(X, (time, event)).score(X, (time, event)),
         ]

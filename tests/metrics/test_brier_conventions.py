@@ -15,7 +15,6 @@ from sstorch.metrics import (
     censoring_distribution,
     evaluation_times,
     integrated_brier_score,
-    scaled_integrated_brier_score,
 )
 
 from .cohorts import scored
@@ -132,7 +131,8 @@ def test_surtree_is_the_authors_protocol(scale):
     got = integrated_brier_score((time, event), survival, grid, train=train, convention="surtree")
     assert got == pytest.approx(1 - model / base, abs=CLOSE)
     assert (
-        scaled_integrated_brier_score((time, event), survival, grid, train=train, convention="surtree") == got
+        integrated_brier_score((time, event), survival, grid, train=train, convention="surtree", scaled=True)
+        == got
     )
 
 
@@ -187,9 +187,9 @@ def test_scaled_scores_put_kaplan_meier_at_zero_and_truth_above(convention):
     grid = grid if convention != "graf" else np.union1d(grid, [time.max()])
     km = np.tile(KaplanMeier.fit(train).at(grid), (80, 1))
     kwargs = {"train": train, "convention": convention}
-    assert scaled_integrated_brier_score((time, event), km, grid, **kwargs) == 0.0
+    assert integrated_brier_score((time, event), km, grid, **kwargs, scaled=True) == 0.0
     oracle = (grid < time[:, None]).astype(float)
-    assert scaled_integrated_brier_score((time, event), oracle, grid, **kwargs) > 0.9
+    assert integrated_brier_score((time, event), oracle, grid, **kwargs, scaled=True) > 0.9
 
 
 def test_refusals():
@@ -202,7 +202,9 @@ def test_refusals():
     with pytest.raises(DataError, match="needs two distinct test times; got only 2"):
         evaluation_times([2, 2], [1, 2], "osst")
     with pytest.raises(DataError, match="integrated Brier score of Kaplan-Meier is 0"):
-        scaled_integrated_brier_score(([1.0, 2.0], [0, 0]), curves[:2], [1.0, 2.0], train=([1, 2], [0, 0]))
+        integrated_brier_score(
+            ([1.0, 2.0], [0, 0]), curves[:2], [1.0, 2.0], train=([1, 2], [0, 0]), scaled=True
+        )
     with pytest.raises(DataError, match=r"where nothing was observed. Are both in one unit"):
         brier_score(rows, curves, [365.0, 730.0], train=rows)
     with pytest.raises(ConfigError, match="got 'first'"):

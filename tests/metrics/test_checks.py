@@ -8,7 +8,6 @@ from sstorch.metrics import (
     KaplanMeier,
     brier_score,
     concordance_harrell,
-    concordance_harrell_risk,
     cumulative_dynamic_auc,
     cumulative_dynamic_auc_risk,
     d_calibration,
@@ -62,10 +61,11 @@ def with_value(row, column, value):
 def test_refusals(changed, message):
     arguments = {"time": TIME, "event": EVENT, "survival": CURVES, "times": TIMES} | changed
     arguments["y"] = arguments.pop("time"), arguments.pop("event")
+    given = arguments["y"], arguments["survival"], arguments["times"]
     with pytest.raises(DataError, match=message):
-        concordance_harrell(**arguments)
+        concordance_harrell(*given)
     with pytest.raises(DataError, match=message):
-        brier_score(**arguments, train=(TIME, EVENT))
+        brier_score(*given, train=(TIME, EVENT))
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_train_refusals(train, message):
 
 def test_risk_refusals():
     with pytest.raises(DataError, match="risk must have 3 rows, as in the other arguments, got 2"):
-        concordance_harrell_risk((TIME, EVENT), [1.0, 2.0])
+        concordance_harrell((TIME, EVENT), [1.0, 2.0])
     with pytest.raises(DataError, match="risk: NaN in 1 row"):
-        concordance_harrell_risk((TIME, EVENT), [np.nan, 1.0, 2.0])
+        concordance_harrell((TIME, EVENT), [np.nan, 1.0, 2.0])
 
 
 def test_rounding_is_that_of_the_type():
@@ -144,7 +144,7 @@ def test_probabilities_may_be_rounded():
 )
 def test_what_is_no_number_is_refused(values, got):
     with pytest.raises(DataError, match=got) as caught:
-        concordance_harrell_risk((values, EVENT), [3.0, 2.0, 1.0])
+        concordance_harrell((values, EVENT), [3.0, 2.0, 1.0])
     assert str(caught.value).count("must be an array") <= 1
 
 
@@ -156,10 +156,10 @@ def test_row_labels_in_another_order_are_refused():
     for call, name in (
         (lambda: brier_score((time, event), curves, TIMES, train=train), "survival"),
         (lambda: integrated_brier_score((time, event), curves, TIMES, train=train), "survival"),
-        (lambda: concordance_harrell((time, event), curves, TIMES), "survival"),
-        (lambda: concordance_harrell_risk((time, event), curves[0]), "risk"),
-        (lambda: concordance_harrell_risk((time, event), TIME, sample_weight=weight), "sample_weight"),
-        (lambda: concordance_harrell_risk((time, event[::-1]), TIME), "event"),
+        (lambda: concordance_harrell((time, event), curves, TIMES), "prediction"),
+        (lambda: concordance_harrell((time, event), curves[0]), "prediction"),
+        (lambda: concordance_harrell((time, event), TIME, sample_weight=weight), "sample_weight"),
+        (lambda: concordance_harrell((time, event[::-1]), TIME), "event"),
         (lambda: cumulative_dynamic_auc((time, event), curves, TIMES, train=train), "survival"),
         (lambda: cumulative_dynamic_auc_risk((time, event), curves[0], TIMES, train=train), "risk"),
         (lambda: d_calibration((time, event), curves, TIMES), "survival"),

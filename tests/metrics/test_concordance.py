@@ -7,7 +7,7 @@ from lifelines.utils import concordance_index
 import sstorch.metrics.pairs as module
 from sstorch.data import Surv
 from sstorch.exceptions import DataError
-from sstorch.metrics import concordance_harrell, concordance_harrell_risk
+from sstorch.metrics import concordance_harrell
 
 from .cohorts import cohorts, scored
 from .oracles import concordance_by_loops, or_no_pair, sksurv_metrics, step_value
@@ -33,7 +33,7 @@ def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
 def test_risk_equals_scikit_survival_and_lifelines(rows, data):
     sksurv = sksurv_metrics()
     risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
-    got = or_no_pair(concordance_harrell_risk, rows, risk, tied_time="censored_later")
+    got = or_no_pair(concordance_harrell, rows, risk, tied_time="censored_later")
     assume(got is not None)
     expected = sksurv.concordance_index_censored(rows.event, rows.time, risk.astype(float), tied_tol=0.0)[0]
     assert got == pytest.approx(expected, abs=EXACT)
@@ -74,4 +74,4 @@ def test_no_comparable_pair_is_an_error_with_a_remedy(time, event, n_events):
     with pytest.raises(
         DataError, match=rf"no comparable pair among {len(time)} rows with {n_events} events.*larger"
     ):
-        concordance_harrell_risk((time, event), np.arange(len(time)))
+        concordance_harrell((time, event), np.arange(len(time)))

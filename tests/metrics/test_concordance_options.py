@@ -10,9 +10,7 @@ from sstorch import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     concordance_harrell,
-    concordance_harrell_risk,
     concordance_uno,
-    concordance_uno_risk,
 )
 from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.pairs import ComparedCurves
@@ -70,13 +68,11 @@ def test_all_forms_equal_loops(rows, chosen, weighted, ipcw, data):
     curve, score = step_value(rows.survival, rows.times), lambda j, t: -risk[j]
     ours = [
         or_no_pair(concordance_harrell, rows[:2], *rows[2:4], **chosen, **given_weight),
-        or_no_pair(concordance_harrell_risk, rows[:2], risk, **chosen, **given_weight),
+        or_no_pair(concordance_harrell, rows[:2], risk, **chosen, **given_weight),
         or_no_pair(
             concordance_uno, rows[:2], *rows[2:4], train=rows.train, ipcw=ipcw, **chosen, **given_weight
         ),
-        or_no_pair(
-            concordance_uno_risk, rows[:2], risk, train=rows.train, ipcw=ipcw, **chosen, **given_weight
-        ),
+        or_no_pair(concordance_uno, rows[:2], risk, train=rows.train, ipcw=ipcw, **chosen, **given_weight),
     ]
     loops = [
         concordance_by_loops(*rows[:2], values, **loop_options(chosen), pair_weight=pair_weight)
@@ -92,7 +88,7 @@ def test_uno_equals_scikit_survival(rows, train, tau, data):
     sksurv = sksurv_metrics()
     risk = integers(data, rows.time.size, -3, 3)
     got = or_no_pair(
-        concordance_uno_risk, rows, risk, train=train, tied_time="censored_later", tau=tau, ipcw="G(t)"
+        concordance_uno, rows, risk, train=train, tied_time="censored_later", tau=tau, ipcw="G(t)"
     )
     assume(got is not None)
     try:
@@ -127,34 +123,34 @@ def test_many_rows_equal_the_pairs_counted_at_once(levels):
     later = (time[:, None] < time) & event[:, None]
     pairs = later * np.outer(weight, weight)
     score = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
-    assert concordance_harrell_risk((time, event), risk) == pytest.approx(
+    assert concordance_harrell((time, event), risk) == pytest.approx(
         (later * score).sum() / later.sum(), abs=EXACT
     )
-    got = concordance_harrell_risk((time, event), risk, sample_weight=weight)
+    got = concordance_harrell((time, event), risk, sample_weight=weight)
     assert got == pytest.approx((pairs * score).sum() / pairs.sum(), abs=EXACT)
 
 
 def test_infinite_risks_are_ordered():
-    assert concordance_harrell_risk(([1, 2, 3], [1, 1, 1]), [np.inf, 0.0, -np.inf]) == 1.0
+    assert concordance_harrell(([1, 2, 3], [1, 1, 1]), [np.inf, 0.0, -np.inf]) == 1.0
 
 
 def test_settings_that_do_not_exist():
     rows, train = (([1, 2, 3], [1, 1, 0]), [3, 2, 1]), ([1, 2, 3], [1, 0, 1])
     with pytest.raises(ConfigError, match="got 'gamma'"):
-        concordance_harrell_risk(*rows, tied_risk="gamma")
+        concordance_harrell(*rows, tied_risk="gamma")
     with pytest.raises(ConfigError, match="got 'half'"):
-        concordance_harrell_risk(*rows, tied_time="half")
+        concordance_harrell(*rows, tied_time="half")
     with pytest.raises(ConfigError, match=r"ipcw must be one of G\(t-\), G\(t\), got 'left'"):
-        concordance_uno_risk(*rows, train=train, ipcw="left")
+        concordance_uno(*rows, train=train, ipcw="left")
     for tau in (0.0, -1.0, np.inf, np.nan, "5", True):
         with pytest.raises(ConfigError, match="tau must be one finite time > 0, got"):
-            concordance_harrell_risk(*rows, tau=tau)
+            concordance_harrell(*rows, tau=tau)
     with pytest.raises(DataError, match="all predictions are equal, and tied_risk='exclude' leaves no pair"):
-        concordance_harrell_risk(rows[0], [1, 1, 1], tied_risk="exclude")
+        concordance_harrell(rows[0], [1, 1, 1], tied_risk="exclude")
     with pytest.raises(DataError, match="no comparable pair among 3 rows with 0 events"):
-        concordance_harrell_risk(*rows, tau=0.5)
+        concordance_harrell(*rows, tau=0.5)
     with pytest.raises(DataError, match="sample_weight is negative, missing or infinite"):
-        concordance_harrell_risk(*rows, sample_weight=[np.inf, 1, 1])
+        concordance_harrell(*rows, sample_weight=[np.inf, 1, 1])
 
 
 def test_mismatched_units_are_refused():
@@ -164,7 +160,7 @@ def test_mismatched_units_are_refused():
     with pytest.raises(
         DataError, match=r"time and train time must be times in one unit, got .* days and years"
     ):
-        concordance_uno_risk((days, event), risk, train=(days / 365.25, event))
+        concordance_uno((days, event), risk, train=(days / 365.25, event))
     years = np.linspace(0.1, 8.0, 30)
     curves = np.exp(-np.outer(1 / days, years))
     with pytest.raises(DataError, match=r"times must be a grid within the observed times.*one unit"):

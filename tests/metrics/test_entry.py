@@ -27,7 +27,6 @@ from sstorch.metrics import (
     KaplanMeier,
     censoring_distribution,
     concordance_harrell,
-    concordance_harrell_risk,
     concordance_of_groups,
     evaluate,
     group_scores,
@@ -75,7 +74,7 @@ def test_r_gives_the_same(name):
         ("weighted_concordance", {"sample_weight": weight}),
         ("truncated_concordance", {"tau": np.nextafter(np.median(stop), np.inf)}),
     ):
-        found = concordance_harrell_risk(
+        found = concordance_harrell(
             Surv(stop, event, entry=start), risk, tied_time="censored_later", **options
         )
         assert found == pytest.approx(expected[key][0], abs=EXACT), key
@@ -99,7 +98,7 @@ def test_rows_split_at_any_time_leave_scores_alike(name):
     start, stop, event, risk = (np.array(IN_R[name][key]) for key in ("start", "stop", "event", "risk"))
     whole = Surv(stop, event, entry=start)
     split = halved(whole, np.random.default_rng(0).uniform(0.1, 0.9, stop.size))
-    assert concordance_harrell_risk(split, np.tile(risk, 2)) == concordance_harrell_risk(whole, risk)
+    assert concordance_harrell(split, np.tile(risk, 2)) == concordance_harrell(whole, risk)
     km, of_split = KaplanMeier.fit(whole), KaplanMeier.fit(split)
     np.testing.assert_allclose(of_split.at(km.times), km.values, rtol=1e-12)
 
@@ -120,7 +119,7 @@ def test_rows_split_at_events_of_others_leave_pairs_alike():
         of_groups = group_scores(y, curves, grid, groups, tau=4.0, n_groups=2)["c_harrell"]
         return [
             *(concordance_harrell(y, curves, grid, tied_time=tied) for tied in ties),
-            *(concordance_harrell_risk(y, -curves[:, 0], tied_time=tied) for tied in ties),
+            *(concordance_harrell(y, -curves[:, 0], tied_time=tied) for tied in ties),
             concordance_of_groups(y, groups, train=train),
             *scored,
             *of_groups,
@@ -157,9 +156,7 @@ def test_lifelines_gives_the_same_curves():
 
 def test_rows_that_were_never_at_risk_together_make_no_pair():
     with pytest.raises(DataError, match="at risk together"):
-        concordance_harrell_risk(
-            Surv([1.0, 2.0], [1, 1], entry=[0.0, 1.0]), [2.0, 1.0], sample_weight=[0.1, 0.7]
-        )
+        concordance_harrell(Surv([1.0, 2.0], [1, 1], entry=[0.0, 1.0]), [2.0, 1.0], sample_weight=[0.1, 0.7])
 
 
 def _late_rows(n: int, seed: int = 2):
@@ -245,8 +242,8 @@ def test_groups_of_fairness_are_scored_with_entry():
 def test_causes_are_compared_where_both_were_at_risk():
     x, time, event, entry = _late_rows(150)
     cause = np.where(event, 1 + (np.arange(150) % 2), 0)
-    found = concordance_harrell_risk(Surv(time, cause, causes="auto", entry=entry), x, cause=2)
-    assert found == concordance_harrell_risk(Surv(time, cause == 2, entry=entry), x)
+    found = concordance_harrell(Surv(time, cause, causes="auto", entry=entry), x, cause=2)
+    assert found == concordance_harrell(Surv(time, cause == 2, entry=entry), x)
     y = Surv(time, cause, causes="auto", entry=entry)
     tree = SurvivalRegression().fit(x[:, None], y)
     data = SurvivalData(x[:, None], y)
@@ -255,7 +252,7 @@ def test_causes_are_compared_where_both_were_at_risk():
     assert set(table.index[table["value"].notna()]) == scored
     tau = incidence_times(y)[-1]
     risk = tree.predict_cumulative_incidence(x[:, None], [tau])[:, 1, 0]
-    found = concordance_harrell_risk(
+    found = concordance_harrell(
         Surv(time, cause, causes="auto", entry=entry),
         risk,
         cause=2,
@@ -416,5 +413,5 @@ def test_cuts_at_the_times_of_events_are_no_ties() -> None:
         entry=np.r_[np.zeros(60), cut],
         id=[*range(60)] * 2,
     )
-    whole = concordance_harrell_risk((time, event), risk)
-    assert concordance_harrell_risk(first, np.r_[risk, risk]) == pytest.approx(whole, rel=1e-12)
+    whole = concordance_harrell((time, event), risk)
+    assert concordance_harrell(first, np.r_[risk, risk]) == pytest.approx(whole, rel=1e-12)

@@ -86,7 +86,7 @@ def test_curves_and_survival_data_give_the_same_table():
 def test_tau_cuts_the_concordance():
     tau = float(np.median(TEST[1][0]))
     got = evaluate(Exponential(), TRAIN, TEST, metrics=["c_harrell"], tau=tau).loc["c_harrell", "value"]
-    assert got == metrics.concordance_harrell_risk(TEST[1], TEST[0][:, 0], tau=tau)
+    assert got == metrics.concordance_harrell(TEST[1], TEST[0][:, 0], tau=tau)
 
 
 def test_rows_beyond_the_training_rows_are_reported_and_not_refused():

@@ -47,7 +47,7 @@ def test_each_score_is_the_function_of_its_name(tau):
         of_all = metrics.integrated_brier_score(rows, same, times, convention="trapezoid", **own)
         at = curves[:, -1:], times[-1:]
         expected = {
-            "c_cause_specific": metrics.concordance_harrell_risk(
+            "c_cause_specific": metrics.concordance_harrell(
                 rows, risk, cause=k, tau=np.nextafter(last, np.inf), tied_time="censored_later"
             ),
             "c_wolbers": metrics.concordance_wolbers(

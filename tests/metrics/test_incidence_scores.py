@@ -7,7 +7,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics import (
     aalen_johansen,
     brier_score,
-    concordance_harrell_risk,
+    concordance_harrell,
     concordance_wolbers,
     integrated_brier_score,
 )
@@ -78,9 +78,7 @@ def test_comprisk_gives_the_cause_specific_concordance(
 ) -> None:
     _, (time, cause), risk, _ = cohort
     for at, expected in ((time, COMPRISK), (np.ceil(time), COMPRISK_TIED)):
-        found = [
-            concordance_harrell_risk((at, cause), r, cause=k) for k in (1, 2) for r in (risk, risk.round(1))
-        ]
+        found = [concordance_harrell((at, cause), r, cause=k) for k in (1, 2) for r in (risk, risk.round(1))]
         np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
@@ -139,7 +137,7 @@ def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> N
     with pytest.raises(DataError, match="cause must be 0"):
         brier_score((time, cause + 0.5), 1 - incidence, TIMES, train=train, cause=1)
     with pytest.raises(DataError, match="cause must have 120 rows"):
-        concordance_harrell_risk((time, cause[:3]), risk, cause=1)
+        concordance_harrell((time, cause[:3]), risk, cause=1)
     with pytest.raises(DataError, match="they increase in 120 rows"):
         brier_score((time, cause), incidence, TIMES, train=train, cause=1)
     with pytest.raises(DataError, match=r"must be probabilities in \[0, 1\]"):

@@ -1,5 +1,7 @@
 """One event is the case of a single cause: every score of a cause is that of the event, and a plain sum."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,15 +13,14 @@ from sstorch.metrics import (
     KaplanMeier,
     aalen_johansen,
     brier_score,
-    concordance_harrell_risk,
-    concordance_uno_risk,
+    concordance_harrell,
+    concordance_uno,
     concordance_wolbers,
     cumulative_dynamic_auc,
     integrated_brier_score,
     ipcw_weights,
     measure,
     net_benefit,
-    scaled_integrated_brier_score,
 )
 
 from .cohorts import cohorts, scored
@@ -53,7 +54,7 @@ def test_aalen_johansen_is_one_minus_kaplan_meier(rows):
 def test_scores_of_the_only_cause_are_those_of_the_event(rows):
     y, train, curves = rows[:2], rows.train, (rows.survival, rows.times)
     for convention in CONVENTIONS:
-        for function in (brier_score, integrated_brier_score, scaled_integrated_brier_score):
+        for function in (brier_score, integrated_brier_score, partial(integrated_brier_score, scaled=True)):
             options = {"train": train, "convention": convention}
             expected = or_reason(function, y, *curves, **options)
             found = or_reason(function, y, *curves, cause=1, **options)
@@ -64,14 +65,14 @@ def test_scores_of_the_only_cause_are_those_of_the_event(rows):
     same(or_reason(cumulative_dynamic_auc, y, *curves, train=train, cause=1), expected)
     risk = 1 - rows.survival[:, 0]
     for tied in ("exclude", "censored_later", "all"):
-        expected = or_reason(concordance_harrell_risk, y, risk, tied_time=tied)
-        same(or_reason(concordance_harrell_risk, y, risk, tied_time=tied, cause=1), expected)
+        expected = or_reason(concordance_harrell, y, risk, tied_time=tied)
+        same(or_reason(concordance_harrell, y, risk, tied_time=tied, cause=1), expected)
 
 
 @given(scored())
 def test_concordance_of_wolbers_of_the_only_cause_is_that_of_uno(rows):
     y, risk = rows[:2], 1 - rows.survival[:, 0]
-    expected = or_reason(concordance_uno_risk, y, risk, train=rows.train, tied_time="censored_later")
+    expected = or_reason(concordance_uno, y, risk, train=rows.train, tied_time="censored_later")
     same(or_reason(concordance_wolbers, y, risk, train=rows.train), expected)
 
 

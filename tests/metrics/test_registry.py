@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -23,44 +22,19 @@ from .cohorts import CauseRates, Rates, rows_of_causes
 ROOT = Path(sstorch.__file__).parent
 
 
-def _functions(folder: Path) -> list[tuple[str, set[str]]]:
-    """Every public function with the names of its arguments."""
-    found = []
-    for file in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                args = {arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-                found.append((f"{file.relative_to(folder)}:{node.name}", args))
-    return found
-
-
-def test_no_metric_takes_entry_loose() -> None:
-    loose = [
-        name
-        for name, args in _functions(ROOT / "metrics")
-        if "entry" in args and name.split(":")[1] in metrics.__all__
-    ]
-    assert not loose
-
-
-def test_names_of_metrics_stand_in_one_declaration() -> None:
-    """In the metrics a name is a literal once; functions of the same name are exported under it."""
-    count = dict.fromkeys(METRICS, 0)
-    for file in sorted((ROOT / "metrics").glob("*.py")):
-        tree = ast.parse(file.read_text())
-        for node in ast.walk(tree):
-            called = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("metric", "declare")
-            if called and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
-                count[node.args[0].value] += 1  # type: ignore[attr-defined]
-    assert {name for name, times in count.items() if times > 1} == set()
+def test_a_name_is_declared_once() -> None:
     with pytest.raises(ConfigError, match="'c_uno' is declared already"):
         declare("c_uno", title="", short="", higher_is_better=True)
+    known = METRICS["c_uno"]
+    assert (known.title, known.short, known.direction) == ("Concordance (Uno)", "C_U", "higher is better")
+    assert known.source.startswith("Uno, Cai, Pencina")
 
 
 def test_metric_of_a_notebook_is_declared_again_by_its_own_function_alone() -> None:
     def declared(score: float) -> None:
-        @metric("own", "Own", "own", True, "these tests")
-        def _own(rows: object, tau: object) -> float:
+        @metric("own", True)
+        def own(rows: object, tau: object) -> float:
+            """A score of these tests."""
             return score
 
     try:
@@ -70,7 +44,7 @@ def test_metric_of_a_notebook_is_declared_again_by_its_own_function_alone() -> N
         assert value is not None
         assert value(None, None) == 2.0
         with pytest.raises(ConfigError, match="'own' is declared already"):
-            metric("own", "Own", "own", True, "these tests")(lambda rows, tau: 3.0)
+            declare("own", title="", short="", higher_is_better=True, value=lambda rows, tau: 3.0)
     finally:
         del METRICS["own"]
 
@@ -163,7 +137,7 @@ def test_wrong_type_of_outcome_raises() -> None:
     with pytest.raises(DataError, match="train: y has no causes"):
         evaluate(Rates(), (X, y), (X, causes))
     with pytest.raises(DataError, match="y has competing causes, and Harrell's concordance is of one event"):
-        metrics.concordance_harrell_risk(causes, X[:, 0])
+        metrics.concordance_harrell(causes, X[:, 0])
     with pytest.raises(
         DataError, match=r"y has entry times .* and the Brier score takes every row as at risk"
     ):
@@ -183,7 +157,7 @@ def test_a_scorer_splits_entry_subjects_and_weights_with_the_rows() -> None:
     late = Surv(y.time, y.event, entry=entry, id=np.arange(90), weight=weight)
     folds = KFold(3, shuffle=True, random_state=0)
     got = cross_val_score(Rates(), X, late, cv=folds, scoring=SurvivalScorer("c_harrell", all_rows=late))
-    expected = [metrics.concordance_harrell_risk(late[test], X[test, 0]) for _, test in folds.split(X)]
+    expected = [metrics.concordance_harrell(late[test], X[test, 0]) for _, test in folds.split(X)]
     np.testing.assert_allclose(got, expected, rtol=1e-12)
     with pytest.raises(DataError, match="ibs_graf: it takes every row as at risk from time zero"):
         SurvivalScorer("ibs_graf", train=late)(Rates(), X, late)

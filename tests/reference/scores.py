@@ -49,9 +49,9 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "concordance_harrell, weights": lambda: m.concordance_harrell(
         SEEN, *CURVES_OF_ROWS, sample_weight=WEIGHT
     ),
-    "concordance_harrell_risk": lambda: m.concordance_harrell_risk(SEEN, RISK),
+    "concordance_harrell_risk": lambda: m.concordance_harrell(SEEN, RISK),
     "concordance_uno": lambda: m.concordance_uno(SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=25.0),
-    "concordance_uno_risk": lambda: m.concordance_uno_risk(SEEN, RISK, train=TRAIN, ipcw="G(t)"),
+    "concordance_uno_risk": lambda: m.concordance_uno(SEEN, RISK, train=TRAIN, ipcw="G(t)"),
     "cumulative_dynamic_auc": lambda: m.cumulative_dynamic_auc(SEEN, *CURVES_OF_ROWS, train=TRAIN),
     "cumulative_dynamic_auc_risk": lambda: m.cumulative_dynamic_auc_risk(SEEN, RISK, GRID, train=TRAIN),
     "mean_cumulative_dynamic_auc": lambda: m.mean_cumulative_dynamic_auc(
@@ -64,7 +64,9 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "brier_score, weights": lambda: m.brier_score(SEEN, *CURVES_OF_ROWS, train=TRAIN, sample_weight=WEIGHT),
     **{f"integrated_brier_score, {c}": partial(_ibs, c) for c in CONVENTIONS},
     **{
-        f"scaled_integrated_brier_score, {c}": partial(_ibs, c, m.scaled_integrated_brier_score)
+        f"scaled_integrated_brier_score, {c}": partial(
+            _ibs, c, partial(m.integrated_brier_score, scaled=True)
+        )
         for c in CONVENTIONS
     },
     **{f"evaluation_times, {c}": lambda c=c: m.evaluation_times(TIME, TRAIN_TIME, c) for c in CONVENTIONS},

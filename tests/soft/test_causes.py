@@ -117,7 +117,7 @@ def test_predictions_and_scores(tree: PrognosticTree, rows: Rows) -> None:
     some = X.iloc[:3]
     found = tree.predict_cumulative_incidence(some, [tree.horizon_])
     np.testing.assert_allclose(found[:, 1, 0], tree.predict(some, "death"), rtol=1e-9)
-    by_cause = [metrics.concordance_harrell_risk((y.time, y.cause == k), tree.predict(X, k)) for k in (1, 2)]
+    by_cause = [metrics.concordance_harrell((y.time, y.cause == k), tree.predict(X, k)) for k in (1, 2)]
     assert tree.score(X, y) == pytest.approx(np.mean(by_cause), abs=0.02)
     assert min(by_cause) > 0.65
     with pytest.raises(ConfigError, match=r"unknown cause 3; the causes are 1 \(relapse\), 2 \(death\)"):
