@@ -45,9 +45,11 @@ MANY_ROWS = 20_000
 _GAIN_OF_MANY, _REACHED = 0.05, 5e-13
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
 _MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 100, 15, 30.0
-# The same factor where a problem is not convex, the change of a log variance below which its fixed point is
-# reached, and the gain left to Newton's method, in nats, between two updates.
-_FACTOR_GATES, _SETTLED_GATES, _CLOSE = 8.0, 0.05, 0.05
+# The same where a problem is not convex, and the gain of a round, in nats, below which its fixed point is
+# reached.
+_FACTOR_GATES, _UPDATES_GATES, _GAIN_GATES = 8.0, 3, 0.01
+# Gain left to Newton's method, in nats, before the first round, and between rounds of what is not convex.
+_CLOSE = 0.3
 # Negative degrees of freedom that are rounding.
 _CONCAVE = 1e-6
 # Changes of direction of a log variance after which each further one halves its steps, and their growth where
@@ -162,8 +164,8 @@ def estimate(
     Designs are in units in which coefficients of one kind are comparable. `mean` (K, D) is that of the
     priors, zero by default; `start` (K, D) is also the mean of the vague priors of coefficients without a
     kind; `first` has penalties of kinds to begin with, (K,) by name, 10 for others. Rounds end below a `gain`
-    in nats. `careful` is for problems that are not convex: one small update of the variances a round, from
-    coefficients at their optimum.
+    in nats. `careful` is for problems that are not convex: small updates of the variances, from coefficients
+    at their optimum.
     """
     mean = torch.where(kinds.of >= 0, 0.0 if mean is None else mean, start)
     size = kinds.sums(torch.ones_like(start[:1]))
@@ -184,16 +186,19 @@ def estimate(
     if stride > 1:
         at = Optimum.of(problems, start)
     else:
-        at = newton(problems, prior(penalty), start, tolerance=1e-2)
+        at = newton(problems, prior(penalty), start, tolerance=_CLOSE)
     active = torch.arange(len(start), device=start.device)
     factor = _FACTOR_GATES if careful else _FACTOR
+    updates = _UPDATES_GATES if careful else _MAX_UPDATES
+    if careful:
+        gain = max(gain, _GAIN_GATES)
     reach = torch.full_like(penalty, math.log(factor))
     turns, before = torch.zeros_like(penalty), torch.zeros_like(penalty)
     for number in range(_MAX_ROUNDS if kinds.names else 0):
         whole = len(active) == len(start)
         part, here = (problems, at) if whole else (problems.select(active), at.select(active))
         given = penalty[active], mean[active], reach[active].exp()
-        found, target, near = _update(here, kinds, size, *given, 1 if careful else _MAX_UPDATES)
+        found, target, near, rise = _update(here, kinds, size, *given, updates)
         step, last = (found / penalty[active]).log(), before[active]
         moved = torch.where(found < _ASLEEP, step.abs(), 0.0).amax(-1)
         turned = step * last < 0
@@ -210,11 +215,7 @@ def estimate(
         if watch is not None:
             every = prior(penalty)
             watch(number, penalty, at, _evidence(at, every, at.hessian.factored(every.precision)))
-        settled = (
-            near
-            & (moved < (_SETTLED_GATES if careful else _SETTLED))
-            & ((promised < gain) | ~falls | careful)
-        )
+        settled = near & ((moved < _SETTLED) | (rise < gain)) & ((promised < gain) | ~falls | careful)
         active = active[~settled]
         report_part(1 - len(active) / len(start))
         if len(active) == 0:
@@ -246,10 +247,12 @@ def _update(
     mean: Tensor,
     reach: Tensor,
     updates: int = _MAX_UPDATES,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The fixed point of the variances, by factors of at most `reach` (K, G), and its coefficients.
 
-    The last output, boolean (K,), is False where the coefficients are far from the optimum; penalties stay.
+    Then whether the coefficients are near the optimum, boolean (K,), else penalties stay; and the gain in
+    evidence (K,), in nats, by the slopes of the evidence at the penalties given: half of n - lambda tr V -
+    lambda ||b||^2 for each log variance.
     """
     right = at.hessian.times(at.theta) - at.gradient
     precision = kinds.precision(penalty)
@@ -258,14 +261,18 @@ def _update(
     newton_step = system.solve(slope[..., None]).squeeze(-1)
     near = ((slope * newton_step).sum(-1) / 2 < _NEAR) & ~system.indefinite
     reach = torch.where(near[:, None], reach, 1.0)
-    least, largest = penalty / reach, penalty * reach
+    given, least, largest = penalty, penalty / reach, penalty * reach
     before = torch.zeros_like(penalty)
+    slopes = torch.zeros_like(penalty)
     done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)
     for update in range(updates):
         target = system.solve((right + precision * mean)[..., None]).squeeze(-1)
         variance = system.variances()
         free = size - penalty * kinds.sums(variance)
-        new = torch.minimum(free.clamp(min=1e-6), size) / (kinds.sums((target - mean).square()) + 1e-12)
+        square = kinds.sums((target - mean).square())
+        if update == 0:
+            slopes = (free - penalty * square).abs() / 2
+        new = torch.minimum(free.clamp(min=1e-6), size) / (square + 1e-12)
         # Where the problem is concave along a kind the fixed point says nothing of its variance.
         new = torch.where(free > -_CONCAVE, new, penalty).clamp(_LEAST, _LARGEST)
         step = (new / penalty).log()
@@ -283,4 +290,5 @@ def _update(
         if bool(done.all()):
             break
     target = system.solve((right + precision * mean)[..., None]).squeeze(-1)
-    return penalty, torch.where(near[:, None], target, at.theta - newton_step), near
+    rise = (slopes * (penalty / given).log().abs()).sum(-1)
+    return penalty, torch.where(near[:, None], target, at.theta - newton_step), near, rise

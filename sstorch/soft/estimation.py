@@ -53,8 +53,11 @@ RESIDUALS, PREDICTOR = "residuals", "predictor"
 GATE = "gate"
 # Least weight of a residual, as a share of the mean.
 _LEAST_CURVATURE = 1e-3
-# Penalties of what groups have of their own, to begin with: they start as the regression.
-_FIRST_OWN = 100.0
+# Penalties of what groups have of their own, to begin with, by kind. The evidence can have several maxima; of
+# wide priors those that do not pay become narrow, where narrow ones can stay so although wider ones would pay.
+FIRST_OWN = {"level": 0.01, "own slope": 1.0, "own shape": 0.01}
+# The largest with which leaves begin whose gates are estimated: equal leaves would stay so, a saddle.
+_FIRST_WITH_GATES = 100.0
 # Evidence, in nats, that leaves under the gates of a start must gain on the regression, and by which they may
 # be behind those of another start, for the gates to be trained.
 _DIFFERENT, _BEHIND = 2.0, 10.0
@@ -458,10 +461,10 @@ class Estimator:
         of_group = n_groups if n_groups > 1 else 0
         first_shape = start.shape[1] - n_shapes * (1 + of_group)
         start[:, first_shape :: 1 + of_group] = regression.theta[:, p:]
-        small = {kind: start.new_full((len(start),), _FIRST_OWN) for kind in kinds.names}
-        first = dict(zip(regression.kinds.names, regression.penalty.unbind(-1), strict=True))
+        first = {kind: start.new_full((len(start),), value) for kind, value in FIRST_OWN.items()}
+        first |= dict(zip(regression.kinds.names, regression.penalty.unbind(-1), strict=True))
         watch = self._watch(name, cause, kinds)
-        return estimate(problem, kinds, start, small | first, watch=watch)
+        return estimate(problem, kinds, start, first, watch=watch)
 
     def _watch(self, name: str, cause: str, kinds: Kinds, problem: SoftGates | None = None) -> Watch | None:
         """Calls the callbacks after each round of an estimation; None without callbacks."""
@@ -609,8 +612,8 @@ class _Joined:
             prefix = f"{cause}: " if len(estimates) > 1 else ""
             names[cause] = {f"{prefix}{kind}": kind for kind in each.kinds.names}
             codes.append(torch.where(each.kinds.of >= 0, each.kinds.of + count, each.kinds.of))
-            # Leaves that are equal to begin with would stay so: a saddle.
-            first |= dict(zip(names[cause], each.penalty.clamp(max=_FIRST_OWN).unbind(-1), strict=True))
+            begin = each.penalty.clamp(max=_FIRST_WITH_GATES)
+            first |= dict(zip(names[cause], begin.unbind(-1), strict=True))
             count += len(each.kinds.names)
         of_gates = torch.full(gates.shape[1:], count, device=gates.device)
         of_gates[:, 0] = -1

@@ -98,7 +98,7 @@ class GroupPenalties(Penalties):
             for the selection of the gate on the same rows.
     """
 
-    gate_charge: float = 3.0
+    gate_charge: float = 4.0
 
 
 @dataclass(repr=False)

@@ -143,7 +143,7 @@ class BatchSettings:
     offset_column: str | None = setting(None, column_rule)
     strata: str | None = setting(None, column_rule)
     roughness: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
-    gate_charge: float = setting(3.0, coefficient)
+    gate_charge: float = setting(4.0, coefficient)
     gate_features: int | None = setting(1, or_none(integer_from(1)))
     min_leaf: float = setting(0.1, small_share)
     device: str = setting("cpu", device_rule)

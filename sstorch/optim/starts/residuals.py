@@ -102,7 +102,8 @@ def _grow(
         right[~number] = codes[rows[~number], at[~number]] == own[~number]
         return np.asarray((feature >= 0) & right)
 
-    n_bins, tried = max(2, int(bins.max(initial=0)) + 1), max(1, int(np.ceil(_COLUMNS * q)))
+    n_bins = np.maximum(2, bins.max(axis=0, initial=0).astype(np.int64) + 1)
+    tried = max(1, int(np.ceil(_COLUMNS * q)))
     tree, row = np.nonzero(inside & (weight > 0))
     w, wt = weight[row], (weight * target)[row]
     node, at = np.zeros(len(row), dtype=np.int64), np.zeros((n_trees, n), dtype=np.int64)
@@ -115,8 +116,8 @@ def _grow(
         best, feature, cut = np.full(size, _LEAST_GAIN), np.full(size, -1), np.zeros(size, dtype=np.int64)
         for j, n_levels in in_order(binned):
             if n_levels is None:
-                key, width = place * n_bins + bins[row, column[j]], n_bins
-                tried_here = allowed[:, j : j + 1]
+                width, tried_here = int(n_bins[column[j]]), allowed[:, j : j + 1]
+                key = place * width + bins[row, column[j]]
             else:
                 assert codes is not None
                 width, tried_here = n_levels + 1, allowed[:, j : j + n_levels]
