@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sstorch import Columns, Penalties, PrognosticTree, Surv, SurvivalRegression, inference
+from sstorch import (
+    Columns,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    inference,
+)
 from sstorch.exceptions import DataWarning
 from sstorch.validation import contrast
 
@@ -193,12 +201,47 @@ def groups(rng, n):
     return [(f"{what}, same rows", float(np.mean(each))) for what, each in inside.items() if each]
 
 
+PATHS = {
+    "at least .99": (0.99, 1.01),
+    ".9 to .99": (0.9, 0.99),
+    ".75 to .9": (0.75, 0.9),
+    "below .75": (0, 0.75),
+}
+
+
+def gates(rng, n):
+    """S(t | x) of 200 new subjects under a gate of several columns, by the probability of the path taken.
+
+    The effect of a turns its sign where d + e > 0.
+    """
+
+    def subjects(count):
+        return pd.DataFrame(rng.normal(size=(count, 6)), columns=list("abcdef"))
+
+    def eta(rows):
+        return 0.5 * rows["b"].to_numpy() + np.where(rows["d"] + rows["e"] > 0, rows["a"], -rows["a"])
+
+    frame, rows = subjects(n), subjects(200)
+    time, event = censored(rng, ((1 / rng.uniform(size=n) - 1) * np.exp(-eta(frame))) ** (1 / 1.5))
+    model = SoftSurvivalTree(depth=1).fit(frame, Surv(time, event))
+    if not model.choice_.has_trained_gates:
+        return
+    survival = 1 / (1 + TIMES**1.5 * np.exp(eta(rows))[:, None])
+    found, probability = inference.predict(model, rows, times=TIMES), model.predict_leaf_proba(rows).max(1)
+    for name, (low, high) in PATHS.items():
+        own = (probability >= low) & (probability < high)
+        if own.any():
+            yield f"S(t | x), path {name}", within(found.lower[own], survival[own], found.upper[own])
+    yield "share of paths at least .9", float((probability >= 0.9).mean())
+
+
 SCENARIOS = {
     "lines": (lines, 300),
     "curves": (curves, 500),
     "causes": (causes, 600),
     "clusters": (clusters, 1000),
     "groups": (groups, 600),
+    "gates": (gates, 500),
 }
 
 
