@@ -53,8 +53,8 @@ RESIDUALS, PREDICTOR = "residuals", "predictor"
 GATE = "gate"
 # Least weight of a residual, as a share of the mean.
 _LEAST_CURVATURE = 1e-3
-# Penalties of what groups have of their own, to begin with, by kind. The evidence can have several maxima: wide
-# priors that do not pay become narrow, but narrow ones can stay so where wider ones would pay.
+# Penalties of what groups have of their own, to begin with, by kind. The evidence can have several maxima:
+# wide priors that do not pay become narrow, but narrow ones can stay so where wider ones would pay.
 FIRST_OWN = {"level": 0.01, "own slope": 1.0, "own shape": 0.01}
 # The largest with which leaves begin whose gates are estimated: equal leaves would stay so, a saddle.
 _FIRST_WITH_GATES = 100.0
