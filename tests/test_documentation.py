@@ -1,11 +1,17 @@
 """The pages: their links lead somewhere, and the script that types a page says where it stops."""
 
+import pydoc
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from sstorch.bench.arguments import as_hydra_takes
+from sstorch.bench.config import check_node, to_config
+from tests.app import composed
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -34,6 +40,47 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in _anchors(target), link
+
+
+NAME = re.compile(
+    r"`(?:>>> )?((?:sstorch|metrics|inference|plots|reading|validation|deploy)(?:\.[A-Za-z]\w*)+)"
+)
+FILE = re.compile(r"`((?:scripts|tests|experiments|docs|configs|sstorch)/[\w./*-]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_names_and_files_exist(page: Path) -> None:
+    text = page.read_text()
+    for name in NAME.findall(text):
+        full = name if name.startswith("sstorch.") else f"sstorch.{name}"
+        assert pydoc.locate(full) is not None, name
+    for file in FILE.findall(text):
+        assert list(ROOT.glob(file)), file
+
+
+def _commands(page: Path) -> list[list[str]]:
+    """Overrides of each `sstorch` command on a page, the first of the values of a sweep."""
+    text = page.read_text()
+    lines = [
+        line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
+    ]
+    whole = "\n".join(lines).replace("\\\n", " ").splitlines() + re.findall(r"`(sstorch [^`]*)`", text)
+    commands = (
+        shlex.split(line, comments=True) for line in whole if re.match(r"(\.venv/bin/)?sstorch\b[^-]", line)
+    )
+    # What stands for the reader's own code, and what Hydra reads itself.
+    other = re.compile(r"-|hydra|model=(mine|custom)|.*(my_module|choice\()|\w+\.OPTION|.*=NAME")
+    sweep = re.compile(r"(?<=\]),\[.*|(?<=\w),[^\[\]{}\"(]*$")
+    return [
+        [sweep.sub("", part) for part in command[1:] if "=" in part and not other.match(part)]
+        for command in commands
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _commands(page)], ids=lambda page: page.stem)
+def test_settings_of_commands_exist(page: Path) -> None:
+    for overrides in _commands(page):
+        check_node(to_config(composed(*as_hydra_takes(overrides))).model, "model")
 
 
 def test_the_readme_is_short() -> None:
