@@ -223,42 +223,6 @@ def test_a_printed_setting_sets_the_value(value: str, options: list[str]) -> Non
         assert typed(name, value) == value  # null was no value, "a,b" two
 
 
-def test_printed_commands_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    draws = np.random.default_rng(2)
-    table = pd.DataFrame({"null": np.arange(90), "age": draws.normal(60, 9, 90)})
-    table["days"], table["end"] = (
-        draws.exponential(9, 90),
-        draws.choice(["zensiert", "tödlich", "Rückfall"], 90),
-    )
-    table.to_csv(tmp_path / "rows.csv", index=False)
-    place = tmp_path / "first run"
-    own = [
-        f"hydra.run.dir={place}",
-        "dataset=csv",
-        f"dataset.path={tmp_path / 'rows.csv'}",
-        "dataset.time=days",
-    ]
-    own += [
-        "dataset.cause=end",
-        "model=regression",
-        "model.columns.numeric=linear",
-        "cv.n_folds=2",
-        "cv.peers=false",
-    ]
-    assert sstorch(monkeypatch, *own) == 2
-    assert "none stands for 'censored'; name the causes by their values" in capsys.readouterr().err
-    own += ['dataset.causes="{tödlich: tödlich, Rückfall: Rückfall}"', "dataset.drop=['null']"]
-    assert sstorch(monkeypatch, *own) == 0, capsys.readouterr().err
-    out = capsys.readouterr().out
-    assert "90 rows, 1 feature" in out
-    (words,) = re.findall(r"^report: (.*)$", out, re.MULTILINE)
-    assert shlex.split(words) == ["sstorch-report", str(place)]
-    (words,) = re.findall(r"tensorboard --logdir .*$", out, re.MULTILINE)
-    assert shlex.split(words)[-1] == str(place / "tensorboard")
-
-
 def test_output_is_redirected_in_any_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = np.random.default_rng(2)
     table = pd.DataFrame({"größe ≥ ω": draws.normal(60, 9, 90), "time": draws.exponential(9, 90), "event": 1})

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 import signal
-import textwrap
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -85,7 +84,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
     if data.groups is not None:
         sizes = zip(data.groups.labels, data.groups.counts, strict=True)
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
-    print(f"model    {textwrap.shorten(repr(model.estimator), 300, placeholder=' ...')}")
+    print(f"model    {_node_text(config.model)}")
     print(
         f"trees    {n_trees}: ({cv.n_folds} folds + all rows) x {model.n_starts} starts, "
         f"{_device_text(config.device)}",
@@ -98,6 +97,9 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
         board = None
         if config.logger.tensorboard:
             board = TensorBoard(folder.tensorboard, split_names(cv.n_folds))
+            verbatim = "\n".join(f"    {line}" for line in config_text.splitlines())
+            for name in board.runs:
+                board.writer(name).add_text("config", verbatim)
         # Causes are trained one after the other, and their records would overwrite each other.
         callbacks += [] if board is None or data.causes is not None else [board]
         callbacks += [ProgressBar()] if config.logger.progress else []
@@ -111,7 +113,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
             report("writing", 0, 1)
             figures = folder.write_results(result, data, compared)
             if board is not None:
-                _write_board(board, config, config_text, result)
+                _write_board(board, config, result)
                 for name, figure in figures.items():
                     board.writer(name).add_figure("survival by leaf", figure, close=False)
         finally:
@@ -187,11 +189,8 @@ class _Interruption(Callback):
 # ---------------------------------------------------------------------- TensorBoard
 
 
-def _write_board(board: TensorBoard, config: Config, config_text: str, result: CrossValidation) -> None:
-    """Write configuration, choices by evidence and mean test scores of every split, after training."""
-    verbatim = "\n".join(f"    {line}" for line in config_text.splitlines())
-    for name in board.runs:
-        board.writer(name).add_text("config", verbatim)
+def _write_board(board: TensorBoard, config: Config, result: CrossValidation) -> None:
+    """Write choices by evidence and mean test scores of every split, after training."""
     for name, choice in result.choices.items():
         _write_choice(board.writer(name), choice)
     settings: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
@@ -232,6 +231,14 @@ def printed(metrics: Iterable[str]) -> dict[str, str]:
             if of == name:
                 found[metric] = f"{short} {cause}".rstrip()
     return found
+
+
+def _node_text(node: object) -> str:
+    """A node as it would be typed in Python, with the parameters that it sets."""
+    if isinstance(node, Mapping):
+        values = ", ".join(f"{k}={_node_text(v)}" for k, v in node.items() if not str(k).startswith("_"))
+        return f"{str(node.get('_target_', '')).rpartition('.')[2]}({values})"
+    return f"[{', '.join(map(_node_text, node))}]" if isinstance(node, list) else str(node)
 
 
 def _table_text(result: CrossValidation) -> str:

@@ -54,7 +54,7 @@ def test_run_of_causes_is_scored_kept_and_reported(
     out = capsys.readouterr().out
     for said in (
         "76 relapse, 82 death",
-        "PrognosticTree(depth=1",
+        "model    PrognosticTree(",
         "Aalen-Johansen",
     ):
         assert said in out

@@ -188,6 +188,7 @@ def test_launchers_compose(launcher: str, kind: str) -> None:
     assert whole.hydra.launcher._target_.endswith(f"{kind}Launcher")
 
 
+@pytest.mark.nightly
 def test_two_jobs_of_a_sweep_share_a_study(
     undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,21 +200,29 @@ def test_two_jobs_of_a_sweep_share_a_study(
     assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
 
 
-def test_runs_over_data_sets_by_the_joblib_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("names", "leaves"),
+    [
+        (["gbsg2", "veterans"], ["exponential"]),
+        nightly(["gbsg2", "whas500", "veterans"], ["exponential", "weibull"]),
+    ],
+)
+def test_runs_over_data_sets_by_the_joblib_launcher(
+    names: list[str], leaves: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="comes with the extra cluster")
     pytest.importorskip("sksurv")
-    names = ["gbsg2", "whas500", "veterans"]
     settings = ["experiment=quick", "model.n_starts=1", "cv.n_folds=2", "cv.peers=false", "logger=none"]
     launcher = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={tmp_path}"]
-    leaves = ["exponential", "weibull"]
     swept = [f"dataset={','.join(names)}", f"model.leaf={','.join(leaves)}"]
     assert sstorch(monkeypatch, *launcher, *settings, *swept) == 0
     for job, (name, leaf) in enumerate(itertools.product(names, leaves)):
         config = yaml.safe_load((tmp_path / str(job) / "config.yaml").read_text())
         assert (config["dataset"]["name"], config["model"]["leaf"]) == (name, leaf)
         assert (tmp_path / str(job) / "scores.csv").is_file()
-    alone = ["dataset=whas500", "model.leaf=exponential", f"hydra.run.dir={tmp_path / 'alone'}"]
+    alone = [f"dataset={names[1]}", "model.leaf=exponential", f"hydra.run.dir={tmp_path / 'alone'}"]
     assert sstorch(monkeypatch, *settings, *alone) == 0
     pd.testing.assert_frame_equal(
-        pd.read_csv(tmp_path / "alone" / "scores.csv"), pd.read_csv(tmp_path / "2" / "scores.csv")
+        pd.read_csv(tmp_path / "alone" / "scores.csv"),
+        pd.read_csv(tmp_path / str(len(leaves)) / "scores.csv"),
     )

@@ -85,12 +85,6 @@ def test_the_page_has_every_part_and_needs_nothing_else(run: Path, page: str) ->
     assert all(f"(figures/{name})" in text for name in figures)
 
 
-def test_no_word_of_other_studies(run: Path, page: str) -> None:
-    text = (run / "report" / "report.md").read_text(encoding="utf-8")
-    for word in ("paper", "published", "CTree", "SkSurv", "gbsg2", "veterans", "Llog"):
-        assert word.lower() not in text.lower().replace("prognostictree", ""), word
-
-
 def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> None:
     data = load_file(cohort, time="days", event="died", time_unit="days")
     tree = load_model(run / "model")

@@ -320,17 +320,3 @@ def test_concurrent_tasks_give_the_same_results(cohort: DatasetConfig, tmp_path:
     assert {outcome.task.key.model for outcome in told} == {"sst_exp", "sst_po", "kaplan_meier"}
     _run(cohort, tmp_path / "one")
     assert ResultStore(tmp_path / "two").table().equals(ResultStore(tmp_path / "one").table())
-
-
-def test_study_ends_where_results_cannot_be_written(
-    cohort: DatasetConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*given: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    store = ResultStore(tmp_path / "study")
-    tasks = plan([cohort], _models(), 3, 0, store)
-    monkeypatch.setattr("sstorch.bench.store.write_whole", full)
-    with pytest.raises(OSError, match="make room and run the study again"):
-        run(tasks, store, ["cpu"], lambda outcome: None)
-    assert not any(store.holds(task.key) for task in tasks)

@@ -49,12 +49,12 @@ def against_paper(results: Results, metric: str, part: str, model: Model) -> pd.
 
     Columns ours, paper, difference. The difference is NaN if the two do not measure the same thing.
     """
-    published, counterpart = published_means(metric, part), model.counterpart
-    if counterpart.key not in published:
+    published, counterpart = published_means(metric, part), f"{model.plain}_d{model.depth}"
+    if counterpart not in published:
         return pd.DataFrame(columns=["ours", "paper", "difference"], dtype=float)
     ours = results.cells(metric, part).mean[model.key]
-    table = pd.DataFrame({"ours": ours, "paper": published[counterpart.key]}).dropna()
-    comparable = measure_of(metric).published != "ibs" or counterpart.name not in NOT_COMPARABLE
+    table = pd.DataFrame({"ours": ours, "paper": published[counterpart]}).dropna()
+    comparable = measure_of(metric).published != "ibs" or model.plain not in NOT_COMPARABLE
     return table.assign(difference=(table["ours"] - table["paper"]) * (1.0 if comparable else np.nan))
 
 

@@ -8,7 +8,7 @@ depths 1 and 2, SkSurv, RPART and CTree at depths 2 to 5, means over 5 folds x 2
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -71,62 +71,37 @@ FAMILIES: dict[str, dict[str, str]] = {
         "logistic_hazard": "Logistic hazard",
     },
 }
-_SOFT, _OTHER = "soft trees", "other models"
 _TITLES = {name: title for names in FAMILIES.values() for name, title in names.items()}
-_POSITION = {name: position for position, name in enumerate(_TITLES)}
 # Soft trees of the paper with a ridge on their gates, and with curved effects in their leaves.
 _VARIANTS = ("", "gated", "curved")
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """A column of the tables: a model, at a depth where it has one."""
 
     name: str  # such as "sst_llog", or "sst_llog,ridge=0.1" for one of several settings
-    depth: int | None = None
-    soft: bool = field(default=False, compare=False)  # a soft tree by its settings, though of unknown name
+    depth: int | None
+    key: str  # the name of its files in a run folder, such as "sst_llog_d2"
+    title: str  # the name to print, without the depth; settings in brackets, fit for lists
+    label: str  # the name to print, with the depth
+    family: str  # one of `FAMILIES`; names that are unknown belong to the last, unless they are soft trees
+    plain: str  # name of the published model it is compared with: itself, or the plain one of its leaf
+    order: tuple[int, int, int, str, int]  # to sort by: family, known names, others by name; then the depth
 
-    @property
-    def key(self) -> str:
-        """The name of its files in a run folder, such as "sst_llog_d2"."""
-        return self.name if self.depth is None else f"{self.name}_d{self.depth}"
 
-    @property
-    def _parts(self) -> tuple[str, str]:
-        """The name without settings and variant, and the variant of a soft tree of the paper."""
-        name = self.name.partition(",")[0]
-        plain, _, variant = name.rpartition("_")
-        return (plain, variant) if variant in _VARIANTS and plain in FAMILIES[_SOFT] else (name, "")
-
-    @property
-    def counterpart(self) -> Model:
-        """The model of the published tables it is compared with: itself, or the plain one of its leaf."""
-        return Model(self._parts[0] if self._parts[1] else self.name, self.depth)
-
-    @property
-    def title(self) -> str:
-        """The name to print, without the depth; settings after a comma are in brackets, fit for lists."""
-        (name, variant), (_, comma, settings) = self._parts, self.name.partition(",")
-        title = f"{_TITLES.get(name, name)} {variant}".rstrip()
-        return f"{title} ({settings})" if comma else title
-
-    @property
-    def label(self) -> str:
-        """The name to print, with the depth."""
-        return self.title if self.depth is None else f"{self.title} D{self.depth}"
-
-    @property
-    def family(self) -> str:
-        """One of `FAMILIES`; names that are unknown belong to the last, unless they are soft trees."""
-        known = (family for family, names in FAMILIES.items() if self._parts[0] in names)
-        return next(known, _SOFT if self.soft else _OTHER)
-
-    @property
-    def order(self) -> tuple[int, int, int, str, int]:
-        """Key to sort by: family, known names in the order of `FAMILIES`, others by name; then the depth."""
-        (name, variant), depth = self._parts, -1 if self.depth is None else self.depth
-        place = _POSITION.get(name, len(_POSITION))
-        return (list(FAMILIES).index(self.family), _VARIANTS.index(variant), place, self.name, depth)
+def model_of(name: str, depth: int | None = None, soft: bool = False) -> Model:
+    """The model of a name and depth; `soft` if it is a soft tree by its settings, though of unknown name."""
+    base, _, settings = name.partition(",")
+    plain, _, variant = base.rpartition("_")
+    if variant not in _VARIANTS or plain not in FAMILIES["soft trees"]:
+        plain, variant = base, ""
+    known = (family for family, names in FAMILIES.items() if plain in names)
+    family = next(known, "soft trees" if soft else "other models")
+    title = f"{_TITLES.get(plain, plain)} {variant}".rstrip() + f" ({settings})" * bool(settings)
+    key, label = (name, title) if depth is None else (f"{name}_d{depth}", f"{title} D{depth}")
+    places = list(FAMILIES).index(family), _VARIANTS.index(variant), [*_TITLES, plain].index(plain)
+    order = (*places, name, -1 if depth is None else depth)
+    return Model(name, depth, key, title, label, family, name if settings else plain, order)
 
 
 def by_family(models: Iterable[Model]) -> dict[str, list[Model]]:
@@ -167,7 +142,7 @@ def published_means(metric: str, part: str = "test") -> pd.DataFrame:
     """
     table = published_tables()
     chosen = table[(table["metric"] == measure_of(metric).published) & (table["split"] == part)]
-    keys = [Model(name, int(depth)).key for name, depth in zip(chosen["model"], chosen["depth"], strict=True)]
+    keys = chosen["model"] + "_d" + chosen["depth"].astype(int).astype(str)
     return chosen.assign(key=keys).pivot(index="dataset", columns="key", values="mean")
 
 
@@ -351,7 +326,7 @@ def _model_of(record: Facts) -> Model:
     """The model of the record of a task; soft trees have settings of a tree, whatever their name."""
     depth = record.get("depth")
     soft = any(str(name).startswith("tree.") for name in record["settings"])
-    return Model(str(record["model"]), None if depth is None or pd.isna(depth) else int(depth), soft)
+    return model_of(str(record["model"]), None if depth is None or pd.isna(depth) else int(depth), soft)
 
 
 def _chosen(option: str, known: Sequence[str], asked: Sequence[str] | None) -> list[str]:

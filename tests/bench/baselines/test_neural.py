@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from sstorch import SurvivalData
 from sstorch.bench import make_baseline
@@ -93,17 +92,6 @@ def test_few_events_train_every_network(small_data: SurvivalData) -> None:
     for name in ("deepsurv", "coxtime", "logistic_hazard"):
         fitted = make_baseline(name, epochs=5).fit(data, Schema.of(data.frame))
         assert np.isfinite(fitted.falling_curves(data.frame, [1.0, 10.0])).all()
-
-
-def test_one_thread_and_the_seed_count(small_data: SurvivalData) -> None:
-    threads = torch.get_num_threads()
-    schema = Schema.of(small_data.frame)
-    baseline = make_baseline("deepsurv", epochs=10)
-    one, two = (
-        baseline.fit(small_data, schema, seed).falling_curves(small_data.frame, [20.0]) for seed in (0, 1)
-    )
-    assert not np.allclose(one, two)
-    assert torch.get_num_threads() == threads
 
 
 def test_divergence_is_said(small_data: SurvivalData) -> None:

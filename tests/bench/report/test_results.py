@@ -4,7 +4,7 @@ import pytest
 
 from sstorch.bench.report import Results
 from sstorch.bench.report.paper import against_paper, paper_section
-from sstorch.bench.report.results import Model, common_block, deepest, published_means, published_tables
+from sstorch.bench.report.results import common_block, deepest, model_of, published_means, published_tables
 from sstorch.document import Section
 from sstorch.exceptions import ConfigError
 
@@ -74,11 +74,12 @@ def test_common_block_excludes_sparse_models() -> None:
 
 
 def test_names_families_and_depths_of_models() -> None:
-    model = Model("sst_llog,ridge=0.1", 2)
+    model = model_of("sst_llog,ridge=0.1", 2)
     assert (model.label, model.family) == ("Llog (ridge=0.1) D2", "soft trees")
-    assert Model("mine", None).family == "other models"
-    assert (Model("sst_po_gated", 1).label, Model("sst_po_gated", 1).family) == ("PO gated D1", "soft trees")
-    models = [Model("ctree", 3), Model("ctree", 5), Model("sst_llog", 2), Model("cox")]
+    assert model_of("mine", None).family == "other models"
+    gated = model_of("sst_po_gated", 1)
+    assert (gated.label, gated.family, gated.plain) == ("PO gated D1", "soft trees", "sst_po")
+    models = [model_of("ctree", 3), model_of("ctree", 5), model_of("sst_llog", 2), model_of("cox")]
     assert [model.key for model in deepest(models)] == ["sst_llog_d2", "ctree_d5", "cox"]
     table = pd.concat([rows("aids", name, 1, {"c_harrell": [[0.7], [0.6]]}) for name in ("mine", "other")])
     records = [
@@ -120,17 +121,17 @@ def test_ours_is_joined_to_theirs_by_data_set_model_and_depth() -> None:
     means |= {("aids", "sst_llog_gated", 2): 0.751}
     results = Results(*study(means))
     for name in ("sst_llog", "sst_llog_gated"):
-        table = against_paper(results, "c_harrell", "test", Model(name, 2))
+        table = against_paper(results, "c_harrell", "test", model_of(name, 2))
         assert table.index.tolist() == ["aids"]  # the paper has no colon
         assert table.loc["aids"].tolist() == pytest.approx([0.751, 0.741, 0.010])
-    assert against_paper(results, "c_harrell", "test", Model("cox")).empty
+    assert against_paper(results, "c_harrell", "test", model_of("cox")).empty
 
 
 def test_brier_scores_of_odds_and_hazards_are_not_compared() -> None:
     means = {("aids2", "sst_po", 2): 0.14, ("aids2", "sst_po_curved", 2): 0.14, ("aids2", "sst_llog", 2): 0.5}
     results = Results(*study(means, "ibs_graf"))
     for name, compared in (("sst_po", False), ("sst_po_curved", False), ("sst_llog", True)):
-        difference = against_paper(results, "ibs_graf", "test", Model(name, 2))["difference"]
+        difference = against_paper(results, "ibs_graf", "test", model_of(name, 2))["difference"]
         assert difference.notna().all() == compared
 
 
