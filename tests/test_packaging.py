@@ -53,7 +53,8 @@ def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
     for path in (ROOT / "sstorch").rglob("*.py"):
         assert path.relative_to(ROOT).as_posix() in names
     assert {"sstorch/bench/baselines/trees.R", "sstorch/data/datasets.csv"} <= names
-    assert {"sstorch/bench/report/published.csv", "sstorch/deploy/calculator.html"} <= names
+    pages = {"calculator.html", "calculator.json", "runtime.js", "runtime.py.txt"}
+    assert {"sstorch/bench/report/published.csv", *(f"sstorch/deploy/{name}" for name in pages)} <= names
     assert "sstorch/document/page.html" in names
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
 

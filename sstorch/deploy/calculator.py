@@ -17,86 +17,14 @@ from sstorch._types import FloatArray
 from sstorch.checks import as_numbers, nearest_text
 from sstorch.data.time_unit import duration
 from sstorch.deploy.expression import Formula
-from sstorch.deploy.languages import JAVASCRIPT
+from sstorch.deploy.script import JAVASCRIPT
 from sstorch.exceptions import ConfigError
 
 # Texts of the page by key: ``"code"`` is the language tag (BCP 47), ``"decimal"`` the decimal mark,
 # ``"time_unit"`` one unit of time and several. Values replace the names in braces.
-PAGE_TEXTS: Mapping[str, str] = {
-    "code": "en",
-    "decimal": ".",
-    "time_unit": "{one}|{several}",
-    "all_patients": "all patients",
-    "rows": "row|rows",
-    "events": "event|events",
-    "of_recalibration": "{counts} of the recalibration",
-    "no_rows": "no training rows",
-    "median": "predicted median {time}",
-    "median_unreached": "predicted median not reached",
-    "free_median": "predicted event-free median {time}",
-    "free_median_unreached": "predicted event-free median not reached",
-    "from_zero": "Survival from time 0 of a subject whose covariates stay as entered.",
-    "from_time": (
-        "For a subject at risk at {time}, whose covariates stay as entered: times count from {time}."
-    ),
-    "warning": (
-        "Research software, no medical device: it must not be the reason for a decision about a patient."
-    ),
-    "made_with": "Made with sstorch. Predictions are those of the saved tree.",
-    "title": "{outcome} calculator",
-    "survival": "survival",
-    "event_free_survival": "event-free survival",
-    "curve": "{outcome} over time",
-    "incidence_curve": "Cumulative incidence over time",
-    "patient": "Patient",
-    "typical_patient": "Typical patient",
-    "print": "Print",
-    "private": "Nothing that is entered leaves this page.",
-    "result": "Result",
-    "way": "The way through the tree",
-    "cause": "Cause",
-    "push_note": (
-        "What would change if only this value were the typical one; an association, not an "
-        "effect of treatment."
-    ),
-    "undefined": "not defined",
-    "typical": "typical: {value}",
-    "range": "{low} to {high} in the data",
-    "range_typical": "{low} to {high} in the data, typical {value}",
-    "unknown": "unknown",
-    "no": "no",
-    "yes": "yes",
-    "folded": "{n} values that change the result less",
-    "filled": "unknown: filled in as in the training data",
-    "no_number": "not a number: counted as unknown",
-    "outside": "outside the data the tree has seen: not to be relied on",
-    "time": "time",
-    "time_in": "time in {unit}",
-    "node_group": "{rule}: group {group}, {facts}",
-    "best_group": "No group has a better prognosis by this model.",
-    "next_group": (
-        "By this model a patient who is otherwise the same would be in group {group}, the "
-        "next by prognosis, with: {changes}. This describes the model; it is no advice, and "
-        "no effect of changing a value."
-    ),
-    "own_group": "Group {group}: {facts}.",
-    "own_median": "Median of this patient: {time}.",
-    "own_median_unreached": "Median of this patient: not reached within {time}.",
-    "by_time": "By {time}: {facts}.",
-    "until": "until",
-    "thick": "Thick: this patient.",
-    "thin_group": "Thin: {estimate} of group {group}.",
-    "thin_group_band": "Thin: {estimate} of group {group}, with its 95\u00a0% confidence band.",
-    "thin_all": "Thin: {estimate} of all rows.",
-    "thin_all_band": "Thin: {estimate} of all rows, with its 95\u00a0% confidence band.",
-    "kaplan_meier": "Kaplan-Meier",
-    "aalen_johansen": "Aalen-Johansen estimate",
-    "at_time": "{value} at {time}",
-    "push_head": "What raises and lowers {outcome} at {time}",
-    "push_head_cause": "What raises and lowers the probability of {outcome} at {time}",
-    "points": "{change} pts",
-    "typical_one": "This patient is a typical one.",
-}
+PAGE_TEXTS: Mapping[str, str] = json.loads(
+    resources.files("sstorch.deploy").joinpath("calculator.json").read_text("utf-8")
+)
 _GAP = re.compile(r"\{(\w+)\}")
 
 # Points of a curve, and of a group's curve at most.

@@ -32,8 +32,7 @@ from sstorch.deploy.calculator import (
     thinned_steps,
 )
 from sstorch.deploy.expression import Formula, check_time
-from sstorch.deploy.languages import JAVASCRIPT, PYTHON
-from sstorch.deploy.script import Missing
+from sstorch.deploy.script import JAVASCRIPT, PYTHON, Missing
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics import KaplanMeierBand, aalen_johansen

@@ -1,12 +1,18 @@
-"""Formulas printed in a language of statements: functions of a patient."""
+"""Formulas printed as Python, its standard library alone, and as JavaScript of any browser.
+
+What the code of every formula has in common are the files runtime.py.txt and runtime.js.
+"""
 
 from __future__ import annotations
 
+import json
 import keyword
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import resources
 from typing import Any, Literal
 
 from sstorch.deploy.expression import Expression, Formula, Hazards
@@ -28,7 +34,7 @@ _STRENGTH = {
     "not": 8,
 }
 # Signs that the languages have in common.
-SIGNS = {
+_SIGNS = {
     "less": "<",
     "less_equal": "<=",
     "add": "+",
@@ -151,10 +157,8 @@ class Script:
     forms: Mapping[str, str]  # other operations and statements, with gaps
     line: str  # a line of the head
     indent: str
-    reading: str  # functions that read a patient
-    check: str  # the function that checks one
-    checking: str  # the statement that calls it
-    quadrature: str
+    runtime: Mapping[str, str]  # functions that read and check a patient, and integrate hazards
+    checking: str  # the statement that checks a patient
 
     def source(
         self, formula: Formula, title: str, horizon: float | None = None, missing: Missing = "raise"
@@ -164,10 +168,10 @@ class Script:
         survives = f"Probability of no event by a time: {'any' if formula.causes else 'the'} event."
         checks: list[str] = []
         parts = [self.forms["head"].format("\n".join(map(self.line.format, _facts_of(formula, title))))]
-        parts.append(self.reading)
+        parts.append(self.runtime["reading"])
         if missing == "raise":
             columns = {name: [*(formula.columns[name] or ())] for name in used_columns(formula)}
-            parts += [self.forms["columns"].format(self.literal(columns)), self.check]
+            parts += [self.forms["columns"].format(self.literal(columns)), self.runtime["check"]]
             checks = [self.checking]
         parts += [
             self._of_results("group(patient)", _GROUP, [formula.group], checks=checks),
@@ -226,7 +230,7 @@ class Script:
         found = self.forms["step"].format("found", f"_integrals(_hazards(patient), {time})")
         return [
             self._function("_hazards(patient)", _HAZARDS, [*checks, *fixed, *at], "at"),
-            re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self.quadrature),
+            re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self.runtime["quadrature"]),
             self._function(head, _INCIDENCE, [found], self._pairs(shares)),
         ]
 
@@ -347,3 +351,84 @@ _GROUP = "Group of a patient: 1 has the longest survival."
 _GATES = "Whether a patient takes the first child, by node."
 _INCIDENCE = "Probability by cause that it has come by a time, and no other cause before."
 _HAZARDS = "Log hazards of the causes, and the cumulative hazard of any event, as a function of time."
+
+
+def _runtime(file: str) -> dict[str, str]:
+    """Parts of a file of this folder by name, each below a line ``# ---- NAME``."""
+    text = resources.files("sstorch.deploy").joinpath(file).read_text("utf-8")
+    _, *parts = re.split(r"^(?:#|//) ---- (\w+)\n", text, flags=re.M)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+_PARTS = _runtime("runtime.py.txt")
+PYTHON = Script(
+    literal=repr,
+    truths=("False", "True"),
+    infinity="math.inf",
+    nan="math.nan",
+    signs={**_SIGNS, "and": "and", "or": "or", "not": "not ", "equal": "=="},
+    words={
+        "divide": "_divide",  # a division by zero would raise
+        "exp": "_exp",
+        "expm1": "_expm1",
+        "log": "_log",
+        "log1p": "_log1p",
+        "absolute": "abs",
+        "minimum": "min",
+        "maximum": "max",
+    },
+    forms={
+        "where": "({1} if {0} else {2})",
+        "pick": "({})[int({})]",
+        "rank": "bisect.bisect_right(({},), {})",
+        "number": "_number(patient, {}, {})",
+        "known": "(_value(patient, {}) is not None)",
+        "category": "(_label(patient, {}) == {})",
+        "step": "{} = {}",
+        "default": "{}={}",
+        "return": "return {}",
+        "head": '"""{}\n"""' + _PARTS["head"].replace("{", "{{").replace("}", "}}"),
+        "columns": "\n\n_COLUMNS = {}\n",
+        "function": '\n\ndef {0}:\n    """{1}"""\n{2}',
+        "curves": "def at(time):\n{}",
+    },
+    line="{}",
+    indent="    ",
+    runtime=_PARTS,
+    checking="_check(patient)",
+)
+JAVASCRIPT = Script(
+    literal=partial(json.dumps, ensure_ascii=False),
+    truths=("false", "true"),
+    infinity="Infinity",
+    nan="NaN",
+    signs={**_SIGNS, "divide": "/", "and": "&&", "or": "||", "not": "!", "equal": "==="},
+    words={
+        "exp": "Math.exp",
+        "expm1": "Math.expm1",
+        "log": "Math.log",
+        "log1p": "Math.log1p",
+        "absolute": "Math.abs",
+        "minimum": "Math.min",
+        "maximum": "Math.max",
+    },
+    forms={
+        "where": "({} ? {} : {})",
+        "pick": "[{}][{}]",
+        "rank": "_rank([{}], {})",
+        "number": "_number(patient, {}, {})",
+        "known": "(_value(patient, {}) !== null)",
+        "category": "(_label(patient, {}) === {})",
+        "step": "const {} = {};",
+        "default": "{} = {}",
+        "return": "return {};",
+        "head": "{}\n",
+        "columns": "\nconst _COLUMNS = {};\n",
+        "function": "\n// {1}\nfunction {0} {{\n{2}}}\n",
+        "curves": "const at = (time) => {{\n{}}};\n",
+    },
+    line="// {}",
+    indent="  ",
+    runtime=_runtime("runtime.js"),
+    checking="_check(patient);",
+)

@@ -28,7 +28,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.columns import label
 from sstorch.deploy import export_code
 from sstorch.deploy.expression import Formula, constant, number
-from sstorch.deploy.languages import PYTHON
+from sstorch.deploy.script import PYTHON
 from sstorch.deploy.tracing import log_normal_tail
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
