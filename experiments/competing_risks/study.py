@@ -195,12 +195,12 @@ def main() -> None:
     elif options.step == "report":
         print(report(pd.read_csv(RESULTS)))
     else:
-        from sstorch.plots import plot_incidence
+        from sstorch.plots import plot_groups
 
         mpl.use("Agg")
         data = load_dataset("mgus2")
         tree = PrognosticTree()._fit_data(data)
-        axes = plot_incidence(tree, data.frame, data.y, time_unit="months")
+        axes = plot_groups(tree, data.frame, data.y, time_unit="months")
         axes[0].figure.savefig(HERE / "mgus2.png", dpi=110)
 
 

@@ -28,7 +28,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.memory import peak_memory, resident_memory
 from sstorch.optim.checkpoint import is_open, plain_values
-from sstorch.plots import plot_incidence, plot_survival_by_leaf
+from sstorch.plots import plot_groups, plot_survival_by_leaf
 from sstorch.progress import Progress
 from sstorch.soft.estimator import SoftEstimator
 
@@ -221,7 +221,7 @@ class RunFolder:
         folder, figures = self.path / "figures", dict[str, Figure]()
         folder.mkdir(exist_ok=True)
         if data.causes is not None:
-            (first, *_) = plot_incidence(result.model, data.frame, data.y, sample_weight=data.sample_weight)
+            (first, *_) = plot_groups(result.model, data.frame, data.y, sample_weight=data.sample_weight)
             drawn = first.get_figure(root=True)
             assert drawn is not None
             drawn.savefig(folder / "incidence.png", dpi=120)

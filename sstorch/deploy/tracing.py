@@ -158,6 +158,14 @@ def _filled(shape: Any, value: float, **_: Any) -> Array:
     return out
 
 
+def _pad(a: Array, widths: Sequence[int], value: float = 0.0) -> Array:
+    """Numbers around an array; of each axis, the last first, how many before and behind it."""
+    before, behind = ([0] * (a.ndim - len(widths) // 2) + list(widths[k::2])[::-1] for k in (0, 1))
+    out = _filled([sum(each) for each in zip(before, a.shape, behind, strict=True)], value)
+    out[tuple(slice(start, start + n) for start, n in zip(before, a.shape, strict=True))] = a
+    return out
+
+
 def _slice(a: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Array:
     where_ = [slice(None)] * a.ndim
     where_[dim] = slice(start, end, step)
@@ -217,6 +225,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "where": _each(where),
     "sum": _sum,
     "gather": _gather,
+    "constant_pad_nd": _pad,
     "select": _select,
     "slice": _slice,
     "unbind": lambda a, dim=0: [_select(a, dim, k) for k in range(a.shape[dim])],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,13 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.checks import check_share
 from sstorch.exceptions import ConfigError
-from sstorch.inference.covariance import FitCovariance, HazardCovariance, Inferable, covariance_of
+from sstorch.inference.covariance import (
+    FitCovariance,
+    HazardCovariance,
+    Inferable,
+    covariance_of,
+    linear_parts,
+)
 from sstorch.inference.terms import Contrast, Contrasts, Values
 from sstorch.metrics.weights import rank_test
 from sstorch.nn import SoftTree
@@ -27,56 +34,8 @@ _ANGLES, _NODES = 64, 200
 
 
 @dataclass(frozen=True)
-class WaldEstimate:
-    """A contrast of the linear predictor with its standard error.
-
-    Attributes:
-        contrast: what is compared.
-        value: difference of the linear predictor.
-        error: its standard error; NaN if the data give none.
-    """
-
-    contrast: Contrast
-    value: float
-    error: float
-
-    @property
-    def p(self) -> float:
-        """Two-sided p-value of the Wald test that the contrast is zero."""
-        return float(2 * norm.sf(abs(self.value / self.error))) if self.error > 0 else np.nan
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Contrast between two values of a covariate.
-
-    Attributes:
-        text: description of the comparison.
-        ratio: name of the ratio; None if the family has none: numbers are then differences of the linear
-            predictor.
-        estimate: the ratio, or the difference.
-        lower: lower confidence limit.
-        upper: upper confidence limit.
-        p: two-sided p-value of the Wald test.
-        level: level of the confidence limits.
-    """
-
-    text: str
-    ratio: str | None
-    estimate: float
-    lower: float
-    upper: float
-    p: float
-    level: float
-
-    def __str__(self) -> str:
-        name = self.ratio or "difference of the linear predictor"
-        return f"{self.text}: {name} {self.estimate:.3g} ({self.lower:.3g} to {self.upper:.3g})"
-
-
-@dataclass(frozen=True)
 class _Hazard:
-    """A hazard of one cause, which several prognostic groups may share: estimates of contrasts."""
+    """A hazard of one cause, which several prognostic groups may share: tables of contrasts."""
 
     cause: str  # its name
     group: int  # number of the hazard among those of the cause, from 0
@@ -86,46 +45,58 @@ class _Hazard:
     slopes: Tensor  # of the features, (p,)
     map: Tensor  # parameters as combinations of the coefficients, (d, D)
 
-    def estimates(self, contrasts: Sequence[Contrast]) -> list[WaldEstimate]:
-        if not contrasts:
-            return []
-        features = torch.stack([each.features for each in contrasts])
-        return self._with_errors(contrasts, features @ self.slopes, features @ self.map[: len(self.slopes)])
+    def table(self, contrasts: Sequence[Contrast], level: float) -> pd.DataFrame:
+        """Estimates by term and contrast, with limits of the ratio, if the family has one."""
+        features = (
+            torch.stack([each.features for each in contrasts]) if contrasts else self.map.new_zeros(0, 1)
+        )
+        used, ratio = features[:, : len(self.slopes)], self.module.family.constant_ratio
+        values, combined = used @ self.slopes[: used.shape[1]], used @ self.map[: used.shape[1]]
+        return self._table([(each.term, each.text) for each in contrasts], values, combined, level, ratio)
 
-    def _with_errors(
-        self, contrasts: Sequence[Contrast], values: Tensor, combined: Tensor
-    ) -> list[WaldEstimate]:
+    def _table(
+        self,
+        names: Sequence[tuple[str, str]],
+        values: Tensor,
+        combined: Tensor,
+        level: float,
+        ratio: str | None = None,
+    ) -> pd.DataFrame:
+        """Values (n,) that are combinations (n, D) of the coefficients; NaN errors where unknown."""
         error = (combined @ self.covariance.root).norm(dim=-1)
         error = torch.where(self.covariance.unseen(combined), torch.nan, error)
-        return [WaldEstimate(*each) for each in zip(contrasts, values.tolist(), error.tolist(), strict=True)]
+        table = pd.DataFrame(
+            {"estimate": values.tolist(), "standard error": error.tolist()},
+            index=pd.MultiIndex.from_tuples(names, names=["term", "contrast"]) if names else None,
+        )
+        width = norm.ppf((1 + level) / 2) * table["standard error"]
+        ends = {"lower": table["estimate"] - width, "upper": table["estimate"] + width}
+        if ratio is not None:
+            with np.errstate(over="ignore"):  # where the estimate is infinite, so is its upper limit
+                ends = {name: np.exp(end) for name, end in ({ratio: table["estimate"]} | ends).items()}
+        known = table["standard error"] > 0
+        z = (table["estimate"] / table["standard error"].where(known)).abs()
+        return table.assign(**ends, p=2 * norm.sf(z))
 
-    def baseline(self, contrasts: Contrasts) -> list[WaldEstimate]:
-        """Intercept and shapes where they have a meaning in original units, else none."""
+    def baseline(self, contrasts: Contrasts, level: float) -> list[pd.DataFrame]:
+        """Intercept and shapes where they have a meaning in original units, by stratum, else none."""
         family = self.module.family
         if family.ratio != "time ratio" or family.ancillary == "linear" or contrasts.curves:
             return []
         numbers = {name: 0.0 for name, usual in contrasts.reference.items() if isinstance(usual, float)}
-        return [
-            each
-            for text, changes in contrasts.baselines.items()
-            for each in self._at(contrasts.encoded([numbers | changes])[0], text)
-        ]
-
-    def _at(self, x: Tensor, text: str) -> list[WaldEstimate]:
-        """Intercept and shapes at features x (p,), in original units of time."""
-        names, p = self.module.family.shape_names, len(self.slopes)
-        parts = torch.cat([self.map, self._leaf()[:, None]], 1)  # combinations, and values
-        rows = parts[p : p + 1 + len(names)].clone()
-        rows[0] += x @ parts[:p]
-        if len(parts) > p + 1 + len(names):
-            rows[1:] += torch.einsum("j,mjd->md", x, parts[p + 1 + len(names) :].unflatten(0, (-1, p)))
-        rows[0, -1] += float(self.module.log_time_scale)
-        contrasts = [Contrast(name, text, x) for name in ("Intercept", *names)]
-        return self._with_errors(contrasts, rows[:, -1], rows[:, :-1])
-
-    def _leaf(self) -> Tensor:
+        x, names = (
+            contrasts.encoded([numbers | each for each in contrasts.baselines.values()]),
+            family.shape_names,
+        )
         place = int((self.covariance.groups == self.group).nonzero()[0])
-        return self.module.leaf_parameters().flatten()[place].detach().cpu().double()
+        leaf = self.module.leaf_parameters().flatten()[place].detach().cpu().double()
+        parts = torch.cat([self.map, leaf[:, None]], 1)  # combinations, and values
+        rows = linear_parts(parts, x, len(names))
+        rows[:, 0, -1] += float(self.module.log_time_scale)
+        return [
+            self._table([(name, text) for name in ("Intercept", *names)], row[:, -1], row[:, :-1], level)
+            for text, row in zip(contrasts.baselines, rows, strict=True)
+        ]
 
     def test(self, places: Sequence[int], contrasts: Sequence[Contrast]) -> dict[str, float]:
         """Degrees of freedom, statistic and p-value of what is identified of a term, in what groups share.
@@ -171,13 +142,6 @@ def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
             yield _Hazard(name, group, groups, module, own, slopes, own.by_group[group])
 
 
-def _limits(estimate: WaldEstimate, level: float, ratio: bool) -> tuple[float, float, float]:
-    width = norm.ppf((1 + level) / 2) * estimate.error
-    ends = estimate.value, estimate.value - width, estimate.value + width
-    with np.errstate(over="ignore"):  # where the estimate is infinite, so is its upper limit
-        return tuple(np.exp(ends)) if ratio else ends
-
-
 @torch_threads(1)  # a second one gains nothing on small matrices
 def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     """Coefficients with standard errors, confidence limits and p-values.
@@ -217,28 +181,14 @@ def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         if term not in contrasts.products
         for each in contrasts.between(term, contrasts.outer(term))
     ]
-    found = []
+    found = {}
     for hazard in _hazards(model, covariance):
-        ratio = hazard.module.family.constant_ratio
-        size = dict.fromkeys(covariance.terms, 0.0)
-        for each in hazard.estimates(outer):
-            size[each.contrast.term] = max(size[each.contrast.term], abs(each.value))
-        estimates = sorted(hazard.estimates(rows), key=lambda each: -size[each.contrast.term])
-        for place, each in enumerate([*estimates, *hazard.baseline(contrasts)]):
-            of_ratio = ratio is not None and place < len(estimates)
-            value, lower, upper = _limits(each, level, of_ratio)
-            line = {
-                "cause": hazard.cause,
-                "groups": hazard.groups,
-                "term": each.contrast.term,
-                "contrast": each.contrast.text,
-                "estimate": each.value,
-                "standard error": each.error,
-            }
-            if ratio is not None:
-                line[ratio] = value if of_ratio else np.nan
-            found.append(line | {"lower": lower, "upper": upper, "p": each.p})
-    return _indexed(pd.DataFrame(found), model, ["term", "contrast"], covariance)
+        size = hazard.table(outer, level)["estimate"].abs().groupby(level="term").max()
+        table = hazard.table(rows, level)
+        order = size.reindex(table.index.get_level_values("term"), fill_value=0.0).to_numpy()
+        table = table.iloc[np.argsort(-order, kind="stable")]
+        found[hazard.cause, hazard.groups] = pd.concat([table, *hazard.baseline(contrasts, level)])
+    return _indexed(found, model, covariance)
 
 
 @torch_threads(1)
@@ -264,32 +214,25 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     """
     check_share(level, "level")
     covariance, tree = covariance_of(model), model._tree
-    contrasts = Contrasts(tree.preprocessor, covariance.terms)
-    found = []
+    contrasts, found = Contrasts(tree.preprocessor, covariance.terms), {}
     for hazard in _hazards(model, covariance):
-        ratio = hazard.module.family.constant_ratio
+        lines = {}
         for term, facts in covariance.terms.items():
-            line: dict[str, str | float] = {
-                "cause": hazard.cause,
-                "groups": hazard.groups,
-                "term": term,
-                "kind": contrasts.kind(term),
-            }
             own = contrasts.rows([term])
-            line |= hazard.test(facts.places, own if term in contrasts.factors else [])
+            test = hazard.test(facts.places, own if term in contrasts.factors else [])
             rows = own if term in contrasts.products else contrasts.between(term, _pairs(contrasts, term))
-            best = max(hazard.estimates(rows), key=lambda each: abs(each.value), default=None)
-            if best is None:
-                line |= {"contrast": "", "change": np.nan}
-            else:
-                value, lower, upper = _limits(best, level, ratio is not None)
-                line |= {"contrast": best.contrast.text, "change": abs(best.value)}
-                line |= {ratio or "estimate": value, "lower": lower, "upper": upper}
-            found.append(line)
-    table = pd.DataFrame(found).sort_values(
-        ["cause", "groups", "change"], ascending=[True, True, False], kind="stable"
-    )
-    return _indexed(table, model, ["term"], covariance)
+            table = hazard.table(rows, level).drop(columns=["standard error", "p"])
+            best: dict[str, Any] = {"contrast": "", "change": np.nan}
+            if rows:
+                place = int(table["estimate"].abs().argmax())
+                best = {"contrast": rows[place].text, "change": abs(table["estimate"].iloc[place])}
+                best |= {str(name): number for name, number in table.iloc[place].items()}
+            lines[term] = {"kind": contrasts.kind(term), **test, **best}
+        table = pd.DataFrame.from_dict(lines, orient="index").rename_axis("term")
+        ratio = hazard.module.family.constant_ratio
+        table = table.drop(columns="estimate", errors="ignore") if ratio is not None else table
+        found[hazard.cause, hazard.groups] = table.sort_values("change", ascending=False, kind="stable")
+    return _indexed(found, model, covariance)
 
 
 def _pairs(contrasts: Contrasts, term: str) -> list[Values]:
@@ -301,8 +244,8 @@ def _pairs(contrasts: Contrasts, term: str) -> list[Values]:
 
 
 @torch_threads(1)
-def effect(model: Inferable, column: str, value: object, reference: object, level: float = 0.95) -> Effect:
-    """WaldEstimate the contrast between two values of a covariate, all other covariates equal.
+def effect(model: Inferable, column: str, value: object, reference: object, level: float = 0.95) -> pd.Series:
+    """Estimate the contrast between two values of a covariate, all other covariates equal.
 
     Args:
         model: fitted regression for one event; for several causes or groups see :func:`coefficients`.
@@ -311,14 +254,19 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
         reference: reference value of the covariate.
         level: level of the confidence limits.
 
+    Returns:
+        A row of :func:`coefficients`: ``estimate``, ``standard error``, the ratio, ``lower``, ``upper`` and
+        ``p``; its name is the contrast.
+
     Raises:
         ConfigError: the model has no covariance, or several causes or groups.
         DataError: unknown column or value.
 
     >>> from sstorch import SurvivalRegression, load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> print(effect(SurvivalRegression().fit(data.frame, data.y), "pnodes", 10, 1))
-    pnodes 10 vs 1: odds ratio 4.1 (2.62 to 6.41)
+    >>> found = effect(SurvivalRegression().fit(data.frame, data.y), "pnodes", 10, 1)
+    >>> found[["odds ratio", "lower", "upper"]].round(2).tolist()
+    [4.1, 2.62, 6.41]
     """
     check_share(level, "level")
     covariance, tree = covariance_of(model), model._tree
@@ -327,21 +275,22 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
         raise ConfigError("effect() needs one hazard: see coefficients(), which has all causes and groups")
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     pair = Values.of(contrasts.checked(column, reference), contrasts.checked(column, value))
-    (found,) = hazard.estimates(contrasts.between(column, [pair]))
-    ratio = hazard.module.family.constant_ratio
-    ends = _limits(found, level, ratio is not None)
-    return Effect(f"{column} {pair.text}", ratio, *ends, found.p, level)
+    table = hazard.table(contrasts.between(column, [pair]), level)
+    return table.iloc[0].rename(f"{column} {pair.text}")
 
 
 def _indexed(
-    table: pd.DataFrame, model: Inferable, names: list[str], covariance: FitCovariance
+    tables: Mapping[tuple[str, str], pd.DataFrame], model: Inferable, covariance: FitCovariance
 ) -> pd.DataFrame:
+    """Tables by cause and groups as one, without the levels that tell nothing apart."""
+    table = pd.concat(tables, names=["cause", "groups"])
     several = any(each.n_groups > 1 for each in covariance.hazards.values())
-    keep = [*(["cause"] if model._tree.competing else []), *(["groups"] if several else [])]
+    table = table if several else table.droplevel("groups")
+    table = table if model._tree.competing else table.droplevel("cause")
     ratios = [name for name in table if str(name).endswith(" ratio")]
-    others = [name for name in table if name not in (*keep, *names, *ratios, "cause", "groups")]
+    others = [name for name in table if name not in ratios]
     at = others.index("lower")
-    return table.set_index([*keep, *names])[[*others[:at], *ratios, *others[at:]]]
+    return table[[*others[:at], *ratios, *others[at:]]]
 
 
 def term_test(

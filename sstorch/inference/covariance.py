@@ -170,6 +170,23 @@ class HazardCovariance:
         return replace(self, covariance=self.posterior @ meat @ self.posterior)
 
 
+def linear_parts(parameters: Tensor, features: Tensor, n_shapes: int) -> Tensor:
+    """Linear predictor and shapes of rows, (n, 1 + m, D), as the same functions as the parameters of a leaf.
+
+    Args:
+        parameters: slopes, intercept, shapes and, if any, their slopes, (d, D).
+        features: of the rows, (n, p).
+        n_shapes: m.
+    """
+    p = features.shape[1]
+    parts = parameters[p : p + 1 + n_shapes].repeat(len(features), 1, 1)
+    parts[:, 0] += features @ parameters[:p]
+    if len(parameters) > p + 1 + n_shapes:
+        slopes = parameters[p + 1 + n_shapes :].unflatten(0, (n_shapes, p))
+        parts[:, 1:] += torch.einsum("nj,mjd->nmd", features, slopes)
+    return parts
+
+
 @dataclass(frozen=True)
 class TermFacts:
     """Facts about the training values of one column, or of a product of two, for tables."""

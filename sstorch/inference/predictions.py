@@ -24,7 +24,7 @@ from sstorch.data.oddities import Oddity, report
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted import FittedTree
 from sstorch.fitted.incidence import panels_before
-from sstorch.inference.covariance import FitCovariance, Inferable, covariance_of
+from sstorch.inference.covariance import FitCovariance, Inferable, covariance_of, linear_parts
 from sstorch.memory import at_once
 from sstorch.nn import SoftTree
 from sstorch.threads import torch_threads
@@ -440,26 +440,16 @@ class RowHazards:
                 own = parameters.features(x)
             values += [linear[:, None].double(), shape.double()]
             hazard = covariance.hazards[name]
-            p, m = own.shape[1], shape.shape[1]
             groups = hazard.groups[leaf]
-            combined = x.new_zeros(len(x), 1 + m, len(hazard.theta))
+            combined = x.new_zeros(len(x), 1 + shape.shape[1], len(hazard.theta))
             for group in groups.unique().tolist():
-                rows, map = groups == group, hazard.by_group[group]
-                combined[rows, 0] = own[rows] @ map[:p] + map[p]
-                for k in range(m):
-                    combined[rows, 1 + k] = map[p + 1 + k]
-                    if len(map) > p + 1 + m:
-                        start = p + 1 + m + k * p
-                        combined[rows, 1 + k] += own[rows] @ map[start : start + p]
+                rows = groups == group
+                combined[rows] = linear_parts(hazard.by_group[group], own[rows], shape.shape[1])
             unseen |= hazard.unseen(combined[:, 0])
             factors.append(combined @ hazard.root)
-        width = sum(each.shape[-1] for each in factors)
-        whole = x.new_zeros(len(x), sum(each.shape[1] for each in factors), width)
-        row = column = 0
-        for each in factors:
-            whole[:, row : row + each.shape[1], column : column + each.shape[2]] = each
-            row, column = row + each.shape[1], column + each.shape[2]
-        return cls(torch.cat(values, 1), whole, unseen)
+        # Coefficients of different causes are independent.
+        blocks = torch.vmap(torch.block_diag)(*factors)
+        return cls(torch.cat(values, 1), blocks, unseen)
 
     def deviations(self, prediction: Prediction) -> tuple[Tensor, Tensor]:
         """Predictions (n, ...) and their deviations to first order, (n, ..., D), as :attr:`factors`."""

@@ -11,7 +11,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_same_order, check_tree
+from sstorch.checks import check_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.hooks import GroupedTree
 from sstorch.plots.figures import (
@@ -113,51 +113,6 @@ def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Ax
     ax.set(xlabel="macro iteration", ylabel="training objective")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.spines[["top", "right"]].set_visible(False)
-    return ax
-
-
-def plot_routing_sharpness(leaf_proba: npt.ArrayLike, group: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """Plot the sharpness of the routing: share of the rows with at least a given probability of their group.
-
-    With sharp gates the lines stay at one up to the right edge. With soft gates they fall early; predictions
-    from one group are then less accurate than the average over groups.
-
-    Args:
-        leaf_proba: shape (n, L), rows sum to one: ``tree.predict_leaf_proba(X)``.
-        group: group of each row, 1 .. L, shape (n,): ``tree.apply(X)``.
-        ax: matplotlib axes; None for a new figure.
-
-    Raises:
-        DataError: probabilities do not sum to one, or the number of groups differs from the number of rows.
-    """
-    proba = np.asarray(leaf_proba, dtype=np.float64)
-    if proba.ndim != 2 or proba.size == 0 or not np.allclose(proba.sum(axis=1), 1.0, atol=1e-4):
-        raise DataError(f"leaf_proba must be (n, L) with rows that sum to one, got shape {proba.shape}")
-    check_same_order(leaf_proba=leaf_proba, group=group)
-    groups = np.asarray(group)
-    if groups.shape != (len(proba),) or not np.isin(groups, np.arange(1, proba.shape[1] + 1)).all():
-        raise DataError(f"group must be a number of 1 to {proba.shape[1]} for each of {len(proba)} rows")
-    ax = given_or_new(ax)
-    probability = proba[np.arange(len(proba)), groups - 1]
-    for number in np.unique(groups):
-        values = np.sort(probability[groups == number])
-        share = 1.0 - np.arange(len(values)) / len(values)
-        ax.step(
-            np.concatenate([[0.0], values, [1.0]]),
-            np.concatenate([[1.0], share, [0.0]]),
-            where="pre",
-            color=colour_of(int(number)),
-            linewidth=1.8,
-            label=f"group {number}: {len(values)} rows, mean {values.mean():.2f}",
-        )
-    ax.set(
-        xlabel="probability of the group of the row, at least",
-        ylabel="share of its rows",
-        xlim=(0, 1.005),
-        ylim=(0, 1.02),
-    )
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="lower left")
     return ax
 
 

@@ -20,7 +20,7 @@ from sstorch.checks import check_tree
 from sstorch.data import outcome_of
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.data.time_unit import median_text
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.groups import Stability
 from sstorch.groups.hooks import GroupedTree
 from sstorch.metrics import aalen_johansen, logrank_test
@@ -59,27 +59,32 @@ def plot_groups(
     p_value: float | None = None,
     rules: bool = False,
 ) -> list[Axes]:
-    """Plot survival by group: Kaplan-Meier with limits, mean predictions, numbers at risk.
+    """Plot survival, or cumulative incidences of competing causes, by group, observed and predicted.
 
-    Steps are Kaplan-Meier estimates with a pointwise confidence band; ticks are censored rows. The dashed
-    line is the mean prediction for the same rows. A dashed line outside the band shows lack of fit, or
-    censoring that depends on covariates; see ``summary``.
+    Of one event, steps are Kaplan-Meier estimates with a pointwise confidence band; ticks are censored rows.
+    The dashed line is the mean prediction for the same rows. A dashed line outside the band shows lack of
+    fit, or censoring that depends on covariates; see ``summary``. Below are the numbers at risk.
+
+    Of competing causes each group has a panel. The height of a colour is the mean predicted incidence of a
+    cause; white is event-free survival. Lines are Aalen-Johansen estimates, stacked, of the rows of the
+    group; lines that differ from the edges of the colours show lack of fit. The axis of time ends at the 95 %
+    quantile of the times.
 
     Args:
         tree: fitted.
         X: rows, preferably held-out rows: on training rows differences between groups are too large.
         y: outcome of the rows, as in ``fit``; entry times are used in Kaplan-Meier and numbers at risk.
-        figure: matplotlib figure; None for a new figure.
+        figure: matplotlib figure for one event; None for a new figure.
         level: level of the limits.
         time_unit: unit of time for the axis label; None for that of the tree.
-        sample_weight: weights >= 0, (n,), for Kaplan-Meier and mean predictions; None for the weights of
+        sample_weight: weights >= 0, (n,), for estimates and mean predictions; None for the weights of
             ``y``, or 1. Counts of rows, events and numbers at risk are not weighted.
         p_value: p-value of the difference between groups from another test. None for the log-rank test on
             these rows, which is not shown for training rows, since they placed the gates.
         rules: True shows the rule of each group next to its curve.
 
     Returns:
-        The axes of the curves, and those of the numbers at risk.
+        The axes of the curves, and those of the numbers at risk; of competing causes those of each group.
 
     Raises:
         DataError: lengths of outcome and rows differ, outcomes are not of the training type, or weights are
@@ -89,6 +94,9 @@ def plot_groups(
     check_tree(tree, "falling_curves")
     if p_value is not None and not 0 <= p_value <= 1:
         raise ConfigError(f"p_value must be a probability, got {p_value!r}")
+    if outcome_of(tree, y).cause is not None:
+        rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen", X)
+        return _plot_incidence(tree, X, rows, time_unit)
     named = tree._group_rules(_TERMS) if rules else {}
     rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, X=X)
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
@@ -283,36 +291,10 @@ def plot_stability(stability: Stability, figure: Figure | SubFigure | None = Non
     return [strip, heat, shares]
 
 
-def plot_incidence(
-    tree: GroupedTree,
-    X: object,
-    y: object,
-    time_unit: str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
+def _plot_incidence(
+    tree: GroupedTree, X: object, observed: ObservedGroups, time_unit: str | None
 ) -> list[Axes]:
-    """Draw stacked cumulative incidences of the causes, one panel per group.
-
-    The height of a colour is the mean predicted incidence of a cause in the group; white is event-free
-    survival. Lines are Aalen-Johansen estimates of the rows of the group. Lines that differ from the edges of
-    the colours show lack of fit. The axis of time ends at the 95 % quantile of the times.
-
-    Args:
-        tree: fitted to competing causes.
-        X: rows, preferably held-out rows: on training rows differences between groups are too large.
-        y: outcome of the rows, as in ``fit``.
-        time_unit: unit of time for the axis label; None for that of the training data.
-        sample_weight: weights >= 0, (n,), for mean predictions and Aalen-Johansen estimates; None for the
-            weights of ``y``, or 1. Counts of rows and events are not weighted.
-
-    Returns:
-        An axes for each group, in the order of their numbers.
-
-    Raises:
-        DataError: lengths of outcome and rows differ, or weights are invalid.
-    """
-    if outcome_of(tree, y).causes is None:
-        raise DataError("y has no causes; give Surv(time, cause, causes=...)")
-    observed = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen", X)
+    """Stacked cumulative incidences of competing causes, one panel per group, see :func:`plot_groups`."""
     outcome, time, weight, cause = observed.outcome, observed.time, observed.weight, observed.outcome.cause
     last = float(np.quantile(time[weight > 0], 0.95))
     grid = np.linspace(0.0, last, 121)

@@ -27,7 +27,6 @@ from sstorch.reading.rules import GateRule, values_of_gate
 from sstorch.reading.scores import Score, to_numbers
 
 if TYPE_CHECKING:
-    from sstorch.exact.estimators.base import ExactTree
     from sstorch.soft.estimator import SoftEstimator
 
 _LINE = "#999999"
@@ -125,7 +124,7 @@ class _Groups:
         return [*lines, "Branches are as wide as their share of the rows."]
 
 
-def _horizon(tree: object, horizon: float | None, event_times: FloatArray, time_unit: str | None) -> float:
+def _horizon(horizon: float | None, event_times: FloatArray, time_unit: str | None) -> float:
     """The time at which survival is written, in (0, last training event]."""
     last = float(event_times[-1])
     if horizon is None:
@@ -135,14 +134,6 @@ def _horizon(tree: object, horizon: float | None, event_times: FloatArray, time_
             f"horizon must be a time above 0 and up to the last training event, {last:g}; got {horizon!r}"
         )
     return float(horizon)
-
-
-def _drawn(axes: list[Axes], n_groups: int) -> list[Axes]:
-    """The axes, with the scale of survival at the first group."""
-    first = axes[len(axes) - n_groups]
-    first.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=SIZE)
-    first.set_ylabel("survival", fontsize=SIZE, labelpad=1)
-    return axes
 
 
 def _rule_node(title: str, rule: str, share: float, branches: list[tuple[str, Node]]) -> Node:
@@ -166,36 +157,34 @@ def _write(text: str, ax: Axes) -> None:
     ax.text(0.5, 0.5, lines, transform=ax.transAxes, **style, **TEXT)
 
 
-# ---------------------------------------------------------------------- soft trees
-
-
-def plot_soft_tree(
-    tree: SoftEstimator,
-    X: object,
+def plot_tree(
+    tree: Any,
+    X: object = None,
     y: object = None,
     figure: Figure | SubFigure | None = None,
     time_unit: str | None = None,
     horizon: float | None = None,
     width: float | None = None,
 ) -> list[Axes]:
-    """Plot a soft tree: the rule of each gate and the survival of each group.
+    """Plot a tree, soft or exact: the rule of each gate, and the survival curve, or the text, of each leaf.
 
-    A gate on one column, or on categories, shows its rule. A gate on two numbers shows the plane of both
-    columns in original units, with its line, the sides yes and no, and its rows as points. A gate on more
-    columns shows the sum with its threshold. The width of a branch is proportional to its share of the rows;
-    the side with the group of the longest survival is on the left. Gates with all training rows on one side
-    are not shown.
+    A gate on one column, or on categories, shows its rule. A gate of a soft tree on two numbers shows the
+    plane of both columns in original units, with its line, the sides yes and no, and its rows as points. A
+    gate on more columns shows the sum with its threshold. The width of a branch is proportional to its share
+    of the rows; the side with the group of the longest survival is on the left. Gates of soft trees with all
+    training rows on one side are not shown.
 
-    A group shows the Kaplan-Meier estimate with 95 % confidence band, the mean prediction (dashed), rows,
-    events, and survival at one time with its confidence interval. With competing causes survival is
-    event-free. On training rows, which placed the gates, differences between groups are too large.
+    A group shows the Kaplan-Meier estimate with 95 % confidence band, the prediction (dashed; of a soft tree
+    the mean), rows, events, and survival at one time with its confidence interval. With competing causes
+    survival is event-free. On training rows, which placed the gates, differences between groups are too
+    large.
 
     All text has 8 points: a figure of 3.35 inches (85 mm, a journal column) fits four groups.
 
     Args:
         tree: fitted.
-        X: rows.
-        y: outcome of the rows, as in ``fit``; None shows only mean predictions.
+        X: rows; None for the counts of training rows of an exact tree.
+        y: outcome of the rows, as in ``fit``; None shows only predictions.
         figure: matplotlib figure; None for a new figure of suitable size.
         time_unit: unit of time; None for that of the tree.
         horizon: time of the reported survival; None for a round time near the quantile .9 of the event times.
@@ -206,20 +195,44 @@ def plot_soft_tree(
 
     Raises:
         DataError: not one outcome for each row, or none of the kind of training.
-        ConfigError: the figure is too small, or ``horizon`` is out of range.
+        ConfigError: the figure is too small, ``horizon`` is out of range, ``X`` is None for a soft tree, or
+            ``y`` is given without ``X`` or for a tree without survival curves.
     """
-    check_tree(tree, "_tree", "soft survival tree")
+    check_tree(tree, "_export_text")
+    check_is_fitted(tree)
+    soft, curves = hasattr(tree, "_reading"), vars(tree).get("curves_")
+    if X is None and (soft or y is not None):
+        raise ConfigError("X must be the rows that are drawn, of a soft tree or with y, got None")
+    if y is not None and not soft and curves is None:
+        raise ConfigError("y is the outcome of a survival tree; leave it out for other trees")
+    groups = None
+    if soft or curves is not None:
+        times = np.linspace(0.0, float(tree.event_times_[-1]), 101) if soft else np.r_[0.0, curves.times]
+        unit = time_unit or tree.time_unit_
+        observed = None if y is None else ObservedGroups.of(tree, tree.apply(X), y, X=X)
+        survival = "event-free survival" if tree.causes_ else "survival"
+        at = _horizon(horizon, tree.event_times_, unit)
+        groups = _Groups(times, unit or "time", at, unit, survival, not soft, observed)
+    if soft:
+        assert groups is not None
+        root, caption, n_groups = _soft_nodes(tree, X, groups)
+    else:
+        root, caption, n_groups = _exact_nodes(tree, X, groups)
+    axes = draw_tree(root, figure, width, caption)
+    if groups is not None:  # the scale of survival is at the first group
+        first = axes[len(axes) - n_groups]
+        first.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=SIZE)
+        first.set_ylabel("survival", fontsize=SIZE, labelpad=1)
+    return axes
+
+
+def _soft_nodes(tree: SoftEstimator, X: object, groups: _Groups) -> tuple[Node, list[str], int]:
+    """Root of a soft tree, its caption and the number of its groups."""
     fitted, reading = tree._tree, tree._reading
     n_leaves = fitted.group_numbers.size
-    group, leaf = np.asarray(tree.apply(X)), fitted.leaf(tree._encode(X)) + n_leaves
-    event_times, time_unit = tree.event_times_, time_unit or tree.time_unit_
-    times = np.linspace(0.0, float(event_times[-1]), 101)
-    curves = np.asarray(tree.falling_curves(X, times))
-    observed = None if y is None else ObservedGroups.of(tree, group, y, X=X)
-    weight = np.ones(len(group)) if observed is None else observed.weight
-    at = _horizon(tree, horizon, event_times, time_unit)
-    survival = "event-free survival" if fitted.competing else "survival"
-    groups = _Groups(times, time_unit or "time", at, time_unit, survival, False, observed)
+    leaf = fitted.leaf(tree._encode(X)) + n_leaves
+    curves = np.asarray(tree.falling_curves(X, groups.times))
+    weight = np.ones(len(leaf)) if groups.rows is None else groups.rows.weight
     planes: list[str] = []
 
     def below(node: int) -> BoolArray:
@@ -233,22 +246,50 @@ def plot_soft_tree(
         if number >= n_leaves:
             weighted = inside & (weight > 0)
             mean = np.average(curves[weighted], axis=0, weights=weight[weighted]) if weighted.any() else None
-            place = int(fitted.group_numbers[number - n_leaves])
-            return groups.node(place, n_rows, share, mean)
+            return groups.node(int(fitted.group_numbers[number - n_leaves]), n_rows, share, mean)
         branches = []
         for word, child in (("yes", 2 * number), ("no", 2 * number + 1)):
             part = 100 * below(child).sum() / max(n_rows, 1)
             branches.append((f"{word} {part:.0f} %", made(child)))
-        title = f"[{number}] {counted(n_rows, 'row')}"
-        if (plane := _Plane.of(tree, X, number, reading.rules[number], inside)) is None:
-            return _rule_node(title, reading.rules[number].text(_TERMS), share, branches)
-        planes.append(f"[{number}] yes: {reading.rules[number].text()}.")
+        title, rule = f"[{number}] {counted(n_rows, 'row')}", reading.rules[number]
+        if (plane := _Plane.of(tree, X, number, rule, inside)) is None:
+            return _rule_node(title, rule.text(_TERMS), share, branches)
+        planes.append(f"[{number}] yes: {rule.text()}.")
         order = min(child.order for _, child in branches)
         return Node(title, plane.draw, share, order, lambda _: _PLANE, axis=_PLANE_AXIS, branches=branches)
 
     root = made(1)
     caption = [*sorted(planes), *groups.caption(tree, "mean predicted survival")]
-    return _drawn(draw_tree(root, figure, width, caption), len(reading.leaves))
+    return root, caption, len(reading.leaves)
+
+
+def _exact_nodes(tree: Any, X: object, groups: _Groups | None) -> tuple[Node, list[str], int]:
+    """Root of an exact tree, its caption and the number of its leaves."""
+    exact, texts, rows = tree.tree_, tree._leaf_texts(), np.asarray(tree.leaf_rows_)
+    if X is not None:  # a survival tree gives numbers of groups, from 1 on
+        rows = np.bincount(np.asarray(tree.apply(X)) - (groups is not None), minlength=exact.n_leaves)
+    total = max(int(rows.sum()), 1)
+
+    def made(number: int) -> tuple[Node, int]:
+        """The node, and how many of the rows are in it."""
+        if exact.feature[number] < 0:
+            leaf = int(exact.leaf_number[number])
+            n_rows = int(rows[leaf])
+            if groups is None:
+                return _text_leaf(texts[leaf], n_rows / total), n_rows
+            curve = np.concatenate([[1.0], tree.curves_.survival[leaf]])
+            return groups.node(leaf + 1, n_rows, n_rows / total, curve), n_rows
+        children = [made(int(child[number])) for child in (exact.present, exact.absent)]
+        n_rows = sum(count for _, count in children)
+        branches = [
+            (f"{answer} {100 * count / max(n_rows, 1):.0f} %", child)
+            for answer, (child, count) in zip(("yes", "no"), children, strict=True)
+        ]
+        title, rule = counted(n_rows, "row"), exact.names[exact.feature[number]]
+        return _rule_node(title, rule, n_rows / total, branches), n_rows
+
+    caption = [] if groups is None else groups.caption(tree, "survival curve of the leaf")
+    return made(0)[0], caption, exact.n_leaves
 
 
 @dataclass(frozen=True)
@@ -317,87 +358,6 @@ class _Plane:
             axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.set(xlim=(self.sides[0][0], self.sides[0][-1]), ylim=(self.sides[1][0], self.sides[1][-1]))
         ax.tick_params(labelsize=SIZE, length=2, pad=1.5)
-
-
-# ---------------------------------------------------------------------- exact trees
-
-
-def plot_optimal_tree(
-    tree: ExactTree,
-    X: object = None,
-    y: object = None,
-    figure: Figure | SubFigure | None = None,
-    time_unit: str | None = None,
-    horizon: float | None = None,
-    width: float | None = None,
-) -> list[Axes]:
-    """Plot an exact tree: the split of each node, and the survival curve or text of each leaf.
-
-    Args:
-        tree: fitted.
-        X: counted rows; None for the training rows.
-        y: outcome of the rows for survival trees: Kaplan-Meier estimates, events, and survival at one time
-            with its confidence interval, as in :func:`plot_soft_tree`.
-        figure: matplotlib figure; None for a new figure of suitable size.
-        time_unit: unit of time; None for that of the tree.
-        horizon: as in :func:`plot_soft_tree`.
-        width: width of a new figure, in inches.
-
-    Returns:
-        The axes of the branches, of the splits by level, and of the leaves from left to right.
-
-    Raises:
-        DataError: not one outcome for each row, or none of the kind of training.
-        ConfigError: the figure is too small, ``horizon`` is out of range, or ``y`` is given without ``X`` or
-            for a tree without survival curves.
-    """
-    check_tree(tree, "_leaf_texts", "exact tree")
-    check_is_fitted(tree)
-    exact, curves, texts = tree.tree_, getattr(tree, "curves_", None), tree._leaf_texts()
-    if y is not None and (X is None or curves is None):
-        raise ConfigError("y is the outcome of the rows X of a survival tree: give both, or neither")
-    # A survival tree gives numbers of groups, from 1 on.
-    applied = None if X is None else np.asarray(tree.apply(X))
-    rows = np.asarray(tree.leaf_rows_)
-    if applied is not None:
-        rows = np.bincount(applied - (curves is not None), minlength=exact.n_leaves)
-    groups = None if curves is None else _exact_groups(tree, curves, X, y, time_unit, horizon)
-    total = max(int(rows.sum()), 1)
-
-    def made(number: int) -> tuple[Node, int]:
-        """The node, and how many of the rows are in it."""
-        if exact.feature[number] < 0:
-            leaf = int(exact.leaf_number[number])
-            n_rows = int(rows[leaf])
-            if groups is None or curves is None:
-                return _text_leaf(texts[leaf], n_rows / total), n_rows
-            curve = np.concatenate([[1.0], curves.survival[leaf]])
-            return groups.node(leaf + 1, n_rows, n_rows / total, curve), n_rows
-        children = [made(int(child[number])) for child in (exact.present, exact.absent)]
-        n_rows = sum(count for _, count in children)
-        branches = [
-            (f"{answer} {100 * count / max(n_rows, 1):.0f} %", child)
-            for answer, (child, count) in zip(("yes", "no"), children, strict=True)
-        ]
-        title = counted(n_rows, "row")
-        return _rule_node(title, exact.names[exact.feature[number]], n_rows / total, branches), n_rows
-
-    root = made(0)[0]
-    if groups is None:
-        return draw_tree(root, figure, width, [])
-    caption = groups.caption(tree, "survival curve of the leaf")
-    return _drawn(draw_tree(root, figure, width, caption), exact.n_leaves)
-
-
-def _exact_groups(
-    tree: Any, curves: Any, X: object, y: object, time_unit: str | None, horizon: float | None
-) -> _Groups:
-    """Plotted values of the groups of an exact survival tree."""
-    times, time_unit = np.concatenate([[0.0], curves.times]), time_unit or tree.time_unit_
-    observed = None if y is None else ObservedGroups.of(tree, tree.apply(X), y, X=X)
-    survival = "event-free survival" if tree.causes_ else "survival"
-    at = _horizon(tree, horizon, curves.times, time_unit)
-    return _Groups(times, time_unit or "time", at, time_unit, survival, True, observed)
 
 
 def _text_leaf(text: str, share: float) -> Node:

@@ -16,7 +16,7 @@ from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
 from sstorch.inference import coefficients
-from sstorch.plots import plot_groups, plot_optimal_tree, plot_soft_tree, plot_survival_by_leaf
+from sstorch.plots import plot_groups, plot_survival_by_leaf, plot_tree
 from sstorch.reading import effects, export_text, gate_table
 from sstorch.validation import group_table, model_card, recalibrate, residuals, stability
 from tests.conftest import covering, nightly, nightly_but
@@ -170,8 +170,8 @@ def test_exact_tree_as_a_torch_program_raises(tmp_path: Path) -> None:
 
 
 _NEEDS = [
-    *((read, 1) for read in (export_text, gate_table, coefficients, model_card, plot_optimal_tree)),
-    *((read, 2) for read in (effects, plot_soft_tree, plot_survival_by_leaf)),
+    *((read, 1) for read in (export_text, gate_table, coefficients, model_card)),
+    *((read, 2) for read in (effects, plot_tree, plot_survival_by_leaf)),
     *((read, 3) for read in (group_table, plot_groups, recalibrate, residuals, stability)),
 ]
 

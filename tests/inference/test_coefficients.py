@@ -59,9 +59,9 @@ def test_contrast_between_two_values_is_the_difference_of_predictions(curved: Su
     found = inference.effect(curved, "pnodes", 10, 1)
     rows = pd.concat([DATA.frame[:1].assign(pnodes=value) for value in (10, 1)])
     odds = 1 / curved.predict_survival_function(rows, [1000.0])[:, 0] - 1
-    assert found.estimate == pytest.approx(odds[0] / odds[1])
-    assert found.lower < found.estimate < found.upper
-    assert str(found).startswith("pnodes 10 vs 1: odds ratio ")
+    assert found["odds ratio"] == pytest.approx(odds[0] / odds[1])
+    assert found.lower < found["odds ratio"] < found.upper
+    assert found.name == "pnodes 10 vs 1"
     back = inference.effect(curved, "pnodes", 1, 10)
     assert (1 / back.upper, 1 / back.lower) == pytest.approx((found.lower, found.upper))
 

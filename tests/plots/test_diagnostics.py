@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from sstorch import SoftSurvivalTree, SurvivalData, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
-from sstorch.plots import plot_calibration, plot_decision_curve, plot_objective, plot_routing_sharpness
+from sstorch.plots import plot_calibration, plot_decision_curve, plot_objective
 
 
 def test_objective_of_every_start(small_data: SurvivalData) -> None:
@@ -29,22 +29,6 @@ def test_objective_of_every_start(small_data: SurvivalData) -> None:
     assert best.get_linewidth() > worse.get_linewidth()
     with pytest.raises(DataError, match="a loaded tree has no history"):
         plot_objective(batch[:0])
-
-
-def test_sharpness_counts_the_rows_above_each_probability() -> None:
-    proba = np.array([[0.9, 0.1], [0.6, 0.4], [0.55, 0.45], [0.2, 0.8]])
-    ax = plot_routing_sharpness(proba, [1, 1, 2, 2])
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["group 1: 2 rows, mean 0.75", "group 2: 2 rows, mean 0.62"]
-    for line, values in zip(ax.get_lines(), ([0.6, 0.9], [0.45, 0.8]), strict=True):
-        x, share = (np.asarray(part) for part in line.get_data())
-        for level in (0.3, 0.5, 0.7, 0.85):
-            # Steps have their value up to the next point.
-            assert share[np.searchsorted(x, level)] == np.mean(np.array(values) >= level)
-    with pytest.raises(DataError, match="rows that sum to one"):
-        plot_routing_sharpness(proba * 2, [1, 1, 2, 2])
-    with pytest.raises(DataError, match="group must be a number of 1 to 2"):
-        plot_routing_sharpness(proba, [0, 1, 1, 2])
 
 
 def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:

@@ -22,9 +22,8 @@ from sstorch.bench.report.plots import plot_critical_difference
 from sstorch.plots import (
     plot_effects,
     plot_groups,
-    plot_incidence,
-    plot_soft_tree,
     plot_survival_by_leaf,
+    plot_tree,
 )
 from sstorch.plots.figures import time_label
 
@@ -38,7 +37,7 @@ def fitted(small_data: SurvivalData) -> SoftSurvivalTree:
 def test_figures_of_axes_are_those_of_pyplot(fitted: SoftSurvivalTree, small_data: SurvivalData) -> None:
     rows, y = small_data.frame, (small_data.time, small_data.event)
     drawn = [
-        plot_soft_tree(fitted, rows)[0],
+        plot_tree(fitted, rows)[0],
         plot_groups(fitted, rows, y)[0],
         plot_effects(fitted, rows)[0],
         plot_survival_by_leaf(fitted, rows),
@@ -48,7 +47,7 @@ def test_figures_of_axes_are_those_of_pyplot(fitted: SoftSurvivalTree, small_dat
     assert [ax.get_xlabel() for ax in (drawn[1], drawn[3])] == ["time (weeks)"] * 2
     own = Figure()
     plot_survival_by_leaf(fitted, rows, own.subplots())
-    plot_soft_tree(fitted, rows, figure=Figure())
+    plot_tree(fitted, rows, figure=Figure())
     assert len(plt.get_fignums()) == 4
 
 
@@ -74,7 +73,7 @@ def test_names_with_dollar_signs_are_no_formulas() -> None:
     model = SurvivalRegression("weibull", columns=Columns(numeric="linear")).fit(frame, y)
     figures = [
         plot_effects(model, frame, cause=odd)[0].figure,
-        plot_incidence(model, frame, y)[0].figure,
+        plot_groups(model, frame, y)[0].figure,
     ]
     for figure in figures:
         named = [text for text in figure.findobj(Text) if "fee" in text.get_text()]

@@ -22,9 +22,9 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import Stability
 from sstorch.plots import (
     plot_groups,
-    plot_optimal_tree,
     plot_stability,
     plot_survival_by_leaf,
+    plot_tree,
 )
 from sstorch.plots.figures import COLOURS
 from sstorch.validation import concordance_of_groups
@@ -171,4 +171,4 @@ def test_test_of_other_rows_and_rules_in_words(gbsg2: SurvivalData) -> None:
     with pytest.raises(NotFittedError):
         plot_survival_by_leaf(PrognosticTree(), train.frame)
     with pytest.raises(NotFittedError):
-        plot_optimal_tree(OptimalSurvivalTree())
+        plot_tree(OptimalSurvivalTree())

@@ -7,7 +7,7 @@ from matplotlib import pyplot
 from sstorch import PrognosticTree, Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
-from sstorch.plots import plot_incidence
+from sstorch.plots import plot_groups
 
 
 def test_incidences_are_stacked_by_group() -> None:
@@ -19,7 +19,7 @@ def test_incidences_are_stacked_by_group() -> None:
     causes = {1: "relapse", 2: "death"}
     y = Surv(time, cause, causes=causes)
     tree = PrognosticTree(depth=1, leaf="exponential", time_unit="years").fit(x, y)
-    axes = plot_incidence(tree, x, y)
+    axes = plot_groups(tree, x, y)
     groups = np.unique(tree.apply(x))
     assert len(axes) == len(groups) == 2
     at_end = [
@@ -40,7 +40,7 @@ def test_incidences_are_stacked_by_group() -> None:
         np.where(np.arange(len(time)) % 2, 0.5 * time, 0.0),
         tree.apply(x) == groups[np.argmax(at_end)],
     )
-    axes = plot_incidence(tree, x, Surv(time, cause, entry=start, causes=causes))
+    axes = plot_groups(tree, x, Surv(time, cause, entry=start, causes=causes))
     seen, top = axes[1].lines[-1].get_data()
     observed = aalen_johansen(
         Surv(time[inside], cause[inside], causes="auto", entry=start[inside]), seen, n_causes=2
@@ -48,7 +48,7 @@ def test_incidences_are_stacked_by_group() -> None:
     np.testing.assert_allclose(top, observed, rtol=1e-12)
     pyplot.close(axes[0].figure)
     with pytest.raises(DataError, match="one target for every row"):
-        plot_incidence(tree, x[:5], y)
+        plot_groups(tree, x[:5], y)
 
 
 def test_weights_enter_colours_and_lines() -> None:
@@ -58,8 +58,8 @@ def test_weights_enter_colours_and_lines() -> None:
     y = Surv(time, cause, causes="auto", weight=weight)
     tree = PrognosticTree(depth=1, leaf="exponential").fit(x, y)
     for axes in (
-        plot_incidence(tree, x, y),
-        plot_incidence(tree, x, Surv(time, cause, causes="auto"), sample_weight=weight / weight.sum()),
+        plot_groups(tree, x, y),
+        plot_groups(tree, x, Surv(time, cause, causes="auto"), sample_weight=weight / weight.sum()),
     ):
         group = int(axes[0].get_title().split()[1].rstrip(":"))
         inside = (tree.apply(x) == group) & (weight > 0)

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from sstorch import OptimalSurvivalTree, OptimalTreeClassifier, Surv, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.metrics import KaplanMeierBand
-from sstorch.plots import plot_optimal_tree
+from sstorch.plots import plot_tree
 from sstorch.reading import export_text
 
 
@@ -15,7 +15,7 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
     tree = tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     assert list(tree.leaf_table_)[-3:] == ["S(365)", "S(730)", "S(1825)"]
     assert export_text(tree).splitlines()[-1].endswith(" days")
-    edges, *nodes = plot_optimal_tree(tree)
+    edges, *nodes = plot_tree(tree)
     gates, lower = nodes[:4], nodes[4:]
     questions = [text.get_text().replace("\n", " ") for ax in gates for text in ax.texts]
     assert sorted(questions) == sorted(tree.tree_.names[j] for j in tree.tree_.feature if j >= 0)
@@ -24,7 +24,7 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
     # Shares of a split's rows, of training or of other rows.
     leaf = tree.apply(gbsg2.frame)
     for rows in (gbsg2.frame, gbsg2.frame[leaf == leaf[0]]):
-        shares, top, *_ = plot_optimal_tree(tree, None if rows is gbsg2.frame else rows)
+        shares, top, *_ = plot_tree(tree, None if rows is gbsg2.frame else rows)
         assert f"{len(rows)} rows" in _titles(shares)
         column, relation, threshold = top.texts[0].get_text().split()
         assert relation == ">"
@@ -41,7 +41,7 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
 
 def test_outcomes_give_kaplan_meier_and_survival(gbsg2: SurvivalData) -> None:
     tree = OptimalSurvivalTree(1, time_unit="days").fit(gbsg2.frame, gbsg2.y)
-    edges, _, first, _ = plot_optimal_tree(tree, gbsg2.frame, gbsg2.y, horizon=1000)
+    edges, _, first, _ = plot_tree(tree, gbsg2.frame, gbsg2.y, horizon=1000)
     inside = tree.apply(gbsg2.frame) == 1
     band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]))
     times, values = next(line for line in first.lines if line.get_label() == "Kaplan-Meier").get_data()
@@ -50,7 +50,7 @@ def test_outcomes_give_kaplan_meier_and_survival(gbsg2: SurvivalData) -> None:
     text = " ".join(text.get_text() for text in edges.texts)
     assert f"survival at 1000 days: {value:.0f} % ({lower:.0f} to {upper:.0f})" in text
     with pytest.raises(ConfigError, match="give both, or neither"):
-        plot_optimal_tree(tree, y=gbsg2.y)
+        plot_tree(tree, y=gbsg2.y)
 
 
 def _titles(edges: Axes) -> list[str]:
@@ -60,7 +60,7 @@ def _titles(edges: Axes) -> list[str]:
 def test_a_single_leaf_and_a_figure_of_ones_own(small_data: SurvivalData) -> None:
     tree = OptimalSurvivalTree(0).fit(small_data.frame, (small_data.time, small_data.event))
     figure = Figure()
-    edges, lower = plot_optimal_tree(tree, figure=figure)
+    edges, lower = plot_tree(tree, figure=figure)
     assert edges.figure is figure
     assert _titles(edges) == ["Group 1"]
     assert "120 rows" in {text.get_text().split(" predicted")[0] for text in edges.texts}
@@ -69,7 +69,7 @@ def test_a_single_leaf_and_a_figure_of_ones_own(small_data: SurvivalData) -> Non
 
 def test_leaves_without_curves_are_written(small_data: SurvivalData) -> None:
     tree = OptimalTreeClassifier(2, min_leaf=5).fit(small_data.frame, small_data.event)
-    edges, *_ = plot_optimal_tree(tree)
+    edges, *_ = plot_tree(tree)
     written = " ".join(text.get_text() for text in edges.texts)
     in_text = [line.strip() for line in export_text(tree).splitlines() if line.strip().startswith("leaf")]
     assert in_text
@@ -80,7 +80,7 @@ def test_groups_of_causes_have_event_free_survival(small_data: SurvivalData) -> 
     cause = small_data.event * (1 + np.arange(len(small_data)) % 2)
     y = Surv(small_data.time, cause, causes={1: "relapse", 2: "death"})
     tree = OptimalSurvivalTree(1, min_leaf=20).fit(small_data.frame, y)
-    edges, _, *lower = plot_optimal_tree(tree, small_data.frame, y)
+    edges, _, *lower = plot_tree(tree, small_data.frame, y)
     assert [title for title in _titles(edges) if "Group" in title] == ["Group 1", "Group 2"]
     assert "event-free survival at" in " ".join(text.get_text() for text in edges.texts)
     for group, ax in enumerate(lower):

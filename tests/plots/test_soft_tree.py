@@ -15,7 +15,7 @@ from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, Su
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
-from sstorch.plots import plot_soft_tree
+from sstorch.plots import plot_tree
 from sstorch.reading import gate_table
 from tests.flat import soft_tree
 
@@ -57,7 +57,7 @@ def shown_texts(edges: Axes) -> list[Text]:
 def test_kaplan_meier_model_and_survival_of_each_group(
     prognostic: PrognosticTree, gbsg2: SurvivalData
 ) -> None:
-    edges, *nodes = plot_soft_tree(prognostic, gbsg2.frame, gbsg2.y, horizon=700)
+    edges, *nodes = plot_tree(prognostic, gbsg2.frame, gbsg2.y, horizon=700)
     groups, group = nodes[3:], prognostic.apply(gbsg2.frame)
     drawn = [int(title.split()[1]) for title in titles(edges) if title.startswith("Group")]
     # At each gate the side with the best group is on the left.
@@ -93,7 +93,7 @@ def test_no_text_of_a_column_is_small_or_overlaps(
     if tree is None:
         frame = frame[["age", "pnodes"]].rename(columns={"pnodes": "number of positive lymph nodes"})
         tree = soft_tree(depth=2, **QUICK).fit(frame, gbsg2.y)
-    edges, *nodes = plot_soft_tree(tree, frame, gbsg2.y, width=COLUMN)
+    edges, *nodes = plot_tree(tree, frame, gbsg2.y, width=COLUMN)
     assert edges.get_figure(root=True).get_figwidth() == pytest.approx(COLUMN)
     texts = shown_texts(edges)
     assert min(text.get_fontsize() for text in texts) >= 8
@@ -112,7 +112,7 @@ def test_no_text_of_a_column_is_small_or_overlaps(
 def test_branches_meet_the_boxes_and_are_as_wide_as_their_rows(
     prognostic: PrognosticTree, gbsg2: SurvivalData
 ) -> None:
-    edges, *nodes = plot_soft_tree(prognostic, gbsg2.frame)
+    edges, *nodes = plot_tree(prognostic, gbsg2.frame)
     height = edges.get_ylim()[1]
     shapes = [patch.get_path().vertices for patch in edges.patches]
     bottoms = {round(float(ax.get_position().y0 * height), 6) for ax in nodes[:3]}
@@ -126,7 +126,7 @@ def test_branches_meet_the_boxes_and_are_as_wide_as_their_rows(
 def test_plane_has_the_line_of_its_gate(gbsg2: SurvivalData) -> None:
     frame = gbsg2.frame[["age", "pnodes"]]
     tree = soft_tree(depth=1, **QUICK).fit(frame, gbsg2.y)
-    edges, gate, *_ = plot_soft_tree(tree, frame, gbsg2.y)
+    edges, gate, *_ = plot_tree(tree, frame, gbsg2.y)
     assert {gate.get_xlabel(), gate.get_ylabel()} == {"age", "pnodes"}
     (line,) = gate.collections
     points = np.concatenate([path.vertices for path in line.get_paths()])
@@ -140,7 +140,7 @@ def test_plane_has_the_line_of_its_gate(gbsg2: SurvivalData) -> None:
 
 def test_a_regression_and_a_figure_of_ones_own(gbsg2: SurvivalData) -> None:
     frame, figure = gbsg2.frame[["age", "pnodes"]], Figure()
-    edges, _ = plot_soft_tree(soft_tree(depth=0, **QUICK).fit(frame, gbsg2.y), frame, gbsg2.y, figure)
+    edges, _ = plot_tree(soft_tree(depth=0, **QUICK).fit(frame, gbsg2.y), frame, gbsg2.y, figure)
     assert edges.figure is figure
     assert titles(edges) == ["Group 1"]
     assert "686 rows, 299 events" in facts(edges)
@@ -150,7 +150,7 @@ def test_without_outcomes_the_model_alone_and_groups_without_rows(
     prognostic: PrognosticTree, gbsg2: SurvivalData
 ) -> None:
     some = gbsg2.frame[prognostic.apply(gbsg2.frame) == 1]
-    edges, *nodes = plot_soft_tree(prognostic, some, time_unit="weeks")
+    edges, *nodes = plot_tree(prognostic, some, time_unit="weeks")
     assert [text.get_text() for ax in nodes[3:] for text in ax.texts] == ["no rows"] * 3
     assert nodes[3].get_xlabel() == "weeks"
     assert "predicted survival at" in facts(edges)
@@ -159,17 +159,17 @@ def test_without_outcomes_the_model_alone_and_groups_without_rows(
 
 def test_refusals(prognostic: PrognosticTree, gbsg2: SurvivalData) -> None:
     with pytest.raises(ConfigError, match=r"width must be at least 3\.26 inches for 4 groups, got 3\.00"):
-        plot_soft_tree(prognostic, gbsg2.frame, width=3)
+        plot_tree(prognostic, gbsg2.frame, width=3)
     with pytest.raises(ConfigError, match="inches high for 4 groups"):
-        plot_soft_tree(prognostic, gbsg2.frame, figure=Figure(figsize=(5, 2)))
+        plot_tree(prognostic, gbsg2.frame, figure=Figure(figsize=(5, 2)))
     with pytest.raises(ConfigError, match="up to the last training event, 2456; got 9000"):
-        plot_soft_tree(prognostic, gbsg2.frame, horizon=9000)
+        plot_tree(prognostic, gbsg2.frame, horizon=9000)
     with pytest.raises(DataError, match="one target for every row"):
-        plot_soft_tree(prognostic, gbsg2.frame[:5], gbsg2.y)
+        plot_tree(prognostic, gbsg2.frame[:5], gbsg2.y)
 
 
 def test_text_of_a_vector_figure_is_text(prognostic: PrognosticTree, gbsg2: SurvivalData) -> None:
-    edges, *_ = plot_soft_tree(prognostic, gbsg2.frame, gbsg2.y)
+    edges, *_ = plot_tree(prognostic, gbsg2.frame, gbsg2.y)
     stream = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         edges.figure.savefig(stream, format="svg")
@@ -189,7 +189,7 @@ def test_gates_that_divide_nothing_are_not_drawn(fitted: SoftSurvivalTree, gbsg2
             gate.bias.fill_(constant + slope * p.offset_[place])
     tree.tree_ = replace(tree.tree_, groups=None)
     tree._read_later(gbsg2)
-    edges, *nodes = plot_soft_tree(tree, gbsg2.frame)
+    edges, *nodes = plot_tree(tree, gbsg2.frame)
     few = int((gbsg2.frame["pnodes"] <= 5).sum())
     assert titles(edges)[:2] == ["[1] 686 rows", f"[2] {few} rows"]
     assert sorted(titles(edges)[2:]) == sorted(f"Group {number}" for number in tree._tree.group_numbers[:3])

@@ -19,7 +19,7 @@ from sstorch import (
     metrics,
 )
 from sstorch.exceptions import ConfigError
-from sstorch.plots import plot_effects, plot_soft_tree
+from sstorch.plots import plot_effects, plot_tree
 from sstorch.reading import (
     effects,
     export_graphviz,
@@ -193,7 +193,7 @@ def test_notebooks_and_figures_show_causes(tree: PrognosticTree, data: SurvivalD
     assert f"<b>Prognostic tree: depth 2, weibull leaves, {_counts(data, group > 0)}</b>" in html
     assert f"<b>group 2</b>: {_counts(data, group == 2)}, predicted event-free median" in html
     assert "Aalen-Johansen incidences F(t) of the rows of each group" in html
-    edges, *nodes = plot_soft_tree(tree, data.frame, data.y)
+    edges, *nodes = plot_tree(tree, data.frame, data.y)
     assert {f"Group {k}" for k in range(1, 5)} <= {text.get_text() for text in edges.texts}
     first = nodes[3].lines[-1]
     curves = tree.predict_survival_function(data.frame[group == 1], first.get_xdata())

@@ -131,7 +131,7 @@ def test_figures_state_the_condition(tree: SoftSurvivalTree, csl: tuple[pd.DataF
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels[:2] == ["Kaplan-Meier", "model, mean\nif the covariates stay as in the row"]
     assert plots.plot_survival_by_leaf(tree, X).get_ylabel().endswith("if the covariates stay as in the row")
-    caption = " ".join(text.get_text() for text in plots.plot_soft_tree(tree, X, y)[0].texts)
+    caption = " ".join(text.get_text() for text in plots.plot_tree(tree, X, y)[0].texts)
     assert "Survival is from time zero if the covariates stay as in the row." in caption.replace("\n", " ")
 
 
@@ -164,7 +164,7 @@ def test_competing_risks_of_start_stop_rows_ask_for_after(tmp_path: Path) -> Non
         assert group_table(each, X, y).shape[0] > 0
         with pytest.raises(DataError, match="y has no entry and no id"):
             group_table(each, X, Surv(y.time, cause, causes=data.cause_names))
-    assert plots.plot_incidence(tree, X, y)[0].get_ylabel().endswith("if the covariates stay as in the row")
+    assert plots.plot_groups(tree, X, y)[0].get_ylabel().endswith("if the covariates stay as in the row")
 
 
 def fitted_with_entry_alone() -> Any:

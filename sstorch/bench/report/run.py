@@ -24,7 +24,7 @@ from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.groups import median_follow_up
 from sstorch.metrics.registry import METRICS
-from sstorch.plots import plot_calibration, plot_effects, plot_groups, plot_incidence, plot_soft_tree
+from sstorch.plots import plot_calibration, plot_effects, plot_groups, plot_tree
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
 from sstorch.soft.estimator import SoftEstimator
@@ -187,7 +187,7 @@ def _tree(run: Run) -> Section:
     model, data, rules = run.model, run.data, export_text(run.model)
     gates = len(np.unique(run.group)) > 1
     caption = "At each split, yes is the side on which the rule is true."
-    figure = detached(plot_soft_tree(model, data.frame, data.weighted_y))
+    figure = detached(plot_tree(model, data.frame, data.weighted_y))
     alternative = "The tree: " + rules.replace("\n", " ")
     whole = Code(model.summary())
     if not gates:
@@ -201,8 +201,7 @@ def _groups(run: Run) -> Section:
     """The groups as a figure and as a table."""
     model, data = run.model, run.data
     competing = data.causes is not None
-    draw = plot_incidence if competing else plot_groups
-    axes = draw(model, data.frame, data.y, sample_weight=data.sample_weight)
+    axes = plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)
     mark, estimate = ("AJ", "Aalen-Johansen") if competing else ("KM", "Kaplan-Meier")
     table = table_of(model, data, round_horizons(model.event_times_, model.time_unit_))
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
