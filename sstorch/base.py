@@ -166,6 +166,11 @@ class SurvivalEstimator(FrameEstimator):
         """Number of a cause, 1 .. K."""
         return cause_number(cause, self.causes_)
 
+    @property
+    def _chosen(self) -> Any:
+        """The estimator that holds the results of a fit, of a search that of the chosen tree."""
+        return self
+
     @abstractmethod
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing."""

@@ -358,7 +358,7 @@ def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
 def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> pd.DataFrame:
     """Description of the tree, its training rows, and further facts."""
     facts, schema = tree._card(), tree._schema
-    unit = f" {tree._unit_of_time}" if tree._unit_of_time else ""
+    unit = f" {tree.time_unit_}" if tree.time_unit_ else ""
     causes = tree.outcome_type_.causes
     predicts = (
         "survival at any time, median and restricted mean time, risk, group"
@@ -393,7 +393,7 @@ def limits_of(tree: GroupedTree) -> list[str]:
 
 def use_of(tree: GroupedTree) -> Code:
     """Lines of Python that predict by a saved tree."""
-    horizons = ", ".join(f"{time:g}" for time in round_horizons(tree.event_times_, tree._unit_of_time))
+    horizons = ", ".join(f"{time:g}" for time in round_horizons(tree.event_times_, tree.time_unit_))
     after = ", after=0" if tree.time_varying_ else ""
     method = "predict_cumulative_incidence" if tree.causes_ else "predict_survival_function"
     lines = [

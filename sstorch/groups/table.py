@@ -40,7 +40,7 @@ Resampled = tuple[IntArray, IntArray]
 
 def usual_horizons(tree: GroupedTree) -> FloatArray:
     """The first and the last of the times of a summary: an early one, and one near the end of follow-up."""
-    return np.unique(round_horizons(tree.event_times_, tree._unit_of_time)[[0, -1]])
+    return np.unique(round_horizons(tree.event_times_, tree.time_unit_)[[0, -1]])
 
 
 def table_of(

@@ -298,7 +298,7 @@ def _plot_incidence(
     outcome, time, weight, cause = observed.outcome, observed.time, observed.weight, observed.outcome.cause
     last = float(np.quantile(time[weight > 0], 0.95))
     grid = np.linspace(0.0, last, 121)
-    predicted = tree.predict_cumulative_incidence(X, grid, after=0.0)
+    predicted = tree._incidences(X, grid)
     rows = {number: observed.rows(number) for number in observed.numbers}
     means = {
         number: np.average(predicted[inside], axis=0, weights=weight[inside])

@@ -23,10 +23,11 @@ from sstorch.deploy.expression import Formula
 from sstorch.fitted import FittedTree, Prediction
 from sstorch.fitted.estimator import DistributionEstimator
 from sstorch.fitted.program import export_program
-from sstorch.groups.hooks import CardFacts, GroupedTree
+from sstorch.groups.hooks import CardFacts
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
-from sstorch.groups.stability import Partition
+from sstorch.groups.stability import Partition, Stability
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text
+from sstorch.groups.validation import GroupValidation
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import FitCovariance, no_covariance
 from sstorch.nn import SoftTree
@@ -52,7 +53,7 @@ from sstorch.soft.tree_sample import partition
 SHRUNK = "Coefficients are shrunk; their confidence intervals take {gates} as given."
 
 
-class SoftModel(DistributionEstimator, GroupedTree):
+class SoftModel(DistributionEstimator):
     """Predictions and texts of a fitted soft estimator; attributes are listed in :class:`SoftEstimator`."""
 
     _title: ClassVar[str]
@@ -62,6 +63,9 @@ class SoftModel(DistributionEstimator, GroupedTree):
     recalibration_: Recalibration | Mapping[str, Recalibration]
     time_unit_: str | None
     covariance_: FitCovariance
+    group_table_: pd.DataFrame  # the last result of :func:`~sstorch.validation.group_table` with resamples
+    group_validation_: GroupValidation  # of :func:`~sstorch.validation.validate_groups`; saved
+    stability_: Stability  # of :func:`~sstorch.validation.stability`; not saved
     _training_rows: SurvivalData
 
     @property
@@ -124,10 +128,6 @@ class SoftModel(DistributionEstimator, GroupedTree):
         return self._tree.apply(self._encode(X, warn=True))
 
     # ------------------------------------------------------------------ trust
-
-    @property
-    def _unit_of_time(self) -> str | None:
-        return self._tree.time_unit
 
     def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
         return self._tree.group_of(frame)

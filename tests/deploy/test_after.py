@@ -2,31 +2,27 @@
 
 import json
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from lifelines import KaplanMeierFitter
 
 from sstorch import (
     Columns,
-    GatePenalties,
     OptimalSurvivalTree,
-    PrognosticTree,
     SoftSurvivalTree,
     Surv,
     SurvivalRegression,
 )
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError, DataError
-from tests.conftest import covering, nightly
 from tests.deploy.test_calculator import in_browser, needs_browser, typed
-from tests.deploy.test_code import LANGUAGES, TIMES, Tree, subjects
+from tests.deploy.test_contract import STEPS, fitted, start_stop, subjects
 
+<<<<<<< HEAD
 KINDS = {
     "soft": lambda: PrognosticTree(leaf="weibull", time_unit="days"),
     "mixture": lambda: SoftSurvivalTree(
@@ -39,48 +35,14 @@ KINDS = {
     ),
     "exact": lambda: OptimalSurvivalTree(2, min_leaf=15, time_unit="days"),
 }
+=======
+>>>>>>> 62371290 (Exports are tested by one contract over outcomes, families and languages)
 REMEDY = r"time-varying covariates: one row does not determine survival from time zero\. Pass after="
 
 
-@cache
-def start_stop() -> tuple[pd.DataFrame, Surv]:
-    """Subjects in one or two rows, in the second of which a number has changed."""
-    data, rng = subjects(150, 1), np.random.default_rng(0)
-    split = np.flatnonzero(data.time > 5)[::2]
-    middle = data.time[split] * rng.uniform(0.2, 0.8, len(split))
-    time, event = data.time.copy(), data.event.copy()
-    time[split], event[split] = middle, False
-    later = data.frame.iloc[split].assign(**{"class": rng.exponential(5, len(split))})
-    y = Surv(
-        np.append(time, data.time[split]),
-        np.append(event, data.event[split]),
-        entry=np.append(np.zeros(150), middle),
-        id=np.append(np.arange(150), split),
-    )
-    return pd.concat([data.frame, later], ignore_index=True), y
-
-
-@cache
-def varying(kind: str) -> Tree:
-    model = KINDS[kind]().fit(*start_stop())
-    assert model.time_varying_
-    return model
-
-
-@pytest.mark.parametrize(("kind", "language", "after"), covering([*KINDS], [*LANGUAGES], [0.0, 12.5]))
-def test_code_with_after_computes_conditional_survival(
-    kind: str, language: str, after: float, tmp_path: Path
-) -> None:
-    model, frame = varying(kind), subjects(40, 2).frame
-    group, survival, _ = LANGUAGES[language](model, frame, tmp_path, after)
-    np.testing.assert_array_equal(group, model.apply(frame))
-    expected = model.predict_survival_function(frame, TIMES, after=after)
-    np.testing.assert_allclose(survival, expected, atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STEPS)
 def test_exports_without_after_raise_and_write_nothing(kind: str, tmp_path: Path) -> None:
-    model, (X, y) = varying(kind), start_stop()
+    model, (X, y) = fitted("start-stop", kind), start_stop()
     exports = [
         lambda: export_code(model, "python", tmp_path / "m.py"),
         lambda: export_code(model, "javascript", tmp_path / "m.js"),
@@ -96,7 +58,7 @@ def test_exports_without_after_raise_and_write_nothing(kind: str, tmp_path: Path
 
 
 def test_after_that_is_no_time_or_too_late_raises(tmp_path: Path) -> None:
-    model = varying("soft")
+    model = fitted("start-stop", "soft")
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="after must be a time >= 0"):
             export_code(model, "python", after=wrong)
@@ -108,7 +70,7 @@ def test_after_that_is_no_time_or_too_late_raises(tmp_path: Path) -> None:
 
 
 def test_code_states_its_condition_in_one_line() -> None:
-    model = varying("soft")
+    model = fitted("start-stop", "soft")
     for language, mark in (("python", "# "), ("javascript", "// ")):
         code = export_code(model, language, horizon=7.0, after=12.5)
         line = "For a subject at risk at 12.5, whose covariates stay as entered: times count from 12.5."
@@ -129,27 +91,6 @@ def test_survival_of_zero_at_after_gives_nan() -> None:
     assert np.isnan(names["survival"]({"x0": 1.0}, 1.0))
 
 
-@pytest.mark.parametrize("after", [nightly(None), nightly(0.0), nightly(12.5)])
-def test_torch_program_with_after_equals_predictions(after: float | None, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    X, time = rng.normal(size=(80, 2)), rng.exponential(20, 80)
-    entry, event = np.r_[0 * time, time / 2], np.r_[np.zeros(80), np.ones(80)]
-    y = Surv(np.r_[time / 2, time], event, entry=entry, id=[*range(80)] * 2)
-    rows = np.r_[X, X + rng.normal(size=X.shape)]
-    model = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(rows, y)
-    if after is None:
-        with pytest.raises(ConfigError, match=REMEDY):
-            export_program(model, tmp_path / "m.pt2")
-        return
-    export_program(model, tmp_path / "m.pt2", after=after)
-    kept = {"sstorch.json": ""}
-    program = torch.export.load(tmp_path / "m.pt2", extra_files=kept).module()
-    with torch.no_grad():
-        found = program(torch.as_tensor(X), torch.as_tensor(TIMES)).numpy()
-    np.testing.assert_allclose(found, model.predict_survival_function(X, TIMES, after=after), atol=1e-9)
-    assert json.loads(kept["sstorch.json"])["after"] == after
-
-
 def page_data(page: Path) -> dict[str, Any]:
     found = re.search(r"const model = (\{.*?\});\n", page.read_text())
     assert found
@@ -159,7 +100,7 @@ def page_data(page: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("after", [0.0, 12.5])
 def test_page_has_kaplan_meier_of_the_rows_at_risk(after: float, tmp_path: Path) -> None:
-    model, (X, y), page = varying("exact"), start_stop(), tmp_path / "page.html"
+    model, (X, y), page = fitted("start-stop", "exact"), start_stop(), tmp_path / "page.html"
     export_calculator(model, page, X, y, after=after)
     text, data = page.read_text(), page_data(page)
     assert ("times count from 12.5." if after else "Survival from time 0 of a subject") in text
@@ -180,7 +121,7 @@ def test_page_has_kaplan_meier_of_the_rows_at_risk(after: float, tmp_path: Path)
 
 @needs_browser
 def test_page_with_after_shows_conditional_survival(tmp_path: Path) -> None:
-    model, (X, y), page = varying("soft"), start_stop(), tmp_path / "page.html"
+    model, (X, y), page = fitted("start-stop", "soft"), start_stop(), tmp_path / "page.html"
     export_calculator(model, page, X, y, after=12.5, horizons=[10.0, 20.0])
     frame = X.iloc[:5]
     categories = {name for name in X if not pd.api.types.is_float_dtype(X[name])}
@@ -190,7 +131,7 @@ def test_page_with_after_shows_conditional_survival(tmp_path: Path) -> None:
 
 
 def test_page_without_entry_or_id_raises(tmp_path: Path) -> None:
-    model, (X, y) = varying("soft"), start_stop()
+    model, (X, y) = fitted("start-stop", "soft"), start_stop()
     with pytest.raises(DataError, match="y has no entry and no id, and the model was trained on counting"):
         export_calculator(model, tmp_path / "page.html", X, (y.time, y.event), after=0)
     with pytest.raises(DataError, match="y has no id, and the model was trained"):

@@ -21,6 +21,7 @@ from sstorch.deploy.exports import _group_curves
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 from tests.conftest import nightly
+from tests.deploy.test_contract import drawn
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor google-chrome is installed")
@@ -64,18 +65,6 @@ def in_browser(page: Path, patients: list[dict[str, str]], folder: Path) -> list
     assert found, done.stderr[-2000:]
     seen: list[dict[str, Any]] = json.loads(html.unescape(found[1]))
     return seen
-
-
-def drawn(data: SurvivalData, n: int, seed: int) -> pd.DataFrame:
-    """Patients with values of different rows, some of them missing, some far away."""
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {name: data.frame[name].sample(n, replace=True, random_state=rng).to_numpy() for name in data.frame}
-    )
-    for name in frame:
-        frame[name] = frame[name].where(rng.random(n) > 0.1)
-    frame.loc[0, "age"] = 30.0
-    return frame
 
 
 def typed(row: pd.Series, categories: set[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.base import check_times
+from sstorch.base import SurvivalEstimator, check_times
 from sstorch.data import SurvivalData
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
@@ -25,7 +25,7 @@ from sstorch.exact.recalibration import scaled_incidence
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, LeafCurves, hazard_ratios, leaf_curves
 from sstorch.exceptions import DataWarning
 from sstorch.groups import Recalibration
-from sstorch.groups.hooks import RESULTS, GroupedTree, PartitionOf
+from sstorch.groups.hooks import RESULTS, PartitionOf
 from sstorch.groups.stability import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, table_of
 from sstorch.metrics import aalen_johansen
@@ -43,7 +43,7 @@ def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
     return data
 
 
-class OutcomeTree(ExactTree, GroupedTree):
+class OutcomeTree(ExactTree, SurvivalEstimator):
     """Base class of exact trees of times and events: outcome and groups; not for direct use."""
 
     # of a search over sizes, see :meth:`save`
@@ -53,6 +53,7 @@ class OutcomeTree(ExactTree, GroupedTree):
     _start_text: str  # that curves before the first entry are not observed; empty if nothing is lost
     _subjects: list[int]  # of all rows that the tables count and of each group; empty if each has one row
     leaf_table_: pd.DataFrame
+    group_table_: pd.DataFrame
     curves_: LeafCurves
     incidence_: FloatArray
     hazards_: FloatArray

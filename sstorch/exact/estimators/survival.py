@@ -167,10 +167,6 @@ class ExactSurvivalTree(OutcomeTree):
 
     # ------------------------------------------------------------------ groups
 
-    @property
-    def _unit_of_time(self) -> str | None:
-        return self.time_unit_
-
     def _card(self) -> CardFacts:
         kind, total = f"{'competing risks' if self._competing else 'survival'} tree", self.leaf_table_.sum()
         proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
