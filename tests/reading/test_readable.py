@@ -16,6 +16,7 @@ import torch
 from lifelines import KaplanMeierFitter
 
 from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch.data.columns import label
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import DataError
 from sstorch.groups.table import interval_text
@@ -31,7 +32,6 @@ from sstorch.reading import (
     leaf_coefficients,
     leaf_table,
 )
-from sstorch.reading.rules import gate_rules
 from sstorch.reading.texts import _at_times
 from tests.conftest import nightly_but
 from tests.flat import soft_tree
@@ -474,59 +474,138 @@ def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree,
     }
 
 
-@pytest.mark.parametrize(
-    ("weights", "constant", "left", "right"),
-    [
-        ({"tgrade=I": 1.0}, -0.5, "tgrade is I", "tgrade in {II, III}"),
-        ({"tgrade=I": -1.0}, 0.5, "tgrade in {II, III}", "tgrade is I"),
-        ({"horTh=yes": 2.0, "horTh=no": -2.0}, 0.0, "horTh is yes", "horTh is no"),
-        ({}, -1.0, "never", "always"),
-        (
-            {"horTh=yes": 2.0, "menostat=Pre": 2.0, "tgrade=I": 0.1},
-            -1.0,
-            "horTh is yes or menostat is Pre",
-            "horTh is no and menostat is Post",
+RULES: list[tuple[str, dict[str, float], float, str, str]] = [
+    ("gbsg2", {"tgrade=I": 1.0}, -0.5, "tgrade is I", "tgrade in {II, III}"),
+    ("gbsg2", {"tgrade=I": -1.0}, 0.5, "tgrade in {II, III}", "tgrade is I"),
+    ("gbsg2", {"horTh=yes": 2.0, "horTh=no": -2.0}, 0.0, "horTh is yes", "horTh is no"),
+    ("gbsg2", {}, -1.0, "never", "always"),
+    (
+        "gbsg2",
+        {"horTh=yes": 2.0, "menostat=Pre": 2.0, "tgrade=I": 0.1},
+        -1.0,
+        "horTh is yes or menostat is Pre",
+        "horTh is no and menostat is Post",
+    ),
+    (
+        "gbsg2",
+        {"horTh=yes": 2.0, "tgrade=III": -9.0},
+        -1.0,
+        "horTh is yes and tgrade in {I, II}",
+        "horTh is no or tgrade is III",
+    ),
+    (
+        "gbsg2",
+        {"pnodes": -1.0, "horTh=yes": 4.0},
+        3.4,
+        "pnodes <= 3 where horTh is no, <= 7 where horTh is yes",
+        "pnodes > 3 where horTh is no, > 7 where horTh is yes",
+    ),
+    (
+        "gbsg2",
+        {"age": 0.2, "tgrade=I": -99.0, "tgrade=III": 1.6},
+        -10.06,
+        "age > 50 where tgrade is II, > 42 where tgrade is III, never where tgrade is I",
+        "age <= 50 where tgrade is II, <= 42 where tgrade is III, always where tgrade is I",
+    ),
+    ("gbsg2", {"age": -1.0, "tgrade=II": 0.1, "tgrade=I": -0.1}, 40.5, "age <= 40", "age > 40"),
+    ("gbsg2", {"age": 1.0, "horTh=yes": 2.0}, 5.0, "always", "never"),
+    # The category decides alone, whichever way the number goes.
+    ("gbsg2", {"age": 1.0, "horTh=yes": 900.0}, -500.0, "horTh is yes", "horTh is no"),
+    ("gbsg2", {"age": -1.0, "tgrade=I": 900.0}, -500.0, "tgrade is I", "tgrade in {II, III}"),
+    ("missing", {"kind=a": 1.0, "kind=b": 1.0, "kind=c": -1.0}, 0.5, "kind in {a, b, missing}", "kind is c"),
+    (
+        "missing",
+        {"kind=a": 1.0, "kind=b": 1.0, "kind=c": -1.0},
+        -0.5,
+        "kind in {a, b}",
+        "kind in {c, missing}",
+    ),
+    (
+        "missing",
+        {"size": -1.0, "kind=a": 20.0, "kind=b": -20.0},
+        50.2,
+        "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind in {c, missing}",
+        "size > 70 where kind is a, > 30 where kind is b, > 50 where kind in {c, missing}",
+    ),
+    ("missing", {"size": -1.0, "kind=a": 900.0}, -400.0, "kind is a", "kind in {b, c, missing}"),
+    ("switch", {"aaa": -1.0}, 0.4, "aaa is 0", "aaa is 1"),
+    (
+        "switch",
+        {"age": -1.0, "aaa": -20.0},
+        66.2,
+        "age <= 66 where aaa is 0, <= 46 where aaa is 1",
+        "age > 66 where aaa is 0, > 46 where aaa is 1",
+    ),
+    ("switch", {"aaa": 1.0, "kind=b": 1.0}, -1.5, "aaa is 1 and kind is b", "aaa is 0 or kind is a"),
+    ("switch", {"bbb": 1.0}, -0.5, "bbb in {1, missing}", "bbb is 0"),
+]
+
+
+@pytest.fixture(scope="module")
+def gated(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> dict[str, tuple[SoftSurvivalTree, SurvivalData]]:
+    """Trees whose gates are set, with their rows: also of missing categories, and of columns of 0 and 1."""
+    n = np.arange(120)
+    frames = {
+        "missing": pd.DataFrame({"size": n + 1.25, "kind": ["a", "b", "c", None] * 30}),
+        "switch": pd.DataFrame(
+            {
+                "age": 20.5 + n % 80,
+                "aaa": n % 2,
+                "kind": ["a", "a", "b", "b"] * 30,
+                "bbb": [0.0, 1.0, 1.0, 1.0, np.nan] * 24,
+            }
         ),
-        (
-            {"horTh=yes": 2.0, "tgrade=III": -9.0},
-            -1.0,
-            "horTh is yes and tgrade in {I, II}",
-            "horTh is no or tgrade is III",
-        ),
-        # Neither side is a block of combinations.
-        ({"menostat=Pre": 2.0, "tgrade=II": 2.0, "tgrade=I": 4.0}, -3.0, None, None),
-    ],
-)
-def test_both_sides_of_a_rule(
-    fitted: SoftSurvivalTree,
-    gbsg2: SurvivalData,
+    }
+    found, y = {"gbsg2": (fitted, gbsg2)}, (np.random.default_rng(0).exponential(size=120) + 0.1, n >= 0)
+    for name, frame in frames.items():
+        found[name] = soft_tree(depth=1, **QUICK).fit(frame, y), SurvivalData(frame, y)
+    return found
+
+
+def _satisfies(rule: str, X: pd.DataFrame) -> np.ndarray:
+    """Whether a rule holds of rows, as one reads it."""
+    for word, joined in ((" or ", np.any), (" and ", np.all)):
+        if word in rule:
+            return np.asarray(joined([_satisfies(part, X) for part in rule.split(word)], axis=0))
+    if " where " in rule:
+        name, rest = rule.split(" ", 1)
+        parts = [part.split(" where ") for part in re.split(r", (?=<=|>|always|never)", rest)]
+        texts = [text if text in ("always", "never") else f"{name} {text}" for text, _ in parts]
+        return np.any(
+            [_satisfies(t, X) & _satisfies(who, X) for t, (_, who) in zip(texts, parts, strict=True)], 0
+        )
+    if rule in ("always", "never"):
+        return np.full(len(X), rule == "always")
+    name, sign, value = rule.split(" ", 2)
+    if sign in ("<=", ">"):
+        return ((X[name] <= float(value)) == (sign == "<=")).to_numpy()
+    words = X[name].map(lambda cell: "missing" if pd.isna(cell) else label(cell))
+    return words.isin(value.strip("{}").split(", ")).to_numpy()
+
+
+@pytest.mark.parametrize(("rows", "weights", "constant", "left", "right"), RULES)
+def test_rule_of_a_gate(
+    rows: str,
     weights: dict[str, float],
     constant: float,
-    left: str | None,
-    right: str | None,
+    left: str,
+    right: str,
+    gated: dict[str, tuple[SoftSurvivalTree, SurvivalData]],
 ) -> None:
-    tree = _set_gates(fitted, {1: (weights, constant)}, gbsg2)
-    rule = tree._reading.rules[1]
-    if left is None:
-        held = _holds(rule.text(), _raw(tree, gbsg2.frame))
-        np.testing.assert_array_equal(held, _leaf(tree, gbsg2.frame) < 2)
-        return
+    """It is written in few words, and sends every row where the gate does."""
+    tree, data = gated[rows]
+    tree = _set_gates(tree, {1: (weights, constant)}, data)
+    rule, goes_left = tree._reading.rules[1], _leaf(tree, data.frame) < tree.tree_.group_numbers.size // 2
     assert (rule.text(), rule.text(right=True)) == (left, right)
+    np.testing.assert_array_equal(_satisfies(left, data.frame), goes_left)
+    np.testing.assert_array_equal(_satisfies(right, data.frame), ~goes_left)
 
 
-def test_missing_category_is_named_missing() -> None:
-    frame = pd.DataFrame({"kind": ["a", "b", "c", None] * 15})
-    y = (np.arange(60) + 1.0, np.ones(60, dtype=bool))
-    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
-    for constant, sides in (
-        (0.5, ("kind in {a, b, missing}", "kind is c")),
-        (-0.5, ("kind in {a, b}", "kind in {c, missing}")),
-    ):
-        with torch.no_grad():
-            tree.module_.gate(1).weight.copy_(torch.tensor([1.0, 1.0, -1.0]))
-            tree.module_.gate(1).bias.fill_(constant)
-        rule = gate_rules(tree._tree, tree._encode(frame))[1]
-        assert (rule.text(), rule.text(right=True)) == sides
+def test_categories_that_are_no_block_are_a_sum(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    gate = {1: ({"menostat=Pre": 2.0, "tgrade=II": 2.0, "tgrade=I": 4.0}, -3.0)}
+    tree = _set_gates(fitted, gate, gbsg2)
+    held = _holds(tree._reading.rules[1].text(), _raw(tree, gbsg2.frame))
+    np.testing.assert_array_equal(held, _leaf(tree, gbsg2.frame) < 2)
 
 
 def test_a_rule_with_or_is_in_brackets_in_a_sentence(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
@@ -538,108 +617,6 @@ def test_a_rule_with_or_is_in_brackets_in_a_sentence(fitted: SoftSurvivalTree, g
     assert ": (pnodes <= 3 where horTh is no, <= 7 where horTh is yes) and age <= 50: " in tree.describe()
 
 
-@pytest.mark.parametrize(
-    ("weights", "constant", "left", "right"),
-    [
-        (
-            {"pnodes": -1.0, "horTh=yes": 4.0},
-            3.4,
-            "pnodes <= 3 where horTh is no, <= 7 where horTh is yes",
-            "pnodes > 3 where horTh is no, > 7 where horTh is yes",
-        ),
-        (
-            {"age": 0.2, "tgrade=I": -99.0, "tgrade=III": 1.6},
-            -10.06,
-            "age > 50 where tgrade is II, > 42 where tgrade is III, never where tgrade is I",
-            "age <= 50 where tgrade is II, <= 42 where tgrade is III, always where tgrade is I",
-        ),
-        ({"age": -1.0, "tgrade=II": 0.1, "tgrade=I": -0.1}, 40.5, "age <= 40", "age > 40"),
-        ({"age": 1.0, "horTh=yes": 2.0}, 5.0, "always", "never"),
-        (
-            {"age": 1.0, "horTh=yes": 900.0},
-            -500.0,
-            "horTh is yes",
-            "horTh is no",
-        ),
-        # The category decides alone, whichever way the number goes.
-        ({"age": -1.0, "tgrade=I": 900.0}, -500.0, "tgrade is I", "tgrade in {II, III}"),
-    ],
-)
-def test_a_number_and_a_category_make_a_threshold_for_each(
-    fitted: SoftSurvivalTree,
-    gbsg2: SurvivalData,
-    weights: dict[str, float],
-    constant: float,
-    left: str,
-    right: str,
-) -> None:
-    tree, X = _set_gates(fitted, {1: (weights, constant)}, gbsg2), gbsg2.frame
-    rule, goes_left = tree._reading.rules[1], _leaf(tree, X) < 2
-    told = rule.text(), rule.text(right=True)
-    assert told == (left, right)
-    if " where " not in left:
-        return
-    # What is written sends every row where the gate does.
-    name, rest = left.split(" ", 1)
-    for part in rest.split(", "):
-        what, who = part.split(" where ")
-        column, word = who.split(" is ")
-        rows = (X[column] == word).to_numpy()
-        if what == "never":
-            assert not goes_left[rows].any()
-            continue
-        sign, threshold = what.split()
-        below = X[name].to_numpy() <= float(threshold)
-        np.testing.assert_array_equal(goes_left[rows], (below if sign == "<=" else ~below)[rows])
-
-
-def test_missing_category_has_a_threshold() -> None:
-    draws = np.random.default_rng(0)
-    frame = pd.DataFrame({"size": np.arange(1.0, 121.0) + 0.25, "kind": ["a", "b", None] * 40})
-    y = draws.exponential(size=120) + 0.1, np.ones(120, dtype=bool)
-    tree = _set_gates(
-        soft_tree(depth=1, **QUICK).fit(frame, y),
-        {1: ({"size": -1.0, "kind=a": 20.0, "kind=b": -20.0}, 50.2)},
-        SurvivalData(frame, y),
-    )
-    assert gate_table(tree, None).loc[1, "rule"] == (
-        "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind is missing"
-    )
-    held = frame["size"] <= frame["kind"].map({"a": 70, "b": 30}).fillna(50)
-    np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
-    tree = _set_gates(tree, {1: ({"size": -1.0, "kind=a": 900.0}, -400.0)}, SurvivalData(frame, y))
-    rule = tree._reading.rules[1]
-    assert (rule.text(), rule.text(right=True)) == ("kind is a", "kind in {b, missing}")
-    np.testing.assert_array_equal(_leaf(tree, frame) == 0, frame["kind"] == "a")
-
-
-@pytest.mark.parametrize(
-    ("weights", "constant", "left", "right"),
-    [
-        ({"aaa": -1.0}, 0.4, "aaa is 0", "aaa is 1"),
-        (
-            {"age": -1.0, "aaa": -20.0},
-            66.2,
-            "age <= 66 where aaa is 0, <= 46 where aaa is 1",
-            "age > 66 where aaa is 0, > 46 where aaa is 1",
-        ),
-        ({"aaa": 1.0, "kind=b": 1.0}, -1.5, "aaa is 1 and kind is b", "aaa is 0 or kind is a"),
-    ],
-)
-def test_column_of_0_and_1_reads_as_category(
-    weights: dict[str, float], constant: float, left: str, right: str
-) -> None:
-    draws = np.random.default_rng(3)
-    frame = pd.DataFrame(
-        {"age": 20.5 + np.arange(80), "aaa": np.arange(80) % 2, "kind": ["a", "a", "b", "b"] * 20}
-    )
-    y = draws.exponential(size=80) + 0.1, np.ones(80, dtype=bool)
-    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
-    tree = _set_gates(tree, {1: (weights, constant)}, SurvivalData(frame, y))
-    rule = tree._reading.rules[1]
-    assert (rule.text(), rule.text(right=True)) == (left, right)
-
-
 def test_logarithm_reads_as_threshold_of_the_column(gbsg2: SurvivalData) -> None:
     tree = PrognosticTree(columns=Columns(gate_numeric="log")).fit(gbsg2.frame, gbsg2.y)
     leaf = _leaf(tree, gbsg2.frame)
@@ -648,18 +625,6 @@ def test_logarithm_reads_as_threshold_of_the_column(gbsg2: SurvivalData) -> None
         assert sign == "<="
         held = gbsg2.frame[name].to_numpy() <= float(threshold)
         np.testing.assert_array_equal(held[here], left[here])
-
-
-def test_missing_0_1_value_is_named_missing() -> None:
-    frame = pd.DataFrame({"aaa": [0.0, 1.0, 1.0, 1.0, np.nan] * 16})
-    y = np.random.default_rng(4).exponential(size=80) + 0.1, np.ones(80, dtype=bool)
-    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
-    fill = tree.preprocessor_.fill_["aaa"]
-    tree = _set_gates(tree, {1: ({"aaa": 1.0}, -0.5)}, SurvivalData(frame, y))
-    rule, held = tree._reading.rules[1], frame["aaa"].fillna(fill) >= 0.5
-    np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
-    named = "aaa is 1" if fill in (0, 1) else "aaa in {1, missing}"
-    assert rule.text() == named
 
 
 def test_long_lists_name_eight_categories(tmp_path: Path) -> None:
