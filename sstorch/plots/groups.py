@@ -17,7 +17,6 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_tree
-from sstorch.data import outcome_of
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.data.time_unit import median_text
 from sstorch.exceptions import ConfigError
@@ -94,7 +93,7 @@ def plot_groups(
     check_tree(tree, "falling_curves")
     if p_value is not None and not 0 <= p_value <= 1:
         raise ConfigError(f"p_value must be a probability, got {p_value!r}")
-    if outcome_of(tree, y).cause is not None:
+    if tree.causes_:
         rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen", X)
         return _plot_incidence(tree, X, rows, time_unit)
     named = tree._group_rules(_TERMS) if rules else {}

@@ -101,16 +101,8 @@ class GateRule:
         least = 1 if left.any() and not left.all() else _USUAL_DIGITS
         if len(used) == 0:
             return cls.ordered(_SIDES, swap=rule.constant < 0)
-        if listed := _rule_of_categories(*_with_categories(score, x, switches), left):
-            return listed
-        terms = [score.terms[j] for j in used]
-        if len(terms) == 1 and not terms[0].is_curve and len(terms[0].columns) == 1:
-            (j,), slope = used, rule.table["coefficient"].iloc[0]
-            values = x[:, j] / score.scale[j] + score.offset[j]
-            below = ~left if slope > 0 else left
-            threshold = threshold_text(-rule.constant / slope, values, below, least)
-            sides = [f"{terms[0].name} {sign} {threshold}" for sign in ("<=", ">")]
-            return cls.ordered(sides, slope > 0, float(threshold))
+        if written := _rule_of_few(*_with_categories(score, x, switches), left):
+            return written
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
         values = x[:, order] / score.scale[order] + score.offset[order]
 
@@ -120,8 +112,8 @@ class GateRule:
             return int(np.count_nonzero(holds != left))
 
         numbers, constant = rule.rounded(fewest_digits(misplaced, least)[0])
-        written = [f"{text} {score.terms[j].name}" for text, j in zip(numbers, order, strict=True)]
-        return cls(f"{constant} >= 0", f"{constant} < 0", tuple(written))
+        terms = [f"{text} {score.terms[j].name}" for text, j in zip(numbers, order, strict=True)]
+        return cls(f"{constant} >= 0", f"{constant} < 0", tuple(terms))
 
     @classmethod
     def ordered(cls, sides: Sequence[str], swap: bool, threshold: float | None = None) -> GateRule:
@@ -142,19 +134,19 @@ class GateRule:
         return " ".join([*shown, side if n_terms is None else shortened(side)])
 
 
-def _rule_of_categories(score: Score, x: FloatArray, left: BoolArray) -> GateRule | None:
-    """The rule of a gate on categories alone, or on a number and a category; None if it is a sum."""
+def _rule_of_few(score: Score, x: FloatArray, left: BoolArray) -> GateRule | None:
+    """The rule of a gate on a number, on categories, or on a number and a category; None if it is a sum."""
     used = np.flatnonzero(score.weight * score.scale)
     numbers = [int(j) for j in used if score.terms[j].category is None]
     columns = list(dict.fromkeys(score.terms[j].columns[0] for j in used if j not in numbers))
-    if not numbers:
-        return (_category_rule if len(columns) == 1 else _joint_rule)(score, x, columns)
-    if len(numbers) != 1 or len(columns) != 1:
+    if any(score.terms[j].is_curve or len(score.terms[j].columns) > 1 for j in numbers):
         return None
-    number = score.terms[numbers[0]]
-    if number.is_curve or len(number.columns) > 1:
+    if len(columns) > 1:
+        return None if numbers else _joint_rule(score, x, columns)
+    if len(numbers) > 1:
         return None
-    return _threshold_by_category(score, x, left, numbers[0], columns[0])
+    number, column = (numbers[0] if numbers else None), (columns[0] if columns else None)
+    return _rule_by_category(score, x, left, number, column)
 
 
 def _with_categories(score: Score, x: FloatArray, switches: Mapping[str, float]) -> tuple[Score, FloatArray]:
@@ -192,53 +184,41 @@ def switches(tree: FittedTree, x: RowFeatures) -> dict[str, float]:
     return found
 
 
-def _category_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule:
-    """The rule of a gate that looks at one categorical column alone: which categories go where."""
-    (column,) = columns
-    block = _block(score, column)
-    sides: dict[bool, list[str]] = {True: [], False: []}
-    for j in block:
-        sides[bool(score.weight[j] + score.bias >= 0)].append(str(score.terms[j].category))
-    # The side of rows whose category is missing, if there are any.
-    missing = bool(score.bias >= 0) if (x[:, block].sum(axis=1) == 0).any() else None
-
-    def text(side: bool) -> str:
-        words, others = sides[side], sides[not side]
-        if not others and missing in (None, side):
-            return _SIDES[0]
-        if not words and missing != side:
-            return _SIDES[1]
-        return membership(column, words, others, None if missing is None else missing == side)
-
-    return GateRule(text(True), text(False))
-
-
-def _threshold_by_category(
-    score: Score, x: FloatArray, left: BoolArray, number: int, column: str
+def _rule_by_category(
+    score: Score, x: FloatArray, left: BoolArray, number: int | None, column: str | None
 ) -> GateRule:
-    """The rule of a gate that looks at a number and a categorical column: a threshold for each category."""
-    scale, offset, rule = score.scale[number], score.offset[number], LinearRule.of(score)
-    slope, block = score.weight[number] * scale, _block(score, column)
-    values, below = x[:, number] / scale + offset, (~left if slope > 0 else left)
-    words: list[str | None] = [str(score.terms[j].category) for j in block]
-    shifts, of_row = score.weight[block], x[:, block].argmax(axis=1)
-    if (missing := x[:, block].sum(axis=1) == 0).any():
-        words, shifts, of_row = [*words, None], np.append(shifts, 0.0), np.where(missing, len(words), of_row)
+    """The rule of a gate on a number, a categorical column, or both: a threshold for each category.
+
+    Without a number every category is always, or never, on a side.
+    """
+    constant, block = LinearRule.of(score).constant, [] if column is None else _block(score, column)
+    words: list[str | None] = [str(score.terms[j].category) for j in block] or [""]
+    shifts, of_row = np.zeros(1), np.zeros(len(x), dtype=np.int64)
+    if block:
+        shifts, of_row = score.weight[block], x[:, block].argmax(axis=1)
+        if (missing := x[:, block].sum(axis=1) == 0).any():
+            words, shifts = [*words, None], np.append(shifts, 0.0)
+            of_row = np.where(missing, len(words) - 1, of_row)
+    scale, offset, slope, values = 1.0, 0.0, -1.0, np.zeros(len(x))
+    if number is not None:
+        scale, offset = score.scale[number], score.offset[number]
+        slope, values = score.weight[number] * scale, x[:, number] / scale + offset
+    below = ~left if slope > 0 else left
     # Categories by threshold: of one threshold they are one, and beyond the training range alone decisive.
     found: dict[str, list[str | None]] = {}
     for place, word in enumerate(words):
-        exact, rows = -(rule.constant + shifts[place]) / slope, of_row == place
-        if offset <= exact < offset + 1 / scale:
+        exact, rows = -(constant + shifts[place]) / slope, of_row == place
+        if number is not None and (column is None or offset <= exact < offset + 1 / scale):
             least = 1 if below[rows].any() and not below[rows].all() else _USUAL_DIGITS
             found.setdefault(threshold_text(exact, values[rows], below[rows], least), []).append(word)
         else:
             found.setdefault("never" if exact < offset else "always", []).append(word)
     listed = {}
-    for threshold, inside in found.items():
+    for threshold, inside in () if column is None else found.items():
         own, others = (
             [str(w) for w in words if w is not None and (w in inside) == is_own] for is_own in (1, 0)
         )
-        listed[threshold] = membership(column, own, others, None if words[-1] else None in inside)
+        listed[threshold] = membership(str(column), own, others, None if words[-1] else None in inside)
     if set(found) == {"never", "always"}:  # the number decides nothing within its range
         return GateRule.ordered((listed["always"], listed["never"]), slope > 0)
     order = sorted(found, key=lambda text: text in _SIDES)
@@ -250,7 +230,7 @@ def _threshold_by_category(
         parts = [f"{text} where {listed[each]}" for text, each in zip(texts, order, strict=True)]
         return f"{name} {', '.join(parts)}"
 
-    name = score.terms[number].name
+    name = "" if number is None else score.terms[number].name
     value = float(order[0]) if len(order) == 1 and order[0] not in _SIDES else None
     return GateRule.ordered((side("<= ", _SIDES), side("> ", _SIDES[::-1])), slope > 0, value)
 
