@@ -224,6 +224,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "bitwise_or": _each(lambda x, y: x | y),
     "where": _each(where),
     "sum": _sum,
+    "cumsum": lambda a, dim, **_: np.cumsum(a, axis=dim, dtype=object),
     "gather": _gather,
     "constant_pad_nd": _pad,
     "select": _select,
@@ -247,6 +248,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "zeros_like": _like(0.0),
     "ones_like": _like(1.0),
     "full_like": lambda a, value, **_: _filled(a.shape, value),
+    "new_zeros": lambda a, shape, **_: _filled(shape, 0.0),
     "zeros": lambda shape, **_: _filled(shape, 0.0),
     "scalar_tensor": lambda value, **_: _filled((), value),
 }

@@ -282,7 +282,7 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
 def _indexed(
     tables: Mapping[tuple[str, str], pd.DataFrame], model: Inferable, covariance: FitCovariance
 ) -> pd.DataFrame:
-    """Tables by cause and groups as one, without the levels that tell nothing apart."""
+    """Tables by cause and groups as one, without levels of one value."""
     table = pd.concat(tables, names=["cause", "groups"])
     several = any(each.n_groups > 1 for each in covariance.hazards.values())
     table = table if several else table.droplevel("groups")

@@ -22,21 +22,6 @@ from sstorch.exceptions import ConfigError, DataError
 from tests.deploy.test_calculator import in_browser, needs_browser, typed
 from tests.deploy.test_contract import STEPS, fitted, start_stop, subjects
 
-<<<<<<< HEAD
-KINDS = {
-    "soft": lambda: PrognosticTree(leaf="weibull", time_unit="days"),
-    "mixture": lambda: SoftSurvivalTree(
-        depth=1,
-        leaf="log_normal",
-        trainer="leaves",
-        init="distilled",
-        penalties=GatePenalties(ridge=1e-3),
-        prediction="mixture",
-    ),
-    "exact": lambda: OptimalSurvivalTree(2, min_leaf=15, time_unit="days"),
-}
-=======
->>>>>>> 62371290 (Exports are tested by one contract over outcomes, families and languages)
 REMEDY = r"time-varying covariates: one row does not determine survival from time zero\. Pass after="
 
 

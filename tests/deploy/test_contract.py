@@ -4,7 +4,6 @@ Estimators x families x causes x times of entry, in Python, in JavaScript and as
 """
 
 import json
-import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -212,7 +211,7 @@ STEPS: dict[str, Callable[[], Tree]] = {
         leaf="log_normal",
         trainer="leaves",
         init="distilled",
-        penalties=GatePenalties(fused=math.inf, offset=0.1, fused_shape=0.01),
+        penalties=GatePenalties(ridge=1e-3),
         prediction="mixture",
     ),
     "exact": lambda: OptimalSurvivalTree(2, min_leaf=15, time_unit="days"),
@@ -274,7 +273,8 @@ def test_exports_give_the_predictions(
         frame = patients(outcome, 110.0 if after else 1e4)
     else:
         frame = subjects(40, 2).frame
-        frame.iloc[:2, 0] = [-1e4, 1e4]  # far outside the training range
+        if outcome == "right":
+            frame.iloc[:2, 0] = [-1e4, 1e4]  # far outside the training range
     check(model, export, frame, tmp_path, after)
 
 

@@ -49,7 +49,7 @@ def test_outcomes_give_kaplan_meier_and_survival(gbsg2: SurvivalData) -> None:
     value, lower, upper = (100 * float(part) for part in band.at(1000.0))
     text = " ".join(text.get_text() for text in edges.texts)
     assert f"survival at 1000 days: {value:.0f} % ({lower:.0f} to {upper:.0f})" in text
-    with pytest.raises(ConfigError, match="give both, or neither"):
+    with pytest.raises(ConfigError, match="X must be the rows"):
         plot_tree(tree, y=gbsg2.y)
 
 

@@ -112,13 +112,13 @@ def test_texts_state_the_condition_or_have_no_survival(
     X, _ = csl
     tree.save(tmp_path)
     for each in (tree, PrognosticTree.load(tmp_path)):
-        assert f"S(t) and median are {CONDITION}" in each.summary(details=True)
+        assert f"predictions are {CONDITION}" in each.summary(details=True)
         assert str(each.explain(X.iloc[[0]])).endswith(f", {CONDITION}")
         for text in (each.describe(), export_text(each), export_graphviz(each)):
             assert "median" not in text
             assert "S(" not in text
         html = each._repr_html_()
-        assert f"S(t) and median are {CONDITION}" in html
+        assert f"predictions are {CONDITION}" in html
         card = model_card(each)
         assert "one row does not determine survival from time zero" in card
         assert "after=0" in card
