@@ -5,11 +5,10 @@ same. Nothing of this package is needed to run what is printed.
 """
 
 from sstorch.deploy.calculator import PAGE_TEXTS
-from sstorch.deploy.exports import Deployable, export_calculator, export_code, export_program
+from sstorch.deploy.exports import export_calculator, export_code, export_program
 
 __all__ = [
     "PAGE_TEXTS",
-    "Deployable",
     "export_calculator",
     "export_code",
     "export_program",

@@ -1,15 +1,12 @@
 """Standard errors, confidence intervals and tests of fitted regressions and groups."""
 
 from sstorch.inference.coefficients import coefficients, effect, terms
-from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance, Inferable
+from sstorch.inference.covariance import FitCovariance
 from sstorch.inference.hazard_rows import likelihood_ratio_test, with_sandwich
 from sstorch.inference.predictions import IntervalEstimates, groups, predict
 
 __all__ = [
-    "CovarianceKind",
     "FitCovariance",
-    "HazardCovariance",
-    "Inferable",
     "IntervalEstimates",
     "coefficients",
     "effect",

@@ -25,8 +25,7 @@ from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import median_text
 from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
-from sstorch.inference import HazardCovariance
-from sstorch.inference.covariance import covariance_of
+from sstorch.inference.covariance import HazardCovariance, covariance_of
 from sstorch.reading.functions import ReadableTree, fitted_tree
 from sstorch.reading.scores import Score, to_numbers
 from sstorch.threads import torch_threads

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sstorch.checks import check_tree
 from sstorch.fitted.tree import FittedTree
-from sstorch.inference import Inferable
+from sstorch.inference.covariance import Inferable
 from sstorch.reading.nodes import Reading
 from sstorch.reading.scores import Score, against_modes, leaf_slopes, stacked, to_numbers
 

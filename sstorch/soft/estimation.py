@@ -16,8 +16,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.columns import is_wide
 from sstorch.data.design_matrix import DesignMatrix, first_features
-from sstorch.inference import HazardCovariance
-from sstorch.inference.covariance import marginal_covariance
+from sstorch.inference.covariance import HazardCovariance, marginal_covariance
 from sstorch.monitoring import Callback
 from sstorch.newton import Optimum
 from sstorch.nn import GateParameters, LeafParameters, SoftTree, Topology

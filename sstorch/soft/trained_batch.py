@@ -12,7 +12,7 @@ from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
 from sstorch.exceptions import TrainingError
 from sstorch.fitted import FittedTree, Prediction
-from sstorch.inference import FitCovariance, HazardCovariance
+from sstorch.inference.covariance import FitCovariance, HazardCovariance
 from sstorch.inference.hazard_rows import LeafDerivatives
 from sstorch.monitoring import History
 from sstorch.nn import LeafParameters, SoftTree
