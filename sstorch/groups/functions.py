@@ -89,12 +89,12 @@ def group_table(
 
     Returns:
         One row per group with rows, indexed by ``group``, with competing causes by ``group`` and ``cause``;
-        columns have two levels, ``quantity`` and ``statistic``. Unweighted ``rows`` and ``events``; ``median``
-        of one event with ``estimate``, ``lower`` and ``upper``, +inf if not reached; ``S(t)``, or ``F(t)`` of
-        a cause, with these and ``model``, the weighted mean prediction. Estimates are nan beyond the last
-        observed time; limits of an incidence are nan if it is 0 or 1; there are no estimates of
-        interval-censored times. With resamples there are also ``corrected``, ``corrected lower`` and
-        ``corrected upper``.
+        columns have two levels, ``quantity`` and ``statistic``. Unweighted ``rows`` and ``events``; of one
+        event ``median`` with ``estimate``, ``lower`` and ``upper``, +inf if not reached; ``S(t)``, or
+        ``F(t)`` of a cause, with these and ``model``, the weighted mean prediction. Estimates are nan beyond
+        the last observed time; limits of an incidence are nan if it is 0 or 1; interval-censored times have
+        no estimates. With resamples there are also ``corrected``, ``corrected lower`` and ``corrected
+        upper``.
 
     Raises:
         DataError: the data are invalid, or hold too few events.
