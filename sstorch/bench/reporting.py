@@ -67,18 +67,18 @@ def _report(folder: Path, out: Path, chosen: Mapping[str, Sequence[str] | None])
     if (build := report_of_run(folder)) is not None:
         if of_study := [f"--{name}" for name, names in chosen.items() if names]:
             raise ConfigError(f"{folder} is a single run: leave {', '.join(of_study)} out")
-        files, of = write_document(build, out), "the run"
+        document, of = write_document(build, out), "the run"
     else:
         store = ResultStore(folder)
         results = Results(store.table(), store.facts(), **chosen)
-        files = write_report(results, out)
+        document = write_report(results, out)
         for note in results.notes:
             print(f"sstorch-report: note: {note}", file=sys.stderr)
         n, k = len(results.datasets), len(results.models)
         of = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)} (with depths)"
         print(f"{as_text(average_table(results))}\n")
-    print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
-    print(f"done: report of {of}; open {files.html}", flush=True)
+    print(f"{out / 'report.md'} (with {len(list(document.pictures()))} figures)")
+    print(f"done: report of {of}; open {out / 'report.html'}", flush=True)
 
 
 # ---------------------------------------------------------------------- runs

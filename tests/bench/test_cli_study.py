@@ -203,7 +203,7 @@ def test_two_jobs_of_a_sweep_share_a_study(
 @pytest.mark.parametrize(
     ("names", "leaves"),
     [
-        (["gbsg2", "veterans"], ["exponential"]),
+        (["gbsg2", "whas500"], ["exponential"]),
         nightly(["gbsg2", "whas500", "veterans"], ["exponential", "weibull"]),
     ],
 )

@@ -18,7 +18,7 @@ from sstorch.bench.report.results import LEVEL, Model, Results, common_block, de
 from sstorch.bench.report.tables import heading
 from sstorch.document import ABSENT, Block, Cell, Picture, Section, as_table, listed, number, p_value, signed
 from sstorch.exceptions import DataError
-from sstorch.metrics.comparison import corrected_resampled_t_test
+from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
 
 REFERENCES = ("cox", "rsf")
 # Boxes of a panel.
@@ -222,17 +222,16 @@ def fold_section(results: Results) -> Section | None:
     references = [model for model in results.models if model.name in REFERENCES]
     soft = [model for model in results.models if model.family == "soft trees"]
     blocks: list[Block] = []
-    for name in results.metrics:
-        if measure_of(name).higher_is_better is None:
+    for measure in (measure_of(name) for name in results.metrics):
+        tests = _fold_tests(results, measure.name, soft, references)
+        if measure.higher_is_better is None or tests.empty:
             continue
-        tests = {chosen: _fold_tests(results, name, soft, references, chosen) for chosen in (False, True)}
-        if not any(by_dataset for by_pair in tests.values() for by_dataset in by_pair.values()):
-            continue
-        inner: list[Block] = [_fold_counts(name, soft, references, tests)]
+        sign = 1.0 if measure.higher_is_better else -1.0
+        inner: list[Block] = [_fold_counts(soft, references, tests, sign)]
         for reference in references:
-            details = _fold_details(results, soft, reference, tests[False])
+            details = _fold_details(results, soft, reference, tests)
             inner.append(Section(f"By data set, against {reference.label}", [details], folded=True))
-        blocks.append(Section(measure_of(name).title, inner))
+        blocks.append(Section(measure.title, inner))
     if not blocks:
         return None
     text = (
@@ -245,18 +244,7 @@ def fold_section(results: Results) -> Section | None:
     return Section("Soft trees against Cox and the random survival forest", [text, *blocks])
 
 
-class FoldTest(NamedTuple):
-    """Difference of two models over the folds of a data set, and its p-value."""
-
-    difference: float
-    p_value: float
-
-
-# By pair of models, then by data set.
-_Tests = dict[tuple[str, str], dict[str, FoldTest]]
-
-
-def compare_folds(first: pd.Series, second: pd.Series) -> FoldTest | None:
+def compare_folds(first: pd.Series, second: pd.Series) -> ResampledTTest | None:
     """Corrected resampled t-test of two models by their scores on the same folds, first minus second.
 
     None for fewer than two folds, others of one than of the other, or where a score is not finite.
@@ -265,48 +253,41 @@ def compare_folds(first: pd.Series, second: pd.Series) -> FoldTest | None:
     if k < 2 or not first.index.equals(second.index) or not np.isfinite([first, second]).all():
         return None
     # Of k folds, one is the test set and k - 1 are the training set.
-    test = corrected_resampled_t_test(first.to_numpy(), second.to_numpy(), n_train=k - 1, n_test=1)
-    return FoldTest(test.difference, test.p_value)
+    return corrected_resampled_t_test(first.to_numpy(), second.to_numpy(), n_train=k - 1, n_test=1)
 
 
-def _fold_tests(
-    results: Results, metric: str, soft: list[Model], references: list[Model], chosen: bool
-) -> _Tests:
-    scores = results.by_fold(metric, chosen=chosen)
-    known, tests = {index[:2] for index in scores.index}, _Tests()
-    for model, reference in product(soft, references):
-        pair = model.key, reference.key
-        tests[pair] = {}
-        for dataset in results.datasets:
-            there = all((dataset, key) in known for key in pair)
-            if there and results.have_same_folds(dataset, *pair):
-                test = compare_folds(*(scores.loc[dataset, key] for key in pair))
-                tests[pair] |= {} if test is None else {dataset: test}
-    return tests
+def _fold_tests(results: Results, metric: str, soft: list[Model], references: list[Model]) -> pd.DataFrame:
+    """Difference and p-value of every soft tree, reference and data set, of means and of chosen starts."""
+    rows = []
+    for chosen in (False, True):
+        scores = results.by_fold(metric, chosen=chosen)
+        known = {index[:2] for index in scores.index}
+        for dataset, model, reference in product(results.datasets, soft, references):
+            pair = (dataset, model.key), (dataset, reference.key)
+            if known.issuperset(pair) and results.have_same_folds(dataset, model.key, reference.key):
+                test = compare_folds(*(scores.loc[each] for each in pair))
+                if test is not None:
+                    rows.append(
+                        (model.label, reference.label, chosen, dataset, test.difference, test.p_value)
+                    )
+    return pd.DataFrame(rows, columns=["model", "reference", "chosen", "dataset", "difference", "p"])
 
 
 def _fold_counts(
-    metric: str, soft: list[Model], references: list[Model], tests: dict[bool, _Tests]
+    soft: list[Model], references: list[Model], tests: pd.DataFrame, sign: float
 ) -> pd.DataFrame:
-    sign = 1.0 if measure_of(metric).higher_is_better else -1.0
-
-    def texts(by_dataset: dict[str, FoldTest]) -> list[str]:
-        if not by_dataset:
-            return [ABSENT, ABSENT]
-        found = pd.DataFrame(list(by_dataset.values()))
+    texts = {}
+    for key, found in tests.groupby(["model", "reference", "chosen"]):
         ahead = np.sign(sign * found["difference"].round(3))
-        sure = np.sign(sign * found["difference"]).where(found["p_value"] < LEVEL, 0.0)
-        return [" / ".join(str(int((each == k).sum())) for k in (1, 0, -1)) for each in (ahead, sure)]
-
-    rows = []
+        sure = np.sign(sign * found["difference"]).where(found["p"] < LEVEL, 0.0)
+        texts[key] = [" / ".join(str(int((each == k).sum())) for k in (1, 0, -1)) for each in (ahead, sure)]
+    pairs, rows = list(product([reference.label for reference in references], (False, True))), []
     for model in soft:
-        pairs = product(references, (False, True))
-        found = [texts(tests[chosen][model.key, reference.key]) for reference, chosen in pairs]
-        rows.append([model.label, *(text for each in found for text in each)])
-    groups = [("", 1)]
-    for reference in references:
-        groups += [(f"{reference.label}: mean over starts", 2), (f"{reference.label}: chosen start", 2)]
-    header = ["model", *["all", "significant"] * (2 * len(references))]
+        cells = [texts.get((model.label, *pair), [ABSENT, ABSENT]) for pair in pairs]
+        rows.append([model.label, *(text for each in cells for text in each)])
+    how = {False: "mean over starts", True: "chosen start"}
+    groups = [("", 1), *((f"{label}: {how[chosen]}", 2) for label, chosen in pairs)]
+    header = ["model", *["all", "significant"] * len(pairs)]
     caption = (
         "Data sets where the soft tree is ahead / level / behind: by the sign of the difference at three "
         "decimals, and counting significant differences only (all others are level)."
@@ -314,14 +295,16 @@ def _fold_counts(
     return as_table(header, rows, caption, groups=groups)
 
 
-def _fold_details(results: Results, soft: list[Model], reference: Model, tests: _Tests) -> pd.DataFrame:
-    def cell(model: Model, dataset: str) -> Cell:
-        test = tests[model.key, reference.key].get(dataset)
-        if test is None:
-            return Cell(ABSENT)
-        return Cell(signed(test.difference), f"p {p_value(test.p_value)}", best=test.p_value < LEVEL)
-
-    rows = [[dataset, *(cell(model, dataset) for model in soft)] for dataset in results.datasets]
+def _fold_details(results: Results, soft: list[Model], reference: Model, tests: pd.DataFrame) -> pd.DataFrame:
+    own = tests[(tests["reference"] == reference.label) & ~tests["chosen"]]
+    cells = {
+        (dataset, model): Cell(signed(difference), f"p {p_value(p)}", best=p < LEVEL)
+        for model, _, _, dataset, difference, p in own.itertuples(index=False)
+    }
+    rows = [
+        [dataset, *(cells.get((dataset, model.label), Cell(ABSENT)) for model in soft)]
+        for dataset in results.datasets
+    ]
     groups, header = heading(soft)
     caption = f"Mean over starts: soft tree minus {reference.label}, in bold where p < {number(LEVEL, 2)}."
     return as_table(header, rows, caption, groups=groups)

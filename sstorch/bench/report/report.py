@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from sstorch.bench.report.comparisons import box_section, fold_section, rank_section
@@ -22,19 +20,6 @@ from sstorch.bench.report.tables import (
 from sstorch.document import FIGURES, Document, Section, to_html, to_markdown
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
-
-
-@dataclass(frozen=True)
-class ReportFiles:
-    """Paths of a report that was written: the text, the page, and the images that the text refers to."""
-
-    markdown: Path
-    html: Path
-    figures: tuple[Path, ...]
-
-    def _repr_html_(self) -> str:
-        page = escape(self.html.read_text(encoding="utf-8"))
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40rem; border: 1px solid #999"></iframe>'
 
 
 def build_report(results: Results) -> Document:
@@ -58,31 +43,28 @@ def build_report(results: Results) -> Document:
     return Document("Study of survival models", subtitle, sections)
 
 
-def write_report(results: Results, folder: Path) -> ReportFiles:
+def write_report(results: Results, folder: Path) -> Document:
     """Write the report of a study; see :func:`write_document`."""
     return write_document(lambda: build_report(results), folder)
 
 
-def write_document(build: Callable[[], Document], folder: Path) -> ReportFiles:
+def write_document(build: Callable[[], Document], folder: Path) -> Document:
     """Write ``report.md`` with its figures, and ``report.html``, which needs no other file.
 
     Every file appears complete or not at all; the texts come last. `build` makes the report once the folder
     is there and can be written, else a ConfigError is raised.
     """
-    folder, figures = Path(folder), list[Path]()
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK) or not os.access(folder / FIGURES, os.W_OK):
             raise PermissionError("no permission to write")
         document = build()
         for picture in document.pictures():
-            figures.append(folder / FIGURES / f"{picture.name}.png")
-            write_whole(figures[-1], picture.png())
-        files = ReportFiles(folder / "report.md", folder / "report.html", tuple(figures))
-        write_whole(files.markdown, to_markdown(document).encode())
-        write_whole(files.html, to_html(document).encode())
+            write_whole(folder / FIGURES / f"{picture.name}.png", picture.png())
+        write_whole(folder / "report.md", to_markdown(document).encode())
+        write_whole(folder / "report.html", to_html(document).encode())
     except OSError as error:
         raise ConfigError(
             f"the report cannot be written to {folder}: {error}; choose another with --out"
         ) from error
-    return files
+    return document
