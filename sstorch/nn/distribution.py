@@ -115,23 +115,18 @@ class SurvivalDistribution:
     # ------------------------------------------------------------------ curves
 
     def log_survival(self, t: Tensor) -> Tensor:
-        """Log of the survival function, log S(t) = -H(t).
-
-        Args:
-            t: times >= 0, shape (T,), (1, T), (N, T) or (N, 1).
-
-        Returns:
-            shape (*batch_shape, N, T), <= 0; -inf if S underflows.
+        """Log survival function, log S(t) = -H(t) <= 0, shape (*batch_shape, N, T); -inf if S underflows.
 
         Raises:
-            ConfigError: ``t`` has another shape, or as many times as rows that do not increase.
+            ConfigError: ``t`` has another shape than (T,), (1, T), (N, T) or (N, 1), or as many times as rows
+                that do not increase.
             DataError: a time is negative or NaN (checked on the CPU alone).
         """
         hazard = self.family.cumulative_hazard(*self._at(t))
         return torch.where(t == 0, 0.0, self._mixed_log_survival(hazard))
 
     def survival(self, t: Tensor, *, rows_last: bool = False) -> Tensor:
-        """Survival function S(t), in [0, 1]; arguments and shape as :meth:`log_survival`.
+        """Survival function S(t), in [0, 1]; shape as :meth:`log_survival`.
 
         With ``rows_last``, of times (T, 1), the shape is (*batch_shape, T, N), contiguous.
         """
@@ -142,11 +137,11 @@ class SurvivalDistribution:
         return survival_of(-torch.where(t == 0, 0.0, mixed))
 
     def cumulative_hazard(self, t: Tensor) -> Tensor:
-        """Cumulative hazard H(t) >= 0; arguments and shape as :meth:`log_survival`."""
+        """Cumulative hazard H(t) >= 0; shape as :meth:`log_survival`."""
         return -self.log_survival(t)
 
     def log_hazard(self, t: Tensor) -> Tensor:
-        """Log hazard per original unit of time; arguments and shape as :meth:`log_survival`."""
+        """Log hazard per original unit of time; shape as :meth:`log_survival`."""
         arguments = self._at(t)
         if self.n_components == 1:
             mixed = self.family.log_hazard(*arguments).squeeze(-3)
@@ -156,7 +151,7 @@ class SurvivalDistribution:
         return mixed - self.log_time_scale[..., None, None]
 
     def hazard(self, t: Tensor) -> Tensor:
-        """Hazard h(t) per original unit of time; arguments and shape as :meth:`log_survival`."""
+        """Hazard h(t) per original unit of time; shape as :meth:`log_survival`."""
         return self.log_hazard(t).exp()
 
     def quantile(self, q: float, *, after: Tensor | None = None) -> Tensor:
@@ -237,17 +232,10 @@ class SurvivalDistribution:
 
     @torch.no_grad()
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
-        """Event times of the rows, one each, in original units, without a graph.
+        """Event times, one a row, in original units, shape (*batch_shape, N), without a graph.
 
-        Args:
-            generator: of the draws; None for torch's own.
-
-        Returns:
-            shape (*batch_shape, N), > 0; +inf where the event never happens, or not before the horizon of the
-            family.
-
-        Raises:
-            ConfigError: the curves of the family can rise.
+        They are +inf where the event never happens, or not before the horizon of the family. Raises
+        ConfigError if the curves of the family can rise.
         """
         self._refuse_rising("a sample")
 
@@ -464,16 +452,8 @@ def competing_nll(
     It is the sum over causes of :meth:`SurvivalDistribution.nll`, in which events of other causes are
     censored.
 
-    Args:
-        distributions: by cause, numbers other than 0, of the same rows.
-        time: as in :meth:`SurvivalDistribution.nll`.
-        cause: the cause of each row, 0 if censored, like ``time``.
-        entry: as there.
-        weight: as there.
-        reduction: as there.
-
-    Returns:
-        as there.
+    Arguments and result are those of :meth:`SurvivalDistribution.nll`; ``distributions`` of the same rows are
+    given by cause, numbers other than 0, and ``cause`` is 0 for censored rows.
 
     Raises:
         ConfigError: there is no cause, or one is 0.

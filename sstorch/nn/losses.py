@@ -65,17 +65,10 @@ def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shap
 def derivatives_by_autograd(
     family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor, weight: Tensor
 ) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
-    """Losses of rows and their first and second derivatives in g, number 0, and the shapes, without a graph.
+    """Losses of rows (K, L, M) and their derivatives in g, number 0, and the shapes, without a graph.
 
-    Args:
-        family: any.
-        times: outcome of the rows, shapes (K, 1, M).
-        linear: linear predictors, shape (K, L, M).
-        shape: shape parameters, shape (K, L, 1 or M, m).
-        weight: weights of rows, shape (K, 1, M); what has none is zero.
-
-    Returns:
-        Tensors of shape (K, L, M); second derivatives by pairs j <= k.
+    The outcome is (K, 1, M), predictors and shapes as in :func:`component_losses`; rows without weight
+    (K, 1, M) are zero. Second derivatives come by pairs j <= k.
     """
     with torch.enable_grad():
         parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
