@@ -56,15 +56,3 @@ def test_what_is_no_hazard_raises_before_training(
     x, time = rng.normal(size=(60, 2)), rng.exponential(size=60)
     with pytest.raises(ConfigError, match=message):
         SurvivalRegression(Wrong()).fit(x, (time, np.ones(60, bool)))
-
-
-def test_plain_family_trains() -> None:
-    rng = np.random.default_rng(0)
-    x, time = rng.normal(size=(200, 2)), rng.exponential(size=200)
-    own = SurvivalRegression(Plain()).fit(x, (time, np.ones(200, bool)))
-    assert own.log_likelihood(x, (time, np.ones(200, bool))) == pytest.approx(
-        SurvivalRegression("weibull")
-        .fit(x, (time, np.ones(200, bool)))
-        .log_likelihood(x, (time, np.ones(200, bool))),
-        abs=1e-3,
-    )

@@ -4,7 +4,6 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -47,23 +46,11 @@ CASES: dict[str, Callable[[], HazardFamily]] = {
     "spline_ph, m = 0": lambda: Spline("hazard", knots=0),
     "spline_po, m = 4": lambda: Spline("odds", knots=4),
     "spline, theta = 0": lambda: Spline("theta", theta=0.0),
-    "logistic_hazard": lambda: LogisticHazard([0.2, 1.0, 4.0]),  # few times: it has a loop over them
+    "logistic_hazard": lambda: LogisticHazard([0.2, 1.0, 4.0]),
     "spline, theta = 0.3": lambda: Spline("theta", theta=0.3),
     "derived": Derived,
 }
 families = pytest.mark.parametrize("case", CASES)
-# A closed form, a cured share, breakpoints, and a family that inverts and integrates by numbers.
-SLOW = "generalized_gamma"
-FEW = ("log_normal", "gompertz", "piecewise_exponential", "spline_po")
-
-
-def at_times(every_day: float, *others: float) -> list[Any]:
-    """Every family but the slowest at one time, few of them at the others; all in the nightly run."""
-    return [
-        (nightly if case == SLOW or (value != every_day and case not in FEW) else pytest.param)(case, value)
-        for case in CASES
-        for value in (every_day, *others)
-    ]
 
 
 def arguments(family: HazardFamily, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
@@ -131,19 +118,6 @@ def test_an_interval_has_the_probability_between_its_bounds(family: HazardFamily
     torch.testing.assert_close(close, family.loss(y + width / 2, one, g, shape), rtol=1e-5, atol=1e-5)
 
 
-def test_grouped_times_are_intervals() -> None:
-    """A logistic hazard only asks in which interval an event was, and spreads it evenly there."""
-    family = LogisticHazard([0.5, 1.0, 2.0])
-    ends = torch.cat([torch.zeros(1, dtype=torch.float64), family.ends.exp()])
-    bounds = torch.stack([ends[:-1], ends[1:]]).repeat_interleave(2, dim=-1)
-    inside = torch.tensor([0.3, 1.0], dtype=torch.float64).repeat(len(ends) - 1)
-    y = (bounds[0] + inside * (bounds[1] - bounds[0])).log()
-    _, g, shape = arguments(family)
-    loss = family.loss(y, torch.ones_like(y), g, shape)
-    alone = family.interval_loss(*bounds.log(), g, shape)
-    torch.testing.assert_close(loss, alone + (bounds[1] - bounds[0]).log(), rtol=1e-12, atol=1e-12)
-
-
 def test_gradcheck(family: HazardFamily) -> None:
     y, g, shape = arguments(family)
     g, shape = g.clone().requires_grad_(), shape.clone().requires_grad_()
@@ -161,15 +135,6 @@ def test_batch_is_loop(family: HazardFamily) -> None:
         alone = single.terms(y, g[k], shape[k])
         torch.testing.assert_close(hazard[k], alone[0], rtol=1e-13, atol=0)
         torch.testing.assert_close(log_hazard[k], alone[1].expand(9), rtol=1e-12, atol=1e-13)
-
-
-@families
-def test_float32_is_close(case: str) -> None:
-    exact = built(case).terms(*arguments(built(case)))
-    rough = built(case, torch.float32).terms(*arguments(built(case), torch.float32))
-    for a, b in zip(exact, rough, strict=True):
-        assert b.dtype == torch.float32
-        torch.testing.assert_close(b.double(), a, rtol=1e-4, atol=1e-4)
 
 
 @families
@@ -576,33 +541,6 @@ def test_numbers_and_arrays_place_knots_and_breakpoints() -> None:
     assert repr(Spline("normal")) == "Spline('normal', knots=2, monotone=True, ancillary='constant')"
 
 
-@pytest.mark.parametrize(("case", "log_tau"), at_times(1.5, -1.0, math.inf))
-def test_gradient_of_the_restricted_mean(case: str, log_tau: float, all_night: bool) -> None:
-    family = built(case)
-    _, g, shape = arguments(family)
-    rows = slice(2) if all_night else slice(1)
-    g, shape = g[rows].clone().requires_grad_(), shape[rows].clone().requires_grad_()
-    inputs = (g, shape) if shape.numel() else (g,)
-
-    def mean(*parts: Tensor) -> Tensor:
-        value = family.restricted_mean(
-            torch.tensor(log_tau).double(), parts[0], parts[1] if shape.numel() else shape
-        )
-        return value[torch.isfinite(value)]
-
-    assert torch.autograd.gradcheck(mean, inputs, atol=1e-5, rtol=1e-4)
-
-
-def test_restricted_means_at_the_edge_of_the_range() -> None:
-    one = torch.ones(1, dtype=torch.float64)
-    zero = torch.zeros(1, dtype=torch.float64)
-    exponential = Exponential()
-    for g in (-650.0, -30.0, 0.0, 30.0, 650.0):
-        expected = one if g < -1 else (-torch.expm1(-one) if g == 0 else torch.exp(-g * one))
-        value = exponential.restricted_mean(zero, g * one, zero[:, None][:, :0])
-        torch.testing.assert_close(value, expected, rtol=1e-9, atol=0)
-
-
 @pytest.mark.parametrize("g", [-650.0, 0.0, 40.0])
 @pytest.mark.parametrize("a", [-1e3, -1e-5, -1e-300, 0.0, 1e-9, 2.0, 1e3])
 def test_gompertz_quantile_far_out(a: float, g: float) -> None:
@@ -652,19 +590,6 @@ def test_starting_values_know_of_late_entries(case: str) -> None:
     t = torch.tensor([[5.0, 6.0]]).double().log()
     hazard = family.cumulative_hazard(t, intercept[:, None], shape[:, None, :])
     assert float(hazard.diff()) == pytest.approx(1.0, abs=0.15)
-
-
-def test_preparing_leaves_the_given_family_alone() -> None:
-    family = Spline("odds")
-    before = family.table.clone()
-    log_time = torch.linspace(-5, 5, 20).double()[None]
-    ones = torch.ones_like(log_time)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        prepared = family.prepare(log_time, ones, ones, torch.zeros(1).double())
-    assert prepared is not family
-    torch.testing.assert_close(family.table, before)
-    assert not torch.equal(prepared.table[0], before)
 
 
 # ------------------------------------------------------------------ grouped times
