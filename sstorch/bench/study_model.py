@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -209,7 +209,7 @@ class SoftTreeModel(StudyModel):
                 tree = batch.fitted(fold, start, prediction=settings.prediction)
                 encode = encode or _Encoded(tree.encode)  # starts of a fold have the same encoding
                 place = batch.position(fold, start)
-                facts = {"choice": batch.choices[place].to_dict()} if batch.choices else {}
+                facts = {"choice": asdict(batch.choices[place])} if batch.choices else {}
                 objective = float(batch.objective[place])
                 yield Fit(fold, start, start == best, objective, _EncodedTree(tree, encode), facts)
 

@@ -232,7 +232,7 @@ class _Batch:
         Otherwise the trainer minimises E from there, restrictions included, under the estimated prior.
         """
         estimator = self._estimator(callbacks)
-        choices = tuple(estimator.choose(self.settings))
+        choices = tuple(estimator.choose())
         if self.plain:
             finished = {name: (estimator.objective(name), History()) for name in self.causes}
             covariance = fit_covariance(self.causes, self.settings, estimator, {})
@@ -312,7 +312,7 @@ class _Batch:
             self.splits,
             self.preprocessors,
             gate_columns(self.preprocessors[0]),
-            self.settings.seed,
+            self.settings,
             self.checkpoint,
             callbacks,
         )

@@ -35,7 +35,6 @@ from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.parameters import restored
 from sstorch.reading.nodes import Reading
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
-from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
@@ -293,7 +292,7 @@ class SoftEstimator(SoftModel):
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
         if self.choice_ is not None:
-            state["choice"] = self.choice_.to_dict()
+            state["choice"] = self.choice_
         if "covariance_" in vars(self):
             state["covariance"] = self.covariance_
         if "group_validation_" in vars(self):
@@ -356,7 +355,7 @@ class SoftEstimator(SoftModel):
             if not isinstance(estimator._reading, Reading):
                 raise ValueError("there are no tables")
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
-            estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None
+            estimator.choice_ = state.get("choice")
             if "covariance" in state:
                 estimator.covariance_ = state["covariance"]
             if "group_validation" in state:

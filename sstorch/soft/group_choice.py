@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch.nn import GateParameters, LeafParameters
+from sstorch.nn import GateParameters, Topology
 from sstorch.optim.evidence import Estimates
 from sstorch.optim.starts.regression_tree import Split
 from sstorch.soft.design import Design
@@ -84,17 +84,6 @@ class Estimation:
         if more := len(terms[_TOLD_TERMS:]):
             parts.append(f"{more:,} more")
         return " and ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a dictionary that JSON can hold without loss."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_dict`."""
-        plain: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
-        return cls(**plain)
 
 
 @dataclass(frozen=True)
@@ -169,18 +158,6 @@ class GroupChoice:
         """Effective degrees of freedom of each column, and of products, for each cause."""
         return pd.DataFrame({cause: each.term_freedom for cause, each in self.estimations.items()})
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a dictionary that JSON can hold without loss."""
-        estimations = {name: each.to_dict() for name, each in self.estimations.items()}
-        values = {"evidence": dict(self.evidence), "chosen": self.chosen, "n_groups": self.n_groups}
-        return values | {"estimations": estimations}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_dict`."""
-        estimations = {name: Estimation.from_dict(each) for name, each in values["estimations"].items()}
-        return cls(dict(values["evidence"]), values["chosen"], int(values["n_groups"]), estimations)
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -189,11 +166,15 @@ class Candidate:
     name: str  # of the teacher and the number of groups
     gates: GateParameters  # weights (S, B, q) and biases (S, B)
     # of each problem by node, where whole nodes may be divided further; None if they may not
-    splits: Sequence[dict[int, Split]] | None
+    splits: Sequence[Mapping[int, Split]] | None
     estimates: Mapping[str, Estimates]  # of each cause
-    groups: Mapping[str, LeafParameters]  # parameters of the groups that have rows in some split, by cause
     position: Tensor  # number of the group of each leaf, from left to right; 0 of those without rows
     joint: Estimates | None = None  # of gates and leaves together, where gates are trained
+
+    @property
+    def n_groups(self) -> int:
+        """Groups that have rows in some split."""
+        return int(self.position.max()) + 1
 
     @property
     def divides(self) -> Tensor:
@@ -208,6 +189,13 @@ class Candidate:
             total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
         n_gates = self.divides.sum(-1, dtype=torch.float64)
         return torch.where(n_gates > 0, total - charge * n_gates, -torch.inf)
+
+
+def positions_of(leaves: Tensor, topology: Topology) -> Tensor:
+    """Number of the group of each leaf, of those that are groups; 0 for others, (L,)."""
+    position = torch.zeros(len(topology.leaves), dtype=torch.long, device=leaves.device)
+    position[leaves] = torch.arange(len(leaves), device=leaves.device)
+    return position
 
 
 def gates_of(models: Sequence[Candidate]) -> GateParameters:

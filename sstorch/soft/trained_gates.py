@@ -6,13 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from sstorch.nn import GateParameters
+from sstorch.data.design_matrix import DesignMatrix
+from sstorch.nn import Topology
+from sstorch.optim.evidence import Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
-from sstorch.optim.starts.distilled import CLOSED
+from sstorch.optim.soft_gates import SoftGates, path_signs
+from sstorch.optim.starts.distilled import gates_of_splits
+from sstorch.optim.starts.regression_tree import GateColumns, Split
+from sstorch.soft.group_choice import Candidate, positions_of
 
+# Kind of the weights of trained gates.
+GATE = "gate"
+# The largest penalty of leaves to begin with: equal leaves would stay so, a saddle.
+_FIRST = 100.0
 # Slope of a gate's logit at the start, a standard deviation of its score: the gate goes from .27 to .73
 # within one. Steeper gates learn from the rows near their threshold alone.
 SHARPNESS = 2.0
@@ -27,37 +37,100 @@ class GateFeatures:
 
     z: Tensor  # standardised, 0 where a split's gates do not use a feature, (S, n, Q)
     places: Tensor  # positions among the features of gates, (Q,)
+    column: Tensor  # number of the raw column of each, (Q,)
     centre: Tensor  # (S, Q)
     scale: Tensor  # standard deviations, +inf of features that are not used, (S, Q)
     n_features: int  # features of gates
 
     @classmethod
-    def of(cls, x: Tensor, share: Tensor, used: Sequence[Sequence[int]]) -> Self:
-        """Of features (S, n, q), shares of the rows (S, n) and positions that each split's gates use."""
-        places = torch.tensor(sorted(set().union(*used)), dtype=torch.long, device=x.device)
-        values, share = x[..., places].double(), share.double()[..., None]
+    def of(cls, x: DesignMatrix, share: Tensor, columns: Sequence[GateColumns]) -> Self:
+        """Of features (S, n, q), shares of the rows (S, n) and the columns of each split's gates."""
+        used = [np.concatenate(own.places) for own in columns]
+        places = torch.as_tensor(np.unique(np.concatenate(used)), device=share.device)
+        of_column = {place: own[0] for each in columns for own in each.places for place in own}
+        column = places.new_tensor([of_column[place] for place in places.tolist()])
+        values, share = x.to_dense()[..., places].double(), share.double()[..., None]
         centre = (share * values).sum(1)
         scale = (share * (values - centre[:, None]).square()).sum(1).sqrt()
-        allowed = torch.stack([torch.isin(places, places.new_tensor(list(own))) for own in used])
+        allowed = torch.stack([torch.isin(places, torch.as_tensor(own).to(places)) for own in used])
         scale = torch.where(allowed & (scale > _CONSTANT), scale, torch.inf)
-        return cls((values - centre[:, None]) / scale[:, None], places, centre, scale, x.shape[-1])
+        return cls((values - centre[:, None]) / scale[:, None], places, column, centre, scale, x.shape[-1])
 
     def logits(self, gates: Tensor) -> Tensor:
         """Logits of rows, (S, B, n), by biases and weights (S, B, 1 + Q)."""
         return gates[..., :1] + torch.matmul(gates[..., 1:], self.z.mT)
 
-    def of_features(self, gates: Tensor, divides: Tensor) -> GateParameters:
-        """Gates of features in their own units, (S, B, q); those that divide nothing send all rows left."""
-        weight = gates[..., 1:] / self.scale[:, None]
-        bias = gates[..., 0] - (weight * self.centre[:, None]).sum(-1)
-        weight = torch.where(divides[..., None], weight, 0.0)
-        out = weight.new_zeros(*weight.shape[:-1], self.n_features)
-        out[..., self.places] = weight
-        return GateParameters(out, torch.where(divides, bias, CLOSED))
+    def split(self, gate: Tensor, problem: int) -> Split:
+        """A gate of a split, bias and weights (1 + Q,), by the features in their own units."""
+        weight = gate[1:] / self.scale[problem]
+        slope = weight.new_zeros(self.n_features).index_copy(0, self.places, weight)
+        bias = gate[0] - weight @ self.centre[problem]
+        return Split(-1, slope.cpu().numpy(), float(bias))  # of several columns
+
+
+@dataclass(frozen=True)
+class GateAndLeaves:
+    """One gate of S splits with its two leaves, of each cause: coefficients in one vector, to begin with."""
+
+    problem: SoftGates
+    features: GateFeatures
+    names: Mapping[str, Mapping[str, str]]  # of the kinds of each cause, by their names in the vector
+    kinds: Kinds
+    theta: Tensor  # (S, D)
+    first: Mapping[str, Tensor]  # penalties to begin with, by kind
+
+    @classmethod
+    def of(
+        cls,
+        hazards: Mapping[str, LinearHazards],
+        own: Tensor,
+        features: GateFeatures,
+        leaves: Mapping[str, Estimates],
+        gate: Tensor,
+    ) -> Self:
+        """Of a gate (S, 1 + Q), whose weights have a prior around zero, and leaves estimated under it.
+
+        `own` are positions of features with slopes of their own in leaves.
+        """
+        _, signs = path_signs(Topology(1), [1])
+        problem = SoftGates(tuple(hazards.values()), own, signs.to(gate.device), features.z)
+        names, codes = {}, []
+        first: dict[str, Tensor] = {}
+        for cause, each in leaves.items():
+            prefix = f"{cause}: " if len(leaves) > 1 else ""
+            names[cause] = {f"{prefix}{kind}": kind for kind in each.kinds.names}
+            codes.append(torch.where(each.kinds.of >= 0, each.kinds.of + len(first), each.kinds.of))
+            first |= dict(zip(names[cause], each.penalty.clamp(max=_FIRST).unbind(-1), strict=True))
+        of_gate = torch.full_like(gate[0], len(first), dtype=torch.long)
+        of_gate[0] = -1
+        first[GATE] = (1 / gate[:, 1:].square().mean(1).clamp(min=1e-6)).clamp(1e-2, 1e2)
+        theta = torch.cat([*(each.theta for each in leaves.values()), gate], 1)
+        return cls(problem, features, names, Kinds((*first,), torch.cat([*codes, of_gate])), theta, first)
+
+    def estimate(self, watch: Watch | None) -> Estimates:
+        """Coefficients and variances of all together."""
+        return estimate(self.problem, self.kinds, self.theta, self.first, careful=True, watch=watch)
+
+    def candidate(self, name: str, joint: Estimates, divides: Tensor, topology: Topology) -> Candidate:
+        """Trees whose root is the estimated gate, in the splits where it `divides` rows, boolean (S,)."""
+        share = 1 / len(self.names)
+        estimates = {
+            cause: joint.part(places, names, share)
+            for (cause, names), places in zip(self.names.items(), self.problem.of_causes, strict=True)
+        }
+        gates = joint.rounded[:, self.problem.of_gates]
+        splits = [
+            {1: self.features.split(gate, k)} if own else {}
+            for k, (gate, own) in enumerate(zip(gates, divides.tolist(), strict=True))
+        ]
+        of_features = gates_of_splits(splits, topology, self.features.n_features, gates)
+        leaves, _ = path_signs(topology, [1])
+        position = positions_of(leaves.to(gates.device), topology)
+        return Candidate(name, of_features, splits, estimates, position, joint)
 
 
 def spectral_gates(
-    features: GateFeatures, hazards: Mapping[str, LinearHazards], theta: Mapping[str, Tensor], terms: Tensor
+    features: GateFeatures, hazards: Mapping[str, LinearHazards], theta: Mapping[str, Tensor]
 ) -> list[Tensor]:
     """Two gates of several columns for each split, (S, 1 + Q) each, from what products would explain.
 
@@ -70,7 +143,6 @@ def spectral_gates(
         features: of the gates.
         hazards: of the regressions, by cause.
         theta: their coefficients, by cause.
-        terms: number of the column of each feature, (Q,); a column has no product with itself.
     """
     z = features.z
     steps = z.new_zeros(len(z), z.shape[-1], z.shape[-1])
@@ -82,7 +154,7 @@ def spectral_gates(
         square = z.square()
         slopes = torch.matmul(z.mT, z * score[..., None])
         steps += slopes / (torch.matmul(square.mT, square * curvature[..., None]) + _RIDGE * n)
-    steps = torch.where(terms[:, None] == terms, 0.0, steps)
+    steps = torch.where(features.column[:, None] == features.column, 0.0, steps)
     values, vectors = torch.linalg.eigh(steps)
     large, small = values[:, -1:].clamp(min=0).sqrt(), (-values[:, :1]).clamp(min=0).sqrt()
     found = []

@@ -45,8 +45,8 @@ def test_value_at_the_optimum_of_the_evidence_is_that_of_the_prior(
     found: dict[str, Any] = {}
     choose = Estimator.choose
 
-    def noted(self: Estimator, settings: Any) -> Any:
-        choices = choose(self, settings)
+    def noted(self: Estimator) -> Any:
+        choices = choose(self)
         found.update(estimator=self, prior=self.prior("event"))
         return choices
 

@@ -14,8 +14,8 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
 from sstorch.monitoring import TensorBoard
 from sstorch.soft.batch import train_batch
-from sstorch.soft.estimation import GATE
 from sstorch.soft.group_choice import REGRESSION
+from sstorch.soft.trained_gates import GATE
 
 
 def drawn(n: int, turn: float, seed: int = 2, causes: bool = False) -> tuple[pd.DataFrame, Surv]:
@@ -59,6 +59,16 @@ def test_gate_of_two_columns_is_found(oblique: tuple[pd.DataFrame, Surv, SoftSur
     right = ((tree.apply(frame) == tree.apply(frame)[0]) == (side == side[0])).mean()
     assert right > 0.93
     assert tree.score(frame, y) > PrognosticTree(depth=1).fit(frame, y).score(frame, y) + 0.03
+
+
+def test_groups_below_a_trained_gate_have_the_least_share(
+    oblique: tuple[pd.DataFrame, Surv, SoftSurvivalTree],
+) -> None:
+    frame, y, _ = oblique
+    tree = SoftSurvivalTree(min_leaf=0.15).fit(frame, y)
+    sizes = np.unique(tree.apply(frame), return_counts=True)[1]
+    assert len(sizes) == 4
+    assert sizes.min() >= 75
 
 
 def test_choice_reports_the_variance_of_the_gate(

@@ -8,7 +8,7 @@ stay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,7 +162,7 @@ def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
 
 
 def gates_of_splits(
-    trees: Sequence[dict[int, Split]], topology: Topology, n_features: int, like: Tensor
+    trees: Sequence[Mapping[int, Split]], topology: Topology, n_features: int, like: Tensor
 ) -> GateParameters:
     """Gates of K trees given by the splits of their nodes; a gate without a split sends all rows left."""
     slope = np.zeros((len(trees), len(topology.branches), n_features))
