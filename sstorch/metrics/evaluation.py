@@ -25,7 +25,6 @@ import numpy as np
 import pandas as pd
 
 import sstorch.metrics.named  # noqa: F401  # declares the metrics
-from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_horizon, has_method
 from sstorch.data import Surv, as_surv, recoded
 from sstorch.data.causes import cause_number
@@ -352,37 +351,30 @@ def _training_rows(y: Surv, train: Any, all_rows: Any) -> Surv:
     whole = as_surv(all_rows)
     if whole.causes is not None and y.causes is not None:
         y = recoded(y, whole.causes)
-    every, some = _table(whole), _table(y)
-    if every.shape[1] != some.shape[1]:
+    subjects = whole.id is not None and y.id is not None
+    every, some = _table(whole, subjects), _table(y, subjects)
+    if list(every) != list(some):
         raise DataError(f"y is {y.type}, and all_rows is {whole.type}; give both alike")
-    if whole.id is not None and y.id is not None:
-        codes = np.unique(np.concatenate((whole.id, y.id)), return_inverse=True)[1]
-        every = np.column_stack((every, codes[: len(every)]))
-        some = np.column_stack((some, codes[len(every) :]))
-    rows, position = np.unique(np.concatenate((every, some)), axis=0, return_inverse=True)
-    position = position.reshape(-1)
     # Of equal rows the first so many are scored; which ones makes no difference.
-    scored = np.bincount(position[len(every) :], minlength=len(rows))
-    missing = scored > np.bincount(position[: len(every)], minlength=len(rows))
-    if missing.any():
-        time, value = rows[int(missing.argmax()), :2]
+    keys, scored = (
+        pd.MultiIndex.from_frame(rows.assign(copy=rows.groupby(list(rows), dropna=False).cumcount()))
+        for rows in (every, some)
+    )
+    if (missing := ~scored.isin(keys)).any():
+        time, value = some[missing].iloc[0, :2]
         name = "event" if y.causes is None else "cause"
         raise DataError(
             f"y: a scored row with time {time:g} and {name} {value:g} is not among all_rows; give y of all "
             "rows that cross-validation splits."
         )
-    order = np.argsort(position[: len(every)], kind="stable")
-    own = position[: len(every)][order]
-    rank = np.arange(len(own)) - np.searchsorted(own, own)
-    left = np.sort(order[rank >= scored[own]])
+    left = np.flatnonzero(~keys.isin(scored))
     if left.size == 0:
         raise DataError("y: all of all_rows are scored, so that no training row is left for the weights.")
     return whole[left]
 
 
-def _table(y: Surv) -> FloatArray:
-    """Times, events or causes, entry times and weights, a row each."""
-    time, _, _ = y.right_censored("a scorer")
-    parts: list[Any] = [time, y.cause]
-    parts += [part for part in (y.entry, y.weight) if part is not None]
-    return np.column_stack(parts).astype(np.float64)
+def _table(y: Surv, subjects: bool) -> pd.DataFrame:
+    """Times, causes, and entry times, weights and subjects if there are any."""
+    parts = {"time": y.right_censored("a scorer")[0], "cause": y.cause}
+    others = {"entry": y.entry, "weight": y.weight, "id": y.id if subjects else None}
+    return pd.DataFrame(parts | {name: part for name, part in others.items() if part is not None})

@@ -34,7 +34,7 @@ def aalen_johansen(
     random.
 
     Args:
-        y: outcome of the rows, a `Surv` with causes, with its entry times (left truncation), or the tuple
+        y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple
             (time, cause) with 0 for censored rows and 1 .. K for causes.
         times: times of the incidences, shape (n_times,); constant beyond the last row.
         n_causes: K; None for that of the `Surv`, or the largest cause.

@@ -100,11 +100,11 @@ def read_rows(
 ) -> Observed:
     """Read an outcome, for the function that messages call `what`.
 
-    With `causes` the outcome needs causes, and a tuple is (time, cause): 0 for censored rows and 1 .. K, with
-    K = `n_causes`, or the largest cause if that is None; else it has one event. The function supports entry
-    times if `entry`, and uneven weights if `weight`; equal ones are one each. `sample_weight` (n,) takes the
-    place of the weights of `y`, `prefix` goes before "time" and "event" in messages, and `others` are
-    arguments whose row labels have to be in the order of `y`.
+    With `causes` the outcome may have several, and a tuple is (time, cause): 0 for censored rows and 1 .. K,
+    with K = `n_causes`, or the largest cause if that is None; else it has one event. The function supports
+    entry times if `entry`, and uneven weights if `weight`; equal ones are one each. `sample_weight` (n,)
+    takes the place of the weights of `y`, `prefix` goes before "time" and "event" in messages, and `others`
+    are arguments whose row labels have to be in the order of `y`.
     """
     name = f"{prefix.strip()}: " if prefix else ""
     if isinstance(y, Observed):
@@ -126,8 +126,6 @@ def read_rows(
     with named(prefix.strip()):
         outcome = as_surv(y)
     names = outcome.causes
-    if causes and names is None:
-        raise DataError(f"{name}y has no causes, and {what} needs them; give Surv(time, cause, causes=...)")
     if names is not None and not causes:
         raise DataError(
             f"{name}y has competing causes, and {what} is of one event: give (time, cause == k) for cause k, "

@@ -30,7 +30,15 @@ from sstorch.metrics.measures import MEASURES
 from sstorch.metrics.registry import check_names
 from sstorch.plots.curves import plot_comparison
 from sstorch.validation.cohort import Cohort, check_model
-from sstorch.validation.paired import Found, fold_splits, resample_splits, scores_of_rows, scores_of_splits
+from sstorch.validation.paired import (
+    Cell,
+    Estimate,
+    Found,
+    fold_splits,
+    resample_splits,
+    scores_of_rows,
+    scores_of_splits,
+)
 
 By = Literal["data", "folds", "bootstrap"]
 _LIMITS = ["lower", "upper"]
@@ -63,21 +71,21 @@ class ModelComparison:
             Indexed by cause (with competing causes), time and score: name of the model, or "" if no model was
             shown to be better than all others or the score has no direction (O/E, intercept, slope).
         """
-        names = list(self.scores.index.unique("model"))
-        wins: dict[tuple[Any, ...], dict[str, int]] = {}
-        limits = self.differences[_LIMITS].to_numpy(dtype=np.float64)
-        for (*cell, first, second), (lower, upper) in zip(
-            self.differences.index.to_list(), limits, strict=True
-        ):
-            count = wins.setdefault(tuple(cell), dict.fromkeys(names, 0))
-            higher = MEASURES[cell[-1]].higher_is_better
-            if higher is not None and (lower > 0.0 or upper < 0.0):
-                count[first if (lower > 0.0) == higher else second] += 1
-        best = [
-            next((name for name in names if count[name] == len(names) - 1), "") for count in wins.values()
-        ]
-        index = pd.MultiIndex.from_tuples(list(wins), names=self.differences.index.names[:-2])
-        return pd.Series(best, index=index, name="best")
+        n_others = len(self.scores.index.unique("model")) - 1
+
+        def best(cell: pd.DataFrame) -> str:
+            higher = MEASURES[cell.index[0][-3]].higher_is_better
+            won = [
+                first if (lower > 0.0) == higher else second
+                for (*_, first, second), lower, upper in zip(
+                    cell.index.to_list(), cell["lower"], cell["upper"], strict=True
+                )
+                if higher is not None and (lower > 0.0 or upper < 0.0)
+            ]
+            return next((name for name in won if won.count(name) == n_others), "")
+
+        cells = self.differences.groupby(level=self.differences.index.names[:-2], sort=False)
+        return cells.apply(best).rename("best")
 
     def __repr__(self) -> str:
         percent = f"{100 * self.level:g} %"
@@ -250,28 +258,14 @@ def _check_fitted(models: Mapping[str, Any]) -> None:
 
 
 def _tables(found: Found, by: By, level: float) -> ModelComparison:
-    competing = any(cell.cause for cell in found)
+    rows = [
+        (*cell, *names, *estimate) for cell, of_cell in found.items() for names, estimate in of_cell.items()
+    ]
     tables = []
-    for n_models, value, levels in ((1, "value", ["model"]), (2, "difference", ["first", "second"])):
-        table = pd.DataFrame(
-            [
-                (*cell, *names, *estimate)
-                for cell, estimates in found.items()
-                for names, estimate in estimates.items()
-                if len(names) == n_models
-            ],
-            columns=[
-                "cause",
-                "time",
-                "score",
-                *levels,
-                value,
-                "lower",
-                "upper",
-                "p",
-                "method",
-                "reason",
-            ],
-        ).set_index(["cause", "time", "score", *levels])
-        tables.append(table if competing else table.droplevel("cause"))
+    for levels, value in ((["model"], "value"), (["first", "second"], "difference")):
+        index = [*Cell._fields[:1], "time", "score", *levels]
+        columns = [*index, value, *Estimate._fields[1:]]
+        table = pd.DataFrame([row for row in rows if len(row) == len(columns)], columns=columns)
+        table = table.rename(columns={"p_value": "p"}).set_index(index)
+        tables.append(table if any(cell.cause for cell in found) else table.droplevel("cause"))
     return ModelComparison(tables[0].drop(columns="p"), tables[1], by, level)

@@ -181,14 +181,12 @@ def validate(
     The measures are those recommended by the STRATOS initiative (McLernon et al.; van Geloven et al. for
     competing causes), listed in `ValidationReport.to_frame`. Definitions that differ between publications:
 
-    * Concordance, O/E, slope, ICI and net benefit use follow-up up to the horizon only. All censoring weights
-      come from the validation rows, as in McLernon et al., not from the training rows as in
-      :func:`sstorch.metrics.evaluate`.
-    * AUC and Brier score are evaluated at the horizon. The published example uses 4.99 instead of 5 years
-      (AUC .677 instead of .681), since its rows are censored at 5 years and riskRegression needs later rows.
+    * Concordance, O/E, slope, ICI and net benefit use follow-up up to the horizon only, AUC and Brier score
+      that of the horizon. All censoring weights come from the validation rows, as in McLernon et al., not
+      from the training rows as in :func:`sstorch.metrics.evaluate`.
     * Limits of Uno's concordance include the uncertainty of the weights, unlike R's survival.
-    * oe_ratio compares risks at the horizon. oe_hazard compares events with the sum of predicted cumulative
-      hazards during follow-up (Crowson et al.); its logarithm is the intercept of a Poisson regression.
+    * oe_ratio compares risks at the horizon, oe_hazard events with the sum of predicted cumulative hazards
+      during follow-up (Crowson et al.).
     * Intercept, slope and calibration curve (ICI, E50, E90, Emax) are regressions of pseudo-values of the
       risk at the horizon with a complementary log-log link, the curve on a restricted cubic spline of
       log(-log S) with three knots. McLernon et al. fit Cox models to follow-up instead, whose slope is the
@@ -196,12 +194,10 @@ def validate(
     * Net benefit is NaN if no row above the threshold was followed up to the horizon; some scripts use 0.
 
     Left truncation: pairs are at risk at the same time; hazards and Kaplan-Meier include rows from entry on.
-    Measures with censoring weights or pseudo-values from time zero, or with mean risks of rows that survived
-    until entry, are NaN with the reason; with `after` they use the rows at risk at this time.
-
-    Start-stop rows of time-varying covariates (`entry` and `id`) need a landmark: with `after` predictions
-    use the covariates at this time, and follow-up continues through later rows of the subject to the event, a
-    gap, or the end of the last row. Resamples and standard errors are by subject.
+    Other measures, which need rows from time zero, are NaN with the reason; with `after` they use the rows at
+    risk at this time. Start-stop rows of time-varying covariates (`entry` and `id`) need a landmark: with
+    `after` predictions use the covariates at this time, and follow-up continues through later rows of the
+    subject to the event, a gap, or the end of the last row. Resamples and standard errors are by subject.
 
     Weights: every measure and every censoring weight is weighted. Limits do not depend on the scale of the
     weights; limits by formula are robust, from squares of weighted influences. A weight of 2 and two equal

@@ -7,7 +7,7 @@ import sstorch.metrics.auc as module
 from sstorch.exceptions import DataError
 from sstorch.metrics import cumulative_dynamic_auc, cumulative_dynamic_auc_risk, mean_cumulative_dynamic_auc
 
-from .cohorts import cohorts, scored
+from .cohorts import scored
 from .oracles import g_by_loops, last_positive_g, sksurv_metrics, structured
 
 CLOSE = 1e-10
@@ -72,25 +72,6 @@ def test_equals_scikit_survival(rows):
     got = cumulative_dynamic_auc(rows[:2], rows.survival[:, kept], times, train=rows.train, ipcw="G(t)")
     np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
     assert mean_cumulative_dynamic_auc(rows[:2], got, times) == pytest.approx(mean, abs=CLOSE)
-
-
-@given(cohorts(min_size=4), st.data())
-def test_weights_are_repetitions_in_the_mean_too(rows, data):
-    n = rows.time.size
-    weight = np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
-    again = np.repeat(np.arange(n), weight)
-    time, event = rows.time[again], rows.event[again]
-    assume(event.any())
-    times = np.unique(time)
-    times = times[(times >= time[event].min()) & (times < time.max(initial=0))]
-    assume(times.size)
-    risk = np.arange(n) % 3
-    got = cumulative_dynamic_auc_risk(rows, risk, times, train=rows, sample_weight=weight)
-    expected = cumulative_dynamic_auc_risk((time, event), risk[again], times, train=rows)
-    np.testing.assert_allclose(got, expected, rtol=0, atol=CLOSE)
-    assert mean_cumulative_dynamic_auc(rows, got, times, sample_weight=weight) == pytest.approx(
-        mean_cumulative_dynamic_auc((time, event), expected, times), abs=CLOSE
-    )
 
 
 def test_blocks_change_nothing(monkeypatch):

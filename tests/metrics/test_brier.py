@@ -91,28 +91,6 @@ def weibull(n, times):
     return np.exp(-np.outer(np.linspace(0.6, 1.6, n), times**1.3))
 
 
-def test_default_sksurv_grid_is_accepted_by_scikit_survival():
-    sksurv = sksurv_metrics()
-    time, event, train = study()
-    times = evaluation_times(time, train[0], "sksurv")
-    survival = weibull(time.size, times)
-    expected = sksurv.integrated_brier_score(structured(*train), structured(time, event), survival, times)
-    got = integrated_brier_score((time, event), survival, times, train=train, convention="sksurv")
-    assert got == pytest.approx(expected, abs=CLOSE)
-    assert times.size == np.unique(time).size - 2
-
-
-def test_sksurv_cuts_times_beyond_the_training_rows():
-    time, event = [1.0, 2.0, 3.0, 6.0], [1, 1, 0, 1]
-    train = ([1.0, 2.5, 3.5], [1, 0, 1])  # G stays at 0.5: times beyond 3.5 are outside
-    times = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    survival = weibull(4, times)
-    kwargs = {"train": train, "convention": "sksurv"}
-    assert integrated_brier_score((time, event), survival, times, **kwargs) == integrated_brier_score(
-        (time, event), survival[:, :3], times[:3], **kwargs
-    )
-
-
 def test_blocks_change_nothing(monkeypatch):
     time, event, train = study()
     times = evaluation_times(time, train[0])

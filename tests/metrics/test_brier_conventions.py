@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
@@ -72,6 +71,7 @@ def test_osst_equals_loops(rows):
     assert got == pytest.approx(left / (rows.times[-1] - rows.times[0]), abs=CLOSE)
 
 
+@pytest.mark.nightly
 @given(scored())
 def test_osst_equals_the_package(rows):
     assume(rows.times.size > 1)
@@ -134,26 +134,6 @@ def test_surtree_is_the_authors_protocol(scale):
         integrated_brier_score((time, event), survival, grid, train=train, convention="surtree", scaled=True)
         == got
     )
-
-
-@given(scored(), st.sampled_from(CONVENTIONS), st.data())
-def test_weights_are_repetitions(rows, convention, data):
-    n = rows.time.size
-    weight = np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
-    assume(weight.any())
-    again = np.repeat(np.arange(n), weight)
-    kwargs = {"train": rows.train, "convention": convention}
-    repeated = ((rows.time[again], rows.event[again]), rows.survival[again], rows.times)
-    if rows.times[0] <= rows.time[again].max():
-        np.testing.assert_allclose(
-            brier_score(rows[:2], *rows[2:4], sample_weight=weight, **kwargs),
-            brier_score(*repeated, **kwargs),
-            rtol=0,
-            atol=1e-12,
-        )
-    got = or_refused(integrated_brier_score, rows[:2], *rows[2:4], sample_weight=weight, **kwargs)
-    expected = or_refused(integrated_brier_score, *repeated, **kwargs)
-    assert got == (None if expected is None else pytest.approx(expected, abs=1e-9))
 
 
 @pytest.mark.nightly

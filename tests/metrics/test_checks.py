@@ -8,6 +8,7 @@ from sstorch.metrics import (
     KaplanMeier,
     brier_score,
     concordance_harrell,
+    concordance_uno,
     cumulative_dynamic_auc,
     cumulative_dynamic_auc_risk,
     d_calibration,
@@ -182,6 +183,8 @@ def test_units_of_grids_predictions_and_horizons():
         lambda: integrated_brier_score(in_years, curves, days, train=in_years, convention="osst"),
         lambda: d_calibration((days, event), curves, years / 40),
         lambda: brier_score((days, event), curves[:, :3], [1.0, 2.0, 3.0], train=train),
+        lambda: concordance_uno((days, event), -days, train=in_years),
+        lambda: concordance_harrell((days, event), curves[:, ::2], years[::2] / 40),
     ):
         with pytest.raises(DataError, match="in one unit"):
             call()
@@ -193,9 +196,3 @@ def test_units_of_grids_predictions_and_horizons():
 def test_times_that_are_no_numbers():
     with pytest.raises(DataError, match="t must not be NaN"):
         KaplanMeier.fit((TIME, EVENT)).at([1.0, np.nan])
-
-
-def test_frames_and_lists_are_welcome():
-    frame = pd.DataFrame({"time": TIME, "event": [True, True, False]}, index=[7, 8, 9])
-    got = concordance_harrell((frame["time"], frame["event"]), pd.DataFrame(CURVES), TIMES)
-    assert got == concordance_harrell((TIME, EVENT), CURVES.tolist(), TIMES) == 1.0

@@ -33,6 +33,7 @@ def test_it_is_the_definition_with_kaplan_meier_of_lifelines() -> None:
     assert (table["treat_none"] == 0.0).all()
 
 
+@pytest.mark.nightly
 def test_dcurves() -> None:
     dcurves = pytest.importorskip("dcurves", reason="dcurves is not installed")
     time, event, survival = _cohort(seed=1)

@@ -93,16 +93,6 @@ def test_pairs_were_at_risk_together(rows, data, tied_time):
         assert got == (expected if expected is None else pytest.approx(expected, abs=EXACT))
 
 
-@pytest.mark.parametrize("name", IN_R)
-def test_rows_split_at_any_time_leave_scores_alike(name):
-    start, stop, event, risk = (np.array(IN_R[name][key]) for key in ("start", "stop", "event", "risk"))
-    whole = Surv(stop, event, entry=start)
-    split = halved(whole, np.random.default_rng(0).uniform(0.1, 0.9, stop.size))
-    assert concordance_harrell(split, np.tile(risk, 2)) == concordance_harrell(whole, risk)
-    km, of_split = KaplanMeier.fit(whole), KaplanMeier.fit(split)
-    np.testing.assert_allclose(of_split.at(km.times), km.values, rtol=1e-12)
-
-
 def test_rows_split_at_events_of_others_leave_pairs_alike():
     """A subject whose row ends at an event of another and goes on survives it; these pairs were lost."""
     rng = np.random.default_rng(0)
@@ -401,17 +391,3 @@ def test_from_a_landmark_split_histories_with_causes_are_followed_to_their_end()
     expected = evaluate(TwoCauses(), (x, whole), (x, whole), metrics=metrics, after=s)["value"]
     found = evaluate(TwoCauses(), (x[rows], halves), (x[rows], halves), metrics=metrics, after=s)["value"]
     np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-def test_cuts_at_the_times_of_events_are_no_ties() -> None:
-    random = np.random.default_rng(3)
-    time, event, risk = random.integers(2, 9, 60), random.random(60) < 0.6, random.normal(size=60)
-    cut = random.integers(1, time)
-    first = Surv(
-        np.r_[cut, time],
-        np.r_[np.zeros(60, bool), event],
-        entry=np.r_[np.zeros(60), cut],
-        id=[*range(60)] * 2,
-    )
-    whole = concordance_harrell((time, event), risk)
-    assert concordance_harrell(first, np.r_[risk, risk]) == pytest.approx(whole, rel=1e-12)

@@ -4,7 +4,6 @@ import pytest
 from lifelines import CoxPHFitter
 
 from sstorch import Surv, metrics
-from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import evaluate
 from sstorch.metrics.registry import METRICS, names_of
@@ -68,19 +67,6 @@ def test_every_metric_of_an_estimator_that_is_asked_once():
     assert table.loc["c_uno", "n_floored"] == 0
     assert (table["reason"] == "").all()
     assert "negative_log_likelihood" not in evaluate(CurvesOnly(), TRAIN, TEST).index
-
-
-def test_curves_and_survival_data_give_the_same_table():
-    grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
-    curves = Exponential().predict_survival_function(TEST[0], grid)
-    names = ["c_harrell", "c_uno", "ibs_graf", "ici_pseudo", "d_calibration_p"]
-    got = evaluate((curves, grid), (None, TRAIN[1]), (None, TEST[1]), metrics=names)
-    train, test = SurvivalData(*TRAIN), SurvivalData(*TEST)
-    expected = evaluate(Exponential(), train, test, metrics=names)
-    np.testing.assert_allclose(got["value"], expected["value"], atol=2e-3, rtol=2e-2)
-    pd.testing.assert_series_equal(
-        got.loc[["c_harrell", "c_uno"], "value"], expected.loc[["c_harrell", "c_uno"], "value"]
-    )
 
 
 def test_tau_cuts_the_concordance():
@@ -210,15 +196,6 @@ def test_step_functions_are_read_and_other_forms_are_refused():
         evaluate(NoTimes(), TRAIN, TEST)
     with pytest.raises(DataError, match="got the class StepModel itself"):
         evaluate(StepModel, TRAIN, TEST)
-
-
-def test_scikit_survival_models_are_scored():
-    linear_model = pytest.importorskip("sksurv.linear_model")
-    y = np.array(list(zip(TRAIN[1][1], TRAIN[1][0], strict=True)), dtype=[("event", bool), ("time", float)])
-    model = linear_model.CoxPHSurvivalAnalysis().fit(TRAIN[0], y)
-    table = evaluate(model, TRAIN, TEST, metrics=["c_harrell", "ibs_graf"])
-    assert table.loc["c_harrell", "value"] > 0.5
-    assert table.loc["ibs_graf", "value"] < 0.25
 
 
 def test_labels_in_another_order_are_refused():

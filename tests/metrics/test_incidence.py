@@ -38,22 +38,12 @@ def test_it_is_the_definition(late: bool) -> None:
     np.testing.assert_allclose(found, by_hand(time, cause, times, entry), atol=1e-14)
 
 
+@pytest.mark.nightly
 def test_scikit_survival_gives_the_same() -> None:
     nonparametric = pytest.importorskip("sksurv.nonparametric")
     time, cause, _ = _rows(300, 2)
     at, expected = nonparametric.cumulative_incidence_competing_risks(cause, time)
     np.testing.assert_allclose(aalen_johansen((time, cause), at), expected[1:], atol=1e-14)
-
-
-def test_weights_are_repetitions() -> None:
-    time, cause, _ = _rows(100, 3)
-    count = np.random.default_rng(0).integers(0, 4, 100)
-    times = np.arange(0.0, 60.0)
-    np.testing.assert_allclose(
-        aalen_johansen((time, cause), times, n_causes=3, sample_weight=count),
-        aalen_johansen((np.repeat(time, count), np.repeat(cause, count)), times, n_causes=3),
-        atol=1e-14,
-    )
 
 
 def test_no_event_and_wrong_codes() -> None:

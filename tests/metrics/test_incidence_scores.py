@@ -104,32 +104,6 @@ def test_distance_from_aalen_johansen(cohort: tuple[Rows, Rows, np.ndarray, np.n
         aalen_johansen_distance(rows, 1 - observed[:, 3:], np.array([9.0]), 1, least=0.99)
 
 
-def test_concordance_of_wolbers_pair_by_pair() -> None:
-    rng = np.random.default_rng(1)
-    (time, cause), train = draw(80, rng, ties=True), draw(100, rng, ties=True)
-    risk = rng.integers(0, 12, 80).astype(float)
-    weight = {}
-    for t in np.unique(time):  # G(t-), events before censorings
-        g = 1.0
-        for s in np.unique(train[0][train[0] < t]):
-            at_risk = (train[0] > s).sum() + ((train[0] == s) & (train[1] == 0)).sum()
-            g *= 1 - ((train[0] == s) & (train[1] == 0)).sum() / max(at_risk, 1)
-        weight[t] = 1 / g if g else np.inf  # beyond the horizon
-    for with_train in (True, False):
-        whole = concordant = 0.0
-        for i in np.flatnonzero((cause == 1) & (time < 20)):
-            for j in range(80):
-                later = time[j] > time[i] or (time[j] == time[i] and cause[j] == 0)
-                before = cause[j] == 2 and time[j] <= time[i]
-                if not (later or before):
-                    continue
-                pair = weight[time[i]] * weight[time[i] if later else time[j]] if with_train else 1.0
-                whole += pair
-                concordant += pair * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
-        found = concordance_wolbers((time, cause), risk, tau=20.0, train=train if with_train else None)
-        assert found == pytest.approx(concordant / whole, rel=1e-12)
-
-
 def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     train, (time, cause), risk, incidence = cohort
     with pytest.raises(DataError, match="no comparable pair"):

@@ -18,7 +18,6 @@ from sstorch.metrics import (
     concordance_wolbers,
     cumulative_dynamic_auc,
     integrated_brier_score,
-    ipcw_weights,
     measure,
     net_benefit,
 )
@@ -94,20 +93,6 @@ def _rows_of_causes(n: int, seed: int):
     return (time, cause), survival, times
 
 
-def test_brier_score_of_a_cause_is_the_mean_square_of_its_definition():
-    (time, cause), survival, times = _rows_of_causes(60, 0)
-    train = _rows_of_causes(80, 1)[0]
-    at_event = ipcw_weights((time, cause > 0), train=(train[0], train[1] > 0))
-    weight = np.random.default_rng(2).integers(0, 3, 60).astype(float)
-    for which in (1, 2):
-        found = brier_score((time, cause), survival, times, train=train, cause=which, sample_weight=weight)
-        for k, t in enumerate(times[:12]):
-            g = 1 / ipcw_weights(([t + 0.5], [1]), train=(train[0], train[1] > 0))[0]
-            happened = (time <= t) & (cause == which)
-            each = np.where(time <= t, at_event, 1 / g) * (happened - (1 - survival[:, k])) ** 2
-            assert found[k] == pytest.approx(weight @ each / weight.sum(), rel=1e-12)
-
-
 def test_exact_integral_of_a_cause_is_that_of_fine_trapezoids():
     (time, cause), survival, times = _rows_of_causes(50, 3)
     train = (time, np.where(cause == 0, 1, cause))  # no censoring: the score is continuous but at events
@@ -123,21 +108,6 @@ def test_exact_integral_of_a_cause_is_that_of_fine_trapezoids():
         square = (((ended & (cause == 2))[:, None] - (1 - at)) ** 2)[seen]
         total += square.sum(axis=0).mean() / 50
     assert found == pytest.approx(total / last, rel=1e-6)
-
-
-def test_auc_of_a_cause_weighs_rows_of_other_causes_at_their_times():
-    (time, cause), survival, times = _rows_of_causes(70, 4)
-    train = _rows_of_causes(90, 5)[0]
-    known = train[0], train[1] > 0
-    at_event = ipcw_weights((time, cause > 0), train=known)
-    found = cumulative_dynamic_auc((time, cause), survival[:, 2:10], times[2:10], train=train, cause=1)
-    for k, t in enumerate(times[2:10]):
-        risk, case = 1 - survival[:, k + 2], (time <= t) & (cause == 1)
-        g = 1 / ipcw_weights(([t + 0.5], [1]), train=known)[0]
-        weight = np.where(time <= t, at_event, 1 / g)
-        pairs = (weight * case)[:, None] * (weight * ~case)
-        right = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
-        assert found[k] == pytest.approx((pairs * right).sum() / pairs.sum(), rel=1e-12)
 
 
 def test_several_causes_need_the_one_that_is_scored():

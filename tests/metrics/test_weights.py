@@ -96,25 +96,6 @@ def test_equal_sampling_weights_give_the_bits_of_no_weights() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_variance_is_the_sum_of_squared_numerical_derivatives() -> None:
-    rows = cohort(7)
-    weight, step = rows["weight"] + 0.3, 1e-6
-
-    def log_survival(w: np.ndarray) -> np.ndarray:
-        band = KaplanMeierBand.fit(Surv(rows["time"], rows["event"], entry=rows["entry"]), sample_weight=w)
-        return np.log(band.values[band.values > 0])
-
-    band = KaplanMeierBand.fit(Surv(rows["time"], rows["event"], entry=rows["entry"]), sample_weight=weight)
-    inside = band.values > 0
-    derivatives = [
-        (log_survival(weight + step * unit) - log_survival(weight - step * unit)) / (2 * step)
-        for unit in np.eye(60)
-    ]
-    error = np.sqrt((weight**2) @ np.square(derivatives))
-    half = np.log(np.log(band.lower[inside]) / np.log(band.values[inside]))
-    np.testing.assert_allclose(half, -1.959963984540054 * error / np.log(band.values[inside]), rtol=1e-6)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> None:
     rows, rng = cohort(seed), np.random.default_rng(seed)
@@ -163,26 +144,6 @@ def test_rows_without_weight_count_in_no_metric(given: bool) -> None:
         model = Rates()
     assert tables[0].notna().sum() >= 2
     np.testing.assert_allclose(*tables, rtol=1e-12)
-
-
-DIRECT = {
-    "sksurv": lambda y, s, t, train: metrics.integrated_brier_score(
-        y, s, t, train=train, convention="sksurv"
-    ),
-    "uno": lambda y, s, t, train: metrics.concordance_uno(y, s, t, train=train),
-}
-
-
-@pytest.mark.parametrize("name", DIRECT)
-def test_training_rows_without_weight_are_not_there(name: str) -> None:
-    rng = np.random.default_rng(1)
-    time, event = np.ceil(20 * rng.exponential(1, (2, 60))) / 20, rng.random((2, 60)) < 0.7
-    weight, times = rng.choice([0.0, 1.0, 2.0], 60), np.unique(time[0])
-    weight[time[1].argmax()] = 0.0
-    curves, test = np.exp(-np.outer(rng.gamma(3, 0.3, 60), times)), Surv(time[0], event[0])
-    train = Surv(time[1], event[1], weight=weight)
-    found, expected = (DIRECT[name](test, curves, times, known) for known in (train, train[weight > 0]))
-    assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_groups_without_weight_are_not_compared() -> None:
