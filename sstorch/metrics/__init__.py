@@ -13,7 +13,7 @@ from sstorch.metrics.auc import (
 from sstorch.metrics.brier import brier_score, integrated_brier_score
 from sstorch.metrics.calibration import calibration_curve, calibration_errors, pseudo_observations
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, ipcw_weights
-from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
+from sstorch.metrics.comparison import corrected_resampled_t_test
 from sstorch.metrics.concordance import (
     concordance_harrell,
     concordance_uno,
@@ -24,15 +24,14 @@ from sstorch.metrics.curves import (
     restricted_mean_survival_time,
 )
 from sstorch.metrics.decision_curve import net_benefit
-from sstorch.metrics.distribution import DCalibration, d_calibration
+from sstorch.metrics.distribution import d_calibration
 from sstorch.metrics.evaluation import SurvivalScorer, evaluate
-from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
+from sstorch.metrics.fairness import group_parity, group_scores
 from sstorch.metrics.gray import gray_test
 from sstorch.metrics.grids import evaluation_times, incidence_times, thinned
 from sstorch.metrics.groups import (
     Estimate,
     KaplanMeierBand,
-    LogrankTest,
     adjusted_rand_index,
     concordance_of_groups,
     logrank_test,
@@ -43,13 +42,10 @@ from sstorch.metrics.measures import measure
 from sstorch.metrics.weights import effective_sample_size
 
 __all__ = [
-    "DCalibration",
     "Estimate",
     "HorizonRows",
     "KaplanMeier",
     "KaplanMeierBand",
-    "LogrankTest",
-    "ResampledTTest",
     "SurvivalScorer",
     "aalen_johansen",
     "aalen_johansen_error",
@@ -69,17 +65,14 @@ __all__ = [
     "effective_sample_size",
     "evaluate",
     "evaluation_times",
-    "gap",
     "gray_test",
     "group_parity",
     "group_scores",
     "incidence_times",
     "integrated_brier_score",
     "ipcw_weights",
-    "leaf_groups",
     "logrank_test",
     "mean_cumulative_dynamic_auc",
-    "mean_gini",
     "measure",
     "median_survival_time",
     "net_benefit",

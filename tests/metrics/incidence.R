@@ -1,4 +1,4 @@
-# Cumulative incidences and their scores by R, for test_incidence_in_r.py:
+# Cumulative incidences and their scores by R, for test_incidence.py:
 #   Rscript tests/metrics/incidence.R > tests/metrics/incidence_in_r.json
 # with survival 3.5-3, MASS 7.3-58.2, riskRegression 2022.11.28 and pec 2022.05.04 (Debian 12).
 

@@ -1,22 +1,32 @@
+"""Every option of the concordances against one loop, and the peers that have the option."""
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from lifelines.utils import concordance_index
 
 import sstorch.metrics.pairs as module
-from sstorch.data import Surv
-from sstorch.exceptions import DataError
-from sstorch.metrics import concordance_harrell
+from sstorch import Surv
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import concordance_harrell, concordance_uno
+from sstorch.metrics.outcome import read_rows
+from sstorch.metrics.pairs import ComparedCurves
 
 from .cohorts import cohorts, scored
-from .oracles import concordance_by_loops, or_no_pair, sksurv_metrics, step_value
+from .oracles import (
+    concordance_by_loops,
+    g_by_loops,
+    last_positive_g,
+    or_no_pair,
+    pycox_evaluation,
+    sksurv_metrics,
+    step_value,
+    structured,
+)
 
 EXACT = 1e-12
-
-
-def by_loops(time, event, value_at, tied_time):
-    return concordance_by_loops(time, event, value_at, tied_time=tied_time)
 
 
 @given(scored())
@@ -25,7 +35,7 @@ def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
     assume(coarse.size)
     survival = rows.survival[:, 1::2]
     got = or_no_pair(concordance_harrell, (rows.time, rows.event), survival, coarse)
-    expected = by_loops(rows.time, rows.event, step_value(survival, coarse), "exclude")
+    expected = concordance_by_loops(rows.time, rows.event, step_value(survival, coarse), tied_time="exclude")
     assert got == pytest.approx(expected, abs=EXACT)
 
 
@@ -75,3 +85,141 @@ def test_no_comparable_pair_is_an_error_with_a_remedy(time, event, n_events):
         DataError, match=rf"no comparable pair among {len(time)} rows with {n_events} events.*larger"
     ):
         concordance_harrell((time, event), np.arange(len(time)))
+
+
+options = st.fixed_dictionaries(
+    {
+        "tied_time": st.sampled_from(["exclude", "censored_later", "all"]),
+        "tied_risk": st.sampled_from(["half", "discordant", "exclude"]),
+        "tau": st.sampled_from([None, 2.0, 3.5, 6.0]),
+    }
+)
+
+
+def loop_options(chosen):
+    return {**chosen, "tau": np.inf if chosen["tau"] is None else chosen["tau"]}
+
+
+def integers(data, n, low, high):
+    return np.array(data.draw(st.lists(st.integers(low, high), min_size=n, max_size=n)))
+
+
+def close(value):
+    return None if value is None else pytest.approx(value, abs=EXACT)
+
+
+@given(scored(), options, st.booleans(), st.sampled_from(["G(t-)", "G(t)"]), st.data())
+def test_all_forms_equal_loops(rows, chosen, weighted, ipcw, data):
+    n = rows.time.size
+    weight = integers(data, n, 0, 3) if weighted else np.ones(n)
+    assume(weight.any())
+    risk = integers(data, n, -3, 3)
+    floor = last_positive_g(rows.train)
+    g = [max(g_by_loops(rows.train, t, left=ipcw == "G(t-)"), floor) for t in rows.time]
+
+    def product(i, j):
+        return float(weight[i] * weight[j])
+
+    def uno(i, j):
+        return product(i, j) / g[i] ** 2
+
+    given_weight = {"sample_weight": weight} if weighted else {}
+    curve, score = step_value(rows.survival, rows.times), lambda j, t: -risk[j]
+    ours = [
+        or_no_pair(concordance_harrell, rows[:2], *rows[2:4], **chosen, **given_weight),
+        or_no_pair(concordance_harrell, rows[:2], risk, **chosen, **given_weight),
+        or_no_pair(
+            concordance_uno, rows[:2], *rows[2:4], train=rows.train, ipcw=ipcw, **chosen, **given_weight
+        ),
+        or_no_pair(concordance_uno, rows[:2], risk, train=rows.train, ipcw=ipcw, **chosen, **given_weight),
+    ]
+    loops = [
+        concordance_by_loops(*rows[:2], values, **loop_options(chosen), pair_weight=pair_weight)
+        for pair_weight in (product, uno)
+        for values in (curve, score)
+    ]
+    for got, expected in zip(ours, loops, strict=True):
+        assert got == close(expected)
+
+
+@given(cohorts(), cohorts(), st.sampled_from([None, 3.0, 7.5]), st.data())
+def test_uno_equals_scikit_survival(rows, train, tau, data):
+    sksurv = sksurv_metrics()
+    risk = integers(data, rows.time.size, -3, 3)
+    got = or_no_pair(
+        concordance_uno, rows, risk, train=train, tied_time="censored_later", tau=tau, ipcw="G(t)"
+    )
+    assume(got is not None)
+    try:
+        with np.errstate(all="ignore"):
+            expected = sksurv.concordance_index_ipcw(
+                structured(*train), structured(*rows), risk.astype(float), tau=tau, tied_tol=0.0
+            )[0]
+    except ValueError:  # it raises where G is 0 or unknown; here G keeps its last positive value
+        return
+    assert got == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.nightly
+@given(scored())
+def test_curves_equal_pycox_with_ties(rows):
+    evaluation = pycox_evaluation()
+    got = or_no_pair(
+        concordance_harrell, rows[:2], *rows[2:4], tied_time="censored_later", tied_risk="discordant"
+    )
+    assume(got is not None)
+    frame = pd.DataFrame(np.ascontiguousarray(rows.survival.T), index=rows.times)
+    expected = evaluation.EvalSurv(frame, rows.time, rows.event).concordance_td("antolini")
+    assert got == pytest.approx(expected, abs=EXACT)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 37, 5000])
+def test_many_rows_equal_the_pairs_counted_at_once(levels):
+    rng = np.random.default_rng(levels)
+    n = 1500
+    time, event = rng.integers(1, 400, n).astype(float), rng.random(n) < 0.5
+    risk, weight = rng.integers(0, levels, n).astype(float), rng.integers(0, 4, n).astype(float)
+    later = (time[:, None] < time) & event[:, None]
+    pairs = later * np.outer(weight, weight)
+    score = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
+    assert concordance_harrell((time, event), risk) == pytest.approx(
+        (later * score).sum() / later.sum(), abs=EXACT
+    )
+    got = concordance_harrell((time, event), risk, sample_weight=weight)
+    assert got == pytest.approx((pairs * score).sum() / pairs.sum(), abs=EXACT)
+
+
+def test_settings_that_do_not_exist():
+    rows, train = (([1, 2, 3], [1, 1, 0]), [3, 2, 1]), ([1, 2, 3], [1, 0, 1])
+    with pytest.raises(ConfigError, match="got 'gamma'"):
+        concordance_harrell(*rows, tied_risk="gamma")
+    with pytest.raises(ConfigError, match="got 'half'"):
+        concordance_harrell(*rows, tied_time="half")
+    with pytest.raises(ConfigError, match=r"ipcw must be one of G\(t-\), G\(t\), got 'left'"):
+        concordance_uno(*rows, train=train, ipcw="left")
+    for tau in (0.0, -1.0, np.inf, np.nan, "5", True):
+        with pytest.raises(ConfigError, match="tau must be one finite time > 0, got"):
+            concordance_harrell(*rows, tau=tau)
+    with pytest.raises(DataError, match="all predictions are equal, and tied_risk='exclude' leaves no pair"):
+        concordance_harrell(rows[0], [1, 1, 1], tied_risk="exclude")
+    with pytest.raises(DataError, match="no comparable pair among 3 rows with 0 events"):
+        concordance_harrell(*rows, tau=0.5)
+    with pytest.raises(DataError, match="sample_weight is negative, missing or infinite"):
+        concordance_harrell(*rows, sample_weight=[np.inf, 1, 1])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pairs_of_equal_times_are_added_to_compared_curves(seed: int) -> None:
+    """With weights, entry times and a grid that is not that of the times."""
+    rng = np.random.default_rng(seed)
+    n, grid = 50, np.array([2.0, 3.5, 7.0])
+    time, event = rng.integers(1, 8, n).astype(float), rng.random(n) < 0.6
+    weight = rng.choice([0.0, 0.5, 1.0, 2.0], n) if seed % 2 else None
+    entry = np.where(rng.random(n) < 0.4, time - 0.5, 0.0) if seed % 3 else None
+    survival = np.sort(rng.integers(1, 5, (n, 3)) / 5, axis=1)[:, ::-1]
+    y = Surv(time, event, entry=entry)
+    rows = read_rows(y, "C", entry=True, weight=True, sample_weight=weight, survival=survival)
+    compared = ComparedCurves.of(rows, survival, grid).with_tied_times(rows, survival, grid)
+    for tau in (None, 5.0):
+        expected = concordance_harrell(y, survival, grid, tied_time="all", sample_weight=weight, tau=tau)
+        assert compared.concordance(tau) == pytest.approx(expected, rel=1e-12)

@@ -82,10 +82,10 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "KaplanMeier": lambda: m.KaplanMeier.fit(TRAIN).at(GRID),
     "ipcw_weights": lambda: m.ipcw_weights(SEEN, train=TRAIN),
     "group_parity": lambda: m.group_parity(CURVES, np.ones(GRID.size), GROUP),
-    "leaf_groups": lambda: m.leaf_groups(GROUP + 2 * (RISK > 0), GROUP, 2, 4),
-    "mean_gini": lambda: m.mean_gini(m.leaf_groups((RISK > 0) * 1, GROUP, 2, 2)),
+    "leaf_groups": lambda: m.fairness.leaf_groups(GROUP + 2 * (RISK > 0), GROUP, 2, 4),
+    "mean_gini": lambda: m.fairness.mean_gini(m.fairness.leaf_groups((RISK > 0) * 1, GROUP, 2, 2)),
     "group_scores": lambda: m.group_scores(SEEN, *CURVES_OF_ROWS, GROUP, tau=20.0, n_groups=2),
-    "gap": lambda: m.gap([0.25, 0.5, 0.125]),
+    "gap": lambda: m.fairness.gap([0.25, 0.5, 0.125]),
     "evaluate": lambda: m.evaluate((WHOLE, WHOLE_GRID), TRAIN_ROWS, ROWS),
     "corrected_resampled_t_test": lambda: m.corrected_resampled_t_test(
         [0.7, 0.72, 0.69, 0.74], [0.68, 0.7, 0.7, 0.71], n_train=75, n_test=25
