@@ -52,6 +52,8 @@ def truths(censoring: str, model: str, n_draws: int = 40) -> dict[str, float]:
     true, given = predicted(x, "true"), predicted(x, model)
     distance = np.abs(true - given)
     found |= {"O/E": (1 - true).mean() / (1 - given).mean(), "slope": 1 / MODELS[model][0]}
+    if model == "true":
+        found["intercept"] = 0.0
     # Of the largest distance the mean over samples would depend on n: each sample has its own truth.
     return found | {
         "ICI": distance.mean(),
@@ -85,7 +87,8 @@ def main() -> None:
         for model in MODELS:
             truth = truths(censoring, model)
             for n in (50, 200, 1000):
-                rng, held = np.random.default_rng(n), {name: [] for name in (*MEASURES, *ERRORS)}
+                names = [name for name in (*MEASURES, *ERRORS) if name in truth or name == "Emax"]
+                rng, held = np.random.default_rng(n), {name: [] for name in names}
                 for _ in range(asked.repeats):
                     rows = draw(n, censoring, model, rng)
                     x = (np.log(-np.log(rows.survival)) - MODELS[model][1]) / MODELS[model][0]
