@@ -130,7 +130,7 @@ def test_weights_and_entry_equal_r() -> None:
         found = table["value"]["c_harrell_t"], _errors(table, "c_harrell_t", n)
         np.testing.assert_allclose(found, IN_R[kind + "c_harrell_t"], atol=1e-6, err_msg=kind)
         np.testing.assert_allclose(table["value"].iloc[-2:], IN_R[kind + "net_benefit"], atol=1e-12)
-        if not y.has("entry"):
+        if y.entry is None:
             expected = (1 - IN_R[kind + "survival"][0]) / np.average(1 - survival, weights=weight)
             assert table["value"]["oe_ratio"] == pytest.approx(expected, abs=1e-12)
             slope, ici = IN_R[kind + "calibration_slope"][0], IN_R[kind + "ici"][0]  # of Cox models
