@@ -23,9 +23,9 @@ from sstorch.inference import with_sandwich
 from sstorch.metrics import (
     concordance_of_groups,
     gray_test,
-    leaf_groups,
     logrank_test,
 )
+from sstorch.metrics.fairness import leaf_groups
 from sstorch.validation import contrast, validate
 
 N = 60
