@@ -11,7 +11,7 @@ from sstorch.data import SurvivalData
 from sstorch.exact.tree import LeafCurves
 from sstorch.exceptions import DataError
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
-from sstorch.metrics.weights import check_weighting
+from sstorch.metrics.weights import check_weighting, covariance_of
 from sstorch.newton import Gaussian, Smooth, newton
 
 # Of the gain of the last step, in nats per event.
@@ -55,12 +55,8 @@ def leaf_factors(
         moved = _poisson(observed, total, design, moved)
     factor = np.exp(design @ moved)
     scores = (weight * (event - factor[leaf] * expected))[:, None] * design[leaf]
-    if data.subject is not None:
-        sums = np.zeros((int(data.subject.max()) + 1, n_parameters))
-        np.add.at(sums, data.subject, scores)
-        scores = sums
     inverse = np.linalg.inv(design.T @ (design * (factor * total)[:, None]))
-    errors = np.sqrt(np.diag(inverse @ scores.T @ scores @ inverse)).tolist()
+    errors = np.sqrt(np.diag(inverse @ covariance_of(scores, data.subject) @ inverse)).tolist()
     slope = 1.0 + float(moved[1]) if how == "slope" else 1.0
     report = Recalibration(
         how,

@@ -27,8 +27,8 @@ from sstorch.reading.rules import GateRule, conditions, gate_rules
 MEAN_SURVIVAL = "mean survival"
 # Counts of a table of groups, and statistics of its quantities, in order.
 _COUNTS, _STATISTICS = ("rows", "subjects", "events"), ("", "estimate", "lower", "upper", "model")
-# Points at which a mean curve is looked at for its median, and how often those between two are: nine digits.
-_MEDIAN_POINTS, _REFINEMENTS = 65, 3
+# Points at which a mean curve is looked at for its median, and how often those between two are: ten digits.
+_MEDIAN_POINTS, _REFINEMENTS = 65, 4
 # Share of the follow-up of rows up to which they are compared, and the fewest events.
 _UP_TO, _LEAST_EVENTS = 0.9, 10
 _MOST_TIMES = 64

@@ -21,7 +21,7 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.oddities import Oddity, few_events, report
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataWarning, named
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
 from sstorch.fitted.tree import FittedTree
@@ -242,10 +242,8 @@ class SoftEstimator(SoftModel):
         reports: dict[str, Recalibration] = {}
         for name in tree.causes:
             rows = data if data.causes is None else data.of_cause(name)
-            try:
+            with named(f"cause {name}" if tree.competing else ""):
                 hazards[name], reports[name] = recalibrated(tree.of_cause(name), rows, how)
-            except DataError as error:
-                raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
         new, rules = copy.copy(self), self._reading.rules
         new._drop_results()
         new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)

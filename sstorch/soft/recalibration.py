@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT, FittedTree
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
-from sstorch.metrics.weights import check_weighting
+from sstorch.metrics.weights import check_weighting, covariance_of
 from sstorch.newton import Gaussian, Optimum, Smooth, newton
 from sstorch.nn import SoftTree, SurvivalDistribution
 
@@ -79,7 +80,7 @@ class _Loss:
             )
         self._time, self._event = torch.as_tensor(data.time), torch.as_tensor(data.event).double()
         self._weight = torch.as_tensor(data.sample_weight) / float(data.sample_weight.sum())
-        self._subject = None if data.subject is None else torch.as_tensor(data.subject)
+        self._subject = data.subject
         self._entry = torch.as_tensor(data.entry) if data.entry.any() else None
         self.observed = float((self._weight * self._event).sum())
 
@@ -92,13 +93,11 @@ class _Loss:
         def rows(moved: Tensor) -> Tensor:
             return self._rows(before.masked_scatter(free, moved))
 
-        scores = torch.autograd.functional.jacobian(rows, found.theta[0])
-        scores = self._weight[:, None] * scores
-        if self._subject is not None:
-            sums = scores.new_zeros(int(self._subject.max()) + 1, scores.shape[1])
-            scores = sums.index_add(0, self._subject, scores)
-        inverse = torch.linalg.inv(found.hessian.dense()[0])
-        return (inverse @ scores.mT @ scores @ inverse).diagonal().sqrt().tolist()  # type: ignore[no-any-return]
+        scores = self._weight[:, None] * torch.autograd.functional.jacobian(rows, found.theta[0])
+        inverse = torch.linalg.inv(found.hessian.dense()[0]).numpy()
+        covariance = inverse @ covariance_of(scores.numpy(), self._subject) @ inverse
+        errors: list[float] = np.sqrt(np.diag(covariance)).tolist()
+        return errors
 
     def expected(self, theta: Tensor) -> float:
         """Weighted mean of H(t) - H(entry): events that are expected of a row."""

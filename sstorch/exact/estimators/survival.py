@@ -34,7 +34,7 @@ from sstorch.exact.tree import (
     BinaryTree,
     LeafCurveKind,
 )
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, named
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate, recalibration_texts, recalibrations
@@ -219,14 +219,10 @@ class ExactSurvivalTree(OutcomeTree):
             if ratios is not None:
                 logs, ratios = np.log(ratios), ratios.copy()
             for k, name in enumerate(names):
-                try:
+                with named(f"cause {name}" if name else ""):
                     factors[:, k], slope, report = leaf_factors(
                         data, events[k], leaf, expected[k], logs[:, k], how
                     )
-                except DataError as error:
-                    if not name:
-                        raise
-                    raise DataError(f"cause {name}: {error}") from error
                 if ratios is not None:
                     ratios[:, k] **= slope
                 reports.append(report)
