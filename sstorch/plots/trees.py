@@ -54,8 +54,12 @@ class _Groups:
         """A group: its number, rows of it, their share, and the model's curve at the times."""
         facts = [counted(n_rows, "row")]
         if self.rows is not None and n_rows:
-            events = int(self.rows.event[self.rows.rows(number)].sum())
-            facts = [f"{facts[0]},", counted(events, "event")]
+            inside, outcome = self.rows.rows(number), self.rows.outcome
+            events = [counted(int(self.rows.event[inside].sum()), "event")]
+            if outcome.causes:
+                counts = np.bincount(outcome.cause[inside], minlength=len(outcome.causes) + 1)[1:]
+                events = [f"{count} {name}" for count, name in zip(counts, outcome.causes, strict=True)]
+            facts = [f"{facts[0]},", *(f"{each}," for each in events[:-1]), events[-1]]
         facts += self._at_horizon(number, curve) if n_rows else []
         draw = partial(self._draw, number, curve if n_rows else None)
         return Node(

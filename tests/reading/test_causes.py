@@ -195,6 +195,9 @@ def test_notebooks_and_figures_show_causes(tree: PrognosticTree, data: SurvivalD
     assert "Aalen-Johansen incidences F(t) of the rows of each group" in html
     edges, *nodes = plot_tree(tree, data.frame, data.y)
     assert {f"Group {k}" for k in range(1, 5)} <= {text.get_text() for text in edges.texts}
+    counts = [(data.cause[group == 1] == k).sum() for k in (1, 2)]
+    shown = " ".join(text.get_text() for text in edges.texts)
+    assert f"{counts[0]} progression, {counts[1]} death event-free survival at " in shown
     first = nodes[3].lines[-1]
     curves = tree.predict_survival_function(data.frame[group == 1], first.get_xdata())
     np.testing.assert_allclose(first.get_ydata(), curves.mean(axis=0), atol=1e-12)
