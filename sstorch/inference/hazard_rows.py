@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from scipy.stats import chi2
 from torch import Tensor
+from torch.nn.functional import pad
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_same_order, rows_text
@@ -76,43 +77,32 @@ class LeafDerivatives:
             _, first, second = problem.derivatives_at(linear[None], shape[None])
         self._first = (weight[..., None] * first)[0]
         self._second = (weight[..., None, None] * second)[0]
-        p = leaves.slope.shape[-1]
-        self._x = last_features(x, p)
-        n_shapes, linear_shapes = shape.shape[-1], leaves.shape_slope.shape[-2] > 0
+        p, n_shapes = leaves.slope.shape[-1], shape.shape[-1]
+        n_constant, n_slopes = p + 1 + n_shapes, p if leaves.shape_slope.shape[-2] else 0
+        self._x, self._size = last_features(x, p), n_constant + n_shapes * n_slopes
         # Of the linear predictor and each shape: places of its slopes and of its constant.
-        self._slopes = [torch.arange(p)]
-        self._constant = [p]
-        for k in range(n_shapes):
-            start = p + 1 + n_shapes + k * p
-            self._slopes.append(torch.arange(start, start + p) if linear_shapes else torch.arange(0))
-            self._constant.append(p + 1 + k)
-        self._size = p + 1 + n_shapes + (n_shapes * p if linear_shapes else 0)
+        slopes = [torch.arange(p), *torch.arange(n_constant, self._size).reshape(n_shapes, n_slopes)]
+        self._places = [torch.cat([own, torch.tensor([p + k])]) for k, own in enumerate(slopes)]
 
-    def _design(self, part: int, rows: slice) -> tuple[Tensor, Tensor]:
-        """Places of the parameters of a part, and their features, (n, k)."""
-        slopes = self._slopes[part]
-        x = self._x[rows]
-        ones = torch.ones_like(self._first[rows, :1])
-        places = torch.cat([slopes, torch.tensor([self._constant[part]])])
-        return places, torch.cat([x, ones], 1) if len(slopes) else ones
+    def _features(self, part: int, rows: slice) -> Tensor:
+        """Features of rows at the places of a part, (n, k), the last of which is 1."""
+        return pad(self._x[rows, : len(self._places[part]) - 1], (0, 1), value=1.0)
 
     def scores(self) -> Tensor:
         """First derivatives of each row, (n, d)."""
         out = self._first.new_zeros(len(self._x), self._size)
-        for part in range(self._first.shape[1]):
-            places, features = self._design(part, slice(None))
-            out[:, places] = self._first[:, part, None] * features
+        for part, places in enumerate(self._places):
+            out[:, places] = self._first[:, part, None] * self._features(part, slice(None))
         return out
 
     def information(self) -> Tensor:
         """Sum of the second derivatives of the rows, (d, d), with all leaves treated as one."""
         out = self._first.new_zeros(self._size, self._size)
-        n_parts = self._first.shape[1]
         for begin in range(0, len(self._x), _ROWS):
             rows = slice(begin, begin + _ROWS)
-            designs = [self._design(part, rows) for part in range(n_parts)]
-            for j, (places, features) in enumerate(designs):
-                for k, (others, theirs) in enumerate(designs[j:], j):
+            parts = [(places, self._features(part, rows)) for part, places in enumerate(self._places)]
+            for j, (places, features) in enumerate(parts):
+                for k, (others, theirs) in enumerate(parts[j:], j):
                     block = (features * self._second[rows, j, k, None]).mT @ theirs
                     out[places[:, None], others] += block
                     if k > j:
