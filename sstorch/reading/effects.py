@@ -115,14 +115,14 @@ class _Varied:
         names = preprocessor.schema.columns
         chosen = [columns] if isinstance(columns, str) else list(names if columns is None else columns)
         check_columns_exist(chosen, names)
-        known = _known_values(preprocessor, frame)
-        values = {name: own.span(n_points) for name, own in known.items()}
+        known = _known_values(preprocessor, frame, n_points)
+        values = {name: span for name, (_, span) in known.items()}
         column = np.array([name for name in chosen for _ in values[name]], dtype=object)
         value = np.array([value for name in chosen for value in values[name]], dtype=object)
         rows = {}
-        for name, own in known.items():
-            cells = np.array([own.reference, *np.where(column == name, value, own.reference)], dtype=object)
-            rows[name] = cells.astype(np.float64) if own.categories is None else cells
+        for name, (usual, _) in known.items():
+            cells = np.array([usual, *np.where(column == name, value, usual)], dtype=object)
+            rows[name] = cells if isinstance(usual, str) else cells.astype(np.float64)
         return cls(pd.DataFrame(rows), column, value)
 
     def effects(self, tree: FittedTree) -> FloatArray:
@@ -145,45 +145,33 @@ class _Varied:
         return errors
 
 
-@dataclass(frozen=True)
-class _KnownValues:
-    """Values of a column that are there and known to a tree."""
+def _known_values(
+    preprocessor: Preprocessor, frame: pd.DataFrame, n_points: int
+) -> dict[str, tuple[float | str, list[float] | list[str]]]:
+    """Reference of each column among the values of rows that a tree knows, and the values that it takes.
 
-    cells: npt.NDArray[np.object_] | FloatArray  # of the rows, (n,)
-    categories: list[str] | None  # that some training row had; None of a number
-
-    @property
-    def reference(self) -> float | str:
-        """The median, of an even number of rows the lower middle one: a value that occurs; or the mode."""
-        if self.categories is None:
-            return float(np.quantile(self.cells, 0.5, method="lower"))
-        return max(self.categories, key=lambda category: int((self.cells == category).sum()))
-
-    def span(self, n_points: int) -> list[float] | list[str]:
-        """All values; of a number at most ``n_points`` evenly spaced ones, and the reference."""
-        if self.categories is not None:
-            return self.categories
-        grid = np.unique(self.cells)
-        if len(grid) > n_points:
-            grid = np.union1d(np.linspace(grid[0], grid[-1], n_points), self.reference)
-        return [float(value) for value in grid]
-
-
-def _known_values(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, _KnownValues]:
-    """Of each column of a tree."""
+    The reference is the median, of an even number of rows the lower middle one: a value that occurs; or the
+    mode. Values are all categories that training rows had, or at most ``n_points`` evenly spaced numbers and
+    the reference.
+    """
     categories: dict[str, list[str]] = {name: [] for name in preprocessor.schema.categories}
     for (column, category), scale in zip(preprocessor.schema.origins, preprocessor.scale_, strict=True):
         if category is not None and scale:
             categories[column].append(category)
-    found = {}
+    found: dict[str, tuple[float | str, list[float] | list[str]]] = {}
     for name in preprocessor.schema.columns:
-        if (known := categories.get(name)) is not None:
-            words = labels(frame[name])
-            found[name] = _KnownValues(words[np.isin(words, np.array(known, dtype=object))], known)
-        else:
-            numbers = numeric_values(frame[name], f"column {name!r}")
-            found[name] = _KnownValues(numbers[~np.isnan(numbers)], None)
-    if missing := [name for name, own in found.items() if not own.cells.size]:
+        if (words := categories.get(name)) is not None:
+            counts = pd.Series(labels(frame[name])).value_counts().reindex(words, fill_value=0)
+            if counts.any():
+                found[name] = str(counts.idxmax()), words
+            continue
+        numbers = numeric_values(frame[name], f"column {name!r}")
+        if len(grid := np.unique(numbers[~np.isnan(numbers)])):
+            usual = float(np.quantile(numbers[~np.isnan(numbers)], 0.5, method="lower"))
+            if len(grid) > n_points:
+                grid = np.union1d(np.linspace(grid[0], grid[-1], n_points), usual)
+            found[name] = usual, grid.tolist()
+    if missing := [name for name in preprocessor.schema.columns if name not in found]:
         raise DataError(
             f"column {names_text(missing)} has no value known to the tree in any row of X, and so no "
             "reference to compare with; give rows that have one"
