@@ -9,7 +9,7 @@ from typing import Any
 from sstorch.bench.study_model import SoftTreeModel, _grid
 from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
-from sstorch.optim import Distillation, Leaves, Trainer
+from sstorch.optim import Leaves, Trainer
 from sstorch.soft import (
     Columns,
     GatePenalties,
@@ -33,7 +33,7 @@ _OF_GATES = ("init", "n_starts", "prediction", "min_leaf")
 _ALL_PENALTIES = tuple(dict.fromkeys(name for names in _PENALTIES.values() for name in names))
 # Flat settings of a soft tree.
 SOFT_TREE = (
-    *("depth", "trainer", "gate_features", "only_if_needed", *_OF_GATES),
+    *("depth", "trainer", "only_if_needed", *_OF_GATES),
     *(*_SHARED, *_ALL_PENALTIES, *_COLUMNS, *_TRAINING),
 )
 
@@ -54,7 +54,7 @@ def soft_tree(**values: Any) -> SoftEstimator:
         ConfigError: unknown setting.
     """
     check_names(values, SOFT_TREE, "a tree")
-    given = {name: value for name, value in values.items() if value is not None or name == "gate_features"}
+    given = {name: value for name, value in values.items() if value is not None}
     trainer, init = given.get("trainer"), given.get("init")
     stays = trainer is None or trainer == "leaves" or isinstance(trainer, Leaves)
     groups = stays and init in (None, "distilled") and given.get("prediction", "hbp") == "hbp"
@@ -71,7 +71,7 @@ def soft_tree(**values: Any) -> SoftEstimator:
             penalties=GroupPenalties(**_some(given, _PENALTIES[GroupPenalties])),
             columns=Columns(**_some(given, _COLUMNS)),
             **_trainer(given, trainer or "leaves"),
-            **_some(given, ("depth", "gate_features", "only_if_needed", "min_leaf")),
+            **_some(given, ("depth", "only_if_needed", "min_leaf")),
             **shared,
         )
     penalties, columns = _some(given, _PENALTIES[GatePenalties]), _some(given, _COLUMNS)
@@ -79,7 +79,6 @@ def soft_tree(**values: Any) -> SoftEstimator:
         trainer, columns = trainer or "leaves", {"numeric": "auto"} | columns
         init = init or "distilled"
     if init == "distilled":
-        init = Distillation(**_some(given, ("gate_features", "min_leaf")))
         penalties = {"gate_ridge_units": "sd"} | penalties
     init = init or "random"
     return SoftSurvivalTree(

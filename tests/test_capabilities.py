@@ -42,7 +42,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning"
 LINEAR = Columns(numeric="linear")
 ESTIMATORS: dict[str, Any] = {
     "SurvivalRegression": SurvivalRegression("weibull", columns=LINEAR),
-    "PrognosticTree": PrognosticTree(depth=1, leaf="weibull", columns=LINEAR, gate_features=1),
+    "PrognosticTree": PrognosticTree(depth=1, leaf="weibull", columns=LINEAR),
     "SoftSurvivalTree": SoftSurvivalTree(depth=1, leaf="weibull", columns=LINEAR),
     # All parameters at once: the decomposition moves a number of rows, in which repeated ones count as two.
     "SoftSurvivalTree(trainer=)": SoftSurvivalTree(

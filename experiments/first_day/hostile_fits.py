@@ -88,7 +88,6 @@ def draw_settings(rng: np.random.Generator) -> dict[str, Any]:
     for name, values in {
         "ridge": [0.0, 1e-6, 1e-1],
         "numeric": ["linear", "spline(3)", "quantile"],
-        "gate_features": [None, 1, 2],
         "prediction": ["mixture"],
         "dtype": ["float32"],
         "min_leaf": [0.0, 0.3],

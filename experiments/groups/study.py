@@ -31,7 +31,6 @@ OTHERS = ["aids2", "maintenance", "aids", "aids_death", "framingham", "dialysis"
 MODELS = {
     "regression": SurvivalRegression(),
     "groups": PrognosticTree(),
-    "two columns": PrognosticTree(gate_features=2),
 }
 SCORES = ["c", "ibs", "log_likelihood", "leaves", "smallest", "columns", "c_groups", "p", "ari"]
 

@@ -8,14 +8,13 @@ from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
-from sstorch.optim.starts.distilled import Distillation, initialize_regression
+from sstorch.optim.starts.distilled import initialize_regression
 from sstorch.optim.steps import Minimizer, Step, lbfgs
 from sstorch.optim.trainer import Trainer
 
 __all__ = [
     "ENGINES",
     "THRESHOLDS",
-    "Distillation",
     "Engine",
     "Joint",
     "LBFGSOptions",

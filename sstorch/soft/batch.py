@@ -365,7 +365,7 @@ class _Batch:
             tree.n_gate_features,
             gate_columns(self.preprocessors[0]),
             Topology(settings.depth),
-            settings.distillation,
+            settings.min_leaf,
         )
 
     def _initialize(self) -> None:

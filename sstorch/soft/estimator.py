@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sstorch.checks import check_device
-from sstorch.data import Schema, SurvivalData
+from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.oddities import Oddity, few_events, report
 from sstorch.data.time_unit import check_time_unit
@@ -26,9 +26,11 @@ from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.hooks import RESULTS, PartitionOf
-from sstorch.groups.recalibration import Recalibrate, Recalibration, recalibrations
+from sstorch.groups.recalibration import Recalibrate, Recalibration
 from sstorch.groups.stability import resamples
 from sstorch.groups.table import groups_without_events
+from sstorch.groups.validation import GroupValidation
+from sstorch.inference import FitCovariance
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
@@ -39,16 +41,30 @@ from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.separation import separation
-from sstorch.soft.setting import as_json
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree_sample import TreeSample, partition
 from sstorch.threads import one_blas_thread
 
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 CARD = "MODEL_CARD.md"
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
+# What a file holds of a fit in addition to the tree, by type; all models have the first ones.
+_FITTED: dict[str, Any] = {
+    "feature_names_in_": np.ndarray,
+    "zero_time_": float,
+    "horizon_": float,
+    "outcome_type_": OutcomeType,
+    "objective_": float,
+    "_reading": Reading,
+    "metrics_": dict,
+    "choice_": GroupChoice | None,
+    "covariance_": FitCovariance,
+    "group_validation_": GroupValidation,
+    "recalibration_": Recalibration | dict,
+}
+_ALWAYS = list(_FITTED)[:8]
 # Survival of a row falls from .9 to .1 while time grows by less than this factor. The shape of such a Weibull
 # leaf is above 32; survival times have 0.5 to 3.
 _STEP = 1.1
@@ -277,57 +293,27 @@ class SoftEstimator(SoftModel):
             ConfigError: the folder cannot be written, or a leaf is a family without registration, which
                 cannot be loaded.
         """
-        tree = self._tree
-        state, tensors = tree_state(tree)
-        state |= {
-            "parameters": self._plain_parameters(),
-            "feature_names": [str(name) for name in self.feature_names_in_],
-            "zero_time": self.zero_time_,
-            "horizon": self.horizon_,
-            "outcome_type": self.outcome_type_,
-            "objective": self.objective_,
-            "reading": self._reading,
-            "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
-        }
-        if self.choice_ is not None:
-            state["choice"] = self.choice_
-        if "covariance_" in vars(self):
-            state["covariance"] = self.covariance_
-        if "group_validation_" in vars(self):
-            state["group_validation"] = self.group_validation_
-        state["recalibration"] = recalibrations(self)
+        state, tensors = tree_state(self._tree)
+        self._reading  # noqa: B018 -- made and kept
+        state["parameters"] = self._saved_parameters()
+        state["fitted"] = {name: vars(self)[name] for name in _FITTED if name in vars(self)}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
         # Pages need templates and figures, which a fit does not.
         from sstorch.groups.functions import model_card
 
         write_whole(Path(path) / CARD, model_card(self).encode())
 
-    def _plain_parameters(self) -> dict[str, Any]:
-        """Parameters as JSON holds them; depth and dtype are those of the fitted tree."""
-        values = {
-            name: as_json(value)
-            for name, value in self.get_params(deep=False).items()
-            if name not in _NOT_SAVED
-        }
-        tree = self._tree
-        plain: dict[str, Any] = {
-            "penalties": self._penalties.of(self.penalties).to_dict(),
-            "columns": self.columns.to_dict(),
+    def _saved_parameters(self) -> dict[str, Any]:
+        """Parameters that a file holds; depth and dtype are those of the fitted tree."""
+        values, tree = self.get_params(deep=False), self._tree
+        values |= {
+            "penalties": replace(self._penalties.of(self.penalties), fairness=None, rho=0.0, own=()),
             "dtype": str(tree.module.log_time_scale.dtype).removeprefix("torch."),
             "time_unit": self.time_unit_,
         }
         if "depth" in values:
-            plain["depth"] = tree.module.topology.depth
-        return values | plain
-
-    @classmethod
-    def _from_plain(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Inverse of :meth:`_plain_parameters`."""
-        return dict(values) | {
-            "penalties": cls._penalties.from_dict(values["penalties"]),
-            "columns": Columns.from_dict(values["columns"]),
-            "time_unit": check_time_unit(values["time_unit"]),
-        }
+            values["depth"] = tree.module.topology.depth
+        return {name: value for name, value in values.items() if name not in _NOT_SAVED}
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
@@ -340,27 +326,18 @@ class SoftEstimator(SoftModel):
         check_device(device)
         state, tensors = read_folder(Path(path), cls._format, FORMAT_VERSION)
         with reading(Path(path)):
-            parameters = cls._from_plain(state["parameters"])
+            parameters, fitted = state["parameters"], state["fitted"]
             parameters |= {"leaf": leaves_of_state(state), "device": device}
             estimator = restored(cls, parameters)
             tree = estimator.tree_ = tree_of_state(state, tensors, device)
+            for name, kind in _FITTED.items():
+                if name in fitted or name in _ALWAYS:
+                    setattr(estimator, name, fitted[name])
+                    if not isinstance(fitted[name], kind):
+                        raise TypeError(f"{name} is a {type(fitted[name]).__name__}")
+            estimator._penalties.of(estimator.penalties)
             estimator.event_times_ = tree.event_times
             estimator.time_unit_, estimator.time_varying_ = tree.time_unit, tree.time_varying
-            estimator.zero_time_, estimator.horizon_ = float(state["zero_time"]), float(state["horizon"])
-            estimator.outcome_type_ = state["outcome_type"]
-            estimator.objective_ = float(state["objective"])
-            estimator._reading = state["reading"]
-            if not isinstance(estimator._reading, Reading):
-                raise ValueError("there are no tables")
-            estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
-            estimator.choice_ = state.get("choice")
-            if "covariance" in state:
-                estimator.covariance_ = state["covariance"]
-            if "group_validation" in state:
-                estimator.group_validation_ = state["group_validation"]
-            if reports := state["recalibration"]:
-                estimator.recalibration_ = reports if tree.competing else reports[""]
-            estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
             estimator.n_features_in_ = len(estimator.feature_names_in_)
         estimator.history_ = History()
         return estimator

@@ -73,7 +73,7 @@ class GatePlacing:
                 self.tree.n_gate_features,
                 self.columns[int(splits[0])],
                 self.tree.topology,
-                self.settings.distillation,
+                self.settings.min_leaf,
                 None if self._drawn is None else self._drawn[splits],
             )
             for splits in batches

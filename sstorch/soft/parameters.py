@@ -6,16 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
-from sstorch.data.encodings import ColumnEncodings, NumericEncodings, parse_interactions
+from sstorch.data.encodings import NumericEncodings
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.objective import L2Parity, Penalty
 from sstorch.parameters import Parameters
-from sstorch.soft.setting import as_json, from_json
 from sstorch.soft.settings import ESTIMATED, Coefficient, GateRidgeUnits
-
-# Used in training only; not saved.
-_NOT_SAVED = ("fairness", "rho", "own")
 
 
 @dataclass(repr=False)
@@ -75,15 +71,6 @@ class Penalties(Parameters):
         values = self.get_params()
         values["own_penalties"] = values.pop("own")
         return values
-
-    def to_dict(self) -> dict[str, Any]:
-        """What is saved with a model."""
-        return {name: as_json(value) for name, value in self.get_params().items() if name not in _NOT_SAVED}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_dict`."""
-        return cls(**{name: from_json(value) for name, value in values.items()})
 
 
 @dataclass(repr=False)
@@ -173,26 +160,6 @@ class Columns(Parameters):
         """Values as the batch trainer names them."""
         values = self.get_params()
         return values | {"offset_column": values.pop("offset")}
-
-    def to_dict(self) -> dict[str, Any]:
-        """What is saved with a model."""
-        return {
-            "numeric": ColumnEncodings.of(self.numeric).plain,
-            "gate_numeric": ColumnEncodings.of(self.gate_numeric).plain,
-            "interactions": parse_interactions(self.interactions),
-            "monotone": None if self.monotone is None else dict(self.monotone),
-            "missing_numbers": self.missing_numbers,
-            "missing_categories": self.missing_categories,
-            "missing": list(self.missing),
-            "offset": self.offset,
-            "strata": self.strata,
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_dict`."""
-        pairs, missing = parse_interactions(values["interactions"]), tuple(values["missing"])
-        return cls(**{**values, "interactions": pairs, "missing": missing})
 
 
 # Defaults in signatures; an estimator copies them before it changes one.

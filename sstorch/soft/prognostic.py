@@ -47,8 +47,6 @@ class PrognosticTree(SoftEstimator):
             of lifelines, or a function ``(X, times)`` that returns survival curves, (n, n_times). It receives
             the columns of ``X`` after reading, without encoding. Folds and resamples retrain it if it can be
             cloned.
-        gate_features: number of columns per gate: 1 for thresholds and sets of categories, None for all
-            columns. Gates from residuals have one.
         only_if_needed: if no groups have more evidence than the regression: True for a single group, False
             for groups of its predictions.
         min_leaf: minimum weighted share of the training rows per group, in [0, .5).
@@ -93,7 +91,6 @@ class PrognosticTree(SoftEstimator):
         depth: int = 2,
         leaf: Leaf = AUTO,
         teacher: Any = None,
-        gate_features: int | None = 1,
         only_if_needed: bool = False,
         min_leaf: float = 0.1,
         penalties: Penalties = GROUP_PENALTIES,
@@ -108,7 +105,6 @@ class PrognosticTree(SoftEstimator):
         self.depth = depth
         self.leaf = leaf
         self.teacher = teacher
-        self.gate_features = gate_features
         self.only_if_needed = only_if_needed
         self.min_leaf = min_leaf
         self.penalties = penalties
@@ -125,7 +121,6 @@ class PrognosticTree(SoftEstimator):
         return BatchSettings.check(
             depth=self.depth,
             leaf=self.leaf,
-            gate_features=self.gate_features,
             min_leaf=self.min_leaf,
             trainer=self.trainer,
             gate_ridge=0.0,  # gates are not trained

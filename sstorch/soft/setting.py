@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-import numpy as np
-
 from sstorch.checks import check_choice, check_device, check_integer, is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.objective import GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
@@ -48,11 +46,6 @@ def setting(default: object, rule: Rule) -> Any:
 def integer_from(least: int) -> Rule:
     """An integer that is at least ``least``."""
     return lambda name, value: check_integer(name, value, least)
-
-
-def or_none(rule: Rule) -> Rule:
-    """None, or what another rule allows."""
-    return lambda name, value: None if value is None else rule(name, value)
 
 
 def value_rule(check: Callable[[Any], Any]) -> Rule:
@@ -141,14 +134,3 @@ def own_penalties_rule(name: str, value: Any) -> tuple[Penalty, ...]:
                 f"penalties.own must hold LeafPenalty, GatePenalty or RowPenalty objects, got {each!r}"
             )
     return tuple(value)
-
-
-def as_json(value: object) -> object:
-    """A setting as JSON takes it: plain types, and infinity as text."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return "inf" if value == math.inf else value
-
-
-def from_json(value: Any) -> Any:
-    """A setting from what :func:`as_json` has made of it."""
-    return math.inf if value == "inf" else value

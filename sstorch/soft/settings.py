@@ -24,7 +24,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import PREDICTIONS, Prediction
 from sstorch.nn import HazardFamily, Spline, Topology, make_family
 from sstorch.objective import L2Parity, Penalty
-from sstorch.optim import Distillation, Leaves, Nodec, Trainer
+from sstorch.optim import Leaves, Nodec, Trainer
 from sstorch.soft.fixed_columns import check_fixed_columns, with_strata
 from sstorch.soft.setting import (
     Setting,
@@ -36,7 +36,6 @@ from sstorch.soft.setting import (
     fairness_rule,
     integer_from,
     one_of,
-    or_none,
     own_penalties_rule,
     setting,
     small_share,
@@ -144,7 +143,6 @@ class BatchSettings:
     strata: str | None = setting(None, column_rule)
     roughness: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
     gate_charge: float = setting(4.0, coefficient)
-    gate_features: int | None = setting(1, or_none(integer_from(1)))
     min_leaf: float = setting(0.1, small_share)
     device: str = setting("cpu", device_rule)
     dtype: str = setting("float64", one_of(tuple(DTYPES)))
@@ -251,8 +249,6 @@ class BatchSettings:
         silent = ["trainer", "prediction"]
         if self.encodings.are_linear:
             silent.append("roughness")
-        if not self.distils:
-            silent.append("gate_features")
         if isinstance(self.trainer, Leaves):  # gates that stay have no penalty
             silent.append("gate_ridge_units")
         unused = ("teacher", "own_penalties", "offset_column", "strata")
@@ -319,11 +315,6 @@ class BatchSettings:
         restricted = self.monotone or self.fairness is not None or self.own_penalties
         rises = self.family.can_rise or self.family.ancillary == "linear"
         return self.estimated and self.keeps_gates and not restricted and not rises
-
-    @property
-    def distillation(self) -> Distillation:
-        """Options of the distillation of gates, if used."""
-        return Distillation(self.gate_features, self.min_leaf)
 
     @property
     def trains_small_leaves(self) -> bool:

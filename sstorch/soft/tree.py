@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from sstorch.data.encodings import ColumnEncodings, Linear
 from sstorch.fitted import Prediction
 from sstorch.monitoring import Callback
 from sstorch.nn import Spline, make_family
-from sstorch.optim import Distillation, Leaves, Nodec, Trainer
+from sstorch.optim import Leaves, Nodec, Trainer
 from sstorch.soft.batch import training_rows
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.parameters import CURVED, GATE_PENALTIES, Columns, GatePenalties, Penalties
@@ -22,6 +21,8 @@ from sstorch.soft.settings import AUTO, ESTIMATED, BatchSettings, Dtype, Init, L
 
 # Ridge on slopes of leaves where penalties are not estimated.
 _RIDGE = 1e-3
+# Least share of a leaf under distilled gates.
+_LEAST = 0.1
 
 
 class SoftSurvivalTree(SoftEstimator):
@@ -49,9 +50,9 @@ class SoftSurvivalTree(SoftEstimator):
             (node-based decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"``, or
             ``"leaves"`` (gates keep their starting values). None for the estimate itself, in which fairness,
             custom penalties and other restrictions train the leaves; if penalties are fixed, ``"nodec"``.
-        init: starting values: ``"distilled"``, gates distilled from a regression (options:
-            ``Distillation(gate_features, min_leaf)``); with fixed penalties also ``"random"``, ``"kmeans"``,
-            ``"cox"`` for spline leaves, or ``"distilled+random"``, one distilled start and random others.
+        init: starting values: ``"distilled"``, gates distilled from a regression; with fixed penalties also
+            ``"random"``, ``"kmeans"``, ``"cox"`` for spline leaves, or ``"distilled+random"``, one distilled
+            start and random others.
         n_starts: number of starts with fixed penalties, trained as one batch. The tree with the lowest
             training objective, or the lowest loss on held-out rows, is kept. Distilled starts are identical:
             there is one.
@@ -63,8 +64,9 @@ class SoftSurvivalTree(SoftEstimator):
             ``numeric="auto"`` is linear.
         prediction: ``"hbp"``, the leaf on the path of highest branch probability, or ``"mixture"``, the
             average curve of all leaves, weighted by probability.
-        min_leaf: minimum weighted share of the training rows per leaf, in [0, .5). Training adds a penalty,
-            10 times the sum of squared shortfalls of the leaf shares, with soft routing.
+        min_leaf: minimum weighted share of the training rows per leaf, in [0, .5); 0 for .1 where gates are
+            distilled, else for none. Training adds a penalty, 10 times the sum of squared shortfalls of the
+            leaf shares, with soft routing.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
         random_state: seed; the same seed gives the same tree on the same machine.
@@ -92,7 +94,7 @@ class SoftSurvivalTree(SoftEstimator):
         depth: int = 2,
         leaf: Leaf = AUTO,
         trainer: TrainerName | Trainer | None = None,
-        init: Init | Distillation = "distilled",
+        init: Init = "distilled",
         n_starts: int = 10,
         only_if_needed: bool = False,
         penalties: Penalties = GATE_PENALTIES,
@@ -198,10 +200,7 @@ class SoftSurvivalTree(SoftEstimator):
 
     def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
-        init, least, n_starts, trainer = self.init, self.min_leaf, self.n_starts, self.trainer
-        start: dict[str, Any] = {}
-        shared = self._shared_settings()
-        distilled = init == "distilled" or isinstance(init, Distillation)
+        shared, trainer, distilled = self._shared_settings(), self.trainer, self.init == "distilled"
         estimated = shared["ridge"] == ESTIMATED and distilled
         if estimated:
             trainer = Leaves() if trainer is None else trainer
@@ -210,24 +209,19 @@ class SoftSurvivalTree(SoftEstimator):
             shared["numeric"] = ColumnEncodings.of(shared["numeric"], "numeric").settled(Linear())
             if shared["ridge"] == ESTIMATED:
                 shared["ridge"] = _RIDGE
-        if init == "distilled+random":
-            least = max(least, Distillation().min_leaf)
-        if init == "distilled":
-            init = Distillation()
-        if isinstance(init, Distillation):
-            start = {"gate_features": init.gate_features}
-            least, init, n_starts = max(least, init.min_leaf), "distilled", 1
+        least = self.min_leaf
+        if self.init in ("distilled", "distilled+random") and least == 0:
+            least = _LEAST
         return BatchSettings.check(
             depth=self.depth,
             leaf=self.leaf,
             trainer=trainer,
-            init=init,
-            n_starts=n_starts,
+            init=self.init,
+            n_starts=1 if distilled else self.n_starts,
             prediction=self.prediction,
             min_leaf=least,
             trains_gates=estimated,
             only_if_needed=self.only_if_needed,
-            **start,
             **shared,
         )
 
@@ -235,15 +229,3 @@ class SoftSurvivalTree(SoftEstimator):
     @override
     def _prediction(self) -> Prediction:
         return self.prediction
-
-    @override
-    def _plain_parameters(self) -> dict[str, Any]:
-        values = super()._plain_parameters()
-        init = self.init
-        return values | {"init": asdict(init) if isinstance(init, Distillation) else init}
-
-    @classmethod
-    @override
-    def _from_plain(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        init = values["init"]
-        return super()._from_plain(values) | {"init": init if isinstance(init, str) else Distillation(**init)}

@@ -14,7 +14,7 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
-from sstorch.optim import Distillation, Joint, LBFGSOptions, Leaves, Nodec
+from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec
 from sstorch.optim.starts.regression_tree import GateColumns, regression_tree
 from sstorch.reading import gate_coefficients
 from sstorch.soft.batch import train_batch
@@ -97,39 +97,22 @@ def test_every_leaf_has_real_groups(leaf: str, ridge: float | str) -> None:
     assert tree.log_likelihood(data.frame, (data.time, data.event)) > -50
 
 
-SHAPES = ((1, 0.3), (2, 0.2), (3, 0.1), (4, 0.05), (3, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("shape", "gate_features"),
-    [((2, 0.2), 2), ((3, 0.1), 1), *map(nightly, SHAPES, (1, None, 2, 1, None))],
-)
-def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_features: int | None) -> None:
-    depth, min_leaf = shape
-    data = load_dataset("gbsg2")
-    tree = PrognosticTree(depth=depth, min_leaf=min_leaf, gate_features=gate_features)
-    tree.fit(data.frame, (data.time, data.event))
-    counts = np.bincount(tree.apply(data.frame), minlength=2**depth + 1)
-    assert counts[counts > 0].min() >= min_leaf * len(data) - 1e-6
+@pytest.mark.parametrize(("depth", "min_leaf"), [(2, 0.2), nightly(3, 0.1), nightly(4, 0.05), (3, 0.0)])
+def test_leaves_are_as_large_as_asked_for(gbsg2: SurvivalData, depth: int, min_leaf: float) -> None:
+    tree = PrognosticTree(depth=depth, min_leaf=min_leaf).fit(gbsg2.frame, gbsg2.y)
+    counts = np.bincount(tree.apply(gbsg2.frame), minlength=2**depth + 1)
+    assert counts[counts > 0].min() >= min_leaf * len(gbsg2) - 1e-6
     columns = gate_coefficients(tree).query("coefficient != 0").groupby("node")["column"].nunique()
-    if gate_features is not None:
-        assert columns.max() <= gate_features
+    assert columns.max() == 1
 
 
-@pytest.mark.parametrize(
-    ("gate_numeric", "gate_features"), [("log", 1), nightly("piecewise", 2), nightly("spline", None)]
-)
-def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> None:
+@pytest.mark.parametrize("gate_numeric", ["log", nightly("piecewise"), nightly("spline")])
+def test_gates_may_be_curved(gbsg2: SurvivalData, gate_numeric: str) -> None:
     """A gate on one column is a threshold of the column itself, or of its logarithm."""
-    data = load_dataset("gbsg2")
-    tree = PrognosticTree(columns=Columns(gate_numeric=gate_numeric), gate_features=gate_features)
-    tree.fit(data.frame, (data.time, data.event))
-    counts = np.bincount(tree.apply(data.frame), minlength=5)[1:]
-    assert counts.min() >= 0.1 * len(data) - 1e-6
-    if gate_features == 1:
-        plain = PrognosticTree(gate_features=1).fit(data.frame, (data.time, data.event))
-        # Halfway between two values is elsewhere for a logarithm, but the training rows are cut alike.
-        np.testing.assert_array_equal(tree.apply(data.frame), plain.apply(data.frame))
+    curved = PrognosticTree(columns=Columns(gate_numeric=gate_numeric)).fit(gbsg2.frame, gbsg2.y)
+    plain = PrognosticTree().fit(gbsg2.frame, gbsg2.y)
+    # Halfway between two values is elsewhere for a logarithm, but the training rows are cut alike.
+    np.testing.assert_array_equal(curved.apply(gbsg2.frame), plain.apply(gbsg2.frame))
 
 
 def test_a_target_that_is_constant_makes_no_gates() -> None:
@@ -143,7 +126,7 @@ def test_leaves_of_each_class_by_default() -> None:
     groups = PrognosticTree()._batch_settings()
     assert groups == BatchSettings.check(gate_ridge=0.0)
     assert (groups.init, type(groups.trainer), groups.n_starts) == ("distilled", Leaves, 1)
-    assert (groups.gate_features, groups.min_leaf) == (1, 0.1)
+    assert groups.min_leaf == 0.1
     assert groups.estimated
     gates = SoftSurvivalTree()._batch_settings()
     assert (gates.init, type(gates.trainer), gates.n_starts) == ("distilled", Leaves, 1)
@@ -164,15 +147,8 @@ def test_leaves_of_each_class_by_default() -> None:
 
 def test_distilled_starts_are_one() -> None:
     trained = SoftSurvivalTree(init="distilled", trainer="joint", n_starts=7)._batch_settings()
-    assert (trained.init, trained.n_starts, trained.gate_features, trained.min_leaf) == (
-        "distilled",
-        1,
-        1,
-        0.1,
-    )
-    start = Distillation(gate_features=3, min_leaf=0.2)
-    options = SoftSurvivalTree(init=start, trainer="joint")._batch_settings()
-    assert (options.n_starts, options.gate_features, options.min_leaf) == (1, 3, 0.2)
+    assert (trained.init, trained.n_starts, trained.min_leaf) == ("distilled", 1, 0.1)
+    assert SoftSurvivalTree(min_leaf=0.2)._batch_settings().min_leaf == 0.2
 
 
 def test_distilled_and_random_starts_are_those_of_each_kind(gbsg2: SurvivalData) -> None:
@@ -209,9 +185,6 @@ def test_automatic_encodings_are_smooth_in_leaves_and_linear_in_gates() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    for parameters in (
-        {"gate_features": 0},
-        {"min_leaf": 0.5},
-    ):
+    for parameters in ({"min_leaf": 0.5},):
         with pytest.raises(ConfigError):
             BatchSettings.check(**parameters)

@@ -41,7 +41,7 @@ def data() -> SurvivalData:
 @pytest.fixture(scope="module")
 def tree(data: SurvivalData) -> PrognosticTree:
     linear = Columns(numeric="linear")
-    tree = PrognosticTree(depth=2, leaf="weibull", gate_features=1, columns=linear, time_unit="months")
+    tree = PrognosticTree(depth=2, leaf="weibull", columns=linear, time_unit="months")
     return tree.fit(data.frame, data.y)
 
 

@@ -235,8 +235,7 @@ TREES: dict[str, dict[str, Any]] = {
     "curves": {"numeric": {"age": "spline", "marker": "piecewise"}, "interactions": [("age", "stage")]},
     "curves of gates, one way": {"numeric": "log", "gate_numeric": "spline", "monotone": {"age": "up"}},
     "groups": GROUPS | {"depth": 2},
-    "groups, one column": GROUPS | {"depth": 3, "gate_features": 1, "leaf": "weibull", "numeric": "spline"},
-    "groups, own slopes": GROUPS | {"depth": 2, "gate_features": None, "leaf": "spline_po"},
+    "groups, one column": GROUPS | {"depth": 3, "leaf": "weibull", "numeric": "spline"},
 }
 
 

@@ -34,7 +34,7 @@ from sstorch.validation import (
 )
 
 CAUSES = ("relapse", "death")
-TREE = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"), gate_features=1)
+TREE = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"))
 
 
 def _data(n: int = 400) -> SurvivalData:
@@ -187,7 +187,7 @@ def test_model_card_states_incidences(tree: PrognosticTree, data: SurvivalData) 
 
 
 def test_groups_are_validated_by_trees_of_the_folds(data: SurvivalData) -> None:
-    wide = clone(TREE).set_params(gate_features=2)
+    wide = clone(TREE)
     found = validate_groups(clone(wide).fit(data.frame, data.y), data.frame, data.y, 3, random_state=4)
     folds = folds_of(data, 3, 4)
     for cause in (1, 2):

@@ -63,7 +63,7 @@ def test_function_divides_by_what_it_says_and_cannot_be_trained_anew(rows: Rows)
     def by_one_column(X: pd.DataFrame, times: np.ndarray) -> np.ndarray:
         return np.exp(-np.outer(np.exp(3 * X["x1"] - 2), np.asarray(times) / 30))
 
-    tree = PrognosticTree(depth=1, gate_features=1, teacher=by_one_column).fit(X, y)
+    tree = PrognosticTree(depth=1, teacher=by_one_column).fit(X, y)
     group = tree.apply(X)
     assert X["x1"][group == 1].max() < X["x1"][group == 2].min()
     check_fidelity(tree, X, by_one_column(X, np.array([tree.horizon_]))[:, 0])
