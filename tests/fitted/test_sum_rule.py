@@ -31,12 +31,6 @@ def test_polynomials_of_each_piece_are_summed_exactly(scale: float) -> None:
         assert np.log(nodes / scale) ** power @ weights == pytest.approx(expected, rel=1e-9)
 
 
-def test_times_that_differ_by_rounding_alone() -> None:
-    times = np.nextafter(1.0, 2.0) + np.arange(5000) * np.finfo(float).eps
-    nodes, weights = sum_rule(times)
-    assert nodes @ weights == pytest.approx(times.sum(), rel=1e-12)
-
-
 @pytest.mark.parametrize("leaf", nightly_but({"log_logistic", "logistic_hazard"}, FAMILIES))
 def test_the_risk_at_many_event_times_is_their_sum(small_data: SurvivalData, leaf: str) -> None:
     tree = SurvivalRegression(leaf=leaf).fit(small_data.frame, (small_data.time, small_data.event))

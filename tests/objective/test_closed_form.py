@@ -10,7 +10,6 @@ from torch import Tensor
 from sstorch.nn import DesignMatrix, HazardFamily, LogisticHazard, LogLogistic, Spline
 from sstorch.nn.functional import sigmoid_and_softplus
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.objective.rows import CPU_ELEMENTS, problem_blocks
 from sstorch.objective.training import leaf_losses
 from sstorch.optim.steps import Batch, Step, by_autograd
 from sstorch.optim.working_sets import branch_step, joint_step, leaf_step, logistic_step
@@ -86,21 +85,6 @@ def test_row_derivatives_against_differences(leaf: str | HazardFamily) -> None:
         move[..., k] = h
         difference = (loss(linear, shape + move) - loss(linear, shape - move)) / (2 * h)
         torch.testing.assert_close(other, difference, rtol=1e-6, atol=1e-7)
-
-
-def test_objective_by_either_way_and_in_blocks() -> None:
-    """One problem has so many rows that each is a block of its own."""
-    sample = random_sample(3, n_rows=CPU_ELEMENTS // 4 + 1)
-    assert len(problem_blocks(3, 4 * sample.weight.shape[1], sample.weight.device)) == 3
-    for leaf in ("log_logistic", "weibull"):
-        tree = random_tree(3, 2, leaf)
-        objective, family = TrainingObjective(0.1, 0.2), tree.family
-        gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
-        plain = objective.plain_data_term(gates, leaves, family, sample, sample.loss_weight)
-        values = [objective(tree, sample), plain + objective.penalty(tree)]
-        torch.testing.assert_close(values[0], values[1], rtol=1e-12, atol=0)
-        gradients = [torch.autograd.grad(value.sum(), list(tree.parameters())) for value in values]
-        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize(("leaf", "intercept"), [("exponential", 2e3), ("weibull", -2e3), ("spline_ph", 2e3)])

@@ -1,7 +1,5 @@
 """The parity penalty against pairs of rows, one by one."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
@@ -137,16 +135,6 @@ def test_nearly_equal_curves(spread: float, relaxed: bool) -> None:
     assert bool((reference < 100 * spread**2).all())
     # The curves themselves are rounded, at 1e-16 against a spread of 1e-6 and less.
     _check(_value(penalty, tree, sample, relaxed=relaxed), reference, tree, 1e-10 if spread > 1e-5 else 1e-8)
-
-
-def test_equal_curves_have_no_penalty_and_no_gradient() -> None:
-    tree, penalty = random_tree(4, 0), _penalty()
-    with torch.no_grad():
-        tree.leaf(1).slope.zero_()
-    value = _value(penalty, tree, with_groups(random_sample(4, n_splits=2)))
-    (gradient,) = torch.autograd.grad(value.sum(), tree.leaf(1).slope)
-    assert float(value.detach().abs().max()) < 1e-28
-    assert float(gradient.abs().max()) < 1e-14
 
 
 @pytest.mark.parametrize("kept", [0, 2**30])
@@ -300,18 +288,6 @@ def test_joint_step_minimises_the_relaxation() -> None:
         torch.testing.assert_close(value, expected.detach())
 
 
-def test_objective_selects_its_row_penalties() -> None:
-    tree, sample = random_tree(4, 1), with_groups(random_sample(4, n_splits=2))
-    objective = TrainingObjective(0.1, row_penalties=[_penalty()])
-    chosen = torch.tensor([1, 3])
-    value = objective.select(chosen)(tree.select(chosen), sample.select(chosen))
-    torch.testing.assert_close(value, objective(tree, sample)[chosen])
-    free = TrainingObjective(
-        0.1, row_penalties=[L2Parity().penalty(torch.zeros(4), [np.ones(2)], np.zeros(1), [4])]
-    )
-    assert len(free.row_penalties) == 0
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -325,27 +301,6 @@ def test_objective_selects_its_row_penalties() -> None:
 def test_settings_are_checked(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         L2Parity(**options)  # type: ignore[arg-type]
-
-
-_LARGE = """
-import resource, torch, numpy as np
-from sstorch.objective import L2Parity, TrainingObjective
-from tests.batches import random_sample, random_tree, with_groups
-tree, sample = random_tree(10, 2, p=10), with_groups(random_sample(10, n_rows=100_000, p=10))
-penalty = L2Parity().penalty(torch.ones(10), [np.array([0.01, 5.0])], np.zeros(1), [10])
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-before = peak()
-value = TrainingObjective(row_penalties=[penalty]).row_penalty(tree, sample)
-torch.autograd.grad(value.sum(), [tree.leaf(n).slope for n in tree.topology.leaves])
-print(peak() - before)
-"""
-
-
-@pytest.mark.nightly
-def test_memory_of_many_rows() -> None:
-    """1e5 rows, 64 nodes, 10 problems: all curves at once would take 0.5 GiB, their graph several."""
-    done = subprocess.run([sys.executable, "-c", _LARGE], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 0.25
 
 
 def test_groups_of_a_sample_follow_its_rows() -> None:

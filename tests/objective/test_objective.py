@@ -189,18 +189,6 @@ def test_restrict_gathers_rows_and_pads_with_an_own_row() -> None:
     assert sample.restrict(keep).n_rows.tolist() == [6, 1, 0]
 
 
-def test_on_the_meta_device() -> None:
-    tree = blank_tree(3, 2, batch_shape=(4,), device="meta")
-
-    def empty(*shape: int) -> Tensor:
-        return torch.empty(*shape, dtype=torch.float64, device="meta")
-
-    sample = Sample(DesignMatrix(empty(2, 9, 3), (2, 2)), empty(4, 9), empty(4, 9), empty(4, 9))
-    value = TrainingObjective(0.1, 0.1)(tree, sample)
-    assert value.device.type == "meta"
-    assert value.shape == (4,)
-
-
 @pytest.mark.parametrize(
     ("leaf", "shape", "intercept"),
     [("gompertz", 200.0, -3000.0), ("spline_ph", 6.0, -900.0), ("weibull", 3.0, 0.0)],

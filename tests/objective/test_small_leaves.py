@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.exceptions import ConfigError
+from sstorch import SurvivalData
 from sstorch.nn import GateParameters, SoftTree
 from sstorch.objective import Sample, SmallLeaves, TrainingObjective
 from sstorch.optim import Nodec
-from sstorch.soft import BatchSettings
 from tests.batches import random_sample, random_tree
 from tests.conftest import nightly
 from tests.flat import soft_tree
@@ -86,13 +84,3 @@ def test_a_tree_that_is_told_so_has_no_small_leaves(gbsg2: SurvivalData, trainer
     assert max(least[0][:2]) < 0.03
     assert min(least[2][:2]) > 0.07
     assert least[2][0] > 0.09
-
-
-def test_gates_that_stay_cannot_make_leaves_larger() -> None:
-    assert not BatchSettings.check().trains_small_leaves
-    assert BatchSettings.check().min_leaf == 0.1
-    assert SoftSurvivalTree(init="random")._batch_settings().min_leaf == 0.0
-    assert SoftSurvivalTree(trainer="nodec", min_leaf=0.2)._batch_settings().trains_small_leaves
-    assert not SoftSurvivalTree(depth=0, min_leaf=0.2)._batch_settings().trains_small_leaves
-    with pytest.raises(ConfigError, match=r"min_leaf=0.2 cannot be had from trainer='leaves'"):
-        BatchSettings.check(trainer="leaves", init="kmeans", ridge=1e-3, min_leaf=0.2)

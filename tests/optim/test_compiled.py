@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +31,7 @@ from sstorch.optim.curvature import MAX_BLOCK
 from sstorch.optim.engine import compiled_trees, link_of
 from sstorch.optim.steps import MAX_ROWS, Batch
 from sstorch.optim.working_sets import LOSS_CEILING, joint_step
-from tests.batches import blank_tree, random_sample, random_tree, with_entry
+from tests.batches import blank_tree, random_sample, with_entry
 from tests.conftest import nightly
 from tests.flat import soft_tree
 
@@ -42,7 +39,6 @@ FAMILIES = ["exponential", "weibull", "log_logistic", "log_normal", "spline_ph",
 P, P_GATE = 4, 3
 RIDGES = TrainingObjective(1e-2, torch.linspace(0.01, 0.05, 4, dtype=torch.float64))
 TIGHT = LBFGSOptions(max_iterations=500, gradient_tolerance=1e-10, relative_tolerance=0.0)
-OPTIONS = (20.0, 500.0, 2000.0, 1e-10, 0.0, 20.0, 1e-4, 0.9)
 
 
 def _problems(leaf: str, entry: bool = False, depth: int = 2, n: int = 4) -> tuple[SoftTree, Sample]:
@@ -223,19 +219,6 @@ def test_a_tree_is_trained_to_the_same_bits_alone_and_on_any_number_of_threads()
         assert torch.equal(value[[3]], ends[2][name])
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("depth", "p"), [(4, 3), (6, 3), (2, 70)])
-def test_deep_trees_many_rows_and_many_features(depth: int, p: int) -> None:
-    sample, objective = random_sample(1, n_rows=3000, p=p, seed=1), TrainingObjective(1e-3, 1e-3)
-    tree = random_tree(1, depth, p=p, scale=p**-0.5)
-    values = [objective(tree, sample).item()]
-    for engine in ("torch", "compiled"):
-        own = tree.select(torch.arange(1))
-        _train(engine, Nodec(macro_iterations=1), own, sample)
-        values.append(objective(own, sample).item())
-    assert values[2] - values[1] < 0.1 * (values[0] - values[1])
-
-
 @pytest.mark.parametrize("leaf", ["weibull", "spline_ph"])
 def test_leaves_that_overflow_start_again(leaf: str) -> None:
     tree, sample = _problems(leaf, depth=1)
@@ -327,28 +310,3 @@ def test_auto_is_compiled_where_there_is_much_to_do(
     monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path / "none")
     made("compiled", 10**9)
     assert "once on this machine" in capsys.readouterr().err
-
-
-def test_an_engine_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConfigError, match="engine must be one of auto, torch, compiled, got 'numba'"):
-        Nodec(engine=cast(Engine, "numba"))
-
-
-@pytest.mark.nightly
-def test_machine_code_is_made_in_seconds_and_kept_by_version(tmp_path: Path) -> None:
-    code = (
-        "import time, numba, sstorch.optim\n"
-        "from sstorch.optim.compiled.jit import cache_folder\n"
-        "start = time.process_time()\n"
-        "import sstorch.optim.compiled.trees\n"
-        "print(time.process_time() - start, cache_folder())"
-    )
-    folder, seconds, run = tmp_path / "cache", [], [sys.executable, "-c", code]
-    for _ in range(2):
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
-        taken, place = subprocess.check_output(run, text=True, env=environment).split()
-        seconds.append(float(taken))
-        assert Path(place).parent == folder
-        assert list(Path(place).rglob("*.nbc"))
-    assert seconds[0] < 30  # about 10 of an idle core
-    assert seconds[1] < 0.3 * seconds[0]

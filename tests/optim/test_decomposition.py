@@ -13,16 +13,14 @@ from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import (
     Engine,
-    LBFGSOptions,
     Nodec,
-    Thresholds,
     TrainingRun,
     initialize_random,
     problem_seed,
 )
 from sstorch.soft.sample import stack_splits
-from tests.batches import blank_tree, random_sample, to_device
-from tests.conftest import devices, nightly
+from tests.batches import blank_tree, random_sample
+from tests.conftest import nightly
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
 # Compiling takes a minute.
@@ -121,21 +119,6 @@ def test_history_and_best_so_far(engine: Engine) -> None:
     own = history.of_problem(3)
     assert len(own.steps) == (steps["problem"] == 3).sum()
     assert (own.steps["problem"] == 0).all()
-
-
-@devices
-def test_one_macro_iteration_alone_and_in_the_batch(device: str) -> None:
-    results = {}
-    for problems in (list(range(100)), [17]):
-        chosen = torch.tensor(problems)
-        tree, sample = _start(100, n_rows=120)
-        tree, sample = tree.select(chosen).to(device), to_device(sample.select(chosen), device)
-        Nodec(macro_iterations=1).train(tree, OBJECTIVE, sample)
-        with torch.no_grad():
-            results[len(problems)] = tree.select(torch.tensor([problems.index(17)])), OBJECTIVE(tree, sample)
-    torch.testing.assert_close(results[100][1][17], results[1][1][0], rtol=1e-8, atol=1e-8)
-    for many, one in zip(results[100][0].parameters(), results[1][0].parameters(), strict=True):
-        torch.testing.assert_close(many, one, rtol=1e-8, atol=1e-8)
 
 
 # Batches of more than 47 of these trees are evaluated in blocks.
@@ -262,14 +245,6 @@ def test_one_row_is_skipped() -> None:
     assert steps[["step", "rows"]].to_numpy().tolist() == [["SKIP", 1]]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_tight_tolerances_reach_a_stationary_leaf(engine: Engine) -> None:
-    tree, sample = _start(3, depth=0)
-    options = LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0)
-    history = Nodec(macro_iterations=1, lbfgs=options, engine=engine).train(tree, OBJECTIVE, sample)
-    assert (history.last_macro_iteration()["gradient_norm"] < 1e-8).all()
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -282,11 +257,3 @@ def test_tight_tolerances_reach_a_stationary_leaf(engine: Engine) -> None:
 def test_settings_out_of_range_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Nodec(**values)  # type: ignore[arg-type]
-
-
-def test_thresholds_presets() -> None:
-    assert Nodec().thresholds == Thresholds(0.1, 0.3, 0.4)
-    assert Nodec(eps="eps_ordered").thresholds == Thresholds(0.1, 0.03, 0.4)
-    assert Nodec(eps=Thresholds(0.2, 0.1, 0.5)).thresholds.scaled(0.5) == Thresholds(0.1, 0.05, 0.25)
-    with pytest.raises(ConfigError, match="eps must be three thresholds in"):
-        Nodec(eps=Thresholds(0.1, 0.1, 1.0))

@@ -12,7 +12,6 @@ from sklearn.tree import DecisionTreeRegressor
 from sstorch import Columns, GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
 from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec
 from sstorch.optim.starts.regression_tree import GateColumns, regression_tree
@@ -21,8 +20,6 @@ from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
 from tests.conftest import nightly, nightly_but
-
-TIGHT = LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000)
 
 
 def whas500() -> SurvivalData:
@@ -173,18 +170,3 @@ def test_distilled_and_random_starts_are_those_of_each_kind(gbsg2: SurvivalData)
             found = both.tree.select(both.position(split, start)).state_dict()
             for name, value in expected.items():
                 torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-9)
-
-
-def test_automatic_encodings_are_smooth_in_leaves_and_linear_in_gates() -> None:
-    named = BatchSettings.check(numeric={"age": "auto", "nodes": "log"}, gate_numeric="auto").encodings
-    assert named.leaves.plain == {"age": "smooth(5)", "nodes": "log"}
-    assert named.gates.is_linear
-    assert BatchSettings.check().encodings.leaves.plain == "smooth(5)"
-    regression = BatchSettings.check(depth=0).encodings
-    assert regression.gates == regression.leaves
-
-
-def test_what_cannot_be_is_refused() -> None:
-    for parameters in ({"min_leaf": 0.5},):
-        with pytest.raises(ConfigError):
-            BatchSettings.check(**parameters)

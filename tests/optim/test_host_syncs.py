@@ -13,14 +13,11 @@ import torch
 
 from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Ridge, Sample, TrainingObjective
-from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, minimize, steps
+from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, steps
 from sstorch.optim.batched_lbfgs import OptimizationResult, _Problems
-from sstorch.optim.steps import Batch
-from sstorch.optim.working_sets import leaf_step
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import nightly
 from tests.host_syncs import host_syncs
-from tests.optim.test_lbfgs import Rosenbrock, starts
 
 LOOK = "optim/batched_lbfgs: _Problems.running"
 COMPACTION = "data/design_matrix: DesignMatrix.select"
@@ -79,15 +76,6 @@ def test_what_is_seen() -> None:
     assert not found
 
 
-def test_one_look_every_so_many_evaluations() -> None:
-    function, x0 = Rosenbrock(), starts(5, 4)
-    for every in (1, 4):
-        with host_syncs() as found:
-            result = minimize(function, x0, LBFGSOptions(check_every=every))
-        assert set(found) == {LOOK}
-        assert len(found) == (result.n_batched_evaluations - 1) // every + 1
-
-
 @FITS
 def test_no_look_at_tensors_within_a_minimisation(
     leaf: str, trainer: Trainer, objective: TrainingObjective
@@ -105,17 +93,6 @@ def test_no_look_at_tensors_within_a_minimisation(
         trainer.train(tree, objective, sample)
     assert LOOK in places
     assert set(places) <= {LOOK, COMPACTION}
-
-
-@pytest.mark.parametrize("leaf", ["logistic_hazard", "generalized_gamma"])
-def test_families_do_not_look_at_their_rows(leaf: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sstorch.nn.hazards.gamma.readable", lambda value: False)  # as on a GPU
-    tree, sample = batch(leaf)
-    step = leaf_step(Batch(tree, PLAIN, sample), 1)
-    step.value_and_gradient(step.read())  # nodes of a quadrature are copied once
-    with host_syncs() as found:
-        step.value_and_gradient(step.read())
-    assert not found
 
 
 @contextmanager

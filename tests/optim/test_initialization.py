@@ -29,13 +29,6 @@ def test_a_problem_starts_alike_in_any_batch() -> None:
     torch.testing.assert_close(whole.leaf(6).shape.detach(), shape)
 
 
-def test_random_draws_have_the_stated_scale() -> None:
-    sample, tree = random_sample(200, n_rows=5), blank_tree(3, 3, batch_shape=(200,))
-    initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(200)])
-    assert abs(float(tree.gate_parameters().weight.std().detach()) - 1.0) < 0.05
-    assert abs(float(tree.leaf_parameters().slope.std().detach()) - 0.1) < 0.005
-
-
 def _clusters(p: int = 2) -> tuple[Sample, np.ndarray]:
     """Four well separated clusters of rows, with log times that depend on the cluster."""
     rng = np.random.default_rng(0)

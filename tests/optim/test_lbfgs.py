@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize as scipy_minimize
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from sstorch.optim.batched_lbfgs import AutogradFunction, BatchedFunction, LBFGSOptions, Status, minimize
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Problems this small gain nothing from threads, which only wait for each other on a shared machine."""
-    with threadpool_limits(1):
-        yield
-
 
 TIGHT = LBFGSOptions(gradient_tolerance=1e-8, relative_tolerance=0.0)
 
@@ -156,14 +147,6 @@ def test_rolls_back_where_every_trial_is_non_finite() -> None:
     assert result.value.tolist() == [0.0]
 
 
-def test_unbounded_below_stays_finite() -> None:
-    function = AutogradFunction(lambda x, problems: -torch.exp(x).sum(-1), 1)
-    result = minimize(function, torch.zeros(1, 2, dtype=torch.float64))
-    assert result.x.isfinite().all()
-    assert result.value.isfinite().all()
-    assert result.status.item() in (Status.NON_FINITE, Status.STALLED, Status.MAX_ITER)
-
-
 def test_wrong_gradient_stalls() -> None:
     class Uphill(Rosenbrock):
         def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,67 +185,6 @@ def test_alone_as_in_the_batch() -> None:
         assert alone.n_evaluations[0] == batch.n_evaluations[i]
 
 
-def test_checking_less_often_changes_nothing_but_the_calls() -> None:
-    function, x0 = logistic()
-    rare, often = (minimize(function, x0, LBFGSOptions(check_every=k)) for k in (7, 1))
-    torch.testing.assert_close(rare.x, often.x, atol=1e-9, rtol=0)
-    assert often.n_batched_evaluations == often.n_evaluations.max()
-    assert 0 <= rare.n_batched_evaluations - rare.n_evaluations.max() < 7
-
-
-def test_converged_problems_leave_the_batch() -> None:
-    # Half the problems start at the solution, the others need unequal numbers of iterations.
-    x0 = torch.cat((torch.ones(20, 4, dtype=torch.float64), starts(20, 4)))
-    rows: list[int] = []
-    result = minimize(Counting(Rosenbrock(), rows), x0)
-    assert rows[0] == 40
-    assert rows[1] == 20
-    assert rows[-1] < 10
-    assert len(rows) == result.n_batched_evaluations == result.n_evaluations.max()
-    asked = int(result.n_evaluations.sum())
-    assert asked <= sum(rows) <= asked / 0.8
-    assert (result.n_iterations[:20] == 0).all()
-    assert (result.status == Status.CONVERGED).all()
-
-
-@pytest.mark.parametrize("limit", [0, 1, 5])
-def test_max_iterations(limit: int) -> None:
-    x0 = torch.cat((starts(5, 3), torch.ones(1, 3, dtype=torch.float64)))
-    start, _ = Rosenbrock().value_and_gradient(x0)
-    result = minimize(Rosenbrock(), x0, LBFGSOptions(max_iterations=limit))
-    assert result.status.tolist() == [Status.MAX_ITER] * 5 + [Status.CONVERGED]
-    assert result.n_iterations.tolist() == [limit] * 5 + [0]
-    assert ((result.value < start) == ((limit > 0) & (start > 0))).all()
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 9])
-def test_max_evaluations(limit: int) -> None:
-    x0 = starts(20, 3)
-    start, _ = Rosenbrock().value_and_gradient(x0)
-    result = minimize(Rosenbrock(), x0, LBFGSOptions(max_evaluations=limit))
-    assert (result.status == Status.MAX_ITER).all()
-    assert (result.n_evaluations == limit).all()
-    assert (result.value <= start).all()
-
-
-def test_reports_the_point_it_returns() -> None:
-    function, x0 = logistic()
-    for options in (LBFGSOptions(), LBFGSOptions(max_iterations=3), LBFGSOptions(max_evaluations=5), TIGHT):
-        result = minimize(function, x0, options)
-        value, gradient = function.value_and_gradient(result.x)
-        torch.testing.assert_close(result.value, value, atol=1e-14, rtol=0)
-        torch.testing.assert_close(result.gradient_norm, gradient.abs().amax(-1), atol=1e-13, rtol=0)
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
-def test_empty(shape: tuple[int, int]) -> None:
-    result = minimize(
-        Rosenbrock() if shape[1] else AutogradFunction(lambda x, i: x.sum(-1), 3), torch.zeros(shape)
-    )
-    assert result.x.shape == shape
-    assert result.status.tolist() == [Status.CONVERGED] * shape[0]
-
-
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_grad_mode_of_the_caller(mode: Callable[[], torch.no_grad]) -> None:
     function, x0 = logistic()
@@ -291,13 +213,3 @@ class _Scalar(Rosenbrock):
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = super().value_and_gradient(x)
         return value.sum(), gradient
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda() -> None:
-    x0 = starts(50, 10)
-    cpu, first, second = (minimize(Rosenbrock(), x.clone(), TIGHT) for x in (x0, x0.cuda(), x0.cuda()))
-    assert first.x.is_cuda
-    assert torch.equal(first.x, second.x)
-    torch.testing.assert_close(first.value.cpu(), cpu.value, atol=1e-9, rtol=0)

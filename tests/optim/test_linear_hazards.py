@@ -153,27 +153,6 @@ def test_optimum_is_that_of_lbfgs(leaf: str, gbsg2: SurvivalData) -> None:
     assert float((found.gradient + prior.gradient(found.theta)).abs().max()) < 1e-3
 
 
-def test_batch_is_each_problem_alone() -> None:
-    hazards = problems("spline_po", groups=True)
-    start = null_start(hazards)
-    precision = torch.full_like(start, 0.5)
-    prior = Gaussian(precision, torch.zeros_like(start))
-    both = newton(hazards, prior, start)
-    for k in range(2):
-        place = torch.tensor([k])
-        alone = newton(hazards.select(place), prior.select(place), start[place])
-        torch.testing.assert_close(alone.theta[0], both.theta[k], rtol=0, atol=1e-6)
-        torch.testing.assert_close(alone.loss[0], both.loss[k], rtol=0, atol=1e-8)
-
-
-def test_far_start_comes_to_the_same_optimum() -> None:
-    hazards = problems("weibull", groups=False)
-    start = null_start(hazards)
-    prior = Gaussian(torch.full_like(start, 1e-2), torch.zeros_like(start))
-    near, far = newton(hazards, prior, start), newton(hazards, prior, start + 4.0)
-    torch.testing.assert_close(far.theta, near.theta, rtol=0, atol=1e-5)
-
-
 def test_one_covariate_of_exponential_times_has_the_closed_form() -> None:
     # Of a binary column without penalty: the logarithm of events over time at risk in each group.
     rng = np.random.default_rng(1)
@@ -234,27 +213,12 @@ def test_separation_is_held_by_the_variance_of_its_kind(leaf: str) -> None:
     assert survival.min() > 0.9
 
 
-def test_category_without_events_is_estimated() -> None:
-    frame, time, event = difficult()
-    group = np.random.default_rng(1).choice(list("ABC"), len(frame))
-    model = fitted(frame.assign(group=group), time, event & (group != "C"), "auto")
-    survival = {g: model.predict_survival_function(frame.assign(group=g), [1.0]).mean() for g in "ABC"}
-    assert survival["C"] > max(survival["A"], survival["B"])
-    assert survival["C"] < 1
-
-
 def test_identical_columns_share_the_effect() -> None:
     frame, time, event = difficult()
     model = fitted(frame.assign(again=frame.a), time, event, "weibull")
     terms = freedom(model)
     assert terms["a"] == pytest.approx(terms["again"], abs=1e-6)
     assert terms["a"] + terms["again"] == pytest.approx(1.0, abs=0.1)
-
-
-def test_constant_column_has_no_effect() -> None:
-    frame, time, event = difficult()
-    with_it = fitted(frame.assign(same=1.0), time, event, "weibull")
-    assert freedom(with_it)["same"] == pytest.approx(0, abs=1e-9)
 
 
 def test_one_event_leaves_the_curve_without_covariates() -> None:

@@ -9,9 +9,8 @@ from sstorch.objective import NormalPrior, TrainingObjective
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.batched_lbfgs import AutogradFunction, BlockMetric, Status
-from sstorch.optim.curvature import MAX_BLOCK
 from sstorch.optim.steps import Batch, Step, lbfgs
-from sstorch.optim.working_sets import branch_step, joint_step, leaf_step, logistic_step
+from sstorch.optim.working_sets import joint_step, leaf_step, logistic_step
 from tests.batches import random_sample, random_tree
 
 OBJECTIVE = TrainingObjective(0.02, 0.03)
@@ -85,14 +84,6 @@ def test_blocks_of_many_problems_and_shapes_are_those_of_each_alone() -> None:
             torch.testing.assert_close(whole[k : k + 1], own)
 
 
-def test_gate_blocks_are_the_hessian_where_rows_curve_upwards() -> None:
-    tree, sample = random_tree(2, 1), random_sample(2)
-    left = torch.rand_like(sample.weight) < 0.5
-    step = logistic_step(Batch(tree, OBJECTIVE, sample), 1, left, sample.weight)
-    (blocks,) = _curvature(step, step.read())
-    torch.testing.assert_close(blocks[:, 0], _hessian(step, step.read()), rtol=1e-6, atol=1e-8)
-
-
 @pytest.mark.parametrize("kind", ["leaf", "logistic"])
 def test_fewer_evaluations_for_the_same_minimum(kind: str) -> None:
     tree, sample = random_tree(6, 2), random_sample(6, n_splits=2, n_rows=200)
@@ -108,19 +99,6 @@ def test_fewer_evaluations_for_the_same_minimum(kind: str) -> None:
     plain = minimize(step.objective, step.read(), options)
     torch.testing.assert_close(scaled.value, plain.value, rtol=1e-9, atol=1e-9)
     assert int(scaled.n_evaluations.sum()) < 0.5 * int(plain.n_evaluations.sum())
-
-
-def test_wide_blocks_are_diagonal() -> None:
-    p = MAX_BLOCK + 3
-    tree, sample = random_tree(2, 1, p=p, scale=0.1), random_sample(2, p=p)
-    for step in (
-        leaf_step(Batch(tree, OBJECTIVE, sample), 1),
-        branch_step(Batch(tree, OBJECTIVE, sample), 1),
-    ):
-        (blocks,) = step.objective.curvature(step.read())
-        assert blocks.shape[1:] == (step.read().shape[1], 1, 1)
-        result = lbfgs(step.objective, step.read(), LBFGSOptions(max_iterations=50))
-        assert (result.value < result.start_value).all()
 
 
 def test_blocks_that_are_not_definite() -> None:

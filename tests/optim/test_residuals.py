@@ -33,13 +33,6 @@ def test_bag_on_noise_predicts_next_to_nothing() -> None:
     assert np.corrcoef(found, target)[0, 1] < 0.1
 
 
-def test_bag_depends_on_the_seed_alone() -> None:
-    x, target = step(200)
-    arguments = DesignMatrix.of(x), target, np.ones(200), np.arange(200)
-    np.testing.assert_array_equal(residual_bag(*arguments, 3), residual_bag(*arguments, 3))
-    assert (residual_bag(*arguments, 3) != residual_bag(*arguments, 4)).any()
-
-
 def test_rows_of_a_subject_are_seen_together() -> None:
     # Features name the subject, whose rows have one residual: trees that had seen one of them would know it.
     rng = np.random.default_rng(2)
@@ -49,20 +42,6 @@ def test_rows_of_a_subject_are_seen_together() -> None:
     mixed = residual_bag(DesignMatrix.of(x), target, np.ones(1200), np.arange(1200), 0)
     assert np.corrcoef(mixed, target)[0, 1] > 0.9
     assert np.corrcoef(apart, target)[0, 1] < 0.3
-
-
-def test_rows_of_weight_zero_teach_nothing() -> None:
-    x, target = step(300)
-    weight = np.r_[np.ones(200), np.zeros(100)]
-    strange = np.r_[target[:200], np.full(100, 1e6)]
-    arguments = weight, np.arange(300), 0
-    found, expected = (residual_bag(DesignMatrix.of(x), each, *arguments) for each in (strange, target))
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_single_row_has_no_residual() -> None:
-    one = np.ones(1)
-    assert residual_bag(DesignMatrix.of(one[None]), one, one, np.zeros(1, int), 0) == [0]
 
 
 def grown(x: np.ndarray, target: np.ndarray, n_leaves: int = 2, min_leaf: float = 0.1) -> dict[int, Split]:

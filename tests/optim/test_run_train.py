@@ -197,13 +197,6 @@ def test_nodes_that_the_tree_lacks_raise(nodes: Iterable[int]) -> None:
         run.step([2])
 
 
-def test_run_without_active_problems_trains_and_records_nothing() -> None:
-    run = _run()
-    run.active = run.active[:0]
-    run.take(run.step({1}))
-    assert len(run.history.steps) == 0
-
-
 # ------------------------------------------------------------------ optimisers of torch
 
 
@@ -239,17 +232,6 @@ def test_optimiser_takes_the_steps_that_a_loop_of_torch_takes() -> None:
     torch.testing.assert_close(result.x, step.read(), rtol=1e-9, atol=1e-11)
     assert result.n_evaluations.tolist() == [16]
     assert result.status.tolist() == [Status.MAX_ITER]
-
-
-def test_optimiser_that_diverges_returns_the_best_point_it_saw() -> None:
-    tree, sample = random_tree(3, 1, "weibull"), random_sample(3)
-    step = joint_step(Batch(tree, OBJECTIVE, sample))
-    start = step.value_and_gradient(step.read())[0]
-    result = torch_minimizer(lambda p: torch.optim.SGD(p, 1e4), 20)(step.objective, step.read())
-    assert (result.value <= start).all()
-    torch.testing.assert_close(step.value_and_gradient(result.x)[0], result.value, rtol=1e-12, atol=0)
-    with pytest.raises(ConfigError, match="steps must be at least 1"):
-        torch_minimizer(lambda p: torch.optim.SGD(p, 1e4), 0)
 
 
 # ------------------------------------------------------------------ trainers
@@ -315,13 +297,7 @@ def test_trainer_of_a_regression_reaches_the_optimum_of_its_own_trainer(small_da
     assert own.history_.steps["step"].tolist() == ["ALL"]
 
 
-def test_trainer_whose_nodes_the_tree_lacks_raises(small_data: SurvivalData) -> None:
-    with pytest.raises(
-        ConfigError, match=r"`nodes` must be numbers of gates \(1 to 1\) and leaves \(2 to 3\)"
-    ):
-        SoftSurvivalTree(depth=1, trainer=Pairs()).fit(small_data.frame, (small_data.time, small_data.event))
-
-
+@pytest.mark.nightly
 def test_minimisers_reach_the_objective_of_joint_training(gbsg2: SurvivalData) -> None:
     settings = {"init": "random", "n_starts": 4, "penalties": GatePenalties(ridge=1e-3, gate_ridge=1e-3)}
     joint = SoftSurvivalTree(trainer=Joint(), **settings).fit(gbsg2.frame, gbsg2.y)

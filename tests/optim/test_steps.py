@@ -81,19 +81,6 @@ def test_joint_step_is_the_whole_objective() -> None:
     torch.testing.assert_close(some[1], gradient[2:], rtol=1e-11, atol=1e-14)
 
 
-def test_objective_of_some_problems_is_that_of_each_alone() -> None:
-    tree, sample = random_tree(10, 2, seed=4), random_sample(10, n_splits=5, n_rows=200, seed=4)
-    step = branch_step(Batch(tree, OBJECTIVE, sample.restrict(tree.visits(sample.x, 2))), 2)
-    x = step.read()
-    part = step.objective.select(torch.tensor([3, 7])).select(torch.tensor([1]))
-    value, gradient = step.value_and_gradient(x)
-    own_value, own_gradient = part.value_and_gradient(x[7:8])
-    torch.testing.assert_close(own_value, value[7:8], rtol=1e-12, atol=0)
-    torch.testing.assert_close(own_gradient, gradient[7:8], rtol=1e-10, atol=1e-13)
-    step.write(x + 1)
-    assert torch.equal(step.read(), x + 1)
-
-
 @devices
 def test_logistic_step_equals_scikit_learn(device: str) -> None:
     tree, sample = random_tree(2, 1).to(device), to_device(random_sample(2, n_rows=80), device)

@@ -67,6 +67,7 @@ def test_causes_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-10)
 
 
+@pytest.mark.nightly
 def test_folds_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) -> None:
     # Splits of different lengths, in small blocks, so that some blocks are beyond the rows of a split.
     frame, y = simulated(200, 25, seed=1)

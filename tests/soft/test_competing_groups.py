@@ -237,6 +237,7 @@ def test_one_cause_gives_the_validation_of_one_event(data: SurvivalData) -> None
     assert own == held_out_groups(single, folds, groups).first
 
 
+@pytest.mark.nightly
 def test_outcomes_without_effects_show_no_difference(data: SurvivalData) -> None:
     noise = np.random.default_rng(2).normal(size=(len(data), 2))
     found = validate_groups(PrognosticTree(depth=1).fit(noise, data.y), noise, data.y)

@@ -18,7 +18,6 @@ from sstorch import (
     load_dataset,
 )
 from sstorch.data import SurvivalData
-from sstorch.nn import Spline, make_family
 from sstorch.objective import Ridge
 from sstorch.soft import estimation
 from sstorch.soft.batch import train_batch
@@ -86,14 +85,6 @@ def test_groups_of_a_regression_summarise_it_without_loss() -> None:
     regression = SurvivalRegression("weibull").fit(frame, y)
     assert tree.score(frame, y) == pytest.approx(regression.score(frame, y), abs=1e-3)
     assert "summarise the regression" in str(chosen(tree))
-
-
-@pytest.mark.parametrize("teacher", ["residuals", "predictor"])
-def test_named_teacher_is_the_only_one(teacher: str) -> None:
-    frame, y = simulated(200, interaction=2.5)
-    tree = PrognosticTree(depth=1, leaf="weibull", teacher=teacher).fit(frame, y)
-    assert set(chosen(tree).evidence) <= {REGRESSION, f"{teacher} 2"}
-    assert f"{teacher} 2" in chosen(tree).evidence
 
 
 @pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
@@ -229,45 +220,12 @@ def test_own_ridge_adds_to_the_estimated_variances() -> None:
     assert survival(strong, frame).std(0).max() < 0.01
 
 
-def test_monotone_fit_is_the_unrestricted_one_where_that_is_monotone() -> None:
-    frame, y = simulated(300)
-    free = SurvivalRegression("weibull", columns=Columns(numeric="linear")).fit(frame, y)
-    held = SurvivalRegression("weibull", columns=Columns(numeric="linear", monotone={"c": "up"})).fit(
-        frame, y
-    )
-    np.testing.assert_allclose(survival(held, frame), survival(free, frame), atol=0.01)
-
-
 def test_monotone_effect_holds_against_the_data() -> None:
     frame, y = simulated(300)
     columns = Columns(numeric="linear", monotone={"c": "down"})
     held = SurvivalRegression("weibull", columns=columns).fit(frame, y)
     low, high = (survival(held, frame.assign(c=value)) for value in (0.0, 1.0))
     assert (high >= low - 1e-9).all()
-
-
-def test_linear_shapes_are_trained_under_the_estimated_variances() -> None:
-    frame, y = simulated(200)
-    family = make_family("weibull", ancillary="linear")
-    model = SurvivalRegression(family, columns=Columns(numeric="linear")).fit(frame, y)
-    plain = SurvivalRegression("weibull", columns=Columns(numeric="linear")).fit(frame, y)
-    assert model.choice_.chosen == "regression"
-    np.testing.assert_allclose(survival(model, frame), survival(plain, frame), atol=0.15)
-
-
-def test_curves_that_can_rise_are_trained_under_the_estimated_variances() -> None:
-    frame, y = simulated(200)
-    free = SurvivalRegression(Spline("hazard", knots=2, monotone=False)).fit(frame, y)
-    plain = SurvivalRegression(Spline("hazard", knots=2)).fit(frame, y)
-    np.testing.assert_allclose(survival(free, frame), survival(plain, frame), atol=0.05)
-
-
-def test_fairness_of_zero_changes_little() -> None:
-    frame, y = simulated(120)
-    plain = SurvivalRegression("weibull").fit(frame, y)
-    group = np.where(frame.d > 0.5, "high", "low")
-    fair = SurvivalRegression("weibull", Penalties(fairness="l2", rho=0.0)).fit(frame, y, sensitive=group)
-    np.testing.assert_allclose(survival(fair, frame), survival(plain, frame), atol=0.01)
 
 
 @pytest.mark.nightly

@@ -8,8 +8,6 @@ from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree
 from sstorch.data import Preprocessor, Surv, SurvivalData
-from sstorch.exceptions import FormatError
-from sstorch.files import reading
 from sstorch.fitted.tree import FittedTree, Prediction
 from sstorch.nn import Spline
 from sstorch.optim import Nodec
@@ -105,16 +103,6 @@ def test_falling_curves_are_the_running_minimum_in_double_precision(small_data: 
     np.testing.assert_array_equal(falling, np.minimum.accumulate(plain, axis=1))
 
 
-def test_what_altered_content_raises_names_the_folder(tmp_path: object) -> None:
-    for error in (AttributeError, KeyError, TypeError, ValueError, RuntimeError, RecursionError):
-        with pytest.raises(FormatError, match="FOLDER is incomplete or altered"), reading("FOLDER"):  # type: ignore[arg-type]
-            raise error("x")
-    with pytest.raises(FormatError, match="of another version"), reading("FOLDER"):  # type: ignore[arg-type]
-        raise FormatError("of another version")
-    with pytest.raises(ZeroDivisionError), reading("FOLDER"):  # type: ignore[arg-type]
-        raise ZeroDivisionError
-
-
 def test_a_fit_encodes_its_rows_once_and_tables_wait_until_they_are_read(
     small_data: SurvivalData, encoded: list[int], tables: list[int]
 ) -> None:
@@ -123,10 +111,3 @@ def test_a_fit_encodes_its_rows_once_and_tables_wait_until_they_are_read(
     assert tree.node_table_["rows"][1] == 120
     assert "_training_rows" not in vars(tree)
     assert (encoded, tables) == ([120, 120], [120])
-
-
-def test_tables_are_of_the_rows_at_the_fit(small_data: SurvivalData) -> None:
-    frame = small_data.frame.copy()
-    tree, expected = clone(TREE).fit(frame, small_data.y), clone(TREE).fit(small_data.frame, small_data.y)
-    frame.iloc[:] = frame.iloc[0]
-    pd.testing.assert_frame_equal(tree.node_table_, expected.node_table_)

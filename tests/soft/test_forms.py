@@ -78,9 +78,9 @@ def _rows(X: Any, some: np.ndarray) -> Any:
     return (X.tocsr() if scipy.sparse.issparse(X) else X)[some]
 
 
-@pytest.mark.parametrize("forms", [_labelled, _numeric])
+@pytest.mark.parametrize("forms", [_labelled, nightly(_numeric)])
 @pytest.mark.parametrize("model", ["regression", nightly("tree")])
-@pytest.mark.parametrize("seed", [0, nightly(1), nightly(2), nightly(3)])
+@pytest.mark.parametrize("seed", [0, nightly(1), nightly(2)])
 def test_forms_of_one_frame_give_one_model(
     seed: int, model: str, forms: Callable[[pd.DataFrame], Iterator[Any]]
 ) -> None:

@@ -1,7 +1,5 @@
 """The ridge on gates, in units of the columns' ranges or of their standard deviations."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,32 +7,10 @@ import pytest
 from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData
 from sstorch.data import Schema
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.exceptions import ConfigError
-from sstorch.optim import Nodec
 from sstorch.reading import gate_coefficients
-from sstorch.soft import BatchSettings
 from sstorch.soft.batch import fit_preprocessors
 from sstorch.soft.problems import _gate_deviations
 from sstorch.soft.sample import stack_splits
-from tests.flat import soft_tree
-
-
-def test_units_by_default() -> None:
-    assert SoftSurvivalTree()._batch_settings().gate_ridge_units == "range"
-    paper = SoftSurvivalTree.paper(penalties=GatePenalties(gate_ridge=0.1))._batch_settings()
-    assert (paper.gate_ridge, paper.gate_ridge_units, paper.min_leaf) == (0.1, "range", 0.0)
-    with pytest.raises(ConfigError, match="gate_ridge_units must be one of range, sd"):
-        BatchSettings.check(gate_ridge_units="iqr")
-
-
-def test_units_without_effect_are_not_compared() -> None:
-    """Those of gates that stay, of two runs."""
-    assert "gate_ridge_units" not in BatchSettings.check().facts()
-    for units in ("range", "sd"):
-        settings = SoftSurvivalTree(
-            trainer="nodec", penalties=GatePenalties(gate_ridge_units=units)
-        )._batch_settings()
-        assert settings.facts()["gate_ridge_units"] == units
 
 
 def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData) -> None:
@@ -59,37 +35,6 @@ def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData
             np.testing.assert_allclose(
                 found[2 * k + start], np.where(deviation > 0, deviation, 1.0), rtol=1e-12
             )
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"trainer": Nodec(macro_iterations=3), "init": "kmeans", "n_starts": 1},
-        {"trainer": "joint", "init": "random", "n_starts": 1},
-        {"trainer": "joint", "init": "distilled", "min_leaf": 0.0},
-    ],
-)
-def test_of_one_column_a_unit_is_a_factor(small_data: SurvivalData, parameters: dict[str, object]) -> None:
-    X = small_data.frame.iloc[:, :1]
-    column = X.iloc[:, 0].to_numpy(float)
-    deviation = column.std() / np.ptp(column)
-    trees = [
-        soft_tree(depth=2, leaf="weibull", gate_ridge=strength, gate_ridge_units=units, **parameters).fit(
-            X, small_data.y
-        )
-        for units, strength in (("sd", 1e-2), ("range", 1e-2 * deviation**2), ("range", 1e-2))
-    ]
-    weights = [gate_coefficients(tree)["coefficient"].to_numpy(float) for tree in trees]
-    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-6)
-    assert not np.allclose(weights[0], weights[2], rtol=1e-2)
-
-
-def test_units_are_kept(small_data: SurvivalData, tmp_path: Path) -> None:
-    parameters = {"trainer": "joint", "init": "random", "n_starts": 1, "gate_ridge_units": "sd"}
-    tree = soft_tree(depth=1, min_leaf=0.2, **parameters).fit(small_data.frame, small_data.y)
-    tree.save(tmp_path / "tree")
-    loaded = SoftSurvivalTree.load(tmp_path / "tree")
-    assert (loaded.penalties.gate_ridge_units, loaded.min_leaf) == ("sd", 0.2)
 
 
 @pytest.mark.filterwarnings("ignore:.*in every column")

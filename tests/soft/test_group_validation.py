@@ -1,10 +1,8 @@
 """Whether groups differ on rows that their gates were not placed on."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import power_under_cph
@@ -19,20 +17,20 @@ from sstorch import (
     PrognosticTree,
     Surv,
     SurvivalData,
-    SurvivalRegression,
     load_dataset,
     metrics,
 )
 from sstorch.data import stratified_folds
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.groups import GroupDifference, GroupValidation
-from sstorch.groups.validation import count_groups, held_out_groups
+from sstorch.groups.validation import held_out_groups
 from sstorch.validation import concordance_of_groups, validate_groups
 
 VERDICT = "No difference between the groups was shown"
 TREE = PrognosticTree(depth=1, columns=Columns(numeric="linear"))
 
 
+@pytest.mark.nightly
 def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> None:
     tree = PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear")).fit(
         gbsg2.frame, gbsg2.y
@@ -175,14 +173,6 @@ def test_limits_of_the_concordance_are_those_of_its_folds(gbsg2: SurvivalData) -
     np.testing.assert_allclose([found.first.c_lower, found.first.c_upper], limits, rtol=1e-9)
 
 
-def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
-    folds = stratified_folds(small_data.event, 2, 0)
-    found = held_out_groups(small_data, folds, np.ones((2, len(small_data)), dtype=np.int64))
-    assert found == GroupValidation(2, 1.0, 1.0, {"": GroupDifference(0.5, 1.0, small_data.n_events)})
-    assert count_groups(np.repeat([0, 3], [19, 1])) == 2
-    assert count_groups(np.repeat([0, 3], [20, 1])) == 1
-
-
 def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
     tree = clone(TREE).fit(small_data.frame, small_data.y)
     plain = validate_groups(tree, small_data.frame, small_data.y, 2)
@@ -197,28 +187,3 @@ def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
     some = validate_groups(tree, small_data.frame, small_data.y, 2, sample_weight=weight)
     rest = small_data.subset(np.arange(5, len(small_data)))
     assert some == validate_groups(tree, rest.frame, rest.y, 2, sample_weight=weight[5:])
-
-
-def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> None:
-    tree = clone(TREE).fit(small_data.frame, small_data.y)
-    tree.save(tmp_path / "plain")
-    assert "group_validation_" not in vars(PrognosticTree.load(tmp_path / "plain"))
-    found = validate_groups(tree, small_data.frame, small_data.y, 3)
-    tree.save(tmp_path / "validated")
-    loaded = PrognosticTree.load(tmp_path / "validated")
-    assert loaded.group_validation_ == found
-    assert loaded.summary() == tree.summary()
-
-
-def test_what_cannot_be_validated_is_refused(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, small_data.y
-    with pytest.raises(ConfigError, match="depth 0 has one group"):
-        validate_groups(SurvivalRegression(columns=Columns(numeric="linear")).fit(X, y), X, y)
-    tree = clone(TREE).fit(X, y)
-    with pytest.raises(ConfigError, match="n_folds must be at least 2"):
-        validate_groups(tree, X, y, n_folds=1)
-    with pytest.raises(DataError, match="choose fewer folds"):
-        validate_groups(tree, X, y, n_folds=len(X))
-    data = SurvivalData(pd.DataFrame({"x": range(4)}), (np.arange(1.0, 5.0), [True, False, False, True]))
-    with pytest.raises(DataError, match="fold 0 of 2 has no comparable pairs, choose fewer folds"):
-        held_out_groups(data, np.array([0, 1, 1, 1]), np.zeros((2, 4), dtype=np.int64))

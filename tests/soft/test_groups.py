@@ -5,7 +5,6 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import (
@@ -58,12 +57,6 @@ def test_a_row_of_the_table_is_kaplan_meier_of_the_leaf(
             assert row[f"S({t:g})", "model"] == pytest.approx(curves[inside, k].mean())
 
 
-def test_beyond_the_last_row_nothing_is_known(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    table = group_table(fitted, gbsg2.frame, gbsg2.y, [1e4])
-    assert table["S(10000)"][["estimate", "lower", "upper"]].isna().all(axis=None)
-    assert table["S(10000)", "model"].notna().all()
-
-
 @pytest.mark.nightly
 def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     table = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0], n_resamples=20)
@@ -77,15 +70,6 @@ def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbs
     plain = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0])
     pd.testing.assert_frame_equal(plain, table[list(plain.columns)])
     assert "Kaplan-Meier of these rows" in groups_text(plain)
-
-
-def test_without_gates_there_is_next_to_no_optimism(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=0, trainer="joint", init="random", n_starts=1).fit(gbsg2.frame, gbsg2.y)
-    table = group_table(tree, gbsg2.frame, gbsg2.y, [500.0], n_resamples=30)
-    assert table["S(500)", "corrected"][1] == pytest.approx(table["S(500)", "estimate"][1], abs=0.01)
-    stable = stability(tree, gbsg2.frame, gbsg2.y, n_resamples=3)
-    assert (stable.ari, stable.ari_of_tree, stable.moves.max()) == (1.0, 1.0, 0.0)
-    assert stable.columns.empty
 
 
 def test_optimism_goes_to_the_same_place_in_the_order_of_risk() -> None:
@@ -103,11 +87,11 @@ def test_concordance_of_the_leaves(fitted: SoftSurvivalTree, gbsg2: SurvivalData
 
 
 def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    stable = stability(fitted, gbsg2.frame, gbsg2.y, n_resamples=6)
+    stable = stability(fitted, gbsg2.frame, gbsg2.y, n_resamples=3)
     groups = [stable.groups, *stable.resampled]
     index = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
     assert stable.ari_of_tree == pytest.approx(np.mean(index[0][1:]))
-    assert stable.ari == pytest.approx(np.mean([index[i][j] for i in range(1, 7) for j in range(1, i)]))
+    assert stable.ari == pytest.approx(np.mean([index[i][j] for i in range(1, 4) for j in range(1, i)]))
     np.testing.assert_array_equal(stable.groups, fitted.apply(gbsg2.frame))
     np.testing.assert_allclose(stable.moves, (stable.resampled != stable.groups).mean(axis=0))
     assert stable.columns.shape == (3, 8)
@@ -133,15 +117,3 @@ def test_gates_are_turned_to_the_sides_of_the_tree() -> None:
     assert _turned(group, leaf, 3) == {1: 1, 2: 3, 3: 2, 4: 6, 5: 7, 6: 5, 7: 4}
     assert _turned(group, group, 3) == {node: node for node in range(1, 8)}
     assert _turned(np.zeros(3, dtype=int), np.zeros(3, dtype=int), 0) == {}
-
-
-def test_summary_shows_what_was_computed(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, small_data.y
-    tree = clone(TREE).set_params(depth=1).fit(X, y)
-    plain = tree.summary()
-    group_table(tree, X, y)
-    assert tree.summary() == plain
-    table = group_table(tree, X, y, n_resamples=2)
-    stable = stability(tree, X, y, n_resamples=2)
-    assert tree.summary() == "\n\n".join([plain, groups_text(table), str(stable)])
-    assert tree.fit(X, y).summary() == plain

@@ -1,7 +1,6 @@
 """Trees that learn from times within intervals, against R, lifelines and the trees of exact times."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,13 @@ from sstorch import (
     Columns,
     Penalties,
     PrognosticTree,
-    SoftSurvivalTree,
     Surv,
     SurvivalRegression,
     load_dataset,
-    recalibrate,
 )
 from sstorch.data import SurvivalData
 from sstorch.data.sources import RDATASETS
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import evaluate
-from sstorch.nn import Spline
-from sstorch.optim import Nodec
-from sstorch.plots import plot_groups
 from sstorch.reading import leaf_coefficients, leaf_table
-from sstorch.validation import (
-    group_table,
-    residuals,
-    stability,
-    validate,
-    validate_groups,
-)
 from tests.conftest import nightly
 from tests.flat import soft_tree
 
@@ -102,19 +87,6 @@ def test_narrow_intervals_are_nearly_exact(settings: dict[str, Any], gbsg2: Surv
     np.testing.assert_allclose(within, exact, atol=1e-3)
 
 
-@pytest.mark.parametrize(("trainer", "depth"), [("leaves", 1), ("nodec", 0), ("joint", 0)])
-def test_intervals_are_more_likely_than_by_their_middles(
-    trainer: Any, depth: int, gbsg2: SurvivalData
-) -> None:
-    data = gbsg2.subset(np.arange(0, 686, 6))
-    y = to_visits(data, 365)
-    middles = SurvivalData(data.frame, y)
-    settings: dict[str, Any] = {"depth": depth, "trainer": trainer, "numeric": "linear", "ridge": 0.0}
-    tree = soft_tree(**settings).fit(data.frame, y)
-    other = soft_tree(**settings).fit(data.frame, (middles.nominal_time, middles.event))
-    assert tree.log_likelihood(data.frame, y) > other.log_likelihood(data.frame, y)
-
-
 @pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 4))
@@ -152,27 +124,3 @@ def test_a_tree_of_visits_is_read_without_estimates_of_its_rows(gbsg2: SurvivalD
     tree.save(tmp_path / "tree")
     again = PrognosticTree.load(tmp_path / "tree")
     pd.testing.assert_frame_equal(leaf_table(again), table)
-
-
-def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
-    data = gbsg2.subset(np.arange(0, 686, 3))
-    y = to_visits(data, 365)
-    tree = PrognosticTree(depth=1).fit(data.frame, y)
-    for call in (
-        tree.score,
-        partial(validate_groups, tree),
-        partial(group_table, tree),
-        partial(plot_groups, tree),
-        partial(residuals, tree),
-        partial(validate, tree, horizon=1000.0),
-        lambda X, y: evaluate(tree, (X, y), (X, y)),
-        lambda X, y: recalibrate(tree, X, y),
-        lambda X, y: SoftSurvivalTree(1, init="random", n_starts=1, trainer=Nodec(engine="compiled")).fit(
-            X, y
-        ),
-        lambda X, y: PrognosticTree(leaf=Spline("hazard", monotone=False)).fit(X, y),
-    ):
-        with pytest.raises((DataError, ConfigError), match="interval") as caught:
-            call(data.frame, y)
-        assert "\n" not in str(caught.value)
-    assert len(stability(tree, data.frame, y, n_resamples=3).resampled) == 3

@@ -18,7 +18,7 @@ from sstorch import (
     SurvivalData,
     SurvivalRegression,
 )
-from sstorch.bench import cross_validate, make_folds
+from sstorch.bench import make_folds
 from sstorch.data import load_dataset
 from sstorch.exceptions import ConfigError, DataWarning, FormatError
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
@@ -36,21 +36,6 @@ def _tree(**options: object) -> SoftSurvivalTree:
 
 def _grown(data: SurvivalData, **options: object) -> SoftSurvivalTree:
     return _tree(**options).fit(data.frame, data.y)
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
-@pytest.mark.parametrize(
-    "leaf", nightly_but({"weibull", "spline", "piecewise_exponential", "logistic_hazard"}, sorted(FAMILIES))
-)
-def test_every_regression_on_cuda_equals_that_on_the_cpu(leaf: str, gbsg2: SurvivalData) -> None:
-    cpu, cuda = (
-        SurvivalRegression(leaf, device=device)
-        .fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-        .predict_survival_function(gbsg2.frame[:50], [300.0, 800.0, 1500.0])
-        for device in ("cpu", "cuda")
-    )
-    np.testing.assert_allclose(cuda, cpu, rtol=1e-5)
 
 
 @pytest.mark.parametrize("leaf", sorted(FAMILIES))
@@ -136,27 +121,6 @@ def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
         assert float((p * losses).sum() / len(gbsg2)) == pytest.approx(tree.objective_, rel=1e-10)
 
 
-def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
-    trees = [
-        _tree(leaf="spline_ph", n_starts=1).fit(
-            small_data.frame, Surv(small_data.time, small_data.event, entry=entry)
-        )
-        for entry in (None, np.zeros(len(small_data)))
-    ]
-    assert trees[0].objective_ == trees[1].objective_
-
-
-def test_entry_is_a_column_of_a_frame_or_file(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"a": [1.0, 2, 4], "start": [0.0, 1, 2], "time": [3.0, 4, 5], "event": [1, 0, 1]})
-    data = SurvivalData.from_frame(frame, entry="start")
-    assert data.feature_names == ["a"]
-    np.testing.assert_array_equal(data.entry, [0, 1, 2])
-    assert "2 rows with late entry" in data.describe()
-    np.testing.assert_array_equal(data.subset([2, 0]).entry, [2, 0])
-    with pytest.raises(ConfigError, match="column 'time' is named as time and entry"):
-        SurvivalData.from_frame(frame, entry="time")
-
-
 @pytest.mark.parametrize(
     ("leaf", "prediction"),
     covering(["weibull", "log_normal", "spline_po", "piecewise_exponential"], ["hbp", "mixture"]),
@@ -234,11 +198,6 @@ def test_cox_start_falls_back_where_no_cox_model_can_be_fitted() -> None:
     assert np.isfinite(tree.objective_)
 
 
-def test_cox_start_is_for_splines(small_data: SurvivalData) -> None:
-    with pytest.raises(ConfigError, match="init='cox' is for spline leaves, got leaf 'weibull'"):
-        _grown(small_data, leaf="weibull", init="cox")
-
-
 def test_a_registered_family_is_saved_by_its_name(small_data: SurvivalData, tmp_path: Path) -> None:
     for _ in range(2):  # as a cell of a notebook that is run again
 
@@ -276,19 +235,6 @@ def test_unconstrained_splines_that_rise_are_scored_with_a_warning(small_data: S
         tree.score(small_data.frame, y)
 
 
-def test_cross_validation_of_splines_prepares_each_fold_for_itself(small_data: SurvivalData) -> None:
-    tree = _tree(leaf="spline_po", n_starts=1)
-    result = cross_validate(tree, small_data, n_folds=3, seed=0)
-    family = result.batch.tree.family
-    assert isinstance(family, Spline)
-    for fold in range(3):
-        train = small_data.subset(result.folds != fold)
-        unit = float(result.batch.tree.log_time_scale[fold].exp())
-        knots = torch.cat([family.table[fold, :1, 0], family.ends[fold]]).exp() * unit
-        expected = np.percentile(np.log(train.time[train.event]), [0, 33, 67, 100])
-        np.testing.assert_allclose(knots.numpy(), np.exp(expected), rtol=1e-10)
-
-
 def test_curves_that_can_rise_have_no_quantiles_and_no_late_entries(small_data: SurvivalData) -> None:
     tree = _grown(small_data, leaf=Spline("odds", monotone=False), n_starts=1)
     for ask in (tree.predict_quantile, partial(tree.predict_rmst, tau=9.0)):
@@ -317,6 +263,7 @@ def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
             assert not np.isnan(tree.predict_rmst(far, tau)).any()
 
 
+@pytest.mark.nightly
 def test_a_leaf_of_steps_is_told_and_mended() -> None:
     """Seven rows, all with an event, and eight features: every sharper step fits the training rows better."""
     pytest.importorskip("sksurv")

@@ -5,21 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
-import torch
 
-from sstorch import Columns, GroupPenalties, PrognosticTree, SurvivalRegression
+from sstorch import Columns, GroupPenalties, PrognosticTree
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.fingerprint import on_training_rows
-from sstorch.deploy import export_calculator, export_program
-from sstorch.exceptions import ConfigError, DataError
 from sstorch.packing import pack, unpack
 from sstorch.plots import plot_effects
 from sstorch.reading import effects, export_text, importance
 from sstorch.validation import stability, validate_groups
-from tests.conftest import nightly
-from tests.deploy.test_calculator import in_browser, needs_browser, typed
-from tests.deploy.test_contract import TIMES, check, raw_features
+from tests.deploy.test_contract import TIMES
 
 N = 400
 DRAWS = np.random.default_rng(0)
@@ -74,31 +68,6 @@ def test_a_gate_and_an_effect_of_a_missing_value_are_found_and_saved(tmp_path: P
     assert "separate level: marker, grade" in (tmp_path / "MODEL_CARD.md").read_text()
 
 
-@pytest.mark.parametrize("language", ["python", nightly("javascript")])
-def test_code_computes_the_level(language: str, tmp_path: Path) -> None:
-    check(tree(), language, FRAME[:30], tmp_path)
-
-
-@pytest.mark.nightly
-def test_program_computes_the_level(tmp_path: Path) -> None:
-    export_program(tree(), tmp_path / "tree.pt2")
-    x = raw_features(tree(), FRAME[:30]).assign(marker=FRAME["marker"][:30])
-    x.loc[FRAME["grade"][:30].isna(), [name for name in x if name.startswith("grade")]] = np.nan
-    found = torch.export.load(tmp_path / "tree.pt2").module()(torch.tensor(x.to_numpy()), torch.tensor(TIMES))
-    expected = tree().predict_survival_function(FRAME[:30], TIMES)
-    np.testing.assert_allclose(found.detach(), expected, atol=1e-12)
-
-
-@pytest.mark.nightly
-@needs_browser
-def test_page_computes_the_level(tmp_path: Path) -> None:
-    export_calculator(tree(), tmp_path / "page.html", FRAME, Y)
-    rows = FRAME[:10]
-    seen = in_browser(tmp_path / "page.html", [typed(row, {"grade"}) for _, row in rows.iterrows()], tmp_path)
-    expected = tree().predict_survival_function(rows, np.linspace(0, tree().event_times_[-1], 121))
-    np.testing.assert_allclose([each["curves"][0] for each in seen], expected, atol=1e-9)
-
-
 def test_schema_adds_level_indicator_and_median() -> None:
     schema = Schema.of(FRAME).with_missing(["marker", "grade"])
     assert schema.feature_names_out == [
@@ -112,12 +81,3 @@ def test_schema_adds_level_indicator_and_median() -> None:
     np.testing.assert_array_equal(z[:, 5], UNKNOWN)
     restored = unpack(pack(fitted))
     np.testing.assert_array_equal(restored.transform(FRAME[::-1]), z[::-1])
-
-
-def test_unusable_names_raise() -> None:
-    with pytest.raises(ConfigError, match="missing names 'stage'; the columns are 'age', 'marker', 'grade'"):
-        SurvivalRegression(columns=Columns(missing=["stage"])).fit(FRAME, Y)
-    with pytest.raises(ConfigError, match="missing must be a list of names of columns, got 'grade'"):
-        SurvivalRegression(columns=Columns(missing="grade")).fit(FRAME, Y)
-    with pytest.raises(DataError, match="two encoded features are called 'marker missing'"):
-        Schema.of(FRAME.assign(**{"marker missing": 0.0})).with_missing(["marker"])

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,7 @@ from sstorch import (
 from sstorch.data.sources import read_survset
 from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.reading import export_graphviz, export_text, leaf_table
+from sstorch.reading import export_graphviz, export_text
 from sstorch.validation import (
     concordance_of_groups,
     group_table,
@@ -125,16 +124,6 @@ def test_texts_state_the_condition_or_have_no_survival(
         assert "median" not in card.split("## Groups")[1].split("## Limits")[0]
 
 
-def test_figures_state_the_condition(tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]) -> None:
-    X, y = csl
-    ax, _ = plots.plot_groups(tree, X, y)
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels[:2] == ["Kaplan-Meier", "model, mean\nif the covariates stay as in the row"]
-    assert plots.plot_survival_by_leaf(tree, X).get_ylabel().endswith("if the covariates stay as in the row")
-    caption = " ".join(text.get_text() for text in plots.plot_tree(tree, X, y)[0].texts)
-    assert "Survival is from time zero if the covariates stay as in the row." in caption.replace("\n", " ")
-
-
 def test_competing_risks_of_start_stop_rows_ask_for_after(tmp_path: Path) -> None:
     data = load_dataset("mgus2").subset(np.arange(300))
     middle = 0.5 * data.time
@@ -165,33 +154,6 @@ def test_competing_risks_of_start_stop_rows_ask_for_after(tmp_path: Path) -> Non
         with pytest.raises(DataError, match="y has no entry and no id"):
             group_table(each, X, Surv(y.time, cause, causes=data.cause_names))
     assert plots.plot_groups(tree, X, y)[0].get_ylabel().endswith("if the covariates stay as in the row")
-
-
-def fitted_with_entry_alone() -> Any:
-    rng = np.random.default_rng(0)
-    x, time = rng.normal(size=(200, 2)), rng.exponential(10, 200) + 1
-    y = Surv(time, rng.random(200) < 0.8, entry=rng.uniform(0, 0.8, 200) * time)
-    return PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(x, y), x, y
-
-
-def test_left_truncation_alone_has_survival_from_zero() -> None:
-    tree, x, y = fitted_with_entry_alone()
-    assert tree.predict_survival_function(x[:2], [5.0]).shape == (2, 1)
-    assert CONDITION not in tree.summary(details=True)
-    assert "median" in tree.describe()
-    with pytest.raises(DataError, match="y has no entry, and the model was trained on counting data"):
-        tree.score(x, (y.time, y.event))
-
-
-def test_texts_count_rows_and_their_subjects(tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]) -> None:
-    X, y = csl
-    lines, table = tree.describe().splitlines(), leaf_table(tree)
-    assert tree.summary().startswith("Prognostic tree: 2426 rows of 446 subjects, 270 events")
-    for line, (number, row) in zip(lines, table.iterrows(), strict=False):
-        inside = tree.apply(X) == number
-        n_subjects = np.unique(np.asarray(y.id)[inside]).size
-        assert row["subjects", ""] == n_subjects
-        assert f" of 2426 rows ({n_subjects} of 446 subjects), " in line
 
 
 def test_time_before_the_first_entry_is_named() -> None:

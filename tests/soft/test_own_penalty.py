@@ -54,16 +54,6 @@ def test_own_penalty_acts_in_every_fold_and_start(small_data: SurvivalData) -> N
     assert torch.all(objectives[1] < 0.5 * objectives[0])
 
 
-def test_own_penalty_acts_on_groups(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, small_data.y
-    free, held = (
-        PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own)).fit(X, y)
-        for own in ((), (Watched(50.0),))
-    )
-    sizes = [float(tree.module_.leaf_parameters().slope.detach().abs().max()) for tree in (free, held)]
-    assert sizes[1] < 0.1 * sizes[0]
-
-
 class Summed(Watched):
     def forward(self, leaves: LeafParameters) -> Tensor:
         return super().forward(leaves).sum()
@@ -89,12 +79,6 @@ def test_own_penalties_that_cannot_act_raise(
     tree = PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own), trainer=trainer)
     with pytest.raises(ConfigError, match=message):
         tree.fit(small_data.frame, small_data.y)
-
-
-@pytest.mark.parametrize("coefficient", [-1.0, float("nan")])
-def test_coefficient_below_zero_raises(coefficient: float) -> None:
-    with pytest.raises(ConfigError, match="coefficient of Ridge must be at least 0"):
-        Ridge(coefficient)
 
 
 def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:

@@ -11,7 +11,6 @@ import sklearn
 from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import UnsetMetadataPassedError
-from sklearn.inspection import permutation_importance
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -23,9 +22,8 @@ from sstorch import (
     SoftSurvivalTree,
     Surv,
     SurvivalData,
-    SurvivalRegression,
 )
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.optim import Nodec
 from tests.conftest import nightly
 from tests.flat import soft_tree
@@ -266,13 +264,6 @@ def test_the_index_of_a_frame_stays_on_curves(gbsg2: SurvivalData) -> None:
             pd.testing.assert_index_equal(frame.index, X.index)
 
 
-def test_permutation_importance_of_scikit_learn(gbsg2: SurvivalData, structured: np.ndarray) -> None:
-    tree = _quick().fit(gbsg2.frame, structured)
-    found = permutation_importance(tree, gbsg2.frame, structured, n_repeats=2, random_state=0)
-    assert found.importances_mean.shape == (8,)
-    assert gbsg2.feature_names[int(found.importances_mean.argmax())] == "pnodes"
-
-
 def test_frames_of_polars_are_read(gbsg2: SurvivalData) -> None:
     pl = pytest.importorskip("polars")
     frame = gbsg2.frame.copy()
@@ -300,36 +291,3 @@ def test_frames_of_polars_are_read(gbsg2: SurvivalData) -> None:
     exact = OptimalSurvivalTree(1).fit(X, y)
     np.testing.assert_array_equal(exact.apply(X), exact.apply(frame))
     assert theirs.score(X, y) > 0.6
-
-
-@pytest.mark.parametrize("kind", ["soft", "exact"])
-def test_one_person_and_one_time(gbsg2: SurvivalData, kind: str) -> None:
-    """A row of a frame, or its values by name, is a frame of one row."""
-    tree = SurvivalRegression() if kind == "soft" else OptimalSurvivalTree(1)
-    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    frame = gbsg2.frame.iloc[[3]]
-    expected = tree.predict_survival_function(frame, [365.0])
-    for subject in (frame.iloc[0], frame.iloc[0].to_dict(), {**frame.iloc[0], "name": "not a feature"}):
-        np.testing.assert_array_equal(tree.predict(subject), tree.predict(frame))
-        np.testing.assert_array_equal(tree.apply(subject), tree.apply(frame))
-        np.testing.assert_array_equal(tree.predict_rmst(subject, 365.0), tree.predict_rmst(frame, 365.0))
-        np.testing.assert_array_equal(tree.predict_survival_function(subject, 365), expected)
-    assert tree.predict_survival_function(frame.iloc[0], 365, as_frame=True).index.tolist() == [3]
-    unknown = frame.iloc[0].to_dict() | {"pnodes": None, "horTh": None}
-    missing = frame.assign(pnodes=np.nan, horTh=pd.Categorical([None], gbsg2.frame["horTh"].cat.categories))
-    np.testing.assert_array_equal(tree.predict(unknown), tree.predict(missing))
-    with pytest.raises(DataError, match="no column 'horTh'"):
-        tree.predict({"age": 50})
-    with pytest.raises(DataError, match="'age' is a list; give one value for each column"):
-        tree.predict({"age": [50, 60]})
-
-
-def test_scorings_that_know_no_times_are_refused_in_one_line(small_data: SurvivalData) -> None:
-    with pytest.raises(
-        ConfigError, match=r"'neg_brier_score' of scikit-learn knows neither times nor"
-    ) as info:
-        OptimalSurvivalTreeCV(scoring="neg_brier_score").fit(
-            small_data.frame, (small_data.time, small_data.event)
-        )
-    assert "SurvivalScorer('ibs_graf', all_rows=y)" in str(info.value)
-    assert "\n" not in str(info.value)

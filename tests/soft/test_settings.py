@@ -70,8 +70,3 @@ def test_a_coefficient_that_is_none_is_refused(name: str, value: object) -> None
     bounds = "('estimated' or )?a finite number >= 0"
     with pytest.raises(ConfigError, match=f"^{name} must be {bounds}, got "):
         BatchSettings.check(**{"fairness": "l2", name: value})
-
-
-def test_a_setting_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(TypeError, match="no settings dept"):
-        BatchSettings.check(dept=1)

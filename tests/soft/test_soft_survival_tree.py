@@ -121,12 +121,6 @@ def test_missing_cuda_is_named(small_data: SurvivalData) -> None:
         PrognosticTree(device="cuda").fit(small_data.frame, (small_data.time, small_data.event))
 
 
-@pytest.mark.parametrize("times", [[], [[1.0]], [-1.0], [np.nan], [np.inf]])
-def test_bad_times_are_refused(fitted: SoftSurvivalTree, gbsg2: SurvivalData, times: list[float]) -> None:
-    with pytest.raises(DataError, match="times must be"):
-        fitted.predict_survival_function(gbsg2.frame[:2], times)
-
-
 @pytest.mark.filterwarnings("ignore:column 'holes' is missing in 55%")
 def test_constant_column_heavy_ties_and_missing_values() -> None:
     rng = np.random.default_rng(0)
@@ -239,13 +233,6 @@ def test_very_few_rows(n: int, init: str) -> None:
     assert np.isfinite(tree.objective_)
 
 
-def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
-    x, t, e = _simulated()
-    tree = _quick(depth=np.int64(1), n_starts=np.int64(1), ridge=np.float32(0.1), random_state=np.int64(4))
-    tree.fit(x, (t, e)).save(tmp_path / "tree")
-    assert SoftSurvivalTree.load(tmp_path / "tree").penalties.ridge == pytest.approx(0.1)
-
-
 def test_a_saved_tree_is_the_fitted_one_whatever_was_set_since(tmp_path: Path) -> None:
     x, t, e = _simulated()
     tree = _quick().fit(x, (t, e))
@@ -262,22 +249,6 @@ def test_files_and_devices_that_do_not_serve(tmp_path: Path) -> None:
     tree.save(tmp_path / "tree")
     with pytest.raises(ConfigError, match="device must be cpu, cuda"):
         SoftSurvivalTree.load(tmp_path / "tree", device="meta")
-
-
-def test_columns_that_the_tree_does_not_use_may_hold_anything(gbsg2: SurvivalData) -> None:
-    x, t, e = _simulated()
-    frame = pd.DataFrame(x, columns=["a", "b", "c"])
-    tree = _quick().fit(frame, (t, e))
-    dated = frame.assign(visit=pd.Timestamp("2020-01-01"))
-    np.testing.assert_array_equal(tree.predict(dated), tree.predict(frame))
-    assert len(gbsg2) == 686
-
-
-def test_rows_without_events_cannot_be_scored() -> None:
-    x, t, e = _simulated()
-    tree = _quick().fit(x, (t, e))
-    with pytest.raises(DataError, match="no row has an event"):
-        tree.score(x[:3], (t[:3], np.zeros(3)))
 
 
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")

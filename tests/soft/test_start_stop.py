@@ -16,7 +16,7 @@ from sstorch import (
     SurvivalRegression,
     load_dataset,
 )
-from sstorch.data import SurvivalData, load_file, stratified_folds
+from sstorch.data import SurvivalData, stratified_folds
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.soft import bootstrap_trees
 from tests.flat import soft_tree
@@ -169,28 +169,6 @@ def test_lives_that_cannot_be(changes: dict[str, dict[int, Any]], message: str) 
             frame.loc[row, name] = value
     with pytest.raises(DataError, match=message):
         fit(SurvivalRegression(), frame)
-
-
-@pytest.mark.filterwarnings("ignore:.*events")
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    tree, x = SurvivalRegression(columns=Columns(numeric="linear")), LIVES[["x"]]
-    with pytest.raises(DataError, match="id must have one label for each of 12 rows"):
-        Surv(LIVES["end"], LIVES["event"], entry=LIVES["begin"], id=["a", "b"])
-    with pytest.raises(DataError, match="overlap"):
-        tree.fit(x, Surv(LIVES["end"], LIVES["event"], id=LIVES["id"]))  # without entry
-    with pytest.raises(ConfigError, match="column 'id' is named as entry and id"):
-        Surv.of(LIVES, time="end", event="event", entry="id", id="id")
-    file = tmp_path / "lives.csv"
-    LIVES.to_csv(file, index=False)
-    data = load_file(file, "end", "event", entry="begin", id="id")
-    assert data.subject is not None
-    assert data.feature_names == ["x"]
-    assert data.subject.tolist() == [0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-    LIVES.assign(begin=0.0).to_csv(file, index=False)
-    with pytest.raises(DataError, match=r"2 rows \(data rows 1, 2\) of id 'a'"):
-        load_file(file, "end", "event", entry="begin", id="id")
-    with pytest.raises(ConfigError, match="column 'end' is named as time and id"):
-        load_file(file, "end", "event", id="end")
 
 
 @pytest.mark.filterwarnings("ignore:'late' separates")

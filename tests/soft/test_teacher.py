@@ -72,16 +72,6 @@ def test_function_divides_by_what_it_says_and_cannot_be_trained_anew(rows: Rows)
             again(tree, X, y)
 
 
-def test_teacher_that_is_not_fitted_is_fitted_to_the_rows(rows: Rows) -> None:
-    X, y = rows
-    teacher = SurvivalRegression("weibull")
-    tree = PrognosticTree(teacher=teacher).fit(X, y)
-    assert not hasattr(teacher, "tree_")
-    fitted = SurvivalRegression("weibull").fit(X, y)
-    check_fidelity(tree, X, fitted.predict_survival_function(X, [tree.horizon_])[:, 0])
-    np.testing.assert_array_equal(PrognosticTree(teacher=fitted).fit(X, y).apply(X), tree.apply(X))
-
-
 def test_teacher_is_trained_anew_on_every_fold(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows
     sizes: list[int] = []

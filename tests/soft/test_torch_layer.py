@@ -17,13 +17,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sstorch import (
     GatePenalties,
-    PrognosticTree,
     SoftSurvivalTree,
     SurvivalData,
-    TorchSurvival,
     load_dataset,
-    metrics,
-    validate,
 )
 from sstorch.data import Preprocessor, Schema, stratified_folds
 from sstorch.nn import (
@@ -102,18 +98,6 @@ def test_networks_train_in_a_loop_of_torch(
         lower, upper = time / 2, torch.where(event, time, torch.inf)
         assert distribution.nll(lower=lower, upper=upper).isfinite()
         assert distribution.nll(time, event, entry=time / 2, weight=torch.rand(len(x))).isfinite()
-
-
-def test_estimator_is_evaluated_validated_and_distilled(parts: tuple[SurvivalData, SurvivalData]) -> None:
-    train, test = parts
-    torch.manual_seed(0)
-    model = TorchSurvival(nn.Sequential(perceptron(), HazardHead(16, "spline_ph")), epochs=20)
-    model.fit(train.frame, train.y)
-    assert metrics.evaluate(model, train, test).loc["c_harrell", "value"] > 0.62
-    report = validate(model, test.frame, test.y, horizon=1825, n_resamples=0)
-    assert report.to_frame().loc["auc", "value"] > 0.6
-    groups = PrognosticTree(teacher=model).fit(train.frame, train.y)
-    assert groups.score(test.frame, test.y) > 0.62
 
 
 def test_experts_of_a_router_train(tensors: tuple[Tensor, Tensor, Tensor]) -> None:

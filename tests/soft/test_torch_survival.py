@@ -8,15 +8,13 @@ import pytest
 import torch
 from scipy.integrate import quad
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from sstorch import PrognosticTree, Surv, TorchSurvival, load_dataset, metrics, validate
+from sstorch import PrognosticTree, Surv, TorchSurvival, metrics, validate
 from sstorch.exceptions import ConfigError, DataError, FormatError, TrainingError
 from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
 from sstorch.nn import HazardFamily, HazardHead, SoftTree
-from sstorch.validation import compare
 
 
 def network(in_features: int) -> nn.Module:
@@ -41,12 +39,6 @@ def images(rows: tuple[pd.DataFrame, Surv]) -> tuple[np.ndarray, Surv]:
     pixels[:, 0, :3, :3] += x["a"].to_numpy()[:, None, None]
     pixels[:, 0, 3:, 3:] += x["b"].to_numpy()[:, None, None]
     return pixels.astype(np.float32), y
-
-
-def convolutional(n_channels: int) -> nn.Module:
-    """Of images of 6 x 6 pixels."""
-    body = nn.Conv2d(n_channels, 4, 3, stride=3), nn.Flatten(), nn.Linear(16, 8), nn.Tanh()
-    return nn.Sequential(*body, SoftTree(8, depth=1, family="weibull"))
 
 
 def test_network_finds_a_product_and_repeats(rows: tuple[pd.DataFrame, Surv]) -> None:
@@ -127,15 +119,6 @@ def test_predictions_are_those_of_the_distribution(rows: tuple[pd.DataFrame, Sur
     later = model.predict_survival_function(x, [0.5], after=0.5)[:, 0]
     whole = model.predict_survival_function(x, [0.5, 1.0])
     np.testing.assert_allclose(later, whole[:, 1] / whole[:, 0], rtol=1e-12)
-
-
-def test_grid_search_over_own_parameters(rows: tuple[pd.DataFrame, Surv]) -> None:
-    x, _ = rows
-    time = np.random.default_rng(0).exponential(np.exp(-2 * x["a"]))
-    grid = {"lr": [1e-6, 0.03], "optimizer": ["SGD", "Adam"]}
-    search = GridSearchCV(TorchSurvival(network, epochs=5), grid, cv=2).fit(x, Surv(time, time > 0))
-    assert search.best_params_["lr"] == 0.03
-    assert search.best_score_ > 0.65
 
 
 def test_optimizers_by_name_class_and_function(rows: tuple[pd.DataFrame, Surv]) -> None:
@@ -270,26 +253,6 @@ def test_entry_weights_subjects_and_intervals(rows: tuple[pd.DataFrame, Surv]) -
     assert TorchSurvival(network, **options).fit(x, wide).log_likelihood(x, wide) > -2
 
 
-def test_images_in_evaluate_validate_and_compare(images: tuple[np.ndarray, Surv], tmp_path: Path) -> None:
-    x, y = images
-    train, test = (x[:300], y[:300]), (x[300:], y[300:])
-    model = TorchSurvival(convolutional, encode=False, epochs=15).fit(*train)
-    table = metrics.evaluate(model, train, test, metrics=["c_harrell", "ibs_graf", "negative_log_likelihood"])
-    assert table.loc["c_harrell", "value"] == pytest.approx(model.score(*test))
-    report = validate(model, *test, horizon=1.0, n_resamples=20)
-    assert report.facts.columns == ("array of shape 1 x 6 x 6",)
-    assert report.to_html(tmp_path / "page.html").exists()
-    models = {"one": model, "other": clone(model).set_params(epochs=1)}
-    assert compare(models, x, y, times=[1.0], by="folds", n_folds=2).scores["value"].notna().all()
-    tensor = torch.as_tensor(x)
-    np.testing.assert_array_equal(model.predict(tensor[:5]), model.predict(x[:5]))
-    assert model.predict_survival_function(x[:3], [1.0], after=[0.1, 0.2, 0.3]).shape == (3, 1)
-    broken = x.copy()
-    broken[2, 0, 0, 0] = np.nan
-    with pytest.raises(DataError, match="X must be finite"):
-        model.predict(broken)
-
-
 def test_teacher_of_a_prognostic_tree(rows: tuple[pd.DataFrame, Surv]) -> None:
     x, y = rows
     model = TorchSurvival(network, epochs=30, lr=0.03).fit(x, y)
@@ -377,20 +340,3 @@ def test_layers_of_torch_and_uneven_batches(images: tuple[np.ndarray, Surv]) -> 
     model = TorchSurvival(module, encode=False, epochs=3, batch_size=133).fit(x, y)
     assert not model.module_.training
     np.testing.assert_allclose(model.predict(x[:150])[:3], model.predict(x[:3]), rtol=1e-4)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_predicts_as_the_cpu(rows: tuple[pd.DataFrame, Surv], tmp_path: Path) -> None:
-    x, y = rows
-    model = TorchSurvival(network, epochs=5, device="cuda", dtype="float64").fit(x, y)
-    model.save(tmp_path / "model")
-    loaded = TorchSurvival.load(tmp_path / "model", network)
-    np.testing.assert_allclose(loaded.predict(x), model.predict(x), rtol=1e-9)
-
-
-def test_data_set_with_categories_and_missing_values() -> None:
-    data = load_dataset("gbsg2")
-    frame = data.frame.copy()
-    frame.loc[::7, "age"] = np.nan
-    model = TorchSurvival(network, epochs=20).fit(frame, data.y)
-    assert 0.66 < model.score(frame, data.y) < 0.75

@@ -136,6 +136,7 @@ def test_gate_that_competing_causes_share_is_found() -> None:
     assert (incidence.sum(1) < 1).all()
 
 
+@pytest.mark.nightly
 def test_splits_with_and_without_a_gate_are_each_alone() -> None:
     frames, outcomes = zip(*(drawn(300, turn) for turn in (1.2, 0.0)), strict=True)
     splits = [SurvivalData(frame, y) for frame, y in zip(frames, outcomes, strict=True)]

@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from sstorch import Penalties, SoftSurvivalTree, SurvivalData
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.soft import bootstrap_trees
 
 PLAIN = SoftSurvivalTree(
@@ -90,15 +90,3 @@ def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: Su
     assert doubled.reweighted([3.0]).sample_weight.tolist() == [6.0]
     with pytest.raises(DataError, match="negative"):
         small_data.reweighted(np.full(120, -1.0))
-
-
-@pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
-def test_refusals(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, small_data.y
-    with pytest.raises(ConfigError, match="n_resamples must be at least 1"):
-        bootstrap_trees(PLAIN, X, y, n_resamples=0)
-    one = bootstrap_trees(PLAIN, X, y, n_resamples=1)
-    with pytest.raises(ConfigError, match=r"level must be in \(0, 1\)"):
-        one.band(X, [5.0], level=90)
-    with pytest.raises(DataError, match="a bootstrap needs more"):
-        bootstrap_trees(PLAIN, X, (y.time, np.arange(120) < 1), n_resamples=20)

@@ -1,7 +1,5 @@
 """Weights of a fit in tables, intervals, tests and recalibration of soft trees."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,13 +9,11 @@ from sklearn.base import clone
 from sstorch import (
     Columns,
     GroupPenalties,
-    OptimalSurvivalTree,
     PrognosticTree,
     SoftSurvivalTree,
     Surv,
     SurvivalData,
     SurvivalRegression,
-    load_dataset,
     metrics,
     recalibrate,
 )
@@ -27,7 +23,7 @@ from sstorch.metrics import KaplanMeierBand
 from sstorch.nn import DesignMatrix
 from sstorch.objective import Sample, counted_weight
 from sstorch.reading import leaf_table
-from sstorch.validation import concordance_of_groups, group_table
+from sstorch.validation import group_table
 
 
 def _mixed(seed: int, n: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:
@@ -153,24 +149,6 @@ def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> No
         pd.testing.assert_frame_equal(whole[name], cut[name], rtol=1e-10)
 
 
-def test_summary_does_not_depend_on_the_scale_of_weights(gbsg2: SurvivalData, uneven: np.ndarray) -> None:
-    tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear"))
-    texts = [
-        tree.fit(gbsg2.frame, gbsg2.y, sample_weight=weight).summary() for weight in (uneven, uneven / 1e4)
-    ]
-    assert texts[0] == texts[1]
-    table, leaf = leaf_table(tree), tree.apply(gbsg2.frame)
-    for number, row in table.iterrows():
-        inside = leaf == number
-        band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]), sample_weight=uneven[inside])
-        assert row["median", "lower"] == band.quantile().lower
-        at = next(float(name[2:-1]) for name, _ in table if name.startswith("S("))
-        for time, expected in ((row["median", "model"], 0.5), (at, row[f"S({at:g})", "model"])):
-            if np.isfinite(time):
-                curves = tree.predict_survival_function(gbsg2.frame[inside], [time])[:, 0]
-                assert np.average(curves, weights=uneven[inside]) == pytest.approx(expected, abs=1e-6)
-
-
 def test_group_validation_with_weights_that_sum_to_one(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData, uneven: np.ndarray
 ) -> None:
@@ -188,31 +166,6 @@ def test_group_validation_with_weights_that_sum_to_one(
     )
     assert validated(uneven / uneven.sum()) == pytest.approx(validated(7 * uneven), rel=1e-9)
     assert validated(uneven)[1] < 1e-4
-
-
-def test_concordance_of_groups_takes_weights_and_entry_of_the_outcome(
-    gbsg2: SurvivalData, uneven: np.ndarray
-) -> None:
-    entry, X = 0.3 * gbsg2.time * (np.arange(686) % 2), gbsg2.frame
-    y = Surv(gbsg2.time, gbsg2.event, entry=entry, weight=uneven)
-    tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(X, y)
-    found = concordance_of_groups(tree, X[:300], y[:300], (X[300:], y[300:]))
-    leaf = tree.apply(X)
-    expected = metrics.concordance_of_groups(y[:300], leaf[:300], train=(y[300:], leaf[300:]))
-    assert found == pytest.approx(expected, rel=1e-12)
-    some, others = gbsg2.subset(range(300)).y, gbsg2.subset(range(300, 686)).y
-    plain = metrics.concordance_of_groups(some, leaf[:300], train=(others, leaf[300:]))
-    assert abs(found - plain) > 1e-3
-
-
-def test_weights_validate_groups_as_repeated_rows(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    weight = 1 + np.arange(len(gbsg2)) % 3
-    again = np.repeat(np.arange(len(gbsg2)), weight)
-    folds, groups = stratified_folds(gbsg2.event, 3, 0), np.tile(fitted.apply(gbsg2.frame), (3, 1))
-    one = held_out_groups(gbsg2.reweighted(weight), folds, groups)
-    other = held_out_groups(gbsg2.subset(again), folds[again], groups[:, again])
-    assert one.n_groups == other.n_groups
-    assert one.first.c_groups == pytest.approx(other.first.c_groups, rel=1e-12)
 
 
 def test_error_of_a_recalibrated_intercept_is_that_of_the_closed_form(gbsg2: SurvivalData) -> None:
@@ -249,17 +202,3 @@ def test_errors_of_recalibration_are_the_spread_over_samples() -> None:
         found.append((report.intercept, report.intercept_error))
     intercept, error = np.array(found).T
     assert error.mean() == pytest.approx(intercept.std(ddof=1), rel=0.12)  # counts gave .043 for .076
-
-
-@pytest.mark.parametrize("estimator", [SurvivalRegression("weibull"), OptimalSurvivalTree(1, min_leaf=50)])
-def test_texts_of_weighted_rows_say_so(
-    estimator: SurvivalRegression | OptimalSurvivalTree, tmp_path: Path
-) -> None:
-    data = load_dataset("gbsg2")
-    text = "Estimates are weighted; counts of rows and events are not."
-    assert text not in estimator.fit(data.frame, data.y, np.full(len(data), 2.0)).summary()
-    fitted = estimator.fit(data.frame, data.y, data.frame["age"])
-    assert text in fitted.summary()
-    fitted.save(tmp_path / "model")
-    assert text in type(fitted).load(tmp_path / "model").summary()
-    assert text not in recalibrate(fitted, data.frame, data.y).summary()

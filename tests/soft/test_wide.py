@@ -9,7 +9,6 @@ import torch
 
 from sstorch import PrognosticTree, Surv, SurvivalRegression
 from sstorch.data import Preprocessor, Schema
-from sstorch.data.columns import is_wide
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import make_family
 from sstorch.objective import Sample, counted_weight
@@ -109,20 +108,3 @@ def test_competing_causes_have_penalties_of_their_own() -> None:
     first, second = (each.penalty for each in model.choice_.estimations.values())
     assert first != second
     assert np.isfinite(model.predict(x, cause="b")).all()
-
-
-@pytest.mark.parametrize(
-    ("p", "n", "wide"), [(99, 50, False), (100, 200, True), (100, 201, False), (500, 9_000, True)]
-)
-def test_width_from_which_columns_are_many(p: int, n: int, wide: bool) -> None:
-    assert is_wide(p, n) == wide
-
-
-def test_too_few_events_for_folds_keep_the_shapes_without_covariates() -> None:
-    x, time, _, _ = simulate(60, 110, 2, 6)
-    event = np.zeros(60, dtype=bool)
-    event[:4] = True
-    model = SurvivalRegression("weibull").fit(x, (time, event))
-    null = SurvivalRegression("weibull").fit(x[:, :1] * 0.0, (time, event))
-    shapes = [each.module_.leaf_parameters().shape.item() for each in (model, null)]
-    assert shapes[0] == pytest.approx(shapes[1], abs=1e-3)
