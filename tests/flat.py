@@ -20,7 +20,7 @@ from sstorch.soft import (
     SurvivalRegression,
 )
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.setting import TRAINERS
+from sstorch.soft.settings import TRAINERS
 
 # A flat `offset` is the penalty: a column of that name is given to an estimator itself.
 _COLUMNS = tuple(item.name for item in fields(Columns) if item.name != "offset")

@@ -25,8 +25,7 @@ import torch
 from sstorch import SoftSurvivalTree, Surv
 from sstorch.exceptions import SstorchError
 from sstorch.nn import FAMILIES, make_family
-from sstorch.soft.setting import TRAINERS
-from sstorch.soft.settings import INITS
+from sstorch.soft.settings import INITS, TRAINERS
 from tests.flat import soft_tree
 
 

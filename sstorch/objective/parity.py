@@ -23,7 +23,6 @@ from sstorch.objective.curve_moments import CurveMoments, CurveRows, Grid, pair_
 from sstorch.objective.row_penalties import GateTerm, LeafTerm, RowPenalty, weight_in_step
 from sstorch.objective.rows import Sample
 
-Pairs = Literal["mean", "sum"]
 Gates = Literal["frozen", "relaxed"]
 
 
@@ -37,7 +36,6 @@ class GroupParity(RowPenalty):
     Args:
         rho: one value per problem, shape (R,).
         grid: nodes of R problems.
-        pairs: ``"mean"`` or ``"sum"`` over the pairs of rows.
         gates: ``"frozen"``, or ``"relaxed"`` to train gates with the penalty too.
     """
 
@@ -46,11 +44,11 @@ class GroupParity(RowPenalty):
     log_time: Tensor
     measure: Tensor
 
-    def __init__(self, rho: Tensor, grid: Grid, pairs: Pairs = "mean", gates: Gates = "frozen") -> None:
+    def __init__(self, rho: Tensor, grid: Grid, gates: Gates = "frozen") -> None:
         super().__init__(rho.expand(len(grid.measure)))
         self.register_buffer("log_time", grid.log_time)
         self.register_buffer("measure", grid.measure)
-        self.pairs, self.trains_gates = pairs, gates == "relaxed"
+        self.trains_gates = gates == "relaxed"
 
     @override
     def forward(
@@ -102,8 +100,6 @@ class GroupParity(RowPenalty):
 
     def _per_pair(self, weight: Tensor) -> Tensor:
         """Factor of the sum over pairs, given the weights of the groups (K, G)."""
-        if self.pairs == "sum":
-            return torch.ones_like(weight[:, 0])
         pairs = pair_weight(weight)
         return torch.where(pairs > 0, 1 / pairs, torch.zeros_like(pairs))
 
@@ -199,8 +195,6 @@ def _parts(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily
     return tree.gate_parameters(), tree.leaf_parameters(), tree.family
 
 
-ParityRule = Literal["quadrature", "observed_times"]
-
 # Nodes of a part of the quadrature between two knots, at least.
 _PANEL_NODES = 12
 
@@ -210,20 +204,17 @@ class L2Parity:
     """Settings of the L2 penalty between the survival curves of sensitive groups.
 
     The penalty is rho times the integral of (S_i(t) - S_j(t))^2 between the smallest and largest observed
-    training time, in the time unit of the data, averaged (or summed) over pairs i, j of rows from different
-    groups, weighted by the product of their weights. S_i is the curve of the leaf on the most probable path
-    of row i.
+    training time, in the time unit of the data, averaged over pairs i, j of rows from different groups,
+    weighted by the product of their weights: rho = 10 is 10 / (N_M N_F) times the sum over pairs in the
+    paper. S_i is the curve of the leaf on the most probable path of row i.
 
     Attributes:
         gates: ``"frozen"``: the penalty is used only in the training of leaves, with frozen gates, as in the
             paper. ``"relaxed"``: also in the training of gates, by a relaxation with S_i the average curve of
             the leaves weighted by their probabilities (the penalty itself is piecewise constant in the
             gates).
-        pairs: ``"mean"``: rho = 10 is 10 / (N_M N_F) in the paper. ``"sum"``: the sum over pairs, as in the
-            paper.
-        rule: ``"quadrature"``: Gauss-Legendre nodes in log time. ``"observed_times"``: the sum over the
-            distinct observed training times, without a unit, instead of the integral, as in the paper.
-        n_nodes: number of nodes of the quadrature; more if it is split at knots or breakpoints of the leaves.
+        n_nodes: number of Gauss-Legendre nodes in log time; more if the quadrature is split at knots or
+            breakpoints of the leaves.
 
     Raises:
         ConfigError: a value is unknown or out of range.
@@ -233,20 +224,14 @@ class L2Parity:
     """
 
     gates: Gates = "frozen"
-    pairs: Pairs = "mean"
-    rule: ParityRule = "quadrature"
     n_nodes: int = 64
 
     def __post_init__(self) -> None:
-        for name, literal in (("gates", Gates), ("pairs", Pairs), ("rule", ParityRule)):
-            check_choice(getattr(self, name), f"fairness {name}", get_args(literal))
+        check_choice(self.gates, "fairness gates", get_args(Gates))
         check_integer("fairness n_nodes", self.n_nodes, least=2)
 
     def nodes(self, time: FloatArray, corners: Sequence[float] = ()) -> tuple[FloatArray, FloatArray]:
         """Nodes and weights (Q,), original units, of training times; the quadrature is split at corners."""
-        if self.rule == "observed_times":
-            times = np.unique(time)
-            return times, np.ones_like(times)
         first, last = float(time.min()), float(time.max())
         limits = [first, *sorted({corner for corner in corners if first < corner < last}), last]
         counts = [int(self.n_nodes)]
@@ -276,7 +261,7 @@ class L2Parity:
         corners = corners or [()] * len(times)
         nodes = [self.nodes(time, at) for time, at in zip(times, corners, strict=True)]
         width = max(len(node_times) for node_times, _ in nodes)
-        # Shorter lists of observed times repeat their last one at weight zero.
+        # Shorter lists of nodes repeat their last one at weight zero.
         log_time = [
             np.log(np.pad(node_times, (0, width - len(node_times)), "edge")) - scale
             for (node_times, _), scale in zip(nodes, log_scale, strict=True)
@@ -287,7 +272,7 @@ class L2Parity:
             torch.as_tensor(np.stack(log_time)).repeat_interleave(count, 0),
             torch.as_tensor(np.stack(measure)).repeat_interleave(count, 0),
         )
-        return GroupParity(rho, grid, self.pairs, self.gates)
+        return GroupParity(rho, grid, self.gates)
 
 
 _legendre = lru_cache(maxsize=32)(roots_legendre)

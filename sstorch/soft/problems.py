@@ -262,9 +262,5 @@ def _parity(
         corners = corners.expand(tree.n_problems, -1)
     at = (corners[first] + log_scale[:, None]).exp().tolist()
     rho = torch.tensor(rhos, dtype=torch.float64).repeat_interleave(n_starts).repeat(len(splits))
-    if settings.pairs == "sum":
-        # The objective's weights are divided by the largest one.
-        largest = torch.tensor([data.sample_weight.max() for data in splits], dtype=torch.float64)
-        rho = rho * largest.square().repeat_interleave(n_problems)
     times = [data.nominal_time[data.sample_weight > 0] for data in splits]
     return settings.penalty(rho, times, log_scale.numpy(), [n_problems] * len(splits), at)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from typing import Any, Final, Literal, get_args
 
 import torch
 
+from sstorch.checks import check_choice, check_device, check_integer, is_number_of
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.encodings import (
     ColumnEncodings,
@@ -23,25 +25,10 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import PREDICTIONS, Prediction
 from sstorch.nn import HazardFamily, Spline, Topology, make_family
-from sstorch.objective import L2Parity, Penalty
-from sstorch.optim import Leaves, Nodec, Trainer
+from sstorch.objective import GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
+from sstorch.objective.parity import FAIRNESS
+from sstorch.optim import Joint, Leaves, Nodec, NodecJoint, Trainer
 from sstorch.soft.fixed_columns import check_fixed_columns, with_strata
-from sstorch.soft.setting import (
-    Setting,
-    checked_elsewhere,
-    coefficient,
-    column_rule,
-    columns_rule,
-    device_rule,
-    fairness_rule,
-    integer_from,
-    one_of,
-    own_penalties_rule,
-    setting,
-    small_share,
-    trainer_rule,
-    value_rule,
-)
 from sstorch.soft.teacher import Teacher
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -80,6 +67,110 @@ Dtype = Literal["float64", "float32"]
 
 # What a change of one is in a column whose weight is penalised: the range or the standard deviation.
 GateRidgeUnits = Literal["range", "sd"]
+
+
+TRAINERS: dict[str, Callable[[], Trainer]] = {
+    "nodec": Nodec,
+    "joint": Joint,
+    "nodec+joint": NodecJoint,
+    "leaves": Leaves,
+}
+
+# Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
+Rule = Callable[[str, Any], Any]
+
+
+def setting(default: Any, rule: Rule | None = None) -> Any:
+    """Declare a field of :class:`BatchSettings`; a value without a rule is checked where it is used."""
+    return field(default=default, metadata={"rule": rule})
+
+
+def integer_from(least: int) -> Rule:
+    """An integer that is at least ``least``."""
+    return lambda name, value: check_integer(name, value, least)
+
+
+def value_rule(check: Callable[[Any], Any]) -> Rule:
+    """What a function makes of the value, whose messages have the name already."""
+    return lambda name, value: check(value)
+
+
+def device_rule(name: str, value: Any) -> str:
+    """A device that torch sees."""
+    check_device(value)
+    return str(value)
+
+
+def coefficient(name: str, value: Any) -> float:
+    """The coefficient of a penalty: a finite number >= 0."""
+    if not is_number_of(value, Real) or not math.isfinite(value) or value < 0:
+        raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
+    return float(value)
+
+
+def small_share(name: str, value: Any) -> float:
+    """A number in [0, .5), which two sides of a gate can have."""
+    if not is_number_of(value, Real) or not 0 <= float(value) < 0.5:
+        raise ConfigError(f"{name} must be a share in [0, .5), got {value!r}")
+    return float(value)
+
+
+def one_of(choices: Sequence[str]) -> Rule:
+    """One of a few names."""
+
+    def rule(name: str, value: Any) -> Any:
+        check_choice(value, name, choices)
+        return value
+
+    return rule
+
+
+def trainer_rule(name: str, value: Any) -> Trainer:
+    """The name of a trainer, or its settings."""
+    if isinstance(value, str) and value in TRAINERS:
+        return TRAINERS[value]()
+    if isinstance(value, Trainer):
+        return value
+    raise ConfigError(
+        f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {value!r}"
+    )
+
+
+def fairness_rule(name: str, value: Any) -> L2Parity | None:
+    """The name of a fairness penalty, its settings, or None."""
+    if value is None or isinstance(value, L2Parity):
+        return value
+    if isinstance(value, str) and value in FAIRNESS:
+        return FAIRNESS[value]
+    raise ConfigError(
+        f"fairness must be None, one of {', '.join(FAIRNESS)}, or settings such as L2Parity(), got {value!r}"
+    )
+
+
+def column_rule(name: str, value: Any) -> str | None:
+    """The name of a column, or None."""
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{name} must be the name of a column, or None, got {value!r}")
+    return value
+
+
+def columns_rule(name: str, value: Any) -> tuple[str, ...]:
+    """Names of columns."""
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{name} must be a list of names of columns, got {value!r}")
+    return tuple(dict.fromkeys(value))
+
+
+def own_penalties_rule(name: str, value: Any) -> tuple[Penalty, ...]:
+    """Penalties that are no part of this package."""
+    if not isinstance(value, Sequence):
+        raise ConfigError(f"penalties.own must be a list of penalties, got {value!r}")
+    for each in value:
+        if not isinstance(each, LeafPenalty | GatePenalty | RowPenalty):
+            raise ConfigError(
+                f"penalties.own must hold LeafPenalty, GatePenalty or RowPenalty objects, got {each!r}"
+            )
+    return tuple(value)
 
 
 def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
@@ -146,29 +237,25 @@ class BatchSettings:
     min_leaf: float = setting(0.1, small_share)
     device: str = setting("cpu", device_rule)
     dtype: str = setting("float64", one_of(tuple(DTYPES)))
-    seed: int = setting(0, checked_elsewhere)
+    seed: int = setting(0)
     fairness: L2Parity | None = setting(None, fairness_rule)
     rho: float = setting(0.0, coefficient)
-    teacher: Teacher | str | None = setting(None, checked_elsewhere)
-    trains_gates: bool = setting(False, checked_elsewhere)
-    only_if_needed: bool = setting(False, checked_elsewhere)
+    teacher: Teacher | str | None = setting(None)
+    trains_gates: bool = setting(False)
+    only_if_needed: bool = setting(False)
     own_penalties: tuple[Penalty, ...] = setting((), own_penalties_rule)
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:
         """Validate every value and convert it to its plain type.
 
-        Args:
-            values: values by name of the setting; missing settings have the default of a tree.
-
         Raises:
             ConfigError: a value is unknown or out of range; the message lists valid values.
             TypeError: unknown setting.
         """
-        if unknown := set(values) - set(SETTINGS):
-            raise TypeError(f"there are no settings {', '.join(sorted(unknown))}")
-        given = {name: values.get(name, item.default) for name, item in SETTINGS.items()}
-        checked = cls(**{name: item.rule(name, given[name]) for name, item in SETTINGS.items()})
+        given = cls(**values)
+        rules = {item.name: item.metadata["rule"] for item in fields(cls) if item.metadata["rule"]}
+        checked = replace(given, **{name: rule(name, getattr(given, name)) for name, rule in rules.items()})
         families = [make_family(leaf) for leaf in checked.leaves if leaf != AUTO]
         if checked.estimated and checked.init != "distilled":
             raise ConfigError(
@@ -204,7 +291,7 @@ class BatchSettings:
                 )
         elif checked.rho != 0:
             raise ConfigError(
-                f"rho={values['rho']!r} has nothing to act on: choose a penalty, such as fairness='l2'"
+                f"rho={given.rho!r} has nothing to act on: choose a penalty, such as fairness='l2'"
             )
         return checked
 
@@ -253,7 +340,9 @@ class BatchSettings:
             silent.append("gate_ridge_units")
         unused = ("teacher", "own_penalties", "offset_column", "strata")
         silent += [name for name in unused if not getattr(self, name)]
-        facts = {name: getattr(self, name) for name in SETTINGS if name not in silent}
+        facts = {
+            name: getattr(self, name) for name in (item.name for item in fields(self)) if name not in silent
+        }
         if isinstance(self.leaf, Mapping):
             leaf: object = {cause: make_family(each) for cause, each in self.leaf.items()}
         else:
@@ -345,9 +434,3 @@ class BatchSettings:
         elif self.roughness == ESTIMATED:
             values["roughness"] = max(_ROUGHNESS, values["ridge"])
         return Coefficients(**values | ({"roughness": 0.0} if self.encodings.are_linear else {}))
-
-
-# The declaration of every setting, by name.
-SETTINGS: Mapping[str, Setting] = MappingProxyType(
-    {item.name: item.metadata["setting"] for item in fields(BatchSettings)}
-)

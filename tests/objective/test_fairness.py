@@ -44,10 +44,8 @@ def _curves(tree: SoftTree, sample: Sample, penalty: GroupParity, problem: int, 
     return (tree(x) if relaxed else tree(x).most_probable()).survival(times)[problem]  # type: ignore[no-any-return]
 
 
-def _by_pairs(
-    tree: SoftTree, sample: Sample, penalty: GroupParity, mean: bool = True, relaxed: bool = False
-) -> Tensor:
-    """rho times the mean or sum over pairs, each formed."""
+def _by_pairs(tree: SoftTree, sample: Sample, penalty: GroupParity, relaxed: bool = False) -> Tensor:
+    """rho times the mean over pairs, each formed."""
     values = []
     assert sample.group is not None
     for r in range(tree.n_problems):
@@ -57,7 +55,7 @@ def _by_pairs(
         pair = weight[i] * weight[j] * (group[i] != group[j])
         squares = ((curves[i] - curves[j]).square() * penalty.measure[r]).sum(-1)
         total = (pair * squares).sum()
-        values.append(penalty.coefficient[r] * (total / pair.sum() if mean else total))
+        values.append(penalty.coefficient[r] * total / pair.sum())
     return torch.stack(values)
 
 
@@ -77,15 +75,12 @@ def _check(value: Tensor, reference: Tensor, tree: SoftTree, rtol: float = 1e-10
 LEAVES = ["log_logistic", "exponential", "log_normal", Spline("hazard", knots=1, ancillary="linear")]
 
 
-@pytest.mark.parametrize(
-    ("leaf", "n_groups", "relaxed", "pairs"),
-    covering(LEAVES, [2, 3], [False, True], ["mean", "sum"], strength=2),
-)
-def test_against_pairs(leaf: str | HazardFamily, n_groups: int, relaxed: bool, pairs: str) -> None:
-    tree, penalty = random_tree(4, 2, leaf), _penalty(L2Parity(pairs=pairs))  # type: ignore[arg-type]
+@pytest.mark.parametrize(("leaf", "n_groups", "relaxed"), covering(LEAVES, [2, 3], [False, True], strength=2))
+def test_against_pairs(leaf: str | HazardFamily, n_groups: int, relaxed: bool) -> None:
+    tree, penalty = random_tree(4, 2, leaf), _penalty()
     sample = with_groups(random_sample(4, n_splits=2, n_rows=40), n_groups)
     sample.weight[:, 3] *= 2.5
-    reference = _by_pairs(tree, sample, penalty, pairs == "mean", relaxed)
+    reference = _by_pairs(tree, sample, penalty, relaxed)
     assert bool((reference[RHO > 0] > 1e-4).all())
     _check(_value(penalty, tree, sample, relaxed=relaxed), reference, tree)
 
@@ -187,15 +182,6 @@ def test_quadrature_is_an_integral_over_time() -> None:
     np.testing.assert_allclose((weight * np.exp(-nodes / 7)).sum(), 7 * (np.exp(-0.5 / 7) - np.exp(-30 / 7)))
 
 
-def test_observed_times_are_summed_without_a_unit() -> None:
-    tree, sample = random_tree(4, 2), with_groups(random_sample(4, n_splits=2, n_rows=20))
-    times = [np.array([3.0, 1.0, 1.0, 2.0]), np.array([5.0, 4.0])]
-    penalty = L2Parity(rule="observed_times").penalty(RHO, times, np.log([2.0, 1.0]), [2, 2])
-    np.testing.assert_allclose(penalty.log_time[0].exp(), [0.5, 1.0, 1.5])
-    assert penalty.measure.tolist() == [[1, 1, 1]] * 2 + [[1, 1, 0]] * 2
-    torch.testing.assert_close(_value(penalty, tree, sample), _by_pairs(tree, sample, penalty))
-
-
 def test_the_unit_is_that_of_the_data() -> None:
     """The same trees on a clock of another unit: rho is per unit of the data's time."""
     sample = with_groups(random_sample(4, n_splits=2))
@@ -292,8 +278,6 @@ def test_joint_step_minimises_the_relaxation() -> None:
     ("options", "message"),
     [
         ({"gates": "soft"}, "gates must be one of frozen, relaxed"),
-        ({"pairs": "all"}, "pairs must be one of mean, sum"),
-        ({"rule": "simpson"}, "rule must be one of"),
         ({"n_nodes": 1}, "n_nodes must be at least 2"),
         ({"n_nodes": 2.5}, "n_nodes must be at least 2"),
     ],

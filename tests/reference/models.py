@@ -48,7 +48,6 @@ from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, horizon_lab
 from sstorch.exceptions import ConfigError, SstorchError
 from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
-from sstorch.objective import L2Parity
 from sstorch.optim import Joint, Nodec, NodecJoint
 from sstorch.reading.functions import ReadableTree
 from sstorch.soft import bootstrap_trees
@@ -203,7 +202,6 @@ BASE: dict[str, Any] = {
     "missing_categories": "zeros",
     "random_state": 3,
 }
-L2_OBSERVED = L2Parity("relaxed", "sum", "observed_times")
 # What the defaults are where the settings of the other trees do not say otherwise.
 GROUPS: dict[str, Any] = {
     **{"init": "distilled", "trainer": "leaves", "n_starts": 1},
@@ -231,7 +229,6 @@ TREES: dict[str, dict[str, Any]] = {
     "weights and entry": {"fit": ("sample_weight", "entry"), "leaf": "weibull", "trainer": NodecJoint()},
     "fairness l2": {"fairness": "l2", "rho": 0.3, "trainer": Nodec(), "depth": 2, "fit": ("sensitive",)},
     "fairness l2_relaxed": {"fairness": "l2_relaxed", "rho": 0.3, "depth": 2, "fit": ("sensitive",)},
-    "fairness, observed times": {"fairness": L2_OBSERVED, "rho": 1e-5, "fit": ("sensitive",)},
     "curves": {"numeric": {"age": "spline", "marker": "piecewise"}, "interactions": [("age", "stage")]},
     "curves of gates, one way": {"numeric": "log", "gate_numeric": "spline", "monotone": {"age": "up"}},
     "groups": GROUPS | {"depth": 2},

@@ -9,16 +9,16 @@ from sstorch import Columns, PrognosticTree, SurvivalRegression
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES
 from sstorch.soft import BatchSettings, Coefficients
-from sstorch.soft.setting import TRAINERS, coefficient
 from sstorch.soft.settings import (
     AUTO,
     DTYPES,
     INITS,
-    SETTINGS,
+    TRAINERS,
     Dtype,
     Init,
     LeafName,
     TrainerName,
+    coefficient,
     coefficient_or_estimated,
 )
 
@@ -26,9 +26,10 @@ from sstorch.soft.settings import (
 def test_declared_defaults_are_those_of_prognostic_trees() -> None:
     values = PrognosticTree().get_params() | PrognosticTree().penalties.get_params() | Columns().settings
     values.pop("trainer")  # a name among the settings
-    shared = set(values) & set(SETTINGS)
-    assert {name: SETTINGS[name].default for name in shared} == {name: values[name] for name in shared}
-    assert set(SETTINGS) - shared == {
+    defaults = {item.name: item.default for item in dataclasses.fields(BatchSettings)}
+    shared = set(values) & set(defaults)
+    assert {name: defaults[name] for name in shared} == {name: values[name] for name in shared}
+    assert set(defaults) - shared == {
         *("trainer", "init", "n_starts", "prediction", "seed", "own_penalties", "trains_gates"),
         *("gate_ridge", "gate_ridge_units"),
     }
@@ -54,7 +55,7 @@ def test_misspelt_leaf_names_the_one_that_is_meant() -> None:
 
 def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in() -> None:
     rules = (coefficient, coefficient_or_estimated)
-    declared = {name for name, item in SETTINGS.items() if item.rule in rules}
+    declared = {item.name for item in dataclasses.fields(BatchSettings) if item.metadata["rule"] in rules}
     assert declared - {"gate_charge"} == {item.name for item in dataclasses.fields(Coefficients)}
 
 
