@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, SurvivalDistribution, make_family
 from sstorch.objective import Sample
@@ -105,3 +107,29 @@ def with_groups(sample: Sample, n_groups: int = 2, seed: int = 0) -> Sample:
     draw = torch.rand(sample.weight.shape, generator=generator, dtype=torch.float64)
     group = (draw.square() * n_groups).long()
     return replace(sample, group=group, n_groups=n_groups)
+
+
+class AutogradFunction:
+    """Functions with gradients by autograd, for :func:`sstorch.optim.minimize`.
+
+    Args:
+        f: Maps x (K, d) and problem numbers (K,) to values (K,); value k depends only on row k of x.
+        problems: (K,) int64, numbers of the problems, or the number of problems.
+    """
+
+    def __init__(self, f: Callable[[Tensor, Tensor], Tensor], problems: Tensor | int) -> None:
+        self._f = f
+        self._problems = torch.arange(problems) if isinstance(problems, int) else problems
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (K,) and gradients (K, d) at x (K, d), also if the caller disabled gradients."""
+        self._problems = self._problems.to(x.device)
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.detach().clone().requires_grad_()
+            value = self._f(x, self._problems)
+            (gradient,) = torch.autograd.grad(value.sum(), x)
+        return value.detach(), gradient
+
+    def select(self, problems: Tensor) -> AutogradFunction:
+        """The same function for a subset (J,) of its problems."""
+        return AutogradFunction(self._f, self._problems.to(problems.device)[problems])

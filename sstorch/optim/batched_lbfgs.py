@@ -10,7 +10,6 @@ to rounding in the function itself. Decisions are masks; the host only looks whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Protocol
@@ -79,32 +78,6 @@ class BatchedFunction(Protocol):
     def select(self, problems: Tensor) -> BatchedFunction:
         """The function of the problems at ascending positions (J,) among the current K."""
         ...
-
-
-class AutogradFunction:
-    """A `BatchedFunction` with gradients by autograd.
-
-    Args:
-        f: Maps x (K, d) and problem numbers (K,) to values (K,); value k depends only on row k of x.
-        problems: (K,) int64, numbers of the problems, or the number of problems.
-    """
-
-    def __init__(self, f: Callable[[Tensor, Tensor], Tensor], problems: Tensor | int) -> None:
-        self._f = f
-        self._problems = torch.arange(problems) if isinstance(problems, int) else problems
-
-    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (K,) and gradients (K, d) at x (K, d), also if the caller disabled gradients."""
-        self._problems = self._problems.to(x.device)
-        with torch.inference_mode(False), torch.enable_grad():
-            x = x.detach().clone().requires_grad_()
-            value = self._f(x, self._problems)
-            (gradient,) = torch.autograd.grad(value.sum(), x)
-        return value.detach(), gradient
-
-    def select(self, problems: Tensor) -> AutogradFunction:
-        """The same function for a subset (J,) of its problems."""
-        return AutogradFunction(self._f, self._problems.to(problems.device)[problems])
 
 
 @dataclass(frozen=True)

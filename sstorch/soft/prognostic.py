@@ -36,10 +36,7 @@ class PrognosticTree(SoftEstimator):
 
     Args:
         depth: number of gates on every path, 1 to 6 (0: one group with the regression).
-        leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
-            object such as ``Spline(scale="odds", knots=3)``, or a mapping from causes to these. ``"auto"`` is
-            ``"spline_po"``, proportional odds with a smooth baseline; with competing causes ``"spline_ph"``,
-            proportional hazards.
+        leaf: as for :class:`~sstorch.SurvivalRegression`.
         teacher: source of the gates. ``"residuals"`` or ``"predictor"`` of the regression with the same leaf,
             columns and penalties; None for the one with more evidence. Or a model, fitted to the same rows or
             unfitted: a :class:`~sstorch.SurvivalRegression`, a model with ``predict_survival_function`` (with
@@ -53,15 +50,10 @@ class PrognosticTree(SoftEstimator):
         penalties: :class:`~sstorch.GroupPenalties`, or :class:`~sstorch.Penalties` (others have default
             values); grids use ``penalties__ridge``.
         columns: :class:`~sstorch.Columns`, encodings of the columns in leaves and gates.
-        trainer: training of the leaves; trainers of gates are for :class:`~sstorch.SoftSurvivalTree`. With
-            fixed penalties, also of ``fused``, one event and a named leaf (``"auto"`` is ``"log_logistic"``)
-            any :class:`~sstorch.optim.Trainer` is supported.
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
-        dtype: ``"float64"`` or ``"float32"``.
+        trainer: training of the leaves, where penalties are fixed or :class:`~sstorch.GroupPenalties` have
+            more than estimated variances; trainers of gates are for :class:`~sstorch.SoftSurvivalTree`.
         random_state: seed of the bag that finds residuals, of resamples and of folds.
-        verbose: 1 shows progress.
-        time_unit: unit of the times, such as ``"days"``, used in texts and figures and for round times (a
-            year, half a year). None for the unit of the data, if defined.
+        device, dtype, verbose, time_unit: as for :class:`~sstorch.SurvivalRegression`.
 
     Attributes:
         fidelity_: agreement of the groups with predictions of a ``teacher`` on the training rows; None

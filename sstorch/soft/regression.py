@@ -37,8 +37,8 @@ class SurvivalRegression(SoftEstimator):
             proportional hazards.
         penalties: :class:`~sstorch.Penalties`; grids use ``penalties__ridge``.
         columns: :class:`~sstorch.Columns`, encodings of the columns.
-        trainer: settings of the minimisation. With fixed penalties (``ridge`` is a number), one event and a
-            named leaf (``"auto"`` is ``"log_logistic"``) any :class:`~sstorch.optim.Trainer` is supported.
+        trainer: any :class:`~sstorch.optim.Trainer`. It is used with fixed penalties (``"auto"`` is then
+            ``"spline_po"``, too), and where estimated variances are not all that the penalties are.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
         random_state: seed of resamples and folds.

@@ -67,12 +67,8 @@ class SoftSurvivalTree(SoftEstimator):
         min_leaf: minimum weighted share of the training rows per leaf, in [0, .5); 0 for .1 where gates are
             distilled, else for none. Training adds a penalty, 10 times the sum of squared shortfalls of the
             leaf shares, with soft routing.
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
-        dtype: ``"float64"`` or ``"float32"``.
         random_state: seed; the same seed gives the same tree on the same machine.
-        verbose: 1 shows progress.
-        time_unit: unit of the times, such as ``"days"``, used in texts and figures and for round times (a
-            year, half a year). None for the unit of the data, if defined.
+        device, dtype, verbose, time_unit: as for :class:`~sstorch.SurvivalRegression`.
 
     References:
         Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis"; MacKay (1992), "Bayesian

@@ -10,7 +10,8 @@ import torch
 from scipy.optimize import minimize as scipy_minimize
 from torch import Tensor
 
-from sstorch.optim.batched_lbfgs import AutogradFunction, BatchedFunction, LBFGSOptions, Status, minimize
+from sstorch.optim.batched_lbfgs import BatchedFunction, LBFGSOptions, Status, minimize
+from tests.batches import AutogradFunction
 
 TIGHT = LBFGSOptions(gradient_tolerance=1e-8, relative_tolerance=0.0)
 

@@ -8,10 +8,10 @@ from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic
 from sstorch.objective import NormalPrior, TrainingObjective
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
-from sstorch.optim.batched_lbfgs import AutogradFunction, BlockMetric, Status
+from sstorch.optim.batched_lbfgs import BlockMetric, Status
 from sstorch.optim.steps import Batch, Step, lbfgs
 from sstorch.optim.working_sets import joint_step, leaf_step, logistic_step
-from tests.batches import random_sample, random_tree
+from tests.batches import AutogradFunction, random_sample, random_tree
 
 OBJECTIVE = TrainingObjective(0.02, 0.03)
 
