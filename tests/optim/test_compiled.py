@@ -183,26 +183,6 @@ def test_the_records_are_those_of_torch() -> None:
         np.testing.assert_allclose(*numbers, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("patience", [None, 4])
-@pytest.mark.parametrize("leaf", FAMILIES)
-def test_objectives_are_as_low_as_torchs(leaf: str, patience: int | None) -> None:
-    found = []
-    for engine in ("torch", "compiled"):
-        tree, sample = _problems(leaf, n=60)
-        history = _train(engine, Nodec(macro_iterations=4, patience=patience), tree, sample)
-        with torch.no_grad():
-            value = TrainingObjective(1e-3, 1e-3)(tree, sample).numpy()
-        last = history.macro_iterations.groupby("problem")["best_objective"].last()
-        np.testing.assert_allclose(last, value, rtol=1e-9)
-        found.append(value)
-    # Paths part where a step is cut off. Minima differ, by less than those of two lots of starts do.
-    lots = found[0].reshape(2, 2, -1).mean(-1)  # of each split
-    assert abs((found[1] - found[0]).mean()) < max(np.abs(lots[:, 0] - lots[:, 1]).max(), 0.002)
-    best = [values.reshape(2, -1).min(1) for values in found]
-    assert (best[1] - best[0] < 0.001).all()
-
-
 def test_a_tree_is_trained_to_the_same_bits_alone_and_on_any_number_of_threads() -> None:
     tree, sample = _problems("log_logistic", n=6)
     n_threads, ends = torch.get_num_threads(), []

@@ -1,7 +1,5 @@
 """Systems with a category eliminated against dense algebra, and designs with codes against indicators."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -126,27 +124,3 @@ def test_lifted_system_is_positive_definite() -> None:
     )
     system = hessian.factored(torch.zeros(1, 3).double())
     assert float(system.variances().min()) > 0
-
-
-def test_damping_of_codes_is_that_of_indicators() -> None:
-    one, other = pair("weibull", groups=False)
-    theta = somewhere(other)
-    theta[:, 5] = 0.0  # of the level that counts as constant
-    precision = torch.full_like(theta, 0.1)
-    precision[:, 1:3] = -200.0  # as of a function that is not convex
-    systems = [each.derivatives(theta)[2].factored(precision) for each in (one, other)]
-    right = torch.rand(*theta.shape, 2, generator=torch.Generator().manual_seed(2)).double()
-    assert all(bool(system.indefinite.all()) for system in systems)
-    torch.testing.assert_close(systems[0].solve(right), systems[1].solve(right), rtol=1e-8, atol=1e-11)
-
-
-def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, _ = pair("spline_po", groups=True)
-    theta = somewhere(one)
-    whole = one.derivatives(theta)
-    monkeypatch.setattr("sstorch.data.design_matrix._ELEMENTS", 40)
-    monkeypatch.setattr("sstorch.optim.linear_hazards._ELEMENTS", 1)
-    parts = replace(one).derivatives(theta)
-    torch.testing.assert_close(parts[0], whole[0], rtol=1e-12, atol=0)
-    torch.testing.assert_close(parts[1], whole[1], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(parts[2].dense(), whole[2].dense(), rtol=1e-10, atol=1e-10)

@@ -161,22 +161,6 @@ def test_wrong_gradient_stalls() -> None:
     assert result.n_evaluations.tolist() == [21]
 
 
-@pytest.mark.parametrize("problem", [rosenbrock(10), logistic], ids=["rosenbrock", "logistic"])
-def test_single_precision(problem: Callable[[], tuple[BatchedFunction, Tensor]]) -> None:
-    exact = minimize(*problem(), TIGHT)
-    function, x0 = (
-        logistic(dtype=torch.float32) if problem is logistic else (Rosenbrock(), starts(50, 10).float())
-    )
-    for options in (LBFGSOptions(), TIGHT):
-        result = minimize(function, x0, options)
-        assert result.x.dtype == result.value.dtype == torch.float32
-        assert (result.status == Status.CONVERGED).all()
-        assert result.n_evaluations.max() < 300
-    if problem is logistic:
-        torch.testing.assert_close(result.value.double(), exact.value, atol=1e-5, rtol=0)
-        torch.testing.assert_close(result.x.double(), exact.x, atol=2e-2, rtol=0)
-
-
 def test_alone_as_in_the_batch() -> None:
     x0 = starts(33, 7)
     batch = minimize(Rosenbrock(), x0)
@@ -184,33 +168,3 @@ def test_alone_as_in_the_batch() -> None:
         alone = minimize(Rosenbrock(), x0[i : i + 1])
         assert torch.equal(alone.x[0], batch.x[i])
         assert alone.n_evaluations[0] == batch.n_evaluations[i]
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_grad_mode_of_the_caller(mode: Callable[[], torch.no_grad]) -> None:
-    function, x0 = logistic()
-    expected = minimize(function, x0.clone().requires_grad_())
-    assert not expected.x.requires_grad
-    assert not expected.value.requires_grad
-    with mode():
-        result = minimize(function, x0)
-    assert torch.equal(result.x, expected.x)
-
-
-def test_errors_name_what_was_found() -> None:
-    with pytest.raises(ValueError, match=r"floating point \(R, d\), found torch.int64"):
-        minimize(Rosenbrock(), torch.zeros(2, 2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"returned shapes \(\) and \(2, 2\)"):
-        minimize(_Scalar(), torch.zeros(2, 2))
-    with pytest.raises(ValueError, match=r"c1 = 0\.5"):
-        LBFGSOptions(c1=0.5)
-    with pytest.raises(ValueError, match="history must be at least 1"):
-        LBFGSOptions(history=0)
-    with pytest.raises(ValueError, match="gradient_tolerance must not be negative, found nan"):
-        LBFGSOptions(gradient_tolerance=float("nan"))
-
-
-class _Scalar(Rosenbrock):
-    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = super().value_and_gradient(x)
-        return value.sum(), gradient

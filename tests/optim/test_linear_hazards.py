@@ -211,19 +211,3 @@ def test_separation_is_held_by_the_variance_of_its_kind(leaf: str) -> None:
     assert 0.5 < freedom(model)["group"] < 1
     survival = model.predict_survival_function(frame.assign(group="no"), times=[1.0])
     assert survival.min() > 0.9
-
-
-def test_identical_columns_share_the_effect() -> None:
-    frame, time, event = difficult()
-    model = fitted(frame.assign(again=frame.a), time, event, "weibull")
-    terms = freedom(model)
-    assert terms["a"] == pytest.approx(terms["again"], abs=1e-6)
-    assert terms["a"] + terms["again"] == pytest.approx(1.0, abs=0.1)
-
-
-def test_one_event_leaves_the_curve_without_covariates() -> None:
-    frame, time, event = difficult()
-    alone = np.zeros_like(event)
-    alone[np.flatnonzero(event)[0]] = True
-    model = fitted(frame, time, alone, "auto")
-    assert sum(freedom(model).values()) < 0.01

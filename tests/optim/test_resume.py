@@ -26,8 +26,8 @@ from sstorch.objective import Ridge, Sample, TrainingObjective
 from sstorch.optim import Nodec, Trainer, minimize
 from sstorch.optim.checkpoint import kept, opened, plain_values
 from sstorch.packing import Arrays, unpack
-from tests.batches import random_sample, random_tree, to_device
-from tests.conftest import devices, nightly
+from tests.batches import random_sample, random_tree
+from tests.conftest import nightly
 from tests.flat import soft_tree
 from tests.optim.killed_run import CASES, Halt, train
 
@@ -156,23 +156,6 @@ def test_a_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
     _assert_same(again, first)
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     assert all(parameter.requires_grad for parameter in again[0].parameters())
-
-
-@devices
-def test_a_run_goes_on_on_its_device(device: str, tmp_path: Path) -> None:
-    def start(path: Path | None, *callbacks: Callback) -> SoftTree:
-        tree, sample = random_tree(4, 0, "exponential", seed=1).to(device), random_sample(4, seed=1)
-        Nodec(macro_iterations=3, gradient_tolerance=0.0).train(
-            tree, OBJECTIVE, to_device(sample, device), callbacks, path
-        )
-        return tree
-
-    with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", _Stop())
-    resumed, whole = start(tmp_path / "run"), start(None)
-    for ours, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
-        assert ours.device.type == torch.device(device).type
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
 # ------------------------------------------------------------------ other runs are refused
@@ -329,20 +312,6 @@ def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(tmp_path: Path
     assert _n_passes(path) == 2
     assert [file.name for file in tmp_path.iterdir()] == ["run"]
     _assert_same(train("nodec", str(path)), _undisturbed("nodec"))
-
-
-def test_places_that_cannot_be_written_are_refused_before_training(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder").mkdir()
-    tree = random_tree(4, 1, seed=1)
-    for path, word in ((tmp_path / "file" / "run", "File exists"), (tmp_path / "folder", "is a folder")):
-        with pytest.raises(ConfigError, match=word) as refusal:
-            _run(tree=tree).start(path)
-        assert str(path) in str(refusal.value)
-    assert all(
-        torch.equal(one, other)
-        for one, other in zip(tree.parameters(), _run().tree.parameters(), strict=True)
-    )
 
 
 def test_a_lock_whose_file_was_removed_by_the_one_before_is_not_held(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -307,16 +306,3 @@ def test_minimisers_reach_the_objective_of_joint_training(gbsg2: SurvivalData) -
     assert own.objective_ == pytest.approx(joint.objective_, abs=1e-9)
     assert slow.objective_ == pytest.approx(joint.objective_, abs=2e-3)
     assert slow.history_.macro_iterations["macro_iteration"].tolist() == [0, 1, 2, 3]
-
-
-def test_checkpoint_tells_minimisers_apart(small_data: SurvivalData, tmp_path: Path) -> None:
-    data, path = (small_data.frame, (small_data.time, small_data.event)), tmp_path / "run.safetensors"
-
-    def tree(steps: int) -> SoftSurvivalTree:
-        adam = torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), steps)
-        return SoftSurvivalTree(depth=1, trainer=Everything(adam))
-
-    first = tree(5).fit(*data, checkpoint=path)
-    assert tree(5).fit(*data, checkpoint=path).objective_ == first.objective_
-    with pytest.raises(ConfigError, match="of another run"):
-        tree(6).fit(*data, checkpoint=path)

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 from torch import Tensor
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression, memory
@@ -55,18 +54,6 @@ def test_tree_of_codes_is_that_of_indicators(teacher: str, indicators: pytest.Mo
     pd.testing.assert_frame_equal(coded.choice_.penalties, plain.choice_.penalties, rtol=1e-8)
 
 
-def test_causes_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) -> None:
-    frame, y = simulated(200, 25, seed=6)
-    causes = Surv(y.time, np.where(y.event, 1 + np.arange(200) % 2, 0), causes=("relapse", "death"))
-    found = []
-    for coded in (False, True):
-        if coded:
-            indicators.undo()
-        tree = PrognosticTree(depth=1).fit(frame, causes)
-        found.append(tree.predict_cumulative_incidence(frame, [0.5, 1.0]))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-10)
-
-
 @pytest.mark.nightly
 def test_folds_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) -> None:
     # Splits of different lengths, in small blocks, so that some blocks are beyond the rows of a split.
@@ -103,9 +90,3 @@ def test_category_of_a_product_is_not_coded() -> None:
     features = model.preprocessor_.encode(frame)
     assert isinstance(features, Tensor)
     np.testing.assert_array_equal(features, model.preprocessor_.transform(frame))
-
-
-def test_sparse_matrix_beyond_memory_raises() -> None:
-    rows = scipy.sparse.csr_array((10**6, 10**5))
-    with memory.memory("1GiB"), pytest.raises(ConfigError, match=r"sparse columns .* take 745.1 GiB.*labels"):
-        SurvivalRegression().fit(rows, Surv(np.ones(10**6), np.ones(10**6, dtype=bool)))

@@ -135,12 +135,6 @@ def test_saved_tree_predicts_alike(tree: PrognosticTree, rows: Rows, tmp_path: P
     np.testing.assert_array_equal(clone(tree).fit(X, y).predict(X), tree.predict(X))
 
 
-def test_every_cause_has_a_free_baseline_however_few_its_events(rows: Rows) -> None:
-    X, y = rows
-    hazards = SurvivalRegression().fit(X, y).tree_.hazards
-    assert [module.family.name for module in hazards.values()] == ["spline_ph", "spline_ph"]
-
-
 @pytest.mark.parametrize(
     ("model", "said"),
     [

@@ -1,7 +1,6 @@
 """Groups of a tree for competing causes: limits, validation, stability, recalibration."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from sstorch import (
     Columns,
-    OptimalSurvivalTree,
     PrognosticTree,
     Surv,
     SurvivalData,
@@ -28,7 +26,6 @@ from sstorch.soft.recalibration import recalibrated
 from sstorch.validation import (
     concordance_of_groups,
     group_table,
-    model_card,
     stability,
     validate_groups,
 )
@@ -107,13 +104,6 @@ def test_group_table_has_limits_of_aalen_johansen(
             assert row["F(100000)"][parts].notna().any() == y[inside].event[last].all()
 
 
-def test_limits_of_an_incidence_of_0_or_1_are_nan() -> None:
-    lower, upper = incidence_limits(np.array([0.0, 0.2, 1.0]), np.array([0.0, 0.1, 0.0]))
-    assert np.isnan(lower[[0, 2]]).all()
-    assert np.isnan(upper[[0, 2]]).all()
-    assert 0 < lower[1] < 0.2 < upper[1] < 1
-
-
 def test_weights_are_repetitions_in_table_and_recalibration(tree: PrognosticTree, data: SurvivalData) -> None:
     weight = np.random.default_rng(0).integers(1, 4, len(data))
     rows = np.repeat(np.arange(len(data)), weight)
@@ -145,16 +135,6 @@ def test_corrected_incidences_are_closer_than_naive_ones(tree: PrognosticTree, d
     assert corrected < naive
 
 
-def test_tables_of_soft_and_exact_trees_have_one_shape(tree: PrognosticTree, data: SurvivalData) -> None:
-    exact = OptimalSurvivalTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
-    soft = group_table(tree, data.frame, data.y, [300.0])
-    assert soft.columns.equals(group_table(exact, data.frame, data.y, [300.0]).columns)
-    assert soft.columns.names == ["quantity", "statistic"]
-    one = OptimalSurvivalTree(max_depth=1, min_leaf=30).fit(data.frame, data.y.any_cause())
-    table = group_table(one, data.frame, data.y.any_cause(), [300.0])
-    assert list(table["S(300)"]) == list(soft["F(300)"])
-
-
 def test_concordance_of_groups_is_the_mean_over_causes(tree: PrognosticTree, data: SurvivalData) -> None:
     found = concordance_of_groups(tree, data.frame, data.y, (data.frame, data.y))
     group, times = tree.apply(data.frame), np.unique(data.time[data.event])
@@ -167,20 +147,6 @@ def test_concordance_of_groups_is_the_mean_over_causes(tree: PrognosticTree, dat
     ]
     assert found == pytest.approx(np.mean(expected), rel=1e-12)
     assert 0.55 < found < tree.score(data.frame, data.y)
-
-
-def test_model_card_states_incidences(tree: PrognosticTree, data: SurvivalData) -> None:
-    exact = OptimalSurvivalTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
-    weights = np.linspace(1.0, 2.0, len(data))
-    weighted = clone(exact).fit(data.frame, data.y, sample_weight=weights)
-    assert "Estimates are weighted" in model_card(weighted)
-    for each in (tree, exact):
-        card = model_card(each)
-        assert "weighted" not in card
-        assert "cumulative incidences of relapse and death" in card
-        assert "cumulative incidence of death 0." in card
-        counts = [f"{(data.cause == k).sum()} events of {name}" for k, name in ((1, "relapse"), (2, "death"))]
-        assert f"400 rows, {', '.join(counts)}" in card
 
 
 # ---------------------------------------------------------------------- validation
@@ -227,24 +193,6 @@ def test_groups_are_validated_by_trees_of_the_folds(data: SurvivalData) -> None:
     assert found.differ
 
 
-def test_one_cause_gives_the_validation_of_one_event(data: SurvivalData) -> None:
-    single = data.of_cause("relapse")
-    folds = folds_of(single, 2, 0)
-    groups = np.stack([np.digitize(data.frame["size"], [limit]) for limit in (-0.1, 0.1)])
-    y = Surv(data.time, single.event.astype(int), causes={1: "relapse"})
-    found = held_out_groups(SurvivalData(data.frame, y), folds, groups)
-    own = replace(found.causes["relapse"], gray_p_value=None, c_incidence=None)
-    assert own == held_out_groups(single, folds, groups).first
-
-
-@pytest.mark.nightly
-def test_outcomes_without_effects_show_no_difference(data: SurvivalData) -> None:
-    noise = np.random.default_rng(2).normal(size=(len(data), 2))
-    found = validate_groups(PrognosticTree(depth=1).fit(noise, data.y), noise, data.y)
-    assert not found.differ
-    assert "relapse: No difference between the groups was shown: log-rank p above 0.05" in str(found)
-
-
 @pytest.mark.nightly
 def test_split_rows_give_the_tree_of_whole_rows(
     whole: tuple[pd.DataFrame, Surv], split: tuple[pd.DataFrame, Surv]
@@ -257,21 +205,6 @@ def test_split_rows_give_the_tree_of_whole_rows(
 
 
 # ---------------------------------------------------------------------- stability
-
-
-@pytest.mark.nightly
-def test_stability_trains_trees_of_resampled_rows(tree: PrognosticTree, data: SurvivalData) -> None:
-    found = stability(tree, data.frame, data.y, 3)
-    draws = np.random.default_rng((0, 3))
-    groups = [tree.apply(data.frame)]
-    for _ in range(3):
-        counts = draws.multinomial(len(data), np.full(len(data), 1 / len(data)))
-        groups.append(clone(TREE)._fit_data(data.reweighted(counts)).apply(data.frame))
-    index = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
-    assert found.ari_of_tree == pytest.approx(np.mean(index[0][1:]))
-    assert found.ari == pytest.approx(np.mean([index[2][1], index[3][1], index[3][2]]))
-    assert found.columns.shape == (3, 3)
-    assert f"Stability of the groups over {len(found.resampled)} resamples" in tree.summary(details=True)
 
 
 # ---------------------------------------------------------------------- recalibration
@@ -332,21 +265,6 @@ def test_what_is_not_defined_raises(tree: PrognosticTree, data: SurvivalData) ->
         group_table(tree, X, y, level=1.0)
     with pytest.warns(DataWarning, match="estimated from 3 events: 1"):
         recalibrate(tree, X, few)
-
-
-def test_entry_missing_raises(whole: tuple[pd.DataFrame, Surv]) -> None:
-    frame, y = whole
-    tree = clone(TREE).set_params(depth=1).fit(frame, y)
-    lacking = Surv(y.time, y.cause, causes=CAUSES)
-    for call in (
-        partial(group_table, tree),
-        partial(validate_groups, tree),
-        partial(stability, tree),
-        partial(recalibrate, tree),
-        tree.score,
-    ):
-        with pytest.raises(DataError, match="y has no entry and no id"):
-            call(frame, lacking)
 
 
 def test_time_varying_covariates_need_after(split: tuple[pd.DataFrame, Surv], tmp_path: Path) -> None:

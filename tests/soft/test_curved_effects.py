@@ -10,16 +10,13 @@ import pytest
 import torch
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
-from sklearn.base import clone
 
 from sstorch import Columns, GatePenalties, Penalties, SoftSurvivalTree, SurvivalRegression, load_dataset
 from sstorch.data import SurvivalData
-from sstorch.data.encodings import NaturalSpline, Piecewise, parse_interactions
+from sstorch.data.encodings import NaturalSpline, Piecewise
 from sstorch.deploy import export_program
-from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
 from sstorch.reading import export_text, gate_coefficients, importance, leaf_coefficients
-from sstorch.soft.batch import train_batch
 from tests.conftest import nightly
 from tests.flat import soft_tree
 
@@ -112,24 +109,6 @@ def test_one_number_for_ridge_shrinks_the_whole_effect(numeric: str) -> None:
     assert spans[-1] < 1e-4
 
 
-def test_a_split_does_not_depend_on_the_others_of_its_batch() -> None:
-    """One has a column of few values, so fewer knots: its features are zero there, and its tree the same."""
-    data = rows().subset(np.arange(300))
-    few = SurvivalData(data.frame.assign(estrec=data.frame["estrec"] % 3), (data.time, data.event))
-    settings = SoftSurvivalTree(
-        depth=1, trainer="joint", init="random", n_starts=2, columns=Columns(numeric="piecewise")
-    )._batch_settings()
-    both, alone = train_batch([few, data], settings), train_batch([few], settings)
-    widths = both.tree.in_features, alone.tree.in_features
-    assert widths[0] > widths[1]
-    torch.testing.assert_close(both.objective[:2], alone.objective, rtol=1e-6, atol=1e-8)
-    x = data.frame[:20].assign(estrec=1.0)
-    ours, theirs = (
-        tree.curves(tree.encode(x), np.array(GRID)) for tree in (both.fitted(0, 0), alone.fitted(0, 0))
-    )
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
-
-
 ENCODED = {
     "numeric": {"age": "spline", "pnodes": "log", "progrec": "piecewise(6)"},
     "gate_numeric": {"age": "piecewise"},
@@ -153,26 +132,6 @@ def test_exported_curves_are_the_predictions(encoded: dict[str, object], tmp_pat
     )
     made = program(torch.as_tensor(x.astype(float)), torch.tensor(GRID, dtype=torch.float64)).detach().numpy()
     np.testing.assert_allclose(made, tree.predict_survival_function(frame, GRID), atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "encoded", [ENCODED | {"monotone": {"pnodes": "up"}}, SMOOTH], ids=["mixed", "smooth"]
-)
-def test_saved_and_loaded(encoded: dict[str, object], tmp_path: Path) -> None:
-    tree = fitted(1, **encoded)
-    tree.save(tmp_path / "tree")
-    loaded = SoftSurvivalTree.load(tmp_path / "tree")
-    np.testing.assert_array_equal(
-        loaded.predict_survival_function(rows().frame, GRID),
-        tree.predict_survival_function(rows().frame, GRID),
-    )
-    pd.testing.assert_frame_equal(leaf_coefficients(loaded), leaf_coefficients(tree))
-    assert loaded.summary() == tree.summary()
-    assert loaded.columns.interactions == parse_interactions(encoded["interactions"])
-    again = (
-        clone(loaded).set_params(n_starts=1, trainer="joint").fit(rows().frame, (rows().time, rows().event))
-    )
-    np.testing.assert_array_equal(again.predict(rows().frame), tree.predict(rows().frame))
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -268,21 +227,3 @@ def test_monotone_effects_go_one_way(leaf: str, numeric: str) -> None:
     held = fitted(0, leaf=leaf, numeric=numeric, trainer="joint", monotone={"progrec": "down"})
     if numeric == "linear":  # as it is anyway: nothing is lost
         assert held.objective_ == pytest.approx(free.objective_, abs=1e-5)
-
-
-def test_what_cannot_be_is_refused_before_training() -> None:
-    for parameters in (
-        {"numeric": "cubic"},
-        {"numeric": {"agee": "spline"}},
-        {"numeric": {"horTh": "spline"}},
-        {"gate_numeric": {"agee": "spline"}},
-        {"interactions": [("age", "agee")]},
-        {"interactions": "some"},
-        {"interactions": "all", "monotone": {"age": "up"}, "numeric": "log"},
-        {"monotone": {"age": "up"}, "numeric": "spline"},
-        {"monotone": {"age": "sideways"}},
-        {"roughness": -1.0},
-        {"roughness": np.nan},
-    ):
-        with pytest.raises(ConfigError):
-            fitted(1, **parameters)

@@ -10,14 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-import torch
 from lifelines import (
     GeneralizedGammaRegressionFitter,
     KaplanMeierFitter,
     LogLogisticAFTFitter,
     LogNormalAFTFitter,
     PiecewiseExponentialFitter,
-    SplineFitter,
     WeibullAFTFitter,
 )
 from lifelines.datasets import load_gbsg2, load_lung, load_rossi
@@ -25,7 +23,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression
-from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, Weibull, make_family
+from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, make_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import nightly
 from tests.flat import soft_tree
@@ -237,34 +235,6 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
     tree = SurvivalRegression(leaf=LogisticHazard([5.0, 10.0]), random_state=0).fit(x, (month, event))
     assert np.isfinite(tree.predict_quantile(x, 0.5, extrapolate=True)).all()
     assert np.isfinite(tree.predict_rmst(x, np.inf)).all()
-
-
-@pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("n_knots", [nightly(0), nightly(1), 2])
-def test_spline_without_covariates(name: str, n_knots: int) -> None:
-    _, time, event = rows(name)
-    free, unconstrained = fit(Spline("hazard", knots=n_knots, monotone=False), name, covariates=False)
-    _, monotone = fit(Spline("hazard", knots=n_knots), name, covariates=False)
-    family = free.module_.family
-    assert isinstance(family, Spline)
-    knots = torch.cat([family.table[:1, 0], family.ends]) + free.module_.log_time_scale
-    if n_knots == 0:
-        _, twin = fit(Weibull(), name, covariates=False)
-        assert unconstrained == pytest.approx(twin, rel=1e-8)
-    else:
-        # From its own start lifelines does not get to the optimum.
-        start = np.r_[np.log(event.sum() / time.sum()), 1.0, np.zeros(n_knots)]
-        peer = SplineFitter(knots.exp().numpy()).fit(time, event, initial_point=start, fit_options=TIGHT)
-        assert unconstrained == pytest.approx(peer.log_likelihood_, rel=1e-6)
-    assert monotone > unconstrained - 0.005 * abs(unconstrained)
-
-
-@pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("scale", [nightly("hazard"), nightly("odds"), nightly("normal"), "theta"])
-def test_monotone_splines_fit_as_well_as_unconstrained_ones(name: str, scale: str) -> None:
-    _, monotone = fit(Spline(scale), name)
-    _, unconstrained = fit(Spline(scale, monotone=False), name)
-    assert monotone > unconstrained - 0.005 * abs(unconstrained)
 
 
 @pytest.mark.nightly

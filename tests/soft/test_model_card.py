@@ -40,12 +40,3 @@ tree.predict_survival_function(rows, [""",
     assert "| concordance | .680 |" in card
     with pytest.raises(ConfigError, match="'markdown' or 'html', got 'pdf'"):
         model_card(tree, "pdf")  # type: ignore[arg-type]
-
-
-def test_name_of_two_lines_is_in_one_sentence(small_data: SurvivalData) -> None:
-    """Headers of spreadsheets have line breaks."""
-    frame = small_data.frame.rename(columns=lambda name: f"{name}\nvalue")
-    tree = PrognosticTree(depth=1, leaf="weibull").fit(frame, (small_data.time, small_data.event))
-    section = model_card(tree, "html").split("<h2>Groups</h2>")[1].split("</ul>")[0]
-    assert "\nvalue" in tree.describe()
-    assert section.count("<li>") == tree.describe().count("Group ") == 2

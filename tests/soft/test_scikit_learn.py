@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import sklearn
 from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import UnsetMetadataPassedError
-from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -23,7 +22,6 @@ from sstorch import (
     Surv,
     SurvivalData,
 )
-from sstorch.exceptions import DataError
 from sstorch.optim import Nodec
 from tests.conftest import nightly
 from tests.flat import soft_tree
@@ -175,18 +173,6 @@ def test_pipeline_with_columns_and_grid_search_over_two_processes(
     np.testing.assert_array_equal(again.predict(gbsg2.frame), best.predict(gbsg2.frame))
 
 
-@pytest.mark.nightly
-def test_cross_validation_in_two_processes_is_that_of_one(
-    gbsg2: SurvivalData, structured: np.ndarray
-) -> None:
-    one = cross_val_score(_quick(), gbsg2.frame, structured, cv=3)
-    two = cross_validate(_quick(), gbsg2.frame, structured, cv=3, n_jobs=2, return_estimator=True)
-    np.testing.assert_allclose(two["test_score"], one, rtol=1e-12)
-    assert all(tree.n_features_in_ == 8 for tree in two["estimator"])
-    frame = pd.DataFrame({"time": gbsg2.time, "event": gbsg2.event})
-    np.testing.assert_array_equal(cross_val_score(_quick(), gbsg2.frame, frame, cv=3), one)
-
-
 @pytest.mark.parametrize("kind", ["soft", "exact"])
 def test_pickled_trees_predict_alike(gbsg2: SurvivalData, kind: str) -> None:
     tree: Any = _quick(leaf="spline_po") if kind == "soft" else OptimalSurvivalTree(2)
@@ -226,42 +212,6 @@ def test_metadata_is_routed_to_fit_and_score(gbsg2: SurvivalData) -> None:
     assert found["test_score"][0] == pytest.approx(score, rel=1e-12)
     from_zero = Surv(y.time[test], y.event[test], entry=np.zeros(len(test)))  # type: ignore[index]
     assert len({score, by_hand.score(*rows), by_hand.score(rows[0], from_zero, weight)}) == 3
-
-
-def test_scores_refuse_the_rows_that_predictions_refuse(gbsg2: SurvivalData) -> None:
-    tree = _quick().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    y = (gbsg2.time, gbsg2.event)
-    with pytest.raises(DataError, match="no column 'age'"):
-        tree.score(gbsg2.frame.drop(columns="age"), y)
-    more = gbsg2.frame.assign(seen=pd.Timestamp("2020-01-01"))
-    assert tree.score(more, y) == tree.score(gbsg2.frame, y)
-    numbers = gbsg2.frame.select_dtypes("number").to_numpy()
-    plain = _quick().fit(numbers, y)
-    for call in (plain.predict, plain.apply, lambda x: plain.score(x, y)):
-        with pytest.raises(DataError, match=r"X has 6 features, but \w+ is expecting 5 features"):
-            call(np.hstack([numbers, numbers[:, :1]]))
-    sparse = scipy.sparse.csr_array(numbers)
-    np.testing.assert_array_equal(plain.predict(sparse), plain.predict(numbers))
-    np.testing.assert_array_equal(plain.predict(numbers[:3].tolist()), plain.predict(numbers[:3]))
-    # Rows of an array belong to those of y by position, whatever the labels of y.
-    target = pd.DataFrame({"time": gbsg2.time, "event": gbsg2.event})
-    backwards = target.set_axis(target.index[::-1])
-    assert plain.score(numbers, backwards) == plain.score(numbers, target)
-    with pytest.raises(DataError, match="same row labels in a different order"):
-        tree.score(gbsg2.frame, backwards)
-
-
-def test_the_index_of_a_frame_stays_on_curves(gbsg2: SurvivalData) -> None:
-    y = (gbsg2.time, gbsg2.event)
-    X = gbsg2.frame[:3].set_axis(pd.Index(["p", "q", "r"], name="patient"))
-    for tree in (_quick().fit(gbsg2.frame, y), OptimalSurvivalTree(1).fit(gbsg2.frame, y)):
-        curves = [tree.predict_survival_function(X, [9.0], as_frame=True)]
-        curves.append(tree.predict_cumulative_hazard_function(X, [9.0], as_frame=True))
-        if isinstance(tree, SoftSurvivalTree):
-            curves.append(tree.predict_hazard_function(X, [9.0], as_frame=True))
-        for frame in curves:
-            assert isinstance(frame, pd.DataFrame)
-            pd.testing.assert_index_equal(frame.index, X.index)
 
 
 def test_frames_of_polars_are_read(gbsg2: SurvivalData) -> None:

@@ -8,7 +8,6 @@ import torch
 from sstorch import (
     GatePenalties,
     Penalties,
-    PrognosticTree,
     SoftSurvivalTree,
     SurvivalData,
     load_dataset,
@@ -16,7 +15,7 @@ from sstorch import (
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import LogLogistic
 from sstorch.optim import Nodec
-from tests.conftest import covering, nightly
+from tests.conftest import nightly
 from tests.flat import soft_tree
 
 FAST = Nodec(macro_iterations=2)
@@ -59,22 +58,6 @@ def test_predictions_have_their_shapes_and_meaning(fitted: SoftSurvivalTree, gbs
     assert 0.6 < fitted.score(X, (gbsg2.time, gbsg2.event)) < 0.85
 
 
-def test_frame_output_and_default_times(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    X = gbsg2.frame[:3].set_axis(["a", "b", "c"])
-    frame = fitted.predict_survival_function(X, as_frame=True)
-    assert isinstance(frame, pd.DataFrame)
-    assert list(frame.index) == ["a", "b", "c"]
-    assert len(frame.columns) == 100 < len(fitted.event_times_)
-    assert np.isin(frame.columns, fitted.event_times_).all()
-    assert list(frame.columns[[0, -1]]) == list(fitted.event_times_[[0, -1]])
-    every = fitted.predict_survival_function(X, "events", as_frame=True)
-    np.testing.assert_array_equal(every.columns, fitted.event_times_)
-    np.testing.assert_array_equal(every[frame.columns], frame)
-    for times in ("all", pd.to_timedelta([365], unit="D"), ["365"]):
-        with pytest.raises(DataError, match="times must be numbers, or 'events'"):
-            fitted.predict_survival_function(X, times)
-
-
 def test_log_likelihood_is_the_training_objective_in_original_units(gbsg2: SurvivalData) -> None:
     tree = SoftSurvivalTree(depth=0, trainer=FAST, init="random", n_starts=1, penalties=Penalties(ridge=0.0))
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
@@ -113,12 +96,6 @@ def test_summary_tells_rules_in_original_units(fitted: SoftSurvivalTree, gbsg2: 
     slope = gate.weight.detach().numpy() * p.scale_
     score = raw @ slope + float(gate.bias.detach()) - slope @ p.offset_
     np.testing.assert_array_equal(score >= 0, fitted.tree_.leaf(torch.as_tensor(z)) < 2)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_missing_cuda_is_named(small_data: SurvivalData) -> None:
-    with pytest.raises(ConfigError, match="torch sees no CUDA device; use device='cpu'"):
-        PrognosticTree(device="cuda").fit(small_data.frame, (small_data.time, small_data.event))
 
 
 @pytest.mark.filterwarnings("ignore:column 'holes' is missing in 55%")
@@ -199,28 +176,6 @@ def test_a_time_of_zero_is_scored_as_in_training() -> None:
     assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("unit", "dtype", "leaf", "prediction"),
-    covering(
-        [1e-50, 1.0, 1e50],
-        ["float64", "float32"],
-        ["log_logistic", "weibull"],
-        ["hbp", "mixture"],
-        strength=2,
-    ),
-)
-def test_any_unit_of_time(unit: float, dtype: str, leaf: str, prediction: str) -> None:
-    x, t, e = _simulated()
-    tree = _quick(dtype=dtype, leaf=leaf, prediction=prediction).fit(x, (t * unit, e))
-    reference = _quick(leaf=leaf, prediction=prediction).fit(x, (t, e))
-    times = np.array([0.0, 0.1, 1.0, 5.0])
-    curves = np.asarray(tree.predict_survival_function(x, times * unit))
-    np.testing.assert_allclose(curves[:, 0], 1.0, atol=1e-6)
-    assert np.abs(curves - reference.predict_survival_function(x, times)).mean() < 0.02
-    # Beyond all follow-up the hazard is still a number.
-    assert np.isfinite(np.asarray(reference.predict_hazard_function(x, [1e3, 1e6]))).all()
-
-
 @pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize(
@@ -238,17 +193,6 @@ def test_a_saved_tree_is_the_fitted_one_whatever_was_set_since(tmp_path: Path) -
     tree = _quick().fit(x, (t, e))
     tree.set_params(depth=3, dtype="float32").save(tmp_path / "tree")
     np.testing.assert_array_equal(SoftSurvivalTree.load(tmp_path / "tree").predict(x), tree.predict(x))
-
-
-def test_files_and_devices_that_do_not_serve(tmp_path: Path) -> None:
-    x, t, e = _simulated()
-    tree = _quick().fit(x, (t, e))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        tree.save(tmp_path / "file")
-    tree.save(tmp_path / "tree")
-    with pytest.raises(ConfigError, match="device must be cpu, cuda"):
-        SoftSurvivalTree.load(tmp_path / "tree", device="meta")
 
 
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from lifelines import CoxPHFitter
 from scipy.stats import spearmanr
 from sksurv.ensemble import RandomSurvivalForest
 
@@ -48,13 +47,6 @@ def test_forest_of_scikit_survival(rows: Rows) -> None:
     assert tree.fidelity_ is not None
     assert tree.fidelity_.teacher == "RandomSurvivalForest"
     assert tree.fidelity_.explained > 0.4
-
-
-def test_cox_regression_of_lifelines(rows: Rows) -> None:
-    X, y = rows
-    cox = CoxPHFitter(penalizer=0.1).fit(X.assign(time=y.time, event=y.event), "time", "event")
-    tree = PrognosticTree(teacher=cox).fit(X, y)
-    check_fidelity(tree, X, cox.predict_survival_function(X, [tree.horizon_]).to_numpy()[0])
 
 
 def test_function_divides_by_what_it_says_and_cannot_be_trained_anew(rows: Rows) -> None:

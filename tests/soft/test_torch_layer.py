@@ -8,29 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sstorch import (
-    GatePenalties,
     SoftSurvivalTree,
     SurvivalData,
     load_dataset,
 )
 from sstorch.data import Preprocessor, Schema, stratified_folds
 from sstorch.nn import (
-    GateParameters,
-    HazardFamily,
     HazardHead,
-    LeafParameters,
     SoftTree,
-    SurvivalDistribution,
 )
-from sstorch.objective import GatePenalty, RowPenalty, Sample
 from sstorch.optim import Step, Trainer, torch_minimizer
 from sstorch.optim.run import TrainingRun
 
@@ -128,22 +120,6 @@ class Pairs(Trainer):
         run.end_pass()
 
 
-class Orthogonal(GatePenalty):
-    """Squared cosines between gates."""
-
-    def forward(self, gates: GateParameters) -> Tensor:
-        """See :class:`GatePenalty`."""
-        w = F.normalize(gates.weight, dim=-1, eps=1e-6)
-        return self.at(w) * (w @ w.mT).triu(1).square().sum((-2, -1))
-
-
-def cosines(tree: SoftSurvivalTree) -> float:
-    """Largest cosine between two gates."""
-    weight = torch.stack([gate.weight.detach() for gate in tree.module_.gates.values()])
-    w = F.normalize(weight, dim=-1)
-    return float((w @ w.mT).triu(1).abs().max())
-
-
 def test_schedule_of_pairs_is_recorded(parts: tuple[SurvivalData, SurvivalData]) -> None:
     train, _ = parts
     tree = SoftSurvivalTree(depth=2, trainer=Pairs()).fit(train.frame, train.y)
@@ -151,51 +127,6 @@ def test_schedule_of_pairs_is_recorded(parts: tuple[SurvivalData, SurvivalData])
     assert sorted(steps["step"]) == ["1", "2+3", "4+5", "6+7"]
     assert (steps["objective_after"] < steps["objective_before"]).all()
     np.testing.assert_allclose(steps["objective_after"].iloc[-1], tree.objective_, rtol=1e-6)
-
-
-def test_orthogonal_penalty_turns_gates(parts: tuple[SurvivalData, SurvivalData]) -> None:
-    train, _ = parts
-    free = SoftSurvivalTree(depth=2, trainer="joint").fit(train.frame, train.y)
-    own = GatePenalties(own=(Orthogonal(1.0),))
-    held = SoftSurvivalTree(depth=2, trainer="joint", penalties=own).fit(train.frame, train.y)
-    assert cosines(held) < 0.5 * cosines(free)
-
-
-class EqualMeans(RowPenalty):
-    """Squared difference between the restricted means of two groups, in units of the restriction."""
-
-    trains_gates = True
-    TAU = 2.0
-
-    def forward(
-        self,
-        gates: GateParameters,
-        leaves: LeafParameters,
-        family: HazardFamily,
-        sample: Sample,
-        relaxed: bool = False,
-    ) -> Tensor:
-        """See :class:`RowPenalty`."""
-        log_weight = gates.leaf_probability(sample.x).clamp(min=1e-30).log()
-        linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
-        rmst = SurvivalDistribution(family, log_weight, linear, shape).restricted_mean(self.TAU)
-        parts = [(sample.group == k) * sample.weight for k in (0, 1)]
-        means = [(part * rmst).sum(-1) / part.sum(-1) for part in parts]
-        return self.at(rmst) * (means[0] - means[1]).square()
-
-
-def test_penalty_on_restricted_means_of_groups(parts: tuple[SurvivalData, SurvivalData]) -> None:
-    train, _ = parts
-    group = np.where(train.frame["pnodes"] > 4, "many", "few")
-
-    def gap(*own: RowPenalty) -> float:
-        penalties = GatePenalties(own=own)
-        tree = SoftSurvivalTree(depth=1, trainer="joint", prediction="mixture", penalties=penalties)
-        tree.fit(train.frame, train.y, sensitive=group)
-        means = pd.Series(tree.predict_rmst(train.frame, 2000.0)).groupby(group).mean()
-        return float(means.max() - means.min())
-
-    assert gap(EqualMeans(100.0)) < 0.5 * gap()
 
 
 def blocks(language: str) -> list[str]:

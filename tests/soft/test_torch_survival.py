@@ -121,21 +121,6 @@ def test_predictions_are_those_of_the_distribution(rows: tuple[pd.DataFrame, Sur
     np.testing.assert_allclose(later, whole[:, 1] / whole[:, 0], rtol=1e-12)
 
 
-def test_optimizers_by_name_class_and_function(rows: tuple[pd.DataFrame, Surv]) -> None:
-    x, y = rows
-    by_name = TorchSurvival(network, epochs=2, optimizer="Adam").fit(x, y)
-    assert TorchSurvival(network, epochs=2, optimizer=torch.optim.Adam).fit(x, y).loss_ == by_name.loss_
-
-    def momentum(parameters: list[nn.Parameter], **options: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, momentum=0.9, **options)
-
-    assert TorchSurvival(network, epochs=2, optimizer=momentum).fit(x, y).loss_ != by_name.loss_
-    newton = TorchSurvival(network, epochs=2, optimizer="LBFGS", lr=0.5, weight_decay=0, batch_size=400)
-    assert newton.fit(x, y).history_.macro_iterations["objective"].is_monotonic_decreasing
-    with pytest.raises(ConfigError, match="name of a class"):
-        TorchSurvival(network, optimizer="Newton").fit(x, y)
-
-
 def test_best_epoch_and_callbacks(
     rows: tuple[pd.DataFrame, Surv], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,16 +238,6 @@ def test_entry_weights_subjects_and_intervals(rows: tuple[pd.DataFrame, Surv]) -
     assert TorchSurvival(network, **options).fit(x, wide).log_likelihood(x, wide) > -2
 
 
-def test_teacher_of_a_prognostic_tree(rows: tuple[pd.DataFrame, Surv]) -> None:
-    x, y = rows
-    model = TorchSurvival(network, epochs=30, lr=0.03).fit(x, y)
-    groups = PrognosticTree(teacher=model, depth=2).fit(x, y)
-    assert groups.fidelity_ is not None
-    assert groups.fidelity_.explained > 0.2
-    unfitted = PrognosticTree(teacher=clone(model), depth=2).fit(x, y)
-    np.testing.assert_array_equal(unfitted.apply(x), groups.apply(x))
-
-
 def test_wrapped_module_is_evaluated_without_fit(rows: tuple[pd.DataFrame, Surv]) -> None:
     x, y = rows
     module = network(2)
@@ -331,12 +306,3 @@ def test_errors_name_the_remedy(rows: tuple[pd.DataFrame, Surv], images: tuple[n
         TorchSurvival(network, encode=False).fit(x.assign(c="text"), y)
     with pytest.raises(DataError, match="array of rows"):
         TorchSurvival(network, encode=False).fit(x["a"].to_numpy(), y)
-
-
-def test_layers_of_torch_and_uneven_batches(images: tuple[np.ndarray, Surv]) -> None:
-    x, y = images
-    body = nn.LazyConv2d(4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(8), nn.Dropout(0.2)
-    module = nn.Sequential(*body, HazardHead(8, "log_logistic", n_components=3))
-    model = TorchSurvival(module, encode=False, epochs=3, batch_size=133).fit(x, y)
-    assert not model.module_.training
-    np.testing.assert_allclose(model.predict(x[:150])[:3], model.predict(x[:3]), rtol=1e-4)

@@ -61,23 +61,6 @@ def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: Survival
     )
 
 
-def test_curves_of_a_resample_have_its_knots(small_data: SurvivalData) -> None:
-    estimator = clone(PLAIN).set_params(
-        columns__numeric="spline", penalties__roughness=0.1, penalties__ridge=0.01, leaf="weibull"
-    )
-    sample = bootstrap_trees(estimator, small_data.frame, small_data.y, n_resamples=3)
-    counts = np.random.default_rng((0, 3)).multinomial(120, np.full(120, 1 / 120))
-    kept = small_data.reweighted(counts)
-    alone = clone(estimator).fit(kept.frame, kept.y, sample_weight=kept.sample_weight)
-    X, times = small_data.frame, [5.0, 40.0]
-    curves = sample.survival(X, times)
-    np.testing.assert_allclose(curves[0], alone.predict_survival_function(X, times), atol=2e-4)
-    assert np.isfinite(curves).all()
-    assert (curves.std(axis=0) > 0).all()
-    straight = bootstrap_trees(clone(estimator).set_params(columns__numeric="linear"), X, small_data.y, 3)
-    assert np.abs(straight.survival(X, times) - curves).max() > 0.01
-
-
 def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: SurvivalData) -> None:
     weight = np.where(np.arange(120) < 60, 0.5, 0.0)
     own = bootstrap_trees(PLAIN, small_data.frame, small_data.y, 4, sample_weight=weight)

@@ -17,8 +17,6 @@ from sstorch import (
     metrics,
     recalibrate,
 )
-from sstorch.data import stratified_folds
-from sstorch.groups.validation import held_out_groups
 from sstorch.metrics import KaplanMeierBand
 from sstorch.nn import DesignMatrix
 from sstorch.objective import Sample, counted_weight
@@ -147,25 +145,6 @@ def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> No
     )
     for name in ("median", "S(500)"):
         pd.testing.assert_frame_equal(whole[name], cut[name], rtol=1e-10)
-
-
-def test_group_validation_with_weights_that_sum_to_one(
-    fitted: SoftSurvivalTree, gbsg2: SurvivalData, uneven: np.ndarray
-) -> None:
-    folds = stratified_folds(gbsg2.event, 3, 0)
-    groups = np.tile(fitted.apply(gbsg2.frame), (3, 1))
-
-    def validated(weight: np.ndarray) -> list[float]:
-        found = held_out_groups(gbsg2.reweighted(weight), folds, groups)
-        return [found.first.c_groups, found.first.p_value, found.n_groups]
-
-    plain = held_out_groups(gbsg2, folds, groups)
-    assert (
-        held_out_groups(gbsg2.reweighted(np.full(686, 1 / 686)), folds, groups).first.p_value
-        == plain.first.p_value
-    )
-    assert validated(uneven / uneven.sum()) == pytest.approx(validated(7 * uneven), rel=1e-9)
-    assert validated(uneven)[1] < 1e-4
 
 
 def test_error_of_a_recalibrated_intercept_is_that_of_the_closed_form(gbsg2: SurvivalData) -> None:
