@@ -13,7 +13,7 @@ from sstorch.data import Preprocessor, Schema, stratified_folds
 from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Sample
 from sstorch.optim import initialize_random, problem_seed
-from sstorch.soft.sample import stack_splits
+from sstorch.soft.problems import stack_splits
 
 N_FOLDS = 5
 DEPTH = 2

@@ -39,7 +39,7 @@ from sstorch.optim import (  # noqa: E402
     initialize_random,
     problem_seed,
 )
-from sstorch.soft.sample import stack_splits  # noqa: E402
+from sstorch.soft.problems import stack_splits  # noqa: E402
 
 TABLE = HERE / "starts.csv"
 DATASETS = (

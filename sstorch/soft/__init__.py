@@ -7,9 +7,8 @@ from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.torch_survival import TorchSurvival
-from sstorch.soft.trained_batch import TrainedBatch
+from sstorch.soft.trained_batch import Band, TrainedBatch, TreeSample
 from sstorch.soft.tree import SoftSurvivalTree
-from sstorch.soft.tree_sample import Band, TreeSample
 
 __all__ = [
     "Band",

@@ -25,7 +25,7 @@ from sstorch.optim.soft_gates import SoftGates
 from sstorch.optim.starts.distilled import single_leaf
 from sstorch.optim.starts.regression_tree import GateColumns, Split
 from sstorch.progress import report
-from sstorch.soft.design import Design, in_double, null_start
+from sstorch.soft.design import Design, held_out_start, in_double, null_start
 from sstorch.soft.gate_placing import GATE_COLUMNS, GatePlacing, strongest
 from sstorch.soft.group_choice import (
     REGRESSION,
@@ -37,7 +37,6 @@ from sstorch.soft.group_choice import (
     positions_of,
     whole_to_left,
 )
-from sstorch.soft.rotation import held_out_start
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
 from sstorch.soft.trained_gates import GateAndLeaves, GateFeatures, spectral_gates

@@ -23,8 +23,7 @@ from sstorch.data.oddities import Oddity, few_events, report
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataWarning, named
 from sstorch.files import read_folder, reading, write_folder, write_whole
-from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
-from sstorch.fitted.tree import FittedTree
+from sstorch.fitted.tree import FittedTree, leaves_of_state, tree_of_state, tree_state
 from sstorch.groups.hooks import RESULTS, PartitionOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration
 from sstorch.groups.stability import resamples
@@ -42,8 +41,7 @@ from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.separation import separation
 from sstorch.soft.settings import BatchSettings
-from sstorch.soft.trained_batch import TrainedBatch
-from sstorch.soft.tree_sample import TreeSample, partition
+from sstorch.soft.trained_batch import TrainedBatch, TreeSample, partition
 from sstorch.threads import one_blas_thread
 
 FORMAT_VERSION = 11

@@ -47,7 +47,7 @@ from sstorch.reading.texts import (
 )
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
-from sstorch.soft.tree_sample import partition
+from sstorch.soft.trained_batch import partition
 
 # On the card of a model.
 SHRUNK = "Coefficients are shrunk; their confidence intervals take {gates} as given."

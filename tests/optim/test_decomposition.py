@@ -18,7 +18,7 @@ from sstorch.optim import (
     initialize_random,
     problem_seed,
 )
-from sstorch.soft.sample import stack_splits
+from sstorch.soft.problems import stack_splits
 from tests.batches import blank_tree, random_sample
 from tests.conftest import nightly
 

@@ -19,7 +19,7 @@ from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, make_family
 from sstorch.objective import Sample, counted_weight
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.soft.design import null_start
-from sstorch.soft.sample import stack_splits
+from sstorch.soft.problems import stack_splits
 from sstorch.soft.settings import BatchSettings
 from tests.batches import random_sample, with_entry, within_intervals
 from tests.conftest import nightly

@@ -9,8 +9,7 @@ from sstorch.data import Schema
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.reading import gate_coefficients
 from sstorch.soft.batch import fit_preprocessors
-from sstorch.soft.problems import _gate_deviations
-from sstorch.soft.sample import stack_splits
+from sstorch.soft.problems import _gate_deviations, stack_splits
 
 
 def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData) -> None:

@@ -301,8 +301,8 @@ class HazardFamily(nn.Module, ABC):
 
     def select(self, problems: Tensor | slice | int) -> Self:
         """Select problems of a one-dimensional batch: positions (K,), a slice, or one."""
-        if not self._buffers:
-            return self
+        if not self._buffers:  # nothing differs between problems
+            return self._with({}, ()) if self.batch_shape else self
         buffers = {name: value[problems] for name, value in self.constants().items()}
         n_batch = 0 if isinstance(problems, int) else 1
         return self._with(buffers, next(iter(buffers.values())).shape[:n_batch])
