@@ -96,10 +96,6 @@ class GatePenalties(GroupPenalties):
     trainer trains the gates, ``gate_ridge`` is used instead.
 
     Attributes:
-        ridge: ``"estimated"``, or the coefficient of (1/2) ||gamma||^2 over the slopes of the leaves.
-        roughness: as in :class:`Penalties`.
-        gate_charge: minimum gain in evidence over the regression for each gate, in nats, >= 0, with
-            ``only_if_needed=True``.
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates.
         gate_ridge_units: units of the columns in this penalty: ``"range"``, columns on [0, 1] as published (a
             column with a long tail can then have little influence); ``"sd"``, standard deviations.
