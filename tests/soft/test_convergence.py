@@ -33,7 +33,7 @@ class Norm(LeafPenalty):
 def test_own_penalty_that_is_not_differentiable_raises(
     small_data: SurvivalData, estimator: SoftEstimator, factor: float, message: str
 ) -> None:
-    estimator.penalties = estimator._penalties(own=[Norm(factor)])
+    estimator.penalties = estimator._penalties(ridge=1e-3, own=[Norm(factor)])
     with pytest.raises(TrainingError, match=message):
         estimator.fit(small_data.frame, small_data.y)
 
