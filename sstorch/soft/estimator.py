@@ -36,6 +36,7 @@ from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.parameters import restored
 from sstorch.reading.nodes import Reading
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
+from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
@@ -333,7 +334,7 @@ class SoftEstimator(SoftModel):
                     setattr(estimator, name, fitted[name])
                     if not isinstance(fitted[name], kind):
                         raise TypeError(f"{name} is a {type(fitted[name]).__name__}")
-            estimator._penalties.of(estimator.penalties)
+            cls._penalties.of(parameters["penalties"])
             estimator.event_times_ = tree.event_times
             estimator.time_unit_, estimator.time_varying_ = tree.time_unit, tree.time_varying
             estimator.n_features_in_ = len(estimator.feature_names_in_)

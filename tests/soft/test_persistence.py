@@ -88,7 +88,7 @@ def test_all_that_a_prediction_needs_is_kept(saved: Path, tmp_path: Path) -> Non
     assert [(leaf["cause"], leaf["name"]) for leaf in state["leaves"]] == [("event", "spline_po")]
     schema = state["preprocessing"]["fields"]["schema"]["fields"]
     assert schema["categories"]["stage"] == {"$tuple": ["I", "II", "III"]}
-    assert {"sstorch_version", "torch_version", "format_version", "objective", "reading"} <= set(state)
+    assert {"sstorch_version", "torch_version", "format_version", "parameters", "fitted"} <= set(state)
     assert tree.metrics_ == {}
     tree.metrics_ = {"cross_validated_c_harrell": 0.71}
     tree.save(tmp_path / "again")
@@ -158,9 +158,9 @@ def test_forged_files_do_no_harm(saved: Path, tmp_path: Path) -> None:
         {"depth": 10**9},
         {"parameters": {"depth": 1, "path": "/"}},
         {"event_times": "now"},
-        {"reading": {}},
+        {"fitted": {}},
         {"preprocessing": {"$class": ["os", "system"], "fields": {}}},
-        {"outcome_type": {"$array": "array 99"}},
+        {"fitted": {"outcome_type_": {"$array": "array 99"}}},
     ):
         with pytest.raises(FormatError, match="incomplete or altered"):
             SoftSurvivalTree.load(_forged(saved, tmp_path, **changes))
