@@ -17,7 +17,7 @@ from sstorch.data.design_matrix import DesignMatrix
 from sstorch.data.encodings import Linear
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT
-from sstorch.inference import FitCovariance
+from sstorch.inference.covariance import FitCovariance
 from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
 from sstorch.nn import GateParameters, SoftTree, Topology

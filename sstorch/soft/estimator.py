@@ -29,7 +29,7 @@ from sstorch.groups.recalibration import Recalibrate, Recalibration
 from sstorch.groups.stability import resamples
 from sstorch.groups.table import groups_without_events
 from sstorch.groups.validation import GroupValidation
-from sstorch.inference import FitCovariance
+from sstorch.inference.covariance import FitCovariance
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
