@@ -50,6 +50,9 @@ FIRST_OWN = {"level": 0.01, "own slope": 1.0, "own shape": 0.01}
 # Evidence, in nats, that leaves under the gates of a start must gain on the regression, and by which they may
 # be behind those of another start, for the gates to be trained.
 _DIFFERENT, _BEHIND = 2.0, 10.0
+# Difference of an effect between groups that is none, and share of the largest weight of a gate that texts
+# leave out.
+_NO_DIFFERENCE, _SMALL = 1e-3, 0.05
 
 
 class Estimator:
@@ -73,6 +76,7 @@ class Estimator:
         self.trees, self.samples, self.splits, self._settings = trees, samples, splits, settings
         self._checkpoint, self._callbacks = checkpoint, callbacks
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
+        self._gate_names = [feature.name for feature in preprocessors[0].gate_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
         design = Design.of(self._sample, self._tree.in_features, preprocessors[0])
         wide = is_wide(design.kinds.count("line"), self._sample.weight.shape[-1])
@@ -142,15 +146,46 @@ class Estimator:
         leaf = self._tree.apply_leaf(self._sample.x)
         choices = []
         for split, (name, model) in enumerate(zip(best, models, strict=True)):
-            told = model.estimates
-            if model.joint is not None and len(told) == 1:
-                told = dict.fromkeys(told, model.joint)
+            shown = model.estimates
+            if model.joint is not None and len(shown) == 1:
+                shown = dict.fromkeys(shown, model.joint)
             estimations = {
-                cause: Estimation.of(own, split, self._terms, self._design) for cause, own in told.items()
+                cause: Estimation.of(own, split, self._terms, self._design) for cause, own in shown.items()
             }
             n_groups = len(leaf[split][self._sample.weight[split] > 0].unique())
-            choices.append(GroupChoice(evidence[split], name, n_groups, estimations))
+            about = self._differences(split), self._gate_weights(split)
+            choices.append(GroupChoice(evidence[split], name, n_groups, estimations, *about))
         return choices
+
+    def _differences(self, split: int) -> tuple[str, ...]:
+        """Columns whose effects differ between the groups of a split at least half as much as that of any.
+
+        Effects are those of a standard deviation, or of a category.
+        """
+        model, largest = self._models[split], dict.fromkeys(self._terms, 0.0)
+        groups = model.position[whole_to_left(model.divides[split])].unique()
+        own = self._design.own.nonzero().squeeze(-1)
+        for name, estimates in model.estimates.items():
+            if model.n_groups == 1:
+                break
+            begin = self._hazards[name].width + model.n_groups
+            slopes = estimates.rounded[split, begin : begin + model.n_groups * len(own)]
+            slopes = slopes.unflatten(0, (model.n_groups, len(own)))[groups]
+            for place, value in zip(own.tolist(), (slopes.amax(0) - slopes.amin(0)).tolist(), strict=True):
+                largest[self._terms[place]] = max(largest[self._terms[place]], value)
+        most = max(largest.values(), default=0.0)
+        order = sorted(largest, key=lambda term: -largest[term])
+        return tuple(term for term in order if largest[term] > max(most / 2, _NO_DIFFERENCE))
+
+    def _gate_weights(self, split: int) -> dict[str, float]:
+        """Weights of a trained root in standard deviations, the largest 1, without small ones."""
+        direction = self._models[split].direction
+        if direction is None:
+            return {}
+        weights = dict(zip(self._gate_names, direction[split].tolist(), strict=True))
+        order = sorted(weights, key=lambda name: -abs(weights[name]))
+        shares = {name: weights[name] / weights[order[0]] for name in order}
+        return {name: share for name, share in shares.items() if abs(share) >= _SMALL}
 
     @property
     def has_many_columns(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -22,6 +22,8 @@ REGRESSION, SPECTRAL = "regression", "spectral"
 
 # Terms that a summary names.
 _TOLD_TERMS = 8
+# Columns whose effects differ that a text names.
+_TOLD_DIFFERENCES = 4
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,18 @@ class GroupChoice:
         chosen: the candidate whose hazards were taken.
         n_groups: groups that have rows; those that no gate of the chosen candidate divides share a hazard.
         estimations: of the chosen one, by cause.
+        differences: columns whose effects differ most between the groups that the chosen one divides, the
+            largest difference first; empty if only baselines differ.
+        gate: of a trained gate, the weights of features in standard deviations, the largest 1, without those
+            below .05; empty for other gates.
     """
 
     evidence: Mapping[str, float]
     chosen: str
     n_groups: int
     estimations: Mapping[str, Estimation]
+    differences: tuple[str, ...] = ()
+    gate: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def has_trained_gates(self) -> bool:
@@ -116,17 +124,29 @@ class GroupChoice:
 
     def __str__(self) -> str:
         """Finding about the groups in one line."""
-        if self.chosen != REGRESSION:
-            return f"the groups explain what the regression misses: evidence {self.gain:+.0f} nats"
-        if np.isnan(self.gain):
-            return "a regression without groups"
-        what = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
-        return f"{what}: no interaction found (evidence {self.gain:+.0f} nats)"
+        return self.finding if np.isnan(self.gain) else f"{self.finding} (evidence {self.gain:+.0f} nats)"
 
     @property
     def finding(self) -> str:
-        """Finding about the groups in words, without numbers."""
-        return str(self).split(": evidence ")[0].split(" (evidence ")[0]
+        """Finding about the groups in words, without the evidence."""
+        if self.chosen != REGRESSION:
+            return f"the groups explain what the regression misses: they differ in {self._difference_text}"
+        if np.isnan(self.gain):
+            return "a regression without groups"
+        what = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
+        return f"{what}: no interaction found"
+
+    @property
+    def _difference_text(self) -> str:
+        shown = [*self.differences[:_TOLD_DIFFERENCES]] or ["the baseline"]
+        if more := len(self.differences) - len(shown) if self.differences else 0:
+            shown.append(f"{more} more")
+        text = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+        if self.differences:
+            text = f"the effect{'s' if len(shown) > 1 else ''} of {text}"
+        first, *others = self.gate or [""]
+        terms = [first, *(f"{self.gate[name]:+.2g} {name}" for name in others)]
+        return f"{text}, divided by {' '.join(terms)} in standard deviations" if first else text
 
     def summary(self) -> str:
         """Finding about the groups and effective degrees of freedom of each term, as text."""
@@ -170,6 +190,7 @@ class Candidate:
     estimates: Mapping[str, Estimates]  # of each cause
     position: Tensor  # number of the group of each leaf, from left to right; 0 of those without rows
     joint: Estimates | None = None  # of gates and leaves together, where gates are trained
+    direction: Tensor | None = None  # weights of the trained root in standard deviations of features, (S, q)
 
     @property
     def n_groups(self) -> int:

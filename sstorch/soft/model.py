@@ -46,7 +46,7 @@ from sstorch.reading.texts import (
     tree_html,
 )
 from sstorch.soft.formula import deployed, tree_formula
-from sstorch.soft.group_choice import GroupChoice
+from sstorch.soft.group_choice import REGRESSION, GroupChoice
 from sstorch.soft.trained_batch import partition
 
 # On the card of a model.
@@ -219,7 +219,7 @@ class SoftModel(DistributionEstimator):
         Estimates are from the training rows, with 95 % confidence limits: Kaplan-Meier; Aalen-Johansen per
         cause with competing causes; none for interval-censored times. There is no median with time-varying
         covariates. Groups with training rows are listed by prognosis, with the numbers of
-        ``apply``.
+        ``apply``. If the evidence chose groups, a last sentence states in which effects they differ.
 
         Args:
             n_terms: maximum number of terms of a rule, by size of the effect; None for all.
@@ -233,6 +233,9 @@ class SoftModel(DistributionEstimator):
         if self._tree.time_varying:
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
         lines += [WEIGHTED] if self.outcome_type_.weighted else []
+        if self.choice_ is not None and self.choice_.chosen != REGRESSION:
+            text = str(self.choice_)
+            lines.append(f"{text[0].upper()}{text[1:]}.")
         return lines
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
@@ -279,8 +282,9 @@ class SoftModel(DistributionEstimator):
                 f"Intervals of effects take {assumed}; without penalties, inference.with_sandwich(model, X, "
                 "y, sample_weight) is robust"
             )
-        if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
-            cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
+        choice = self.choice_
+        if choice is not None and choice.chosen == REGRESSION and not np.isnan(choice.gain) and not details:
+            cautions.append(f"{choice.finding[0].upper()}{choice.finding[1:]}")
         if len(self._reading.leaves) > 1:
             cautions.append(CHOSEN_RULES)
         parts += ["\n".join(["Cautions", *(f"* {each}" for each in cautions)])] if cautions else []

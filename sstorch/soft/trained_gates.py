@@ -126,7 +126,9 @@ class GateAndLeaves:
         of_features = gates_of_splits(splits, topology, self.features.n_features, gates)
         leaves, _ = path_signs(topology, [1])
         position = positions_of(leaves.to(gates.device), topology)
-        return Candidate(name, of_features, splits, estimates, position, joint)
+        direction = gates.new_zeros(len(gates), self.features.n_features)
+        direction[:, self.features.places] = gates[:, 1:]
+        return Candidate(name, of_features, splits, estimates, position, joint, direction)
 
 
 def spectral_gates(

@@ -53,7 +53,10 @@ def test_interaction_is_found_in_residuals_and_not_by_the_predictor() -> None:
     assert chosen(tree).chosen == "residuals 2"
     assert evidence["residuals 2"] > evidence[REGRESSION] + 20
     assert evidence["predictor 2"] < evidence["residuals 2"] - 20
-    assert "he groups explain what the regression misses: evidence +" in tree.summary(details=True)
+    assert chosen(tree).differences == ("b",)
+    finding = "he groups explain what the regression misses: they differ in the effect of b (evidence +"
+    assert finding in tree.describe()
+    assert finding in tree.summary(details=True)
     assert chosen(tree).n_groups == 2
     above = tree.apply(frame)[(frame.a > 0.6).to_numpy()]
     below = tree.apply(frame)[(frame.a < 0.4).to_numpy()]
