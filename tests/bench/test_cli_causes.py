@@ -9,8 +9,8 @@ import pytest
 
 from sstorch import PrognosticTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import ResultStore, cross_validate, make_baseline, make_folds
-from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
 from sstorch.bench.reporting import main
+from sstorch.bench.run import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
 from sstorch.data import Schema
 from sstorch.validation import validate_groups
 from tests.app import sstorch

@@ -6,7 +6,7 @@ import pytest
 from sstorch import Columns, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.peers import COX, KAPLAN_MEIER, TREE, peer_table, score_run
+from sstorch.bench.run import COX, KAPLAN_MEIER, TREE, peer_table, score_run
 from sstorch.bench.study_model import SoftTreeModel
 from sstorch.data import Schema
 from sstorch.exceptions import DataWarning
@@ -46,7 +46,7 @@ def test_which_models_stand_beside_a_run(small_data: SurvivalData, monkeypatch: 
     with pytest.warns(DataWarning, match="left-truncated"):
         result = cross_validate(regression, late, 2)
     assert list(peer_table(score_run(result, late)).index) == [KAPLAN_MEIER, COX, TREE]
-    monkeypatch.setattr("sstorch.bench.peers.MOST_NUMBERS", 100)
+    monkeypatch.setattr("sstorch.bench.run.MOST_NUMBERS", 100)
     assert list(peer_table(score_run(result, late)).index) == [KAPLAN_MEIER, TREE]
     monkeypatch.undo()
     still = SurvivalData(0 * small_data.frame + 1, small_data.y)

@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 
 from sstorch import metrics
 from sstorch._types import BoolArray, IntArray
-from sstorch.bench.peers import AALEN_JOHANSEN, KAPLAN_MEIER, TREE, peer_table
+from sstorch.bench.run import AALEN_JOHANSEN, KAPLAN_MEIER, TREE, peer_table
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.document import ABSENT, DIGITS, Block, Cell, Code, Document, Picture, Section, as_table, number
 from sstorch.exceptions import DataError
 from sstorch.groups.functions import facts_table, limits_of, use_of
-from sstorch.groups.table import interval_text, table_of
+from sstorch.groups.table import interval_text, shown_table, table_of
 from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.groups import median_follow_up
@@ -43,7 +43,7 @@ class Run:
     data: SurvivalData  # all rows of positive weight
     model: SoftEstimator  # the tree trained on all of them
     held_out: pd.DataFrame  # predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`
-    # scores of the trees and of reference models, :func:`~sstorch.bench.peers.score_run`; None if the run
+    # scores of the trees and of reference models, :func:`~sstorch.bench.run.score_run`; None if the run
     # has none
     peers: pd.DataFrame | None
     config: Mapping[str, Any]  # its settings, by group
@@ -202,51 +202,28 @@ def _groups(run: Run) -> Section:
     model, data = run.model, run.data
     competing = data.causes is not None
     axes = plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)
-    mark, estimate = ("AJ", "Aalen-Johansen") if competing else ("KM", "Kaplan-Meier")
-    table = table_of(model, data, round_horizons(model.event_times_, model.time_unit_))
-    names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
-    rows = [
-        [_group_label(group), *(_group_cell(row[name], mark) for name in names)]
-        for group, row in table.iterrows()
-    ]
-    unit = f", {model.time_unit_}" if model.time_unit_ else ""
-    header = ["", *(f"median{unit}" if name == "median" else name for name in names)]
+    shown = shown_table(table_of(model, data, round_horizons(model.event_times_, model.time_unit_)))
+    names = shown.index.map(lambda key: ", ".join(map(str, key if isinstance(key, tuple) else (key,))))
+    rows = [[f"group {name}", *texts] for name, texts in zip(names, shown.to_numpy(), strict=True)]
+    unit, n_groups = f" ({model.time_unit_})" if model.time_unit_ else "", shown.index.unique("group").size
     if competing:
         text = (
             "Predicted cumulative incidences of the causes, stacked, mean over the rows of each group; lines "
             "are those of Aalen and Johansen."
         )
-        caption = "F(t) is predicted cumulative incidence, mean over the rows"
+        caption = "F(t) is the cumulative incidence, Aalen-Johansen"
     else:
         text = (
             "Kaplan-Meier of the rows of each group with pointwise 95 % confidence limits, the mean of the "
             "predicted curves over it, and how many rows are still observed."
         )
-        caption = f"Median by {estimate} with 95 % confidence limits; S(t) is mean predicted survival"
-    caption += f", with {estimate} in small print."
+        caption = f"Median{unit} and survival S(t), Kaplan-Meier"
+    caption += ", with 95 % confidence limits; below “model” the mean prediction over the rows."
     text += " The rules were chosen on these rows: differences between groups are too large."
-    n_groups = table.index.unique("group").size
     alternative = f"{'Incidences' if competing else 'Survival curves'} of {n_groups} groups"
     title = "The groups" if n_groups > 1 else "Incidence" if competing else "Survival"
-    return Section(
-        title, [Picture("groups", detached(axes), text, alternative), as_table(header, rows, caption)]
-    )
-
-
-def _group_label(group: object) -> str:
-    """``"group 1"``, with competing causes ``"group 1, relapse"``."""
-    return f"group {group[0]}, {group[1]}" if isinstance(group, tuple) else f"group {group}"
-
-
-def _group_cell(values: pd.Series, mark: str) -> Cell:
-    """A quantity of a group: a count, a median with its limits, or a mean prediction and its estimate."""
-    if "" in values:
-        return Cell(f"{values['']:.0f}")
-    if "model" in values:
-        return Cell(number(float(values["model"])), f"{mark} {number(float(values['estimate']))}")
-    if not math.isfinite(values["estimate"]):
-        return Cell("not reached")
-    return Cell(interval_text(*(float(values[part]) for part in ("estimate", "lower", "upper"))))
+    picture = Picture("groups", detached(axes), text, alternative)
+    return Section(title, [picture, as_table(["", *shown], rows, caption)])
 
 
 def _effects(run: Run) -> Section:
