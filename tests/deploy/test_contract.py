@@ -243,8 +243,8 @@ CELLS += [
 CELLS += [("pbc", kind, None) for kind in FAMILIES if kind not in ("spline", "generalized_gamma")]
 # By day a part: each kind of tree and of outcome, in each language.
 DAILY = {
-    *(("right", kind, None, export) for kind in ("log_normal", "mixture") for export in EXPORTS),
-    *(("right", kind, None, "python") for kind in ("weibull", "exact", "user")),
+    *(("right", "log_normal", None, export) for export in EXPORTS),
+    *(("right", kind, None, "python") for kind in ("weibull", "mixture", "exact", "user")),
     *(("right", kind, None, "javascript") for kind in ("exact", "user")),
     *(("start-stop", kind, 12.5, export) for kind in STEPS for export in ("python", "javascript")),
     ("start-stop", "soft", 0.0, "python"),

@@ -5,7 +5,6 @@ from matplotlib.figure import Figure
 
 from sstorch import OptimalSurvivalTree, OptimalTreeClassifier, Surv, SurvivalData
 from sstorch.exceptions import ConfigError
-from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_tree
 from sstorch.reading import export_text
 
@@ -39,16 +38,8 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
         np.testing.assert_array_equal(times[1:], tree.event_times_)
 
 
-def test_outcomes_give_kaplan_meier_and_survival(gbsg2: SurvivalData) -> None:
-    tree = OptimalSurvivalTree(1, time_unit="days").fit(gbsg2.frame, gbsg2.y)
-    edges, _, first, _ = plot_tree(tree, gbsg2.frame, gbsg2.y, horizon=1000)
-    inside = tree.apply(gbsg2.frame) == 1
-    band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]))
-    times, values = next(line for line in first.lines if line.get_label() == "Kaplan-Meier").get_data()
-    np.testing.assert_allclose(values, band.at(times).value)
-    value, lower, upper = (100 * float(part) for part in band.at(1000.0))
-    text = " ".join(text.get_text() for text in edges.texts)
-    assert f"survival at 1000 days: {value:.0f} % ({lower:.0f} to {upper:.0f})" in text
+def test_outcome_without_rows_raises(gbsg2: SurvivalData) -> None:
+    tree = OptimalSurvivalTree(1).fit(gbsg2.frame, gbsg2.y)
     with pytest.raises(ConfigError, match="X must be the rows"):
         plot_tree(tree, y=gbsg2.y)
 

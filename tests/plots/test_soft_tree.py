@@ -1,9 +1,7 @@
 import copy
-import io
 from dataclasses import replace
 from itertools import combinations
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch import (
+    Columns,
+    GatePenalties,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+)
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
@@ -54,11 +59,14 @@ def shown_texts(edges: Axes) -> list[Text]:
     return [text for text in found if text.get_text() and text.get_visible()]
 
 
+@pytest.mark.parametrize("kind", ["soft", "exact"])
 def test_kaplan_meier_model_and_survival_of_each_group(
-    prognostic: PrognosticTree, gbsg2: SurvivalData
+    kind: str, prognostic: PrognosticTree, gbsg2: SurvivalData
 ) -> None:
-    edges, *nodes = plot_tree(prognostic, gbsg2.frame, gbsg2.y, horizon=700)
-    groups, group = nodes[3:], prognostic.apply(gbsg2.frame)
+    exact = OptimalSurvivalTree(2, time_unit="days").fit(gbsg2.frame, gbsg2.y)
+    tree = prognostic if kind == "soft" else exact
+    edges, *nodes = plot_tree(tree, gbsg2.frame, gbsg2.y, horizon=700)
+    groups, group = nodes[3:], tree.apply(gbsg2.frame)
     drawn = [int(title.split()[1]) for title in titles(edges) if title.startswith("Group")]
     # At each gate the side with the best group is on the left.
     assert [drawn[0], sorted(drawn)] == [1, [1, 2, 3, 4]]
@@ -69,13 +77,16 @@ def test_kaplan_meier_model_and_survival_of_each_group(
         times, values = steps.get_data()
         np.testing.assert_allclose(values, band.at(times).value)
         at, mean = (np.asarray(part) for part in model.get_data())
-        curves = prognostic.predict_survival_function(gbsg2.frame[inside], at)
+        curves = tree.predict_survival_function(gbsg2.frame[inside], at)
         np.testing.assert_allclose(mean, curves.mean(axis=0))
         value, lower, upper = (100 * float(part) for part in band.at(700.0))
         counts = f"{inside.sum()} rows, {gbsg2.event[inside].sum()} events"
         assert f"{counts} survival at 700 days: {value:.0f} % ({lower:.0f} to {upper:.0f})" in facts(edges)
         assert ax.get_xlabel() == "days"
     rules = [text.get_text().replace("\n", " ") for ax in nodes[:3] for text in ax.texts]
+    if kind == "exact":
+        assert sorted(rules) == sorted(exact.tree_.names[j] for j in exact.tree_.feature if j >= 0)
+        return
     gates = gate_table(prognostic)
     assert rules == list(gates["rule"])
     yes = gates["yes"][1]
@@ -138,14 +149,6 @@ def test_plane_has_the_line_of_its_gate(gbsg2: SurvivalData) -> None:
     assert gate_table(tree, None)["rule"][1] in facts(edges)
 
 
-def test_a_regression_and_a_figure_of_ones_own(gbsg2: SurvivalData) -> None:
-    frame, figure = gbsg2.frame[["age", "pnodes"]], Figure()
-    edges, _ = plot_tree(soft_tree(depth=0, **QUICK).fit(frame, gbsg2.y), frame, gbsg2.y, figure)
-    assert edges.figure is figure
-    assert titles(edges) == ["Group 1"]
-    assert "686 rows, 299 events" in facts(edges)
-
-
 def test_without_outcomes_the_model_alone_and_groups_without_rows(
     prognostic: PrognosticTree, gbsg2: SurvivalData
 ) -> None:
@@ -166,16 +169,6 @@ def test_refusals(prognostic: PrognosticTree, gbsg2: SurvivalData) -> None:
         plot_tree(prognostic, gbsg2.frame, horizon=9000)
     with pytest.raises(DataError, match="one target for every row"):
         plot_tree(prognostic, gbsg2.frame[:5], gbsg2.y)
-
-
-def test_text_of_a_vector_figure_is_text(prognostic: PrognosticTree, gbsg2: SurvivalData) -> None:
-    edges, *_ = plot_tree(prognostic, gbsg2.frame, gbsg2.y)
-    stream = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        edges.figure.savefig(stream, format="svg")
-    text = stream.getvalue()
-    assert all(f">{title}</text>" in text for title in titles(edges))
-    assert "<image" not in text
 
 
 def test_gates_that_divide_nothing_are_not_drawn(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
