@@ -138,13 +138,17 @@ def _sum(a: Array, dims: Sequence[int] | None = None, keepdim: bool = False, **_
 
 
 def _gather(source: Array, dim: int, index: Array, **_: Any) -> Array:
-    """Numbers by positions that are expressions."""
+    """Choices by positions that are expressions: numbers from a table, others by comparisons."""
     lines, out = np.moveaxis(source, dim, -1), np.empty(index.shape, dtype=object)
     for place in np.ndindex(out.shape):
-        line = lines[tuple(np.delete(place, dim))]
-        if not all(choice.is_constant for choice in line):
-            raise ConfigError("only numbers can be picked by a position")
-        out[place] = pick(as_expression(index.item(place)), [choice.constant for choice in line])
+        *others, last = line = lines[tuple(np.delete(place, dim))]
+        position = as_expression(index.item(place))
+        if all(choice.is_constant for choice in line):
+            out[place] = pick(position, [choice.constant for choice in line])
+            continue
+        for k in reversed(range(len(others))):
+            last = where(position <= k, others[k], last)
+        out[place] = last
     return out
 
 
@@ -223,6 +227,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "logical_and": _each(lambda x, y: x & y),
     "bitwise_or": _each(lambda x, y: x | y),
     "where": _each(where),
+    "masked_fill": _each(lambda x, mask, value: where(mask, value, x)),
     "sum": _sum,
     "cumsum": lambda a, dim, **_: np.cumsum(a, axis=dim, dtype=object),
     "gather": _gather,
