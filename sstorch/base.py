@@ -18,9 +18,10 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.checks import as_numbers, check_after
-from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
+from sstorch.data import Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
+from sstorch.data.surv import OutcomeType
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.curves import check_alive
 from sstorch.parameters import Parameters

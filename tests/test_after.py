@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
 
 from sstorch import (
     Columns,
@@ -19,8 +17,7 @@ from sstorch import (
     load_dataset,
 )
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.nn import FAMILIES, make_family
-from tests.conftest import nightly_but
+from sstorch.nn import make_family
 
 AFTER = np.array([0.0, 200.0, 1000.0, 1900.0])
 TIMES = np.array([0.0, 50.0, 400.0, 1500.0])
@@ -83,45 +80,6 @@ def test_quantiles_and_means_are_those_of_the_curves(
     for method, value in (("predict_quantile", 0.25), ("predict_rmst", 900.0)):
         ours = getattr(tree, method)
         np.testing.assert_allclose(ours(rows, value, **from_the_beginning), ours(rows, value), rtol=1e-8)
-
-
-@pytest.mark.parametrize("leaf", nightly_but({"weibull", "spline_po"}, sorted(FAMILIES)))
-def test_the_mean_that_is_left_with_every_leaf(leaf: str) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(120, 1))
-    time = np.exp(0.3 * x[:, 0]) * rng.weibull(1.5, 120)
-    tree = SurvivalRegression(leaf=leaf).fit(x, (time, rng.random(120) < 0.8))
-    after, tau = np.array([0.0, 0.4, 1.1]), 0.9
-    fine = (np.arange(20_000) + 0.5) * tau / 20_000
-    curves = tree.predict_survival_function(x[:3], fine, after=after)
-    np.testing.assert_allclose(tree.predict_rmst(x[:3], tau, after=after), curves.mean(1) * tau, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("leaf", "peer"), [("weibull", WeibullAFTFitter), ("log_logistic", LogLogisticAFTFitter)]
-)
-def test_lifelines_conditions_alike(leaf: str, peer: Any) -> None:
-    """With its own parameters: S(after + t) / S(after) of the same curve."""
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame({"x": rng.normal(size=200), "time": rng.weibull(1.3, 200) + 0.01, "event": 1})
-    fitted = peer().fit(frame, "time", "event")
-    theirs = fitted.predict_survival_function(frame[:5], times=[0.1, 0.7], conditional_after=[0.3] * 5)
-    parameters = fitted.params_
-    place, shape = parameters.index[0][0], parameters.index[-1][0]
-    g = parameters[place, "Intercept"] + parameters[place, "x"] * frame["x"][:5].to_numpy()
-    tree = SurvivalRegression(leaf=leaf, columns=Columns(numeric="linear")).fit(
-        frame[["x"]], (frame["time"], frame["event"] == 1)
-    )
-    module = tree._tree.module
-    leaf_module = module.leaf(1)
-    x = tree._encode(frame[["x"]][:5]).numpy()[:, 0]
-    scale = float(module.log_time_scale.exp())
-    slope, intercept = np.polyfit(x, g - np.log(scale), 1)
-    leaf_module.slope.data.fill_(float(slope))
-    leaf_module.intercept.data.fill_(float(intercept))
-    leaf_module.shape.data.fill_(float(parameters[shape, "Intercept"]))
-    ours = tree.predict_survival_function(frame[["x"]][:5], [0.1, 0.7], after=0.3)
-    np.testing.assert_allclose(ours, theirs.T.to_numpy(), rtol=1e-8)
 
 
 @pytest.fixture(scope="module", params=["soft", "exact"])

@@ -29,29 +29,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_it_stays_below_eight_minutes(bench: ModuleType) -> None:
-    assert sum(bench.SECONDS.values()) <= 460
-
-
-@pytest.mark.nightly
-def test_rows_are_measured(bench: ModuleType) -> None:
-    plan = bench.Plan("cpu", quick=True)
-    found = [next(bench.training(plan)), *bench.exact(plan)]
-    for row in found:
-        assert row.seconds > 0
-        assert row.rate
-    assert found[0].what == "gbsg2, 5 trees"
-    assert found[1].result.endswith("optimal")
-    missing = bench.attempt(bench.Row("exact", "nothing", "cpu"), lambda: bench.load_dataset("nothing"))
-    assert missing.result.startswith("left out: ")
-    assert missing.seconds is None
-
-
-def test_a_part_that_takes_too_long_is_stopped_and_says_so(bench: ModuleType) -> None:
-    (row,) = bench.in_time("training", bench.Plan("cpu", quick=True), 0.2)
-    assert row.result == "not measured: stopped after its 0.2 s"
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_it_ends_with_one_line(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["bench_gpu"])

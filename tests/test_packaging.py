@@ -134,19 +134,6 @@ def _check_users_code(folder: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_an_editable_install_is_a_path_that_type_checkers_follow(tmp_path: Path) -> None:
-    source, python = _copy(tmp_path / "source"), tmp_path / "env" / "bin" / "python"
-    venv.create(tmp_path / "env", with_pip=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "-e", str(source)]
-    subprocess.run(install, check=True, capture_output=True, timeout=300)
-    (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
-    assert [file.read_text().strip() for file in site.glob("*sstorch*.pth")] == [str(source)]
-    assert not (site / "sstorch").exists()
-    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    _check_users_code(tmp_path)
-
-
-@pytest.mark.nightly
 def test_the_source_archive_holds_all_and_its_tests_run(tmp_path: Path) -> None:
     pytest.importorskip("build", reason="the extra dev brings it")
     source = _copy(tmp_path / "source")

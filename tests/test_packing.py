@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from sstorch.data import OutcomeType, Schema
+from sstorch.data import Schema
 from sstorch.data.encodings import Encodings
+from sstorch.data.surv import OutcomeType
 from sstorch.exceptions import FormatError
 from sstorch.packing import layout_of, pack, unpack, value_of
 

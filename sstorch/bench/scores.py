@@ -13,7 +13,8 @@ import pandas as pd
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines.base import Curves
-from sstorch.data import Groups, SurvivalData
+from sstorch.data import SurvivalData
+from sstorch.data.target import Groups
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.validation import concordance_of_rows, count_groups
 from sstorch.metrics.evaluation import score

@@ -3,17 +3,14 @@
 from sstorch.data.datasets import list_datasets, load_dataset
 from sstorch.data.files import load_file, read_file
 from sstorch.data.folds import Fold, folds_of, stratified_folds
-from sstorch.data.outcomes import as_surv, outcome_of, recoded
+from sstorch.data.outcomes import as_surv, outcome_of
 from sstorch.data.preprocessing import Preprocessor
 from sstorch.data.schema import Schema
-from sstorch.data.surv import OutcomeType, Surv
+from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
-from sstorch.data.target import Groups, parse_target
 
 __all__ = [
     "Fold",
-    "Groups",
-    "OutcomeType",
     "Preprocessor",
     "Schema",
     "Surv",
@@ -24,8 +21,6 @@ __all__ = [
     "load_dataset",
     "load_file",
     "outcome_of",
-    "parse_target",
     "read_file",
-    "recoded",
     "stratified_folds",
 ]

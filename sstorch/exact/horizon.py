@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.data import parse_target
-from sstorch.data.target import time_of_rows
+from sstorch.data.target import parse_target, time_of_rows
 from sstorch.exceptions import DataError
 from sstorch.metrics import censoring_distribution
 
@@ -41,7 +40,7 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
         horizon: > 0, in the unit of the times.
 
     Raises:
-        DataError: see `sstorch.data.parse_target`; a horizon that is not positive, beyond the event-free
+        DataError: as `sstorch.data.as_surv`; a horizon that is not positive, beyond the event-free
             follow-up of all rows (survival is then unknown), or before the first event.
 
     References:

@@ -26,8 +26,9 @@ import pandas as pd
 
 import sstorch.metrics.named  # noqa: F401  # declares the metrics
 from sstorch.checks import check_choice, check_horizon, has_method
-from sstorch.data import Surv, as_surv, recoded
+from sstorch.data import Surv, as_surv
 from sstorch.data.causes import cause_number
+from sstorch.data.outcomes import recoded
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.metrics.censoring import censoring_distribution, floored
 from sstorch.metrics.registry import ASKED, METRICS, check_names, kind_of, names_of

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sstorch import Surv, SurvivalData
-from sstorch.data import recoded
+from sstorch.data.outcomes import recoded
 from sstorch.exceptions import ConfigError, DataError
 
 TIME = np.array([5.0, 3.0, 8.0, 2.0, 7.0])

@@ -10,10 +10,10 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from sstorch import Surv
-from sstorch.data import Preprocessor, Schema, SurvivalData, as_surv, parse_target
+from sstorch.data import Preprocessor, Schema, SurvivalData, as_surv
 from sstorch.data.outcomes import check_outcome
 from sstorch.data.surv import OutcomeType
-from sstorch.data.target import parse_groups
+from sstorch.data.target import parse_groups, parse_target
 from sstorch.exceptions import ConfigError, DataError
 
 TIME, EVENT = [5.0, 3.0, 7.0, 8.0], [1, 0, 1, 0]

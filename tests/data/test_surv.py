@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sstorch import Columns, Surv, SurvivalData, SurvivalRegression
-from sstorch.data import OutcomeType, as_surv, outcome_of
+from sstorch.data import as_surv, outcome_of
+from sstorch.data.surv import OutcomeType
 from sstorch.exceptions import DataError
 
 TIME, EVENT = [5.0, 3.0, 8.0, 2.0], [1, 0, 1, 1]

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.data import Surv, parse_target
+from sstorch.data import Surv
+from sstorch.data.target import parse_target
 
 TIMES = [5.0, 3.0, 0.0, 8.5]
 EVENTS = [True, False, True, False]

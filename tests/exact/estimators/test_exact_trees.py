@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-from sklearn.utils.estimator_checks import check_estimator
 
 from sstorch import (
     OptimalPolicyTree,
@@ -99,18 +98,6 @@ def test_the_policy_is_worth_what_it_says(diabetes: Any, scores: pd.DataFrame) -
     plain = OptimalPolicyTree(2, min_leaf=20).fit(X, scores.to_numpy())
     assert plain.treatments_.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(tree.treatments_[plain.predict(X)], given)
-
-
-def test_whole_weights_are_repeated_rows(iris: Any, diabetes: Any) -> None:
-    weight = np.random.default_rng(0).integers(0, 4, 442)
-    for kind, (X, y) in ((OptimalTreeClassifier, iris), (OptimalTreeRegressor, diabetes)):
-        own = weight[: len(X)]
-        rows = np.repeat(np.arange(len(X)), own)
-        one = kind(2).fit(X, y, sample_weight=own)
-        other = kind(2).fit(X.iloc[rows], y.iloc[rows])
-        assert [rule.name for rule in one.rules_] == [rule.name for rule in other.rules_]
-        assert one.loss_ == pytest.approx(other.loss_, rel=1e-10)
-        np.testing.assert_array_equal(one.apply(X), other.apply(X))
 
 
 def test_costs_of_errors_and_of_columns_change_the_tree(iris: Any) -> None:
@@ -301,62 +288,3 @@ def test_trees_are_kept(name: str, iris: Any, diabetes: Any, scores: Any, tmp_pa
     tree.save(tmp_path / "other")
     with pytest.raises(FormatError, match="format"):
         OptimalSurvivalTree.load(tmp_path / "other")
-
-
-# ---------------------------------------------------------------------- scikit-learn
-
-
-class PolicyOfPlainTarget(OptimalPolicyTree):
-    """With scores of two treatments in place of the plain y of scikit-learn's checks."""
-
-    def fit(self, X: Any, y: Any = None) -> Any:
-        return super().fit(X, _two(y))
-
-    def score(self, X: Any, y: Any) -> float:
-        return super().score(X, _two(y))
-
-
-OBJECTS = {
-    "check_parameters_default_constructible": "search is an object, which tools see into by get_params, and "
-    "defaults of plain types are asked for"
-}
-PolicyOfPlainTarget.__init__ = OptimalPolicyTree.__init__  # type: ignore[method-assign]
-
-
-def _two(y: Any) -> Any:
-    if y is None:
-        return None
-    number = np.unique(np.asarray(y).ravel(), return_inverse=True)[1].astype(float)
-    return np.column_stack([number, number[::-1]])
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        # With more thresholds many trees fit the fifteen rows of some checks without an error.
-        OptimalTreeClassifier(3, binarize=Binarizer("osst", n_bins=12)),
-        OptimalTreeRegressor(3, binarize=Binarizer("osst", n_bins=12)),
-        PolicyOfPlainTarget(1),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
-def test_the_checks_of_scikit_learn_pass(estimator: BaseEstimator) -> None:
-    results = check_estimator(estimator, expected_failed_checks=OBJECTS)
-    assert len(results) >= 40
-    other = {result["check_name"]: result["status"] for result in results if result["status"] != "passed"}
-    other.pop("check_array_api_input", None)  # skipped without array API support
-    assert other == dict.fromkeys(OBJECTS, "xfail")
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", [OptimalTreeClassifier, OptimalTreeRegressor])
-def test_with_the_defaults_all_but_those_of_weights_pass(kind: type[BaseEstimator]) -> None:
-    reason = "many trees fit the fifteen rows without an error, and which one is found depends on their order"
-    checks = [f"check_sample_weight_equivalence_on_{form}_data" for form in ("dense", "sparse")]
-    expected = OBJECTS | dict.fromkeys(checks, reason)
-    results = check_estimator(kind(2), expected_failed_checks=expected)
-    assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(expected)
