@@ -6,11 +6,12 @@ from sstorch.data.folds import Fold, folds_of, stratified_folds
 from sstorch.data.outcomes import as_surv, outcome_of
 from sstorch.data.preprocessing import Preprocessor
 from sstorch.data.schema import Schema
-from sstorch.data.surv import Surv
+from sstorch.data.surv import OutcomeType, Surv
 from sstorch.data.survival_data import SurvivalData
 
 __all__ = [
     "Fold",
+    "OutcomeType",
     "Preprocessor",
     "Schema",
     "Surv",
