@@ -81,7 +81,7 @@ LINES = Columns(numeric="linear")
 ESTIMATORS = {
     "SurvivalRegression": Kind(SurvivalRegression("weibull", Penalties(ridge=1e-3), LINES)),
     "PrognosticTree": Kind(  # variances of gates count subjects
-        PrognosticTree(1, leaf="weibull", penalties=GroupPenalties(ridge=1e-3), gate_features=1), counts=False
+        PrognosticTree(1, leaf="weibull", penalties=GroupPenalties(ridge=1e-3)), counts=False
     ),
     "SoftSurvivalTree": Kind(  # the decomposition moves a number of rows
         SoftSurvivalTree(1, leaf="weibull", init="random", n_starts=1, trainer=Nodec(macro_iterations=1)),
