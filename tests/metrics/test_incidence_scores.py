@@ -1,28 +1,37 @@
-"""Scores of incidences: by their definitions, pair by pair, and against hazardous."""
+"""Scores of incidences: against hazardous and comprisk, by name, and refusals."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.model_selection import KFold, cross_val_score
 
-from sstorch.exceptions import DataError
+from sstorch import Surv, SurvivalData, metrics
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
+    SurvivalScorer,
     aalen_johansen,
     brier_score,
     concordance_harrell,
     concordance_wolbers,
+    evaluate,
+    incidence_times,
     integrated_brier_score,
 )
 from sstorch.metrics.distribution import aalen_johansen_distance
 from sstorch.metrics.outcome import read_rows
 
+from .cohorts import CauseRates, rows_of_causes
+
 TIMES = np.array([2.0, 5.0, 9.0, 14.0])
+
+
 Rows = tuple[np.ndarray, np.ndarray]
 
 
-def draw(n: int, rng: np.random.Generator, ties: bool = False) -> Rows:
+def draw(n: int, rng: np.random.Generator) -> Rows:
     first, second, censored = rng.exponential(10, n), rng.exponential(15, n), rng.uniform(1, 30, n)
     time = np.minimum(np.minimum(first, second), censored)
-    cause = np.where(censored < np.minimum(first, second), 0, np.where(first < second, 1, 2))
-    return (np.ceil(time) if ties else time), cause
+    return time, np.where(censored < np.minimum(first, second), 0, np.where(first < second, 1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +79,8 @@ def test_hazardous_gives_the_same(which: int, cohort: tuple[Rows, Rows, np.ndarr
 # concordance_index_cr of comprisk 0.8.0 on the same rows, and with times rounded up: of causes 1 and 2, each
 # with the risk and the risk rounded to tenths.
 COMPRISK = [0.5353329944077275, 0.5330452465683783, 0.4928956393924547, 0.49093581577658013]
+
+
 COMPRISK_TIED = [0.5367476851851852, 0.5353009259259259, 0.49201981287837093, 0.4887176664832141]
 
 
@@ -104,19 +115,150 @@ def test_distance_from_aalen_johansen(cohort: tuple[Rows, Rows, np.ndarray, np.n
         aalen_johansen_distance(rows, 1 - observed[:, 3:], np.array([9.0]), 1, least=0.99)
 
 
-def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
-    train, (time, cause), risk, incidence = cohort
+NAMES = {1: "relapse", 2: "death"}
+
+
+TRAIN, TEST = rows_of_causes(200, 0), rows_of_causes(150, 1)
+
+
+(TIME, CAUSE), KNOWN = TEST[1], TRAIN[1]
+
+
+def named(rows):
+    return SurvivalData(rows[0], Surv(*rows[1], causes=NAMES), require_events=False)
+
+
+def numbered(rows):
+    return rows[0], Surv(*rows[1], causes=("1", "2"))
+
+
+@pytest.mark.parametrize("tau", [None, 20.0])
+def test_each_score_is_the_function_of_its_name(tau):
+    table = evaluate(CauseRates(), named(TRAIN), named(TEST), tau=tau)
+    assert table.index.unique("cause").tolist() == ["relapse", "death"]
+    assert (table["reason"] == "").all()
+    times = incidence_times(KNOWN, tau)
+    last = tau or np.quantile(KNOWN[0][KNOWN[1] > 0], 0.9)
+    assert times[-1] == last
+    assert len(times) <= 101
+    incidence = CauseRates().predict_cumulative_incidence(TEST[0], times)
+    for k, name in NAMES.items():
+        curves, rows = 1 - incidence[:, k - 1], (TIME, CAUSE)
+        risk, options = -curves[:, -1], {"train": KNOWN}
+        own = {"cause": k, "train": KNOWN}
+        ibs = metrics.integrated_brier_score(rows, curves, times, convention="trapezoid", **own)
+        same = np.broadcast_to(1 - metrics.aalen_johansen(KNOWN, times)[k - 1], curves.shape)
+        of_all = metrics.integrated_brier_score(rows, same, times, convention="trapezoid", **own)
+        at = curves[:, -1:], times[-1:]
+        expected = {
+            "c_cause_specific": metrics.concordance_harrell(
+                rows, risk, cause=k, tau=np.nextafter(last, np.inf), tied_time="censored_later"
+            ),
+            "c_wolbers": metrics.concordance_wolbers(
+                rows, risk, k, tau=np.nextafter(last, np.inf), **options
+            ),
+            "auc": metrics.cumulative_dynamic_auc(rows, *at, **own)[0],
+            "brier": metrics.brier_score(rows, *at, **own)[0],
+            "ibs": ibs,
+            "scaled_ibs": 1 - ibs / of_all,
+            "aj_calibration": aalen_johansen_distance(
+                read_rows(rows, "x", causes=True), np.asarray(curves), np.asarray(times), k
+            ),
+        }
+        assert table.loc[name, "value"].to_dict() == pytest.approx(expected, rel=1e-14)
+    better = {"c_cause_specific", "c_wolbers", "auc", "scaled_ibs"}
+    death = table.loc["death"]
+    assert set(death.index[death["higher_is_better"].astype(bool)]) == better
+
+
+def test_curves_that_are_given_and_the_forms_of_rows():
+    times = incidence_times(KNOWN)
+    incidence = CauseRates().predict_cumulative_incidence(TEST[0], times)
+    expected = evaluate(CauseRates(), named(TRAIN), named(TEST))
+    train, test = numbered(TRAIN), numbered(TEST)
+    got = evaluate((incidence, times), train, test)
+    np.testing.assert_array_equal(got["value"], expected["value"])
+    assert got.index.unique("cause").tolist() == ["1", "2"]
+    got = evaluate((incidence, times), named(TRAIN), named(TEST))
+    pd.testing.assert_frame_equal(got, expected)
+    early = evaluate((incidence, times), train, test, tau=float(times[20]))
+    same = evaluate((incidence[..., :21], times[:21]), train, test)
+    pd.testing.assert_frame_equal(early, same)
+
+
+def test_what_is_not_defined_is_nan_with_a_reason():
+    rows = TEST[0], (TIME, np.minimum(CAUSE, 1))
+    table = evaluate(CauseRates(), named(TRAIN), named(rows))
+    assert np.isnan(table.loc[("death", "c_wolbers"), "value"])
+    assert table.loc[("death", "c_wolbers"), "reason"].startswith("no comparable pair")
+    assert table.loc[("death", "auc"), "reason"].startswith("times: AUC needs cases")
+    assert np.isfinite(table.loc["relapse", "value"]).all()
+    with pytest.raises(DataError, match=r"^c_wolbers of death: no comparable pair"):
+        evaluate(CauseRates(), named(TRAIN), named(rows), metrics=["c_wolbers"])
+
+
+def test_what_is_refused():
+    times = np.array([5.0, 20.0])
+    train, test = numbered(TRAIN), numbered(TEST)
+    incidence = CauseRates().predict_cumulative_incidence(TEST[0], times)
+    survival = 1 - incidence.sum(axis=1, keepdims=True)
+    with pytest.raises(DataError, match="Where the first curve is survival, leave it out"):
+        evaluate((np.concatenate([survival, incidence], axis=1), times), train, test)
+    with pytest.raises(DataError, match="1 - incidence of 1: survival must be curves that do not increase"):
+        evaluate((incidence[..., ::-1], times), train, test)
+    with pytest.raises(
+        DataError, match=r"model must be an estimator with predict_cumulative_incidence.*got int"
+    ):
+        evaluate(3, train, test)
+    with pytest.raises(DataError, match="test: y has no causes, and the other rows have"):
+        evaluate(CauseRates(), named(TRAIN), SurvivalData(TEST[0], (TIME, CAUSE > 0)))
+    with pytest.raises(DataError, match=r"test: y has the cause .*; the model has relapse, death"):
+        evaluate(CauseRates(), named(TRAIN), SurvivalData(*test))
+    with pytest.raises(DataError, match=r"train must be SurvivalData, or \(X, y\)"):
+        evaluate(CauseRates(), [1, 2, 3], test)
+    with pytest.raises(ConfigError, match="got 'c_index'"):
+        evaluate(CauseRates(), train, test, metrics=["c_index"])
+    with pytest.raises(DataError, match="c_uno of 1: it is not defined for competing causes; there c_cause"):
+        evaluate(CauseRates(), train, test, metrics=["c_uno"])
+    with pytest.raises(DataError, match="tau must be a time within the observed ones"):
+        evaluate(CauseRates(), train, test, tau=1e4)
+    with pytest.raises(DataError, match="times must include values up to tau=1"):
+        evaluate((incidence, times), train, test, tau=1.0)
+    with pytest.raises(DataError, match="no row has an event"):
+        incidence_times(([1.0, 2.0], [0, 0]))
     with pytest.raises(DataError, match="no comparable pair"):
-        concordance_wolbers((time, cause), risk, 3)
-    with pytest.raises(DataError, match="cause must be 0"):
-        brier_score((time, cause + 0.5), 1 - incidence, TIMES, train=train, cause=1)
-    with pytest.raises(DataError, match="cause must have 120 rows"):
-        concordance_harrell((time, cause[:3]), risk, cause=1)
-    with pytest.raises(DataError, match="they increase in 120 rows"):
-        brier_score((time, cause), incidence, TIMES, train=train, cause=1)
-    with pytest.raises(DataError, match=r"must be probabilities in \[0, 1\]"):
-        brier_score((time, cause), 1 - incidence + 2, TIMES, train=train, cause=1)
+        metrics.concordance_wolbers((TIME, CAUSE), TIME, 3)
     with pytest.raises(DataError, match="needs two times"):
-        integrated_brier_score(
-            (time, cause), incidence[:, :1], TIMES[:1], train=train, cause=1, convention="trapezoid"
+        metrics.integrated_brier_score(
+            (TIME, CAUSE), incidence[:, 0, :1], [5.0], train=KNOWN, cause=1, convention="trapezoid"
         )
+
+
+@pytest.mark.parametrize(("metric", "cause"), [("ibs", None), ("c_wolbers", 2), ("auc", "relapse")])
+def test_scorers_weigh_by_the_training_rows_of_each_fold(metric, cause):
+    y = Surv(KNOWN[0], np.array(["censored", "death", "relapse"])[KNOWN[1]], causes="auto")
+    data, folds = SurvivalData(TRAIN[0], y), KFold(3, shuffle=True, random_state=0)
+
+    def expected(train, test):
+        table = evaluate(CauseRates(), train, test, metrics=[metric])["value"]
+        return -table.mean() if cause is None else table["relapse", metric]
+
+    scorer = SurvivalScorer(metric, all_rows=y, cause=cause)
+    got = cross_val_score(CauseRates(), TRAIN[0], y, cv=folds, scoring=scorer)
+    parts = [expected(data.subset(train), data.subset(test)) for train, test in folds.split(TRAIN[0])]
+    np.testing.assert_allclose(got, parts, rtol=1e-12)
+    fixed = SurvivalScorer(metric, train=y, cause=cause)(CauseRates(), TRAIN[0], y)
+    assert fixed == pytest.approx(expected(data, data), rel=1e-12)
+
+
+def test_scorers_refuse():
+    y = Surv(TIME, CAUSE, causes="auto")
+    with pytest.raises(DataError, match="ici_pseudo of 1: it is not defined for competing causes"):
+        SurvivalScorer("ici_pseudo", train=y)(CauseRates(), TEST[0], y)
+    with pytest.raises(ConfigError, match="unknown cause 3"):
+        SurvivalScorer("ibs", all_rows=y, cause=3)
+    with pytest.raises(ConfigError, match="got both"):
+        SurvivalScorer("ibs", train=y, all_rows=y)
+    other = Surv([77.0], [1], causes=("1", "2"))
+    with pytest.raises(DataError, match="with time 77 and cause 1 is not among all_rows"):
+        SurvivalScorer("ibs", all_rows=y)(CauseRates(), TEST[0][:1], other)
