@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,8 @@ _LEAST = 1e-9  # observed risk of a group
 _ROUNDING = 1e-12  # of shares of weights
 # Of limits: draws of curves, and how multiples of the deviation are searched.
 _DRAWS, _HALVINGS, _LARGEST_MULTIPLE = 2000, 10, 2.0**12
+# The curve of rows, which their four errors share.
+_CURVES: WeakKeyDictionary[HorizonRows, _Curve] = WeakKeyDictionary()
 _SUMMARIES: dict[str, Callable[[FloatArray], FloatArray]] = {
     "ici": lambda distance: np.asarray(distance.mean(axis=-1)),
     "e50": lambda distance: np.asarray(np.quantile(distance, 0.5, axis=-1)),
@@ -286,7 +289,8 @@ def error_limits(rows: HorizonRows, level: float, name: str) -> Estimate[float]:
     the estimate to the power of d, the volume of coefficients at this distance. Coverage of 95 % limits:
     ``experiments/validation``.
     """
-    curve = _Curve.of(rows)
+    if (curve := _CURVES.get(rows)) is None:
+        curve = _CURVES[rows] = _Curve.of(rows)
     value = float(getattr(calibration_errors(rows, curve), name))
     if np.isnan(curve.covariance).any():
         return Estimate(value, np.nan, np.nan)

@@ -295,47 +295,42 @@ def _table(
 ) -> pd.DataFrame:
     """All measures with their limits, as `ValidationReport.to_frame` describes them."""
     defined = {name: measure for name, measure in MEASURES.items() if measure.defined_for(rows)}
-    table = pd.DataFrame(
-        {
-            "value": np.nan,
-            "lower": np.nan,
-            "upper": np.nan,
-            "ideal": [*(measure.ideal for measure in defined.values()), *[np.nan] * len(thresholds)],
-            "method": [*(measure.method for measure in defined.values()), *[BOOTSTRAP] * len(thresholds)],
-            "n_undefined": 0,
-            "reason": "",
-        },
-        pd.Index([*defined, *map(name_of_net_benefit, thresholds)], name="measure"),
-    )
-    for name, measure in defined.items():
-        try:
-            if (limits := measure.interval(rows, level)) is None:
-                table.loc[name, "value"] = measure.of(rows)
-            else:
-                table.loc[name, ["value", "lower", "upper"]] = list(limits)
-                table.loc[name, "reason"] = NO_VARIANCE if np.isnan(limits[1:]).all() else ""
-        except DataError as error:
-            table.loc[name, "reason"] = str(error)
     resampled = [name for name, measure in defined.items() if measure.method == BOOTSTRAP]
-    of_thresholds = table.index[len(defined) :]
-    benefits = table.loc[of_thresholds, "value"] = _benefits(rows, thresholds)
-    unknown = f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}"
-    table.loc[of_thresholds, "reason"] = np.where(np.isnan(benefits), unknown, "")
+    benefits = _benefits(rows, thresholds)
 
     def statistic(drawn: IntArray) -> FloatArray:
         part = rows.take(drawn)
         return np.append([_value(defined[name], part) for name in resampled], _benefits(part, thresholds))
 
-    names = [*resampled, *of_thresholds]
+    names = [*resampled, *map(name_of_net_benefit, thresholds)]
+    drawn = np.empty((0, len(names)))
     if n_resamples and names:
         drawn = bootstrap(statistic, len(rows), n_resamples, random_state, rows.y.id)
-        for name, each in zip(names, drawn.T, strict=True):
-            found = percentiles(each, level)
-            table.loc[name, "n_undefined"] = found.n_undefined
-            if not table.loc[name, "reason"]:
-                table.loc[name, ["lower", "upper"]] = [found.lower, found.upper]
-                table.loc[name, "reason"] = found.reason
-    return table
+    of_resamples = {name: percentiles(each, level) for name, each in zip(names, drawn.T, strict=True)}
+    table: dict[str, tuple[object, ...]] = {}
+    for name, measure in defined.items():
+        found: tuple[object, ...] = (np.nan, np.nan, np.nan)
+        n_undefined, reason = 0, ""
+        try:
+            if (limits := measure.interval(rows, level)) is not None:
+                found = limits
+                reason = NO_VARIANCE if np.isnan(limits[1:]).all() else ""
+            else:
+                found = (measure.of(rows), *of_resamples[name][:2])
+                reason = of_resamples[name].reason
+        except DataError as error:
+            reason = str(error)
+        if name in of_resamples:
+            n_undefined = of_resamples[name].n_undefined
+        table[name] = (*found, measure.ideal, measure.method, n_undefined, reason)
+    unknown = f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}"
+    for name, value in zip(names[len(resampled) :], benefits, strict=True):
+        lower, upper, _, n_undefined, reason = of_resamples[name]
+        if np.isnan(value):
+            lower, upper, reason = np.nan, np.nan, unknown
+        table[name] = (value, lower, upper, np.nan, BOOTSTRAP, n_undefined, reason)
+    columns = ["value", "lower", "upper", "ideal", "method", "n_undefined", "reason"]
+    return pd.DataFrame.from_dict(table, orient="index", columns=columns).rename_axis("measure")
 
 
 def _value(measure: Measure, rows: HorizonRows) -> float:
