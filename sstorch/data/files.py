@@ -120,6 +120,12 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
             read_rows = READERS[suffix]
             options = {"sep": "\t"} if suffix == ".tsv" else {}
             options |= _OPTIONS.get(suffix, {}) | given
+            if (
+                suffix == ".xlsx"
+                and {"decimal", "thousands", "converters"} & given.keys()
+                and "dtype" not in given
+            ):
+                del options["dtype"]  # texts are numbers with these signs
             frame = _read_text(file, options) if suffix in _TEXTS else read_rows(file, **options)
             frame = _stripped(frame.infer_objects())
             _check_texts(frame, given)

@@ -284,6 +284,7 @@ def test_text_cells_of_excel_with_thousands_raise(tmp_path: Path) -> None:
     frame.to_excel(path, index=False)
     with pytest.raises(DataError, match=r"column 'x' holds numbers such as '1.970' in 1 row \(data row 1\)"):
         read_file(path)  # was read as 1.97
+    assert read_file(path, {"thousands": "."})["x"].tolist() == [1970, 658]
     frame.assign(x=[1.97, 658]).to_excel(path, index=False)
     assert [str(kind) for kind in read_file(path).dtypes] == ["float64", "int64", "object", "float64"]
 
