@@ -285,15 +285,3 @@ def test_joint_step_minimises_the_relaxation() -> None:
 def test_settings_are_checked(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         L2Parity(**options)  # type: ignore[arg-type]
-
-
-def test_groups_of_a_sample_follow_its_rows() -> None:
-    sample = with_groups(random_sample(4, n_splits=2), 3)
-    keep = torch.rand(sample.weight.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    part = sample.restrict(keep).select(torch.tensor([1, 2]))
-    assert part.group is not None
-    assert sample.group is not None
-    for k, problem in enumerate((1, 2)):
-        kept = sample.group[problem][keep[problem] & (sample.weight[problem] > 0)]
-        assert part.group[k][part.weight[k] > 0].tolist() == kept.tolist()
-    assert part.n_groups == 3

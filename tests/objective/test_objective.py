@@ -13,7 +13,6 @@ from sstorch.nn import (
     LeafParameters,
     LogLogistic,
     SoftTree,
-    Spline,
 )
 from sstorch.nn.hazards import Ancillary
 from sstorch.objective import (
@@ -114,31 +113,6 @@ def test_gates_in_units_of_the_features(depth: int) -> None:
             torch.testing.assert_close(second, penalty.curvature(gates).flatten())
     uniform = TrainingObjective(gate_ridge=0.2, gate_scale=torch.ones(3, 3, dtype=torch.float64))
     torch.testing.assert_close(uniform(tree, sample), TrainingObjective(gate_ridge=0.2)(tree, sample))
-
-
-@pytest.mark.parametrize("leaf", ["log_logistic", "weibull", Spline("odds", knots=1, ancillary="linear")])
-@pytest.mark.parametrize("depth", [0, 1, 2])
-def test_gradcheck(depth: int, leaf: str | HazardFamily) -> None:
-    tree, sample = random_tree(2, depth, leaf), with_entry(random_sample(2, n_rows=10))
-    objective = TrainingObjective(0.1, 0.2)
-    names, values = zip(*tree.named_parameters(), strict=True)
-
-    class Loss(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tree = tree
-
-        def forward(self) -> Tensor:
-            return objective(self.tree, sample)  # type: ignore[no-any-return]
-
-    loss = Loss()
-
-    def function(*parameters: Tensor) -> Tensor:
-        named = {f"tree.{name}": value for name, value in zip(names, parameters, strict=True)}
-        return torch.func.functional_call(loss, named, ())  # type: ignore[no-any-return]
-
-    inputs = tuple(value.detach().clone().requires_grad_() for value in values)
-    assert torch.autograd.gradcheck(function, inputs)
 
 
 def test_padding_and_zero_weights_change_nothing() -> None:

@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from sstorch import SoftSurvivalTree
-from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.data.design_matrix import DesignMatrix
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
@@ -18,7 +15,6 @@ from sstorch.optim import (
     initialize_random,
     problem_seed,
 )
-from sstorch.soft.problems import stack_splits
 from tests.batches import blank_tree, random_sample
 from tests.conftest import nightly
 
@@ -30,15 +26,6 @@ ENGINES = ("torch", nightly("compiled"))
 def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150) -> tuple[SoftTree, Sample]:
     sample = random_sample(n, n_splits=min(n, 3), n_rows=n_rows, seed=2)
     tree = blank_tree(3, depth, leaf, (n,))
-    initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
-    return tree, sample
-
-
-def _gbsg2(data: SurvivalData, n: int) -> tuple[SoftTree, Sample]:
-    settings = SoftSurvivalTree(2, "log_logistic", init="random", n_starts=n)._batch_settings()
-    preprocessor = Preprocessor(Schema.of(data.frame)).fit(data.frame)
-    x = DesignMatrix.stack([preprocessor.transform(data.frame)])
-    tree, sample = stack_splits([data], x, preprocessor, settings)
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     return tree, sample
 
@@ -122,27 +109,6 @@ def test_history_and_best_so_far(engine: Engine) -> None:
 
 
 # Batches of more than 47 of these trees are evaluated in blocks.
-@pytest.mark.parametrize(("n", "n_part"), [nightly(50, 25), nightly(100, 25)])
-def test_whole_runs_have_the_same_mean_objective_and_the_same_batch_the_same_bits(
-    n: int, n_part: int, gbsg2: SurvivalData
-) -> None:
-    settings, objective = Nodec(macro_iterations=3), TrainingObjective(1e-3, 1e-3)
-    tree, sample = _gbsg2(gbsg2, n)
-    divided = torch.arange(n).split(n_part)
-    again, parts = tree.select(torch.arange(n)), [tree.select(problems) for problems in divided]
-    settings.train(tree, objective, sample)
-    settings.train(again, objective, sample)
-    for one, two in zip(tree.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one, two)
-    values = []
-    for part, problems in zip(parts, divided, strict=True):
-        own = sample.select(problems)
-        settings.train(part, objective, own)
-        with torch.no_grad():
-            values.append(objective(part, own))
-    with torch.no_grad():
-        together = objective(tree, sample).mean()
-    assert abs(float(torch.cat(values).mean() / together) - 1) < 2e-3
 
 
 def test_an_interrupted_run_leaves_the_best_trees_so_far() -> None:

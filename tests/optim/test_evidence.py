@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_t
 from torch import Tensor
@@ -101,24 +100,6 @@ def test_evidence_and_penalty_are_those_of_numerical_integration(
     assert exact(log_penalty) == pytest.approx(-best.fun, abs=0.002)
 
 
-def test_integral_over_a_grid_is_that_of_quadrature() -> None:
-    # Of an intercept alone the integral is one-dimensional.
-    problem = hazards("exponential", *simulated(30, ()))
-    start = null_start(problem)
-    found = estimate(problem, kinds_of(problem), start)
-    centre, scale = float(found.theta), float(covariance(found).sqrt())
-
-    def density(theta: float) -> float:
-        at = torch.full((1, 1), theta, dtype=torch.float64)
-        prior = -VAGUE * (theta - float(start)) ** 2 / 2 + np.log(VAGUE / (2 * np.pi)) / 2
-        return float(np.exp(-float(problem.value(at)) + float(found.penalised) + prior))
-
-    area = quad(density, centre - 8 * scale, centre + 8 * scale)[0]
-    by_integration = np.log(area) - float(found.penalised)
-    assert integrated(problem, start, 0, reach=8.0)(0.0) == pytest.approx(by_integration, abs=1e-6)
-    assert float(found.evidence) == pytest.approx(by_integration, abs=0.01)
-
-
 def test_gaussian_likelihood_has_the_closed_form() -> None:
     # Log-normal times without censoring, an orthogonal design and a scale that the rows determine: given
     # Hessian s in each slope and estimates b, the evidence is largest where 1/lambda + 1/s = mean b^2.
@@ -190,17 +171,6 @@ def test_batch_of_problems_is_each_alone() -> None:
         torch.testing.assert_close(both.penalty[k], alone.penalty[0], rtol=1e-8, atol=0)
         torch.testing.assert_close(both.theta[k], alone.theta[0], rtol=0, atol=1e-8)
         torch.testing.assert_close(both.evidence[k], alone.evidence[0], rtol=0, atol=1e-8)
-
-
-def test_rows_counted_twice_are_rows_given_twice() -> None:
-    x, time, event = simulated(60, (0.7, 0.3))
-    once = hazards("weibull", x, time, event)
-    weighted = LinearHazards(once.family, once.sample, 2 * once.weight, once.x)
-    twice = hazards("weibull", np.tile(x, (2, 1)), np.tile(time, 2), np.tile(event, 2))
-    kinds = kinds_of(once, "line", "line")
-    one, other = (estimate(each, kinds, null_start(each)) for each in (weighted, twice))
-    torch.testing.assert_close(one.theta, other.theta, rtol=0, atol=1e-8)
-    torch.testing.assert_close(one.evidence, other.evidence, rtol=0, atol=1e-8)
 
 
 # ------------------------------------------------------------------ gates

@@ -74,19 +74,6 @@ def test_gradient_of_some_nodes_is_that_of_autograd_and_of_differences(leaf: str
         torch.testing.assert_close(slope, gradient[:, place], rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("p", [3, 70])  # blocks, and diagonals of large ones
-def test_metric_of_some_nodes_is_a_part_of_that_of_all(p: int) -> None:
-    tree, sample = random_tree(2, 2, p=p, scale=0.1), random_sample(2, p=p)
-    whole = joint_step(Batch(tree, OBJECTIVE, sample))
-    every = whole.objective.metric(whole.read())(torch.ones_like(whole.read()))
-    step = joint_step(Batch(tree, OBJECTIVE, sample), {2, 4, 7})
-    own = step.objective.metric(step.read())(torch.ones_like(step.read()))
-    gate, leaf = p + 1, p + 2
-    first = 3 * gate
-    expected = [every[:, gate : 2 * gate], every[:, first : first + leaf], every[:, first + 3 * leaf :]]
-    torch.testing.assert_close(own, torch.cat(expected, 1), rtol=1e-12, atol=0)
-
-
 # ------------------------------------------------------------------ a step of a run
 
 

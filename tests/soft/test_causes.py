@@ -1,6 +1,5 @@
 """Competing causes: one set of gates, the hazard of every cause in each leaf."""
 
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -123,17 +122,6 @@ def test_predictions_and_scores(tree: PrognosticTree, rows: Rows) -> None:
     assert min(by_cause) > 0.65
     with pytest.raises(ConfigError, match=r"unknown cause 3; the causes are 1 \(relapse\), 2 \(death\)"):
         tree.predict(X, 3)
-
-
-def test_saved_tree_predicts_alike(tree: PrognosticTree, rows: Rows, tmp_path: Path) -> None:
-    X, y = rows
-    tree.save(tmp_path / "tree")
-    again = PrognosticTree.load(tmp_path / "tree")
-    for method in ("predict_cumulative_incidence", "predict_leaf_proba", "apply", "predict"):
-        np.testing.assert_array_equal(getattr(again, method)(X), getattr(tree, method)(X))
-    assert again.summary() == tree.summary()
-    assert again.score(X, y) == tree.score(X, y)
-    np.testing.assert_array_equal(clone(tree).fit(X, y).predict(X), tree.predict(X))
 
 
 @pytest.mark.parametrize(

@@ -227,25 +227,6 @@ def test_recalibration_is_that_of_the_hazard_of_each_cause(depth: int, data: Sur
 # ---------------------------------------------------------------------- keep, refuse
 
 
-@pytest.mark.nightly
-def test_results_are_saved(data: SurvivalData, tmp_path: Path) -> None:
-    tree = clone(TREE).fit(data.frame, data.y)
-    found = validate_groups(tree, data.frame, data.y, 2)
-    tree.save(tmp_path / "tree")
-    again = PrognosticTree.load(tmp_path / "tree")
-    assert again.group_validation_ == found
-    assert again.summary(details=True) == tree.summary(details=True)
-    assert validate_groups(again, data.frame, data.y, 2) == found
-    new = recalibrate(tree, data.frame, data.y)
-    assert "group_validation_" not in vars(new)
-    assert "in the rows of the recalibration" in new.summary(details=True)
-    new.save(tmp_path / "new")
-    loaded = PrognosticTree.load(tmp_path / "new")
-    assert loaded.recalibration_ == new.recalibration_
-    assert loaded.summary(details=True) == new.summary(details=True)
-    assert "group_validation_" not in vars(tree.fit(data.frame, data.y))
-
-
 def test_what_is_not_defined_raises(tree: PrognosticTree, data: SurvivalData) -> None:
     X, y = data.frame, data.y
     with pytest.raises(ConfigError, match="depth 0 has one group"):

@@ -165,26 +165,6 @@ def test_tables_speak_of_columns(depth: int) -> None:
         assert " s(age)" in export_text(tree, n_terms=None)
 
 
-@pytest.mark.nightly
-def test_tables_of_smooth_curves_and_products_of_logarithms() -> None:
-    tree = fitted(0, **SMOOTH)
-    table, data, preprocessor = leaf_coefficients(tree).loc[1], rows().frame, tree.preprocessor_
-    # Half of the rows have progrec <= 32, a hundredth of the range: the curve is looked at there, too.
-    values = np.expm1(np.linspace(0, np.log1p(data["progrec"].max()), 20_001))
-    frame = pd.concat([data.iloc[[0]]] * len(values), ignore_index=True).assign(progrec=values)
-    places = [k for k, f in enumerate(preprocessor.features) if f.columns == ("progrec",)]
-    curve = preprocessor.transform(frame)[:, places] @ tree.module_.leaf(1).slope.detach().numpy()[places]
-    assert abs(table.loc["s(progrec)", "effect"]) == pytest.approx(np.ptp(curve), rel=1e-4)
-    # A product with a logarithm has no original unit.
-    product = table.loc["log(pnodes):log(progrec)"]
-    assert product["coefficient"] == product["effect"]
-    product = table.loc["horTh=yes:age"]
-    assert product["coefficient"] * np.ptp(data["age"]) == pytest.approx(product["effect"])
-    one = data.iloc[[5]]
-    linear = float(tree.module_.linear_predictor(torch.as_tensor(preprocessor.transform(one))).detach()[0, 0])
-    assert tree.explain(one).contributions["group 1"].sum() == pytest.approx(linear, abs=1e-10)
-
-
 @pytest.mark.parametrize("depth", [0, 2])
 def test_an_explanation_sums_to_the_scores(depth: int) -> None:
     tree = fitted(depth, **ENCODED)

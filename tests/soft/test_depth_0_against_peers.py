@@ -198,17 +198,6 @@ def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> No
     np.testing.assert_allclose(ours[subject, period - 1], survival, atol=1e-6)
 
 
-def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
-    _, week, event = rows("rossi")
-    month = np.ceil(week / 4)
-    tree = exact(LogisticHazard())
-    one = pd.DataFrame({"one": np.ones(len(month))})
-    tree.fit(one, (month, event))
-    times = np.arange(14.0)
-    peer = KaplanMeierFitter().fit(month, event).survival_function_at_times(times)
-    np.testing.assert_allclose(tree.predict_survival_function(one[:1], times)[0], peer, atol=1e-8)
-
-
 @pytest.mark.nightly
 def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() -> None:
     """Nearly three quarters of Rossi's subjects are not arrested again: only a fifth has a time."""

@@ -160,17 +160,6 @@ def test_file_keeps_the_choice(model: Any, tmp_path: Path) -> None:
     assert again.summary() == model.summary()
 
 
-def test_file_keeps_the_choice_of_competing_causes(tmp_path: Path) -> None:
-    data = load_dataset("mgus2").subset(np.arange(400))
-    tree = PrognosticTree(depth=1, leaf="weibull").fit(data.frame, data.y)
-    assert tuple(chosen(tree).estimations) == tree.tree_.causes
-    tree.save(tmp_path / "tree.sst")
-    assert PrognosticTree.load(tmp_path / "tree.sst").choice_ == tree.choice_
-    for cause in tree.tree_.causes:
-        assert f"effective degrees of freedom of {cause}" in tree.summary(details=True)
-        assert cause in chosen(tree).terms
-
-
 # ------------------------------------------------------------------ rows and weights
 
 

@@ -19,7 +19,6 @@ from sstorch import (
 from sstorch.data import SurvivalData
 from sstorch.data.sources import RDATASETS
 from sstorch.reading import leaf_coefficients, leaf_table
-from tests.conftest import nightly
 from tests.flat import soft_tree
 
 # scripts and values: tests/soft/intervals.R
@@ -66,25 +65,6 @@ def test_right_censored_rows_as_intervals_are_the_same_rows(gbsg2: SurvivalData)
     np.testing.assert_array_equal(curves[0], curves[1])
     assert trees[0].objective_ == trees[1].objective_
     assert trees[0].score(gbsg2.frame, y) == trees[1].score(gbsg2.frame, y)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({}, id="default"),
-        nightly({"trainer": "joint", "leaf": "spline_po", "init": "kmeans", "depth": 1}),
-    ],
-)
-def test_narrow_intervals_are_nearly_exact(settings: dict[str, Any], gbsg2: SurvivalData) -> None:
-    data = gbsg2.subset(np.arange(300))
-    narrow = Surv.interval(data.time - 0.01 * data.event, np.where(data.event, data.time + 0.01, np.inf))
-    times = [300.0, 1000.0, 2000.0]
-    exact, within = (
-        soft_tree(**settings).fit(data.frame, y).predict_survival_function(data.frame, times)
-        for y in ((data.time, data.event), narrow)
-    )
-    np.testing.assert_allclose(within, exact, atol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore:.* repeat others in every column")

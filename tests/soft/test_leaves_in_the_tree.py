@@ -102,25 +102,6 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
     assert abs(plain.log_likelihood(x, y) * len(x) - value) > 1
 
 
-def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
-    """Rows are gathered node by node; E of the returned tree is that of its own likelihood and penalties."""
-    entry = np.where(np.arange(len(gbsg2)) % 3 == 0, 0.5 * gbsg2.time, 0.0)
-    tree = _tree(depth=2, leaf="spline_po", ridge=0.0, gate_ridge=0.0)
-    tree.fit(gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry))
-    module = tree.module_
-    x = torch.as_tensor(tree.preprocessor_.transform(gbsg2.frame))
-    with torch.no_grad():
-        p = module.log_leaf_probability(x).exp()
-        y, late = (torch.as_tensor(t).log() - module.log_time_scale for t in (gbsg2.time, entry))
-        linear, shape = module.linear_predictor(x), module.shape_parameters(x)
-        hazard, log_hazard = module.family.terms(y, linear, shape)
-        before = torch.where(
-            late.isfinite(), module.family.cumulative_hazard(late.clamp(min=-50), linear, shape), 0
-        )
-        losses = hazard - before - torch.as_tensor(gbsg2.event) * log_hazard
-        assert float((p * losses).sum() / len(gbsg2)) == pytest.approx(tree.objective_, rel=1e-10)
-
-
 @pytest.mark.parametrize(
     ("leaf", "prediction"),
     covering(["weibull", "log_normal", "spline_po", "piecewise_exponential"], ["hbp", "mixture"]),
