@@ -152,6 +152,7 @@ def test_concordance_of_groups_is_the_mean_over_causes(tree: PrognosticTree, dat
 # ---------------------------------------------------------------------- validation
 
 
+@pytest.mark.nightly
 def test_groups_are_validated_by_trees_of_the_folds(data: SurvivalData) -> None:
     wide = clone(TREE)
     found = validate_groups(clone(wide).fit(data.frame, data.y), data.frame, data.y, 3, random_state=4)

@@ -184,6 +184,7 @@ def test_an_explanation_sums_to_the_scores(depth: int) -> None:
         assert "s(age) = " in str(explained) or "tgrade" in str(explained)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("leaf", ["log_logistic", nightly("weibull"), nightly("spline_po")])
 @pytest.mark.parametrize("numeric", ["linear", "log", nightly("piecewise(8)")])
 def test_monotone_effects_go_one_way(leaf: str, numeric: str) -> None:

@@ -62,7 +62,7 @@ def _parity(tree: SoftSurvivalTree, cohort: pd.DataFrame) -> float:
         ("l2", FAST),
         nightly("l2_relaxed", FAST),  # as the first part of the last
         nightly("l2_relaxed", Joint()),
-        ("l2_relaxed", NodecJoint(FAST)),
+        nightly("l2_relaxed", NodecJoint(FAST)),
     ],
 )
 def test_penalty_falls_with_rho(cohort: pd.DataFrame, fairness: str | L2Parity, trainer: object) -> None:

@@ -173,6 +173,7 @@ def test_limits_of_the_concordance_are_those_of_its_folds(gbsg2: SurvivalData) -
     np.testing.assert_allclose([found.first.c_lower, found.first.c_upper], limits, rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
     tree = clone(TREE).fit(small_data.frame, small_data.y)
     plain = validate_groups(tree, small_data.frame, small_data.y, 2)

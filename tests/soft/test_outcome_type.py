@@ -90,6 +90,7 @@ def test_group_table_is_kaplan_meier_with_entry(
     assert tree.score(X, y) == pytest.approx(0.764, abs=5e-4)
 
 
+@pytest.mark.nightly
 def test_recalibration_on_training_rows_finds_as_many_events_as_expected(
     tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]
 ) -> None:
