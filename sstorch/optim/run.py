@@ -18,8 +18,7 @@ from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions, Status
 from sstorch.optim.checkpoint import Checkpoint
-from sstorch.optim.minimizers import never_worse
-from sstorch.optim.steps import Batch, Minimizer, Step, lbfgs
+from sstorch.optim.steps import Batch, Minimizer, Step, lbfgs, never_worse
 from sstorch.optim.working_sets import JointObjective, joint_step
 from sstorch.progress import TRAINING, report
 

@@ -28,8 +28,8 @@ from sstorch.optim import (
 from sstorch.optim.compiled import jit, minimizer, passes, rows
 from sstorch.optim.compiled.trees import CompiledTrees
 from sstorch.optim.curvature import MAX_BLOCK
-from sstorch.optim.engine import compiled_trees, link_of
 from sstorch.optim.steps import MAX_ROWS, Batch
+from sstorch.optim.trainer import compiled_trees, link_of
 from sstorch.optim.working_sets import LOSS_CEILING, joint_step
 from tests.batches import blank_tree, random_sample, with_entry
 from tests.conftest import nightly
@@ -279,7 +279,7 @@ def test_auto_is_compiled_where_there_is_much_to_do(
     tree, sample = _problems("weibull")
 
     def made(engine: Engine, many: int) -> CompiledTrees | None:
-        monkeypatch.setattr("sstorch.optim.engine.MANY_ROWS", many)
+        monkeypatch.setattr("sstorch.optim.trainer.MANY_ROWS", many)
         return compiled_trees(engine, tree, RIDGES, sample, [ProgressBar()])
 
     assert made("auto", sample.weight.numel() + 1) is None

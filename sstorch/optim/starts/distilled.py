@@ -17,7 +17,7 @@ from torch import Tensor
 from sstorch.data.design_matrix import first_features
 from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim.joint import Joint
+from sstorch.optim.nodec import Joint
 from sstorch.optim.starts.clusters import start_leaves
 from sstorch.optim.starts.regression_tree import GateColumns, Split, regression_tree
 
