@@ -189,11 +189,14 @@ class TrainingObjective(nn.Module):
             if isinstance(penalty, Monotone | NormalPrior):
                 penalty.project(tree)
 
-    def with_prior(self, prior: NormalPrior) -> TrainingObjective:
-        """Return the objective plus a prior of the leaves."""
+    def with_prior(self, prior: NormalPrior, gates: GateRidge | None = None) -> TrainingObjective:
+        """Return the objective plus a prior of the leaves, and of the gates in place of their ridge."""
         changed = copy.copy(self)
         changed._modules = dict(self._modules)
         changed.leaf_penalties = nn.ModuleList([prior, *self.leaf_penalties])
+        if gates is not None:
+            others = [each for each in self.gate_penalties if not isinstance(each, GateRidge)]
+            changed.gate_penalties = nn.ModuleList([gates, *others])
         return changed
 
     def select(self, problems: Tensor | slice) -> TrainingObjective:

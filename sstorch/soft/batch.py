@@ -240,10 +240,10 @@ class _Batch:
         else:
             counts = torch.tensor(self.sample.x.counts)
             split = torch.arange(len(counts)).repeat_interleave(counts)
-            own = {}
+            own, gates = {}, estimator.gate_precision[split.to(estimator.gate_precision.device)]
             for name, each in self.causes.items():  # one problem a split was estimated
                 each.tree.assign(torch.arange(len(split)), estimator.trees[name].select(split))
-                own[name] = each.under(estimator.prior(name).select(split))
+                own[name] = each.under(estimator.prior(name).select(split), gates)
             choices = tuple(choices[number] for number in split.tolist())
             result = replace(self, causes=own)._trained(callbacks)
         return replace(result, choices=choices)

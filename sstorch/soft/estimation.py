@@ -39,7 +39,7 @@ from sstorch.soft.group_choice import (
 )
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
-from sstorch.soft.trained_gates import GateAndLeaves, GateFeatures, spectral_gates
+from sstorch.soft.trained_gates import GATE, GateAndLeaves, GateFeatures, spectral_gates
 
 T = TypeVar("T")
 
@@ -244,6 +244,16 @@ class Estimator:
         rows = weight.sum(-1) / sample.loss_weight.double().sum(-1)
         given = self._design.centre.to(like), torch.stack(groups).to(like.device), 1 / rows
         return NormalPrior(common, own, level, shape, *given)
+
+    @property
+    def gate_precision(self) -> Tensor:
+        """Precision of trained gates, by standard deviation, against the mean loss; NaN of others, (S,)."""
+        weight, sample = next(iter(self._hazards.values())).weight, self._sample
+        precision = weight.new_full((len(weight),), torch.nan)
+        for k, model in enumerate(self._models):
+            if model.joint is not None:
+                precision[k] = model.joint.penalty[k, model.joint.kinds.names.index(GATE)]
+        return precision * sample.loss_weight.double().sum(-1) / weight.sum(-1)
 
     @property
     def converged(self) -> Tensor:

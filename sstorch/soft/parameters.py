@@ -92,8 +92,8 @@ class GroupPenalties(Penalties):
 class GatePenalties(GroupPenalties):
     """Penalties of a tree with gates trained on the outcomes.
 
-    Weights of gates have an estimated variance, too, around the gates that training starts from. Where a
-    trainer trains the gates, ``gate_ridge`` is used instead.
+    Weights of a gate that is estimated with its leaves have an estimated variance around zero, with a
+    trainer, too; ``gate_ridge`` is for other gates that a trainer trains.
 
     Attributes:
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates.

@@ -21,6 +21,7 @@ from sstorch.monitoring import Callback, History
 from sstorch.newton import UNCONVERGED, newton
 from sstorch.nn import HazardFamily, LeafParameters, SoftTree, check_family
 from sstorch.objective import (
+    GateRidge,
     GroupParity,
     L2Parity,
     Monotone,
@@ -108,9 +109,15 @@ class Problems(Batched):
             objective = _objective(*given, row_penalties)
         return cls(tree, sample, plain, objective, curved, settings)
 
-    def under(self, prior: NormalPrior) -> Self:
-        """The problems with a prior of the leaves of each."""
-        plain, objective = self.plain.with_prior(prior), self.objective.with_prior(prior)
+    def under(self, prior: NormalPrior, precision: Tensor) -> Self:
+        """The problems with a prior of the leaves, and of gates that have a precision, (R,), NaN for none."""
+        ridge, known = None, ~precision.isnan()
+        if self.settings.depth and bool(known.any()):
+            deviation = _gate_deviations(self.tree, self.sample)
+            usual = deviation if self.settings.gate_ridge_units == "sd" else torch.ones_like(deviation)
+            scale = torch.where(known[:, None], deviation, usual)
+            ridge = GateRidge(torch.where(known, precision, self.settings.gate_ridge), scale)
+        plain, objective = (each.with_prior(prior, ridge) for each in (self.plain, self.objective))
         return replace(self, plain=plain, objective=objective)
 
     def solve(self, preprocessor: Preprocessor) -> Solved:

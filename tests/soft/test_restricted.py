@@ -16,6 +16,7 @@ from sstorch import (
     GroupPenalties,
     PrognosticTree,
     SoftSurvivalTree,
+    Surv,
     SurvivalData,
     SurvivalRegression,
 )
@@ -97,6 +98,22 @@ def test_trainer_of_gates_lowers_the_objective_under_the_variances(
     curved = [feature.curved for feature in tree.preprocessor_.leaf_features]
     torch.testing.assert_close(slopes[0, curved], slopes[1, curved], rtol=0, atol=1e-9)
     assert tree.score(gbsg2.frame, gbsg2.y) > 0.71
+
+
+@pytest.mark.parametrize("trainer", [None, Joint()])
+def test_trained_gate_keeps_its_estimated_variance(trainer: Joint | None) -> None:
+    """With the ridge of a published gate its weights, of hundreds, would cost a hundred nats a row."""
+    rng = np.random.default_rng(2)
+    X = pd.DataFrame(rng.normal(size=(400, 4)), columns=list("abde"))
+    time = rng.exponential(np.exp(-np.where(X.d + X.e > 0, X.a, -X.a)))
+    y = Surv(np.minimum(time, 3), time < 3)
+    columns, own = Columns(numeric="linear"), GatePenalties(own=[Nothing(1.0)])
+    plain = SoftSurvivalTree(1, "weibull", columns=columns).fit(X, y)
+    tree = SoftSurvivalTree(1, "weibull", trainer, columns=columns, penalties=own).fit(X, y)
+    assert plain.choice_.chosen.startswith("spectral")
+    assert tree.objective_ == pytest.approx(plain.objective_, abs=0.02)
+    assert tree.score(X, y) == pytest.approx(plain.score(X, y), abs=0.005)
+    assert tree.history_.macro_iterations["best_objective"].iloc[0] < 1.5
 
 
 @pytest.mark.parametrize("depth", [0, 2])
