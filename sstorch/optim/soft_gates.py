@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -397,40 +397,34 @@ class _Layout:
         device: torch.device,
     ) -> _Layout:
         """Of causes with so many common coefficients and shapes, own slopes, gates and their coefficients."""
-        common: list[int] = []
+        count, n_constants, end = partial(torch.arange, device=device), 0, 0
+        common: list[Tensor] = []
         linear, shapes, constants, numbers = ([*common] for _ in range(4))
-        leaf = list(range(n_leaves)) * len(sizes)
-        end = 0
         for p, m in sizes:
-            first_level, first_slope = end + p, end + p + n_leaves
-            first_shape = first_slope + n_leaves * n_own
-            common += range(end, end + p)
-            for own in range(n_leaves):
-                linear += [
-                    first_level + own,
-                    *range(first_slope + own * n_own, first_slope + (own + 1) * n_own),
-                ]
-                shapes += [first_shape + j * (1 + n_leaves) + 1 + own for j in range(m)]
-                numbers += range(len(constants), len(constants) + m)
-                leaf += [own] * m
-            constants += [first_shape + j * (1 + n_leaves) for j in range(m)]
-            end = first_shape + m * (1 + n_leaves)
-        gates = range(end, end + n_gates * width)
-        ends = [0, *itertools.accumulate(map(len, (common, linear, shapes, gates)))]
+            own = count(n_leaves * (1 + n_own)) + end + p
+            of_shapes = (count(m * (1 + n_leaves)) + end + p + len(own)).view(m, 1 + n_leaves)
+            common.append(count(p) + end)
+            of_slopes = own[n_leaves:].view(n_leaves, n_own)
+            linear.append(torch.cat([own[:n_leaves, None], of_slopes], 1).flatten())
+            shapes.append(of_shapes[:, 1:].mT.flatten())
+            numbers.append((count(m) + n_constants).repeat(n_leaves))
+            constants.append(of_shapes[:, 0])
+            n_constants, end = n_constants + m, end + p + len(own) + of_shapes.numel()
+        pieces = [*(torch.cat(each) for each in (common, linear, shapes)), count(n_gates * width) + end]
+        ends = [0, *itertools.accumulate(map(len, pieces))]
+        of_leaf = [count(n_leaves).repeat(len(sizes))]
+        leaf = torch.cat(of_leaf + [count(n_leaves).repeat_interleave(m) for _, m in sizes])
         first, second, third, fourth = (slice(*pair) for pair in itertools.pairwise(ends))
-        of_leaf = torch.tensor(leaf, device=device)
-        same = (of_leaf[:, None] == of_leaf).double()[..., None]
-        order = torch.tensor([*common, *linear, *shapes, *gates, *constants], device=device)
         return cls(
             first,
             second,
             third,
             fourth,
-            torch.tensor(numbers, dtype=torch.long, device=device),
-            len(constants),
-            order,
-            of_leaf,
-            same,
+            torch.cat(numbers),
+            n_constants,
+            torch.cat([*pieces, *constants]),
+            leaf,
+            (leaf[:, None] == leaf).double()[..., None],
             len(leaf),
             len(leaf) + n_gates,
             n_leaves,
