@@ -33,7 +33,7 @@ from synthetic_sets import sample
 from sstorch import OptimalSurvivalTreeCV, SurvivalData, metrics
 from sstorch.data import stratified_folds
 from sstorch.exact import Binarizer, LogLikelihood, solve
-from sstorch.exact.observed import weighted_rows
+from sstorch.exact.rows import weighted_rows
 from sstorch.exact.tree import BaselineHazard
 from sstorch.exceptions import DataWarning
 from sstorch.metrics.censoring import KaplanMeier

@@ -15,9 +15,7 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_columns_exist
 from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
 from sstorch.data.target import parse_target
-from sstorch.exact.observed import weighted_rows
-from sstorch.exact.rounding import whole_weights
-from sstorch.exact.targets import check_weights
+from sstorch.exact.rows import check_weights, weighted_rows, whole_weights
 from sstorch.exact.tree import martingale_residuals
 from sstorch.exceptions import ConfigError, DataError
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.exact.tree import Nested
+from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import DataError
 
 
@@ -31,6 +31,7 @@ class Patterns:
     chain: IntArray  # (F,), where in that order the chain of each begins
     columns: IntArray  # (F,), the column of the matrix behind each feature
     flipped: BoolArray  # (F,) bool, True where a literal of 1 means a matrix entry of 0
+    row: IntArray  # (U,), a row of the matrix that is each distinct row
     of_row: IntArray  # (N,), the distinct row that each row of the matrix is
     features: BoolArray  # (N, p) bool, the matrix
     names: tuple[str, ...]  # of its columns
@@ -61,7 +62,7 @@ class Patterns:
         by_feature = by_column[columns] ^ turned[:, None]
         index, of_row = _distinct_rows(by_feature[order])
         literals = np.ascontiguousarray(by_feature[:, index].T).view(np.uint8)
-        return cls(literals, order, chain, columns, turned, of_row, matrix, tuple(names))
+        return cls(literals, order, chain, columns, turned, index, of_row, matrix, tuple(names))
 
     @property
     def n_rows(self) -> int:
@@ -77,6 +78,10 @@ class Patterns:
         """(C, U), what the rows of values (C, N) add up to in each distinct row."""
         n_patterns = len(self.literals)
         return np.array([np.bincount(self.of_row, weights=v, minlength=n_patterns) for v in values])
+
+    def leaves(self, tree: BinaryTree) -> IntArray:
+        """The leaf of each row of the matrix, (N,), of a tree over its columns."""
+        return tree.apply(self.features[self.row])[self.of_row]
 
     def in_columns(self, tree: Nested, order: IntArray | None = None) -> Nested:
         """A tree over columns of the matrix instead of features, or of features in an order of them."""

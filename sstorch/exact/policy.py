@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_same_order
-from sstorch.exact.targets import finite_matrix, finite_vector
+from sstorch.exact.rows import finite_matrix, finite_vector
 from sstorch.exact.tasks import DecisionCosts
 from sstorch.exceptions import ConfigError, DataError
 

@@ -225,7 +225,7 @@ class Solution:
         _, found, within = self._best[budget(optimum.depth, optimum.nodes)]
         nested = found.tree(within)
         tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
-        leaf = tree.apply(self._patterns.features)
+        leaf = self._patterns.leaves(tree)
         loss = self.task.loss(leaf) + total_branch_cost(self.task, tree, leaf)
         # Where leaves fit almost perfectly, losses are exact up to rounding of what a single leaf loses.
         rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
@@ -245,7 +245,7 @@ class Solution:
         if not has_decisions(self.task):
             raise ConfigError(f"{type(self.task).__name__} has no `decisions`: its leaves hold none")
         tree = self.tree() if tree is None else tree
-        return self.task.decisions(tree.apply(self._patterns.features), tree.n_leaves)
+        return self.task.decisions(self._patterns.leaves(tree), tree.n_leaves)
 
     def path(self) -> list[PathStep]:
         """All trees that are optimal for some penalty per leaf, from smallest to largest."""

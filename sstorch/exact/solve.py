@@ -17,10 +17,9 @@ from sstorch._types import FloatArray
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Found, Work, check, check_limits, check_rows
-from sstorch.exact.rounding import quantise
+from sstorch.exact.rows import finite_vector, quantise
 from sstorch.exact.solution import Counters, Solution
 from sstorch.exact.survival_tasks import IntegratedBrier
-from sstorch.exact.targets import finite_vector
 from sstorch.exact.task import Task, has_events, has_prices
 from sstorch.exceptions import ConfigError, DataError
 

@@ -11,9 +11,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice
 from sstorch.data import Surv
-from sstorch.exact.observed import weighted_rows
-from sstorch.exact.rounding import whole_weights
-from sstorch.exact.targets import check_weights
+from sstorch.exact.rows import check_weights, weighted_rows, whole_weights
 from sstorch.exact.task import LeafCost, log
 from sstorch.exact.tree import BaselineHazard, hazard_ratios
 from sstorch.exceptions import ConfigError, DataError
@@ -242,7 +240,7 @@ class IntegratedBrier:
 
     Attributes:
         event: (N,), whether the event was observed; False in rows of weight 0.
-        weight: (N,), as integers, see `sstorch.exact.rounding.whole_weights`.
+        weight: (N,), as integers, see `sstorch.exact.rows.whole_weights`.
         blocks: the time axis; its weights include w_k and N.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.data.columns import LARGEST, check_size
 from sstorch.exact.feature_costs import FeatureCosts
-from sstorch.exact.targets import check_cost_matrix, check_weights, encode, finite_matrix, finite_vector
+from sstorch.exact.rows import check_cost_matrix, check_weights, encode, finite_matrix, finite_vector
 from sstorch.exact.task import LeafCost
 from sstorch.exceptions import ConfigError, DataError
 

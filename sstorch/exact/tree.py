@@ -16,7 +16,7 @@ from sklearn.isotonic import isotonic_regression
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_share, check_truncation
 from sstorch.data.target import steps_up_to
-from sstorch.exact.observed import least_hazard, smallest
+from sstorch.exact.rows import least_hazard, smallest
 from sstorch.exceptions import DataError
 from sstorch.metrics import censoring_distribution
 from sstorch.metrics.censoring import risk_sets
@@ -135,16 +135,12 @@ class BinaryTree:
         x = np.asarray(features).astype(np.bool_, copy=False)
         if x.ndim != 2 or x.shape[1] != len(self.names):
             raise DataError(f"features must have {len(self.names)} columns, got the shape {x.shape}")
-        leaf = np.zeros(len(x), dtype=np.int64)
-        rows, place = {0: np.arange(len(x))}, count()
-        for node, feature, absent, present in self._nodes():
-            here = rows.pop(node)
-            if feature < 0:
-                leaf[here] = next(place)
-            else:
-                answers = x[:, feature][here]
-                rows[absent], rows[present] = here[~answers], here[answers]
-        return leaf if self.order is None else self.order[leaf]
+        node, rows = np.zeros(len(x), dtype=np.int64), np.arange(len(x))
+        children = np.stack([self.absent, self.present], axis=1)
+        children[self.is_leaf] = np.flatnonzero(self.is_leaf)[:, None]  # where rows stay
+        while ((asked := self.feature[node]) >= 0).any():
+            node = children[node, x[rows, asked].view(np.uint8)]
+        return self.leaf_number[node]
 
     def paths(self) -> list[tuple[tuple[int, bool], ...]]:
         """The tests above every leaf, by leaf number: pairs of column and result."""

@@ -17,7 +17,7 @@ from sstorch.exact import (
     Policy,
     log,
 )
-from tests.exact import reference, reference_tasks
+from tests.exact import reference
 
 
 @dataclass
@@ -91,14 +91,14 @@ def labels_of(rng, n, n_classes):
 def errors(rng, features):
     n = len(features)
     labels = labels_of(rng, n, 2)
-    cost = lambda rows: reference_tasks.class_cost(rows, labels, np.ones(n), [[0, 1], [1, 0]]) / n  # noqa: E731
+    cost = lambda rows: reference.class_cost(rows, labels, np.ones(n), [[0, 1], [1, 0]]) / n  # noqa: E731
     return Case(features, Classification(labels), cost)
 
 
 def balanced(rng, features):
     labels = labels_of(rng, len(features), 3)
     weight, matrix = 1 / 3 / np.bincount(labels)[labels], 1 - np.eye(3)
-    cost = lambda rows: reference_tasks.class_cost(rows, labels, weight, matrix)  # noqa: E731
+    cost = lambda rows: reference.class_cost(rows, labels, weight, matrix)  # noqa: E731
     return Case(features, Classification(labels, balanced=True), cost)
 
 
@@ -107,13 +107,13 @@ def weighted_costs(rng, features):
     weight, matrix = rng.exponential(1.0, len(features)), rng.integers(0, 9, (3, 3)) / 4
     task = Classification(labels, sample_weight=weight, cost_matrix=matrix)
     total = weight.sum()
-    return Case(features, task, lambda rows: reference_tasks.class_cost(rows, labels, weight, matrix) / total)
+    return Case(features, task, lambda rows: reference.class_cost(rows, labels, weight, matrix) / total)
 
 
 def treatments(rng, features):
     n = len(features)
     scores = rng.normal(size=(n, 3))
-    return Case(features, Policy(scores), lambda rows: reference_tasks.treatment_cost(rows, scores) / n)
+    return Case(features, Policy(scores), lambda rows: reference.treatment_cost(rows, scores) / n)
 
 
 def means(rng, features):
@@ -121,7 +121,7 @@ def means(rng, features):
     y, weight = 1e3 + rng.normal(size=n) * 50, rng.integers(0, 3, n).astype(float)
     weight[0] = 1.0
     task = LeastSquares(y, sample_weight=weight)
-    return Case(features, task, lambda rows: reference_tasks.squared_cost(rows, y, weight) / weight.sum())
+    return Case(features, task, lambda rows: reference.squared_cost(rows, y, weight) / weight.sum())
 
 
 def tests_that_cost(rng, features):
@@ -133,8 +133,8 @@ def tests_that_cost(rng, features):
     return Case(
         features,
         CostSensitive(labels, cost_matrix=matrix, feature_costs=costs),
-        lambda rows: reference_tasks.class_cost(rows, labels, np.ones(n), matrix) / n,
-        lambda above, column: reference_tasks.price(costs.attribute, above, column, *state) / n,
+        lambda rows: reference.class_cost(rows, labels, np.ones(n), matrix) / n,
+        lambda above, column: reference.price(costs.attribute, above, column, *state) / n,
     )
 
 
@@ -195,5 +195,5 @@ TASKS = {
 
 def random_case(name, seed):
     """A case of a task, and the generator."""
-    features, rng = reference_tasks.random_features(seed)
+    features, rng = reference.random_features(seed)
     return TASKS[name](rng, features), rng

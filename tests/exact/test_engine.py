@@ -18,7 +18,7 @@ from sstorch.exact import (
     IntegratedBrier,
     LogLikelihood,
     deadline,
-    rounding,
+    rows,
     solve,
     survival_tasks,
 )
@@ -247,9 +247,9 @@ def test_progress_is_said_once_a_second(monkeypatch, capsys):
 def test_channels_are_rounded_in_blocks_as_at_once(monkeypatch):
     values = np.random.default_rng(0).normal(size=(6, 40)) * 10.0 ** np.arange(6)[:, None]
     values[2] = np.rint(values[2])
-    whole = rounding.quantise(values)
-    monkeypatch.setattr(rounding, "_BLOCK", 80)
-    for known, found in zip(whole, rounding.quantise(values), strict=True):
+    whole = rows.quantise(values)
+    monkeypatch.setattr(rows, "_BLOCK", 80)
+    for known, found in zip(whole, rows.quantise(values), strict=True):
         np.testing.assert_array_equal(found, known)
     assert whole[1][2] == 1.0
     np.testing.assert_array_equal(whole[0] % whole[1][:, None], 0.0)

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from lifelines import KaplanMeierFitter, NelsonAalenFitter
-from sklearn.base import clone
+from lifelines import NelsonAalenFitter
 
 from sstorch import (
     OptimalSurvivalTree,
@@ -39,55 +38,18 @@ def test_without_late_entry_nothing_changes():
     pd.testing.assert_frame_equal(late.leaf_table_, plain.leaf_table_, check_exact=True)
 
 
-def test_rows_split_at_any_time_leave_the_tree_alike():
-    raw, time, event, entry = cohort()
-    # Quantiles of twice the rows might be other questions.
-    frame = pd.DataFrame({f"a > {at}": raw["a"] > at for at in (-0.8, -0.2, 0.4, 1.0)}).astype(float)
-    frame["b is 1"] = (raw["b"] == 1).astype(float)
-    middle = entry + np.random.default_rng(1).uniform(0.05, 0.95, len(time)) * (time - entry)
-    twice = pd.concat([frame, frame], ignore_index=True)
-    begin, end = np.concatenate([entry, middle]), np.concatenate([middle, time])
-    ended = np.concatenate([np.zeros(len(time), dtype=bool), event])
-    tree = OptimalSurvivalTree(max_depth=2, binarize=False)
-    whole, split = (
-        clone(tree).fit(frame, Surv(time, event, entry=entry)),
-        tree.fit(twice, Surv(end, ended, entry=begin)),
-    )
-    assert export_text(split.tree_) == export_text(whole.tree_)
-    for table in ("hazard_ratio", "median"):
-        np.testing.assert_allclose(split.leaf_table_[table], whole.leaf_table_[table], rtol=1e-10)
-    np.testing.assert_allclose(split.curves_.survival, whole.curves_.survival, atol=1e-10)
-    # Losses are relative to a model with a hazard ratio for every row, of which there are more.
-    gained = split.optima_["loss"] - whole.optima_["loss"]
-    assert gained.iloc[0] > 0
-    np.testing.assert_allclose(gained, gained.iloc[0], rtol=1e-9)
-    score = whole.score(frame, Surv(time, event, entry=entry))
-    assert split.score(twice, Surv(end, ended, entry=begin)) == pytest.approx(score, abs=1e-10)
-
-
-def test_curves_of_leaves_equal_lifelines():
+def test_proportional_hazards_of_left_truncated_rows():
     frame, time, event, entry = cohort()
-    entry[:40] = 0.0  # so that no early event takes all who are at risk
-    tree = OptimalSurvivalTree(max_depth=1, min_leaf=50)
+    tree = OptimalSurvivalTree(max_depth=1, min_leaf=50, leaf_curve="proportional_hazards")
     columns = frame.assign(start=entry, stop=time, died=event)
     tree.fit(columns, Surv.of(columns, "stop", "died", entry="start"))
-    leaf, times = tree.apply(frame) - 1, tree.event_times_
-    for number in range(2):
-        rows = leaf == number
-        given = {"durations": time[rows], "event_observed": event[rows], "entry": entry[rows]}
-        peer = KaplanMeierFitter().fit(**given).survival_function_at_times(times)
-        np.testing.assert_allclose(tree.curves_.survival[number], peer, atol=1e-10)
-        fitter = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(**given)
-        peer = fitter.cumulative_hazard_at_times(times)
-        np.testing.assert_allclose(tree.curves_.cumulative_hazard[number], peer, atol=1e-10)
+    leaf = tree.apply(frame) - 1
     exposure = np.array(reference.exposures(time.tolist(), event.tolist(), entry.tolist()))
     ratio = [event[leaf == k].sum() / exposure[leaf == k].sum() for k in range(2)]
     np.testing.assert_allclose(tree.leaf_table_["hazard_ratio"], ratio, rtol=1e-12)
-    alike = OptimalSurvivalTree(max_depth=1, min_leaf=50, leaf_curve="proportional_hazards")
-    alike.fit(frame, Surv(time, event, entry=entry))
-    everybody = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event, entry=entry)
-    baseline = everybody.cumulative_hazard_at_times(times).to_numpy()
-    np.testing.assert_allclose(alike.curves_.cumulative_hazard, np.outer(ratio, baseline), rtol=1e-10)
+    whole = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event, entry=entry)
+    baseline = whole.cumulative_hazard_at_times(tree.event_times_).to_numpy()
+    np.testing.assert_allclose(tree.curves_.cumulative_hazard, np.outer(ratio, baseline), rtol=1e-10)
 
 
 def test_sizes_are_chosen_by_the_deviance_of_rows_left_out():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from sstorch.exact.observed import weighted_rows
+from sstorch.exact.rows import weighted_rows
 from sstorch.exact.tree import BaselineHazard as Baseline
 from sstorch.exact.tree import hazard_ratios, leaf_curves
 from sstorch.metrics import censoring_distribution

@@ -58,23 +58,6 @@ def test_order_names_and_repeats_of_columns_do_not_matter(data):
     assert solution.tree().names[0] == "rule 0"
 
 
-@pytest.mark.parametrize("objective", [LogLikelihood, IntegratedBrier])
-def test_a_time_limit_leaves_a_tree_and_an_honest_gap(objective):
-    rng = np.random.default_rng(1)
-    features = rng.random((300, 40)) < 0.4
-    task = objective(rng.exponential(2.0, 300), rng.random(300) < 0.7)
-    cut = solve(features, task, 4, time_limit=1e-4)
-    best = solve(features, task, 2 if objective is IntegratedBrier else 3)
-    assert cut.certificate.startswith("at most")
-    assert cut.loss - cut.gap <= best.loss
-    assert task.loss(cut.tree().apply(features)) == pytest.approx(cut.loss, rel=1e-9)
-    assert not cut.optima[4, 15].certified
-    enough = solve(features, task, 2, time_limit=60.0)
-    assert enough.certificate == "optimal"
-    assert enough.gap == 0.0
-    assert enough.loss == pytest.approx(solve(features, task, 2).loss, rel=1e-12)
-
-
 def test_constant_columns_give_a_single_leaf():
     solution = solve(np.ones((5, 3)), LogLikelihood(np.arange(1.0, 6.0), np.ones(5)), 3)
     assert solution.tree().n_leaves == 1
@@ -105,16 +88,6 @@ def test_other_columns_than_0_and_1_are_named(data):
 def test_missing_cells_are_refused():
     with pytest.raises(DataError, match="column 'x0' holds"):
         solve(np.array([[np.nan], [1.0]]), LogLikelihood([1.0, 2.0], [1, 1]))
-
-
-def test_too_many_features_for_the_depth_are_refused_with_an_estimate():
-    rng = np.random.default_rng(0)
-    features = rng.random((2000, 400)) < 0.3
-    task = LogLikelihood(rng.exponential(1.0, 2000), np.ones(2000))
-    with pytest.raises(ConfigError, match=r"400 .* depth 5.*GiB.*Choose a smaller max_depth"):
-        solve(features, task, 5)
-    with pytest.raises(ConfigError, match="memory"):
-        solve(features[:, :60], task, 4, memory=1_000_000)
 
 
 @pytest.mark.parametrize(

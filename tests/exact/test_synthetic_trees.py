@@ -54,12 +54,3 @@ def test_local_search_is_between_the_greedy_and_the_optimal_tree(sets_and_heuris
         losses.append(loss)
     optimum = solve(features, task, 3).loss
     assert optimum - 1e-9 <= losses[1] < losses[0]
-
-
-def test_greedy_stumps_and_optimal_stumps_are_the_same(sets_and_heuristics):
-    sets, heuristics = sets_and_heuristics
-    data, _ = sets.sample(0, 300, 0.1)
-    features = np.asarray(Binarizer("surtree").fit_transform(data.frame))
-    task = LogLikelihood(data.time, data.event)
-    found = task.constant + heuristics.greedy(features, task, 1).cost
-    assert found == pytest.approx(solve(features, task, 1).loss, rel=1e-12)

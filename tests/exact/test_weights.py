@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from lifelines import KaplanMeierFitter, NelsonAalenFitter
 
 from sstorch import (
     OptimalSurvivalTree,
@@ -21,8 +20,7 @@ from sstorch.exact import (
     check_task,
     solve,
 )
-from sstorch.exact.observed import weighted_rows
-from sstorch.exact.rounding import whole_weights
+from sstorch.exact.rows import weighted_rows, whole_weights
 from sstorch.exact.tree import BaselineHazard
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.reading import export_text
@@ -182,19 +180,6 @@ def test_competing_risks_tree_with_integer_weights_equals_repeated_rows(gbsg2: S
     assert one.group_table_["rows", ""].sum() == len(frame)
     scaled = OptimalSurvivalTree(max_depth=2).fit(frame, y, sample_weight=0.01 * weight)
     np.testing.assert_allclose(scaled.incidence_, one.incidence_, atol=1e-10)
-
-
-def test_leaf_curves_with_weights_equal_lifelines(gbsg2: SurvivalData):
-    frame, weight = gbsg2.frame, weights_of(gbsg2)
-    tree = OptimalSurvivalTree(max_depth=1).fit(frame, gbsg2.y, sample_weight=weight / 7)
-    for number in range(2):
-        rows = tree.apply(frame) == number + 1
-        given = {"durations": gbsg2.time[rows], "event_observed": gbsg2.event[rows], "weights": weight[rows]}
-        peer = KaplanMeierFitter().fit(**given).survival_function_at_times(tree.event_times_)
-        np.testing.assert_allclose(tree.curves_.survival[number], peer, atol=1e-10)
-        fitter = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(**given)
-        peer = fitter.cumulative_hazard_at_times(tree.event_times_)
-        np.testing.assert_allclose(tree.curves_.cumulative_hazard[number], peer, atol=1e-10)
 
 
 def test_curve_ends_at_zero_where_the_last_row_has_an_event():

@@ -46,11 +46,12 @@ def _least_price(points, size, rate):
 
 
 @entry
-def points_within(t, side, nodes, rate, most, first, out):
+def points_within(t, side, nodes, rate, most, limit, first, out):
     """Write points of trees of up to so many nodes on a side, with a price of at most `most`, to `out`.
 
-    They are those of leaves, unless `first` >= 0, and of tests from the feature `first` on. Returns the
-    feature to go on with where there is no room left, else F; and how many points there are.
+    They are those of leaves, unless `first` >= 0, and those of tests from the feature `first` on that have a
+    balance within ± `limit`. Returns the feature to go on with where there is no room left, else F; and how
+    many points there are.
     """
     n, n_decisions, size = len(t.binomials) - 1, len(t.moments) // 2, 0
     left, right = np.empty((3, 64)), np.empty((3, 64))
@@ -69,11 +70,12 @@ def points_within(t, side, nodes, rate, most, first, out):
             for i in range(n_left):
                 price = left[0, i] + rate * left[1, i]
                 for j in range(n_right):
-                    if price + (right[0, j] + rate * right[1, j]) > most:
+                    balance = left[1, i] + right[1, j]
+                    if price + (right[0, j] + rate * right[1, j]) > most or abs(balance) > limit:
                         continue
                     if size == out.shape[1]:
                         return x, begin
-                    out[0, size], out[1, size] = left[0, i] + right[0, j], left[1, i] + right[1, j]
+                    out[0, size], out[1, size] = left[0, i] + right[0, j], balance
                     out[2, size] = tree_number(t, x, left[2, i], right[2, j])
                     size += 1
     return n, size

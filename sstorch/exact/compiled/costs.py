@@ -34,8 +34,8 @@ class Form(NamedTuple):
     address: int  # of a kernel that writes the costs of n leaves: (sums, scale, blocks, n, cost)
     scale: float = 1.0  # costs are multiplied by it
     least: FloatArray = np.empty(0)  # (L,), of each of the last channels, what a leaf needs
-    # (3, M), the time axis of curves, see :class:`sstorch.exact.survival_tasks.Blocks`
-    blocks: FloatArray = np.empty((3, 0))
+    # (M, 3), the time axis of curves, see :class:`sstorch.exact.survival_tasks.Blocks`
+    blocks: FloatArray = np.empty((0, 3))
     followed: bool = False  # costs are those of curves that follow the rows through time
 
     @classmethod
@@ -47,7 +47,7 @@ class Form(NamedTuple):
         scale = scale_of(task)
         if isinstance(task, IntegratedBrier):
             place = _address_of(_ipcw_costs if floor or task.leaf_curve == "ipcw" else _kaplan_meier_costs)
-            return cls(place, scale, blocks=np.stack(task.blocks))
+            return cls(place, scale, blocks=np.stack(task.blocks, axis=1))
         cost = getattr(task, "floor_cost", task.leaf_cost) if floor else task.leaf_cost
         return cls(_loop_of(cost), scale)
 
@@ -112,62 +112,50 @@ def _address_of(loop: Any) -> int:
 
 
 @elementwise
-def _kaplan_meier_block(sums, first, begin, n, alive, passed, event_weight, scale, state, cost):
+def _block(sums, first, begin, n, block, best, scale, state, cost):
     at_risk, survival, weight = state[0], state[1], state[2]
+    alive, passed, event_weight = block[0], block[1], block[2]
     for i in range(n):
         leaving, events = sums[first, begin + i], sums[first + 1, begin + i]
         a = sums[first + 2, begin + i] + alive * (at_risk[i] - leaving)
-        s = survival[i] * (1.0 - events / max(at_risk[i], 0.5))
-        survival[i] = s
         weight[i] += event_weight * events
-        at_risk[i] -= leaving
-        cost[begin + i] += scale * ((1.0 - s) * (1.0 - s) * a + s * s * passed * weight[i])
-
-
-@elementwise
-def _ipcw_block(sums, first, begin, n, alive, passed, event_weight, scale, state, cost):
-    at_risk, weight = state[0], state[2]
-    for i in range(n):
-        leaving, events = sums[first, begin + i], sums[first + 1, begin + i]
-        a = max(sums[first + 2, begin + i] + alive * (at_risk[i] - leaving), 0.0)
-        weight[i] += event_weight * events
-        at_risk[i] -= leaving
         b = passed * weight[i]
-        cost[begin + i] += scale * (a * b / max(a + b, 1e-300))
+        if best:
+            a = max(a, 0.0)
+            cost[begin + i] += scale * (a * b / max(a + b, 1e-300))
+        else:
+            s = survival[i] * (1.0 - events / max(at_risk[i], 0.5))
+            survival[i] = s
+            cost[begin + i] += scale * ((1.0 - s) * (1.0 - s) * a + s * s * b)
+        at_risk[i] -= leaving
 
 
 @compiled
-def _begin_curves(sums, n_blocks, begin, n, state, cost):
-    state[0], state[1], state[2] = 0.0, 1.0, 0.0
-    for m in range(n_blocks):
-        for i in range(n):
-            state[0, i] += sums[3 * m, begin + i]
-    for i in range(n):
-        cost[begin + i] = 0.0
+def _curve_costs(sums, scale, blocks, n, cost, best):
+    """Integrated Brier scores of leaves, block by block of the time axis.
+
+    With Kaplan-Meier curves, or the `best` step function, S = a / (a + b) in each block: Σ a b / (a + b).
+    """
+    state = np.empty((3, _AT_ONCE))
+    for begin in range(0, n, _AT_ONCE):
+        count = min(_AT_ONCE, n - begin)
+        state[0], state[1], state[2] = 0.0, 1.0, 0.0
+        for m in range(len(blocks)):
+            for i in range(count):
+                state[0, i] += sums[3 * m, begin + i]
+        cost[begin : begin + count] = 0.0
+        for m in range(len(blocks)):
+            _block(sums, 3 * m, begin, count, blocks[m], best, scale, state, cost)
 
 
 @compiled
 def _kaplan_meier_costs(sums, scale, blocks, n, cost):
-    """Integrated Brier scores of leaves with Kaplan-Meier curves, block by block."""
-    state = np.empty((3, _AT_ONCE))
-    for begin in range(0, n, _AT_ONCE):
-        count = min(_AT_ONCE, n - begin)
-        _begin_curves(sums, blocks.shape[1], begin, count, state, cost)
-        for m in range(blocks.shape[1]):
-            alive, passed, gain = blocks[0, m], blocks[1, m], blocks[2, m]
-            _kaplan_meier_block(sums, 3 * m, begin, count, alive, passed, gain, scale, state, cost)
+    _curve_costs(sums, scale, blocks, n, cost, False)
 
 
 @compiled
 def _ipcw_costs(sums, scale, blocks, n, cost):
-    """The same with the best step function, S = a / (a + b) in each block: Σ a b / (a + b)."""
-    state = np.empty((3, _AT_ONCE))
-    for begin in range(0, n, _AT_ONCE):
-        count = min(_AT_ONCE, n - begin)
-        _begin_curves(sums, blocks.shape[1], begin, count, state, cost)
-        for m in range(blocks.shape[1]):
-            alive, passed, gain = blocks[0, m], blocks[1, m], blocks[2, m]
-            _ipcw_block(sums, 3 * m, begin, count, alive, passed, gain, scale, state, cost)
+    _curve_costs(sums, scale, blocks, n, cost, True)
 
 
 @compiled

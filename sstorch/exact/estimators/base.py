@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,24 +14,26 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.base import FrameEstimator
-from sstorch.checks import counted, names_text, wording
+from sstorch.checks import check_integer, counted, names_text, wording
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.exact.binarize import Binarizer, Preset, Rule
-from sstorch.exact.estimators.objectives import FrontChoice
 from sstorch.exact.estimators.search import (
     SEARCH,
     Questions,
     Search,
-    SearchSettings,
     answers,
+    binarizer_of,
     check_binary_columns,
+    finite,
 )
 from sstorch.exact.solution import Solution
+from sstorch.exact.solve import solve
+from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree
-from sstorch.exceptions import DataWarning
+from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import restored
 
@@ -42,11 +43,10 @@ FORMAT_VERSION = 9
 class ExactTree(FrameEstimator):
     """Base class of exact trees for all objectives; not for direct use.
 
-    A subclass names its file format, and what of a fit is not written to files.
+    A subclass names its file format, its kind and loss in texts, and what of a fit is not written to files.
     """
 
     _format: ClassVar[str]
-    _settings_class: ClassVar[type[SearchSettings]] = SearchSettings
     _not_saved: ClassVar[tuple[str, ...]] = ()
 
     tree_: BinaryTree
@@ -60,7 +60,7 @@ class ExactTree(FrameEstimator):
     feature_names_in_: npt.NDArray[np.object_]
     n_features_in_: int
     n_samples_fit_: int
-    _settings: SearchSettings
+    _settings: Self  # the parameters of the fit, checked
 
     def __init__(
         self,
@@ -78,26 +78,72 @@ class ExactTree(FrameEstimator):
         self.binarize = binarize
         self.search = search
 
-    def _check(self) -> Any:
-        """The parameters, checked, as the class of settings that belongs to the estimator."""
-        names = [field.name for field in fields(self._settings_class)]
-        return self._settings_class(**{name: getattr(self, name) for name in names})
+    def _checked(self) -> Self:
+        """A copy with the parameters checked and brought to plain types.
 
-    def _set(
-        self, questions: Questions, solution: Solution | FrontChoice, tree: BinaryTree | None = None
-    ) -> IntArray:
-        """Take over a tree of a search; by default the one that the settings ask for, with its loss.
-
-        Returns the leaf of each training row, (N,).
+        Raises:
+            ConfigError: a value does not exist or is out of range; the message gives the values allowed.
         """
-        if tree is None:
-            tree = solution.tree()
-            self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
-            self.optima_, self.path_ = solution.table(), pd.DataFrame(solution.path())
-        self._settings, self.tree_, self.rules_ = questions.settings, tree, questions.rules
+        settings = type(self)(**self.get_params(deep=False))
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        """Check the parameters and bring them to plain types; see `_checked`."""
+        if not isinstance(self.search, Search):
+            raise ConfigError(f"search must be Search(...), got {self.search!r}")
+        self.search = self.search.checked()
+        if self.search.n_buckets is not None and getattr(self, "objective", None) != "integrated_brier":
+            raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
+        self.max_depth = check_integer("max_depth", self.max_depth, 0)
+        if self.max_nodes is not None:
+            self.max_nodes = check_integer("max_nodes", self.max_nodes, 0)
+        self.leaf_penalty = finite("leaf_penalty", self.leaf_penalty, "a finite number >= 0", zero=True)
+        self.min_leaf = check_integer("min_leaf", self.min_leaf, 1)
+        self.binarize = binarizer_of(self.binarize)
+
+    def _questions(
+        self, frame: pd.DataFrame, target: object, weight: FloatArray | None = None, priced: bool = False
+    ) -> Questions:
+        """Questions about cleaned columns, see `Questions.of`."""
+        return Questions.of(self.binarize, frame, target, weight, priced)
+
+    def _solve(
+        self, questions: Questions, task: Task, min_events: int = 0, guess: FloatArray | None = None
+    ) -> Solution:
+        """Search for the trees of all budgets up to that of the checked parameters, or for one by a guess.
+
+        Raises:
+            DataError: no leaf could be large enough.
+            ConfigError: too many questions for the depth.
+        """
+        return solve(
+            questions.features,
+            task,
+            self.max_depth,
+            self.max_nodes,
+            leaf_penalty=self.leaf_penalty,
+            min_leaf=self.min_leaf,
+            min_events=min_events,
+            time_limit=self.search.time_limit,
+            memory=self.search.memory,
+            verbose=self.search.verbose,
+            guess=guess,
+        )
+
+    def _set(self, settings: Self, questions: Questions, tree: BinaryTree) -> IntArray:
+        """Take over a tree of a search with checked parameters; the leaf of each training row, (N,)."""
+        self._settings, self.tree_, self.rules_ = settings, tree, questions.rules
         self._set_schema(questions.schema)
         self.n_samples_fit_ = len(questions.features)
         return tree.apply(questions.features)
+
+    def _set_solution(self, settings: Self, questions: Questions, solution: Solution) -> IntArray:
+        """Take over the tree that the parameters ask for, with its loss; see `_set`."""
+        tree = solution.tree()
+        self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
+        self.optima_, self.path_ = solution.table(), pd.DataFrame(solution.path())
+        return self._set(settings, questions, tree)
 
     def _set_schema(self, schema: Schema) -> None:
         self.schema_ = schema
@@ -132,7 +178,7 @@ class ExactTree(FrameEstimator):
         check_is_fitted(self, "tree_")
         frame = self._cleaned(X)
         columns = sorted({self.rules_[j].column for j in self._asked})
-        if self._settings.binarize is None:
+        if self._settings.binarize is False:
             check_binary_columns(frame, columns)
         with wording(rows=X):
             for name in columns:
@@ -167,31 +213,24 @@ class ExactTree(FrameEstimator):
         """A line on each leaf."""
 
     def _summary(
-        self,
-        kind: str,
-        counts: str,
-        loss: str,
-        table: pd.DataFrame,
-        number: Callable[[float], str],
-        *notes: str,
-        heading: str = "Leaves",
+        self, texts: Sequence[str], table: pd.DataFrame, number: Callable[[float], str], heading: str
     ) -> str:
         """The search and its result, the tree, and a table of the leaves, as text.
 
-        `kind` is that of the tree, `counts` are those of rows and of what they hold, `loss` is its name up to
-        its value, and `notes` are more lines on the result.
+        `texts` are the kind of the tree, counts of its rows, the name of the loss up to its value, and more
+        lines on the result.
         """
+        kind, counts, loss, *notes = texts
         tree, settings = self.tree_, self._settings
         budget = f"depth {settings.max_depth}"
         if settings.max_nodes is not None:
             budget += f" and {counted(settings.max_nodes, 'node')}"
         if settings.leaf_penalty:
             budget += f", {settings.leaf_penalty:g} per leaf"
-        proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
         lines = [
             f"Exact {kind} tree: depth {tree.depth}, {tree.n_leaves} lea{'ves' if tree.n_leaves > 1 else 'f'}"
             f", {counts}",
-            f"{loss} loss {self.loss_:.6g}, {proof} for {budget} over {len(self.rules_)} questions",
+            f"{loss} loss {self.loss_:.6g}, {self._proof} for {budget} over {len(self.rules_)} questions",
             *notes,
             self._export_text(),
             "",
@@ -199,6 +238,10 @@ class ExactTree(FrameEstimator):
             table.reset_index().to_string(index=False, float_format=number),
         ]
         return "\n".join(lines)
+
+    @property
+    def _proof(self) -> str:
+        return "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
 
     # ------------------------------------------------------------------ keep
 
@@ -213,7 +256,12 @@ class ExactTree(FrameEstimator):
         check_is_fitted(self, "tree_")
         left_out = {"_settings", *self._not_saved, *self._get_param_names()}
         fitted = {name: value for name, value in vars(self).items() if name not in left_out}
-        parameters = self.get_params(deep=False) | _parameters(self._settings)
+        parameters = vars(self._settings).copy()
+        binarizer: Any = parameters["binarize"]
+        if binarizer is not False:  # a preset, or the binarizer's own parameters
+            own = binarizer.get_params()
+            is_preset = own == Binarizer(binarizer.preset).get_params()
+            parameters["binarize"] = binarizer.preset if is_preset else own
         state = {"parameters": parameters, "fitted": fitted}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, {})
 
@@ -231,7 +279,7 @@ class ExactTree(FrameEstimator):
             if isinstance(parameters["binarize"], dict):
                 parameters["binarize"] = Binarizer(**parameters["binarize"])
             tree = restored(cls, parameters)
-            tree._settings = tree._check()
+            tree._settings = tree._checked()
             tree.__dict__.update(state["fitted"])
         return tree
 
@@ -239,14 +287,39 @@ class ExactTree(FrameEstimator):
 class ArrayLeaves(ExactTree):
     """Base class of exact trees with arrays that have one row per leaf; not for direct use."""
 
+    _digits: ClassVar[str] = "{:.5g}"
+
     leaf_rows_: IntArray
 
-    def _set(
-        self, questions: Questions, solution: Solution | FrontChoice, tree: BinaryTree | None = None
-    ) -> IntArray:
-        leaf = super()._set(questions, solution, tree)
+    def _set(self, settings: Self, questions: Questions, tree: BinaryTree) -> IntArray:
+        leaf = super()._set(settings, questions, tree)
         self.leaf_rows_ = np.bincount(leaf, minlength=self.tree_.n_leaves)
         return leaf
+
+    @abstractmethod
+    def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:
+        """Columns of `leaf_table_`, and a text on each leaf."""
+
+    @property
+    @abstractmethod
+    def _summary_texts(self) -> list[str]:
+        """See `_summary`."""
+
+    @property
+    def leaf_table_(self) -> pd.DataFrame:
+        """Training rows of each leaf and what it holds."""
+        check_is_fitted(self, "tree_")
+        index = pd.RangeIndex(len(self.leaf_rows_), name="leaf")
+        return pd.DataFrame({"rows": self.leaf_rows_, **self._leaf_values()[0]}, index=index)
+
+    def _leaf_texts(self) -> list[str]:
+        texts = zip(self._leaf_values()[1], self.leaf_rows_.tolist(), strict=True)
+        return [f"leaf {number}: {text} of {counted(n, 'row')}" for number, (text, n) in enumerate(texts)]
+
+    def summary(self) -> str:
+        """The search and its result, the tree, and a table of the leaves, as text."""
+        check_is_fitted(self, "tree_")
+        return self._summary(self._summary_texts, self.leaf_table_, self._digits.format, "Leaves")
 
 
 def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:
@@ -258,14 +331,3 @@ def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:
             DataWarning,
             stacklevel=4,
         )
-
-
-def _parameters(settings: SearchSettings) -> dict[str, Any]:
-    """The settings as the constructor's arguments, a binarizer by its preset or its own parameters."""
-    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    binarizer: Binarizer | None = settings.binarize
-    if binarizer is None:
-        return {**values, "binarize": False}
-    parameters = binarizer.get_params()
-    is_preset = parameters == Binarizer(parameters["preset"]).get_params()
-    return {**values, "binarize": parameters["preset"] if is_preset else parameters}

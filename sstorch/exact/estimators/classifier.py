@@ -1,31 +1,35 @@
-"""Exact classification trees."""
+"""Exact classification trees: sums over leaves, and objectives chosen from a front of totals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self, get_args
 
+import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_same_order, counted
+from sstorch.checks import check_choice, check_same_order, rows_text
+from sstorch.data.columns import missing_labels
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ArrayLeaves
-from sstorch.exact.estimators.objectives import (
-    ClassifierSettings,
-    ClassObjective,
-    CostMatrix,
-    Fairness,
-    FrontObjective,
-    choose,
-    class_target,
-    class_task,
-)
-from sstorch.exact.estimators.search import SEARCH, Search, TargetRows
-from sstorch.exact.tasks import Classification
+from sstorch.exact.estimators.search import SEARCH, Questions, Search, TargetRows, check_given
+from sstorch.exact.feature_costs import FeatureCosts
+from sstorch.exact.fronts import ConfusionFront, DecidedTree, GroupFairness, solve_front, solve_roc_hull
+from sstorch.exact.rows import finite_matrix
+from sstorch.exact.solution import Optimum, PathStep
+from sstorch.exact.tasks import Classification, CostSensitive
+from sstorch.exceptions import ConfigError, DataError
+
+ClassObjective = Literal["misclassification", "balanced"]
+FrontObjective = Literal["f1", "balanced_accuracy", "mcc", "auc"]
+Fairness = Literal["demographic_parity", "equal_opportunity"]
+CostMatrix = Sequence[Sequence[float]]
 
 
 class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
@@ -103,14 +107,13 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
     """
 
     _format = "sstorch.optimal_tree_classifier"
-    _settings_class = ClassifierSettings
+    _digits: ClassVar[str] = "{:.3f}"
 
     classes_: npt.NDArray[Any]
     leaf_class_: IntArray
     leaf_weights_: FloatArray
     front_: pd.DataFrame
     disparity_: float
-    _settings: ClassifierSettings
 
     def __init__(
         self,
@@ -150,29 +153,141 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
             ConfigError: a parameter has an invalid value, or there are too many splits for the depth (the
                 message estimates memory and time).
         """
-        settings: ClassifierSettings = self._check()
+        settings = self._checked()
         check_same_order(X=X, sensitive=sensitive)
         rows = TargetRows.check(X, y, class_target(y), sample_weight).with_groups(sensitive)
         self.classes_ = rows.classes
         for name in ("front_", "disparity_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         is_class = (rows.target[:, None] == self.classes_[1 if len(self.classes_) == 2 else 0 :]) * 1.0
-        priced = settings.feature_costs is not None
-        questions = settings.questions(rows.frame, is_class, rows.weight, priced)
-        if settings.has_front:
+        questions = settings._questions(rows.frame, is_class, rows.weight, settings.feature_costs is not None)
+        if settings._has_front:
             task = Classification(rows.target, sample_weight=rows.weight, classes=self.classes_)
-            choice = choose(questions.features, rows, settings)
-            leaf = self._set(questions, choice)
-            self.front_, self.leaf_class_ = choice.front, choice.decision
-            if choice.disparity is not None:
-                self.disparity_ = choice.disparity
+            decided = self._set_front(settings, questions, rows)
+            leaf = self._set(settings, questions, decided.tree)
+            if settings.objective == "auc":
+                self.leaf_class_ = task.decisions(leaf, self.tree_.n_leaves)
+            else:
+                self.leaf_class_ = decided.decision
         else:
-            prices = settings.price_list(questions.rules, list(rows.frame.columns))
-            task = class_task(rows, settings.objective, settings.cost_matrix, prices)
-            leaf = self._set(questions, questions.solve(task))
+            task = settings._task(questions, rows)
+            leaf = self._set_solution(settings, questions, settings._solve(questions, task))
             self.leaf_class_ = task.decisions(leaf, self.tree_.n_leaves)
         self.leaf_weights_ = task.leaf_weights(leaf, self.tree_.n_leaves)
         return self
+
+    def _check(self) -> None:
+        objectives = (*get_args(ClassObjective), *get_args(FrontObjective))
+        check_choice(self.objective, "objective", objectives)
+        if self.cost_matrix is not None:
+            self.cost_matrix = finite_matrix(self.cost_matrix, "cost_matrix").tolist()
+        super()._check()
+        objective, fairness = self.objective, self.fairness
+        if fairness is not None and fairness not in get_args(Fairness):
+            raise ConfigError(
+                f"fairness must be None or one of {', '.join(get_args(Fairness))}, got {fairness!r}"
+            )
+        if fairness is not None and objective != "misclassification":
+            raise ConfigError(f"fairness needs objective='misclassification', got {objective!r}")
+        if self.feature_costs is not None:  # as JSON can hold them
+            try:
+                self.feature_costs = {str(name): float(cost) for name, cost in self.feature_costs.items()}
+            except (AttributeError, TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"feature_costs must be numbers by name of column, got {self.feature_costs!r}"
+                ) from error
+            if objective == "balanced":
+                raise ConfigError("feature_costs need objective='misclassification'")
+        if self._has_front:
+            for name in ("leaf_penalty", "cost_matrix", "feature_costs"):
+                if getattr(self, name) not in (None, 0.0):
+                    raise ConfigError(f"{name} does not go with {self._cause}; leave it at its default")
+
+    @property
+    def _has_front(self) -> bool:
+        """Whether the tree is chosen from a front of totals."""
+        return self.fairness is not None or self.objective in get_args(FrontObjective)
+
+    @property
+    def _cause(self) -> str:
+        """The parameter that makes it so."""
+        return f"objective={self.objective!r}" if self.fairness is None else f"fairness={self.fairness!r}"
+
+    def _task(self, questions: Questions, rows: TargetRows) -> Classification:
+        """The mean cost of errors, by row or by class, and of questions where they cost something.
+
+        Raises:
+            ConfigError: questions that cost something, with weights; or a price of no column.
+        """
+        if self.feature_costs is None:
+            return Classification(
+                rows.target,
+                sample_weight=rows.weight,
+                balanced=self.objective == "balanced",
+                cost_matrix=self.cost_matrix,
+                classes=rows.classes,
+            )
+        if (rows.weight != 1.0).any():
+            raise ConfigError(
+                "feature_costs and sample_weight do not go together: a question costs the same for every "
+                "row. Repeat rows, or leave one of them out"
+            )
+        columns = list(rows.frame.columns)
+        asked = np.array([columns.index(rule.column) for rule in questions.rules], dtype=np.int64)
+        costs = replace(FeatureCosts.of(columns, self.feature_costs), attribute=asked)
+        return CostSensitive(
+            rows.target, cost_matrix=self.cost_matrix, feature_costs=costs, classes=rows.classes
+        )
+
+    def _set_front(self, settings: Self, questions: Questions, rows: TargetRows) -> DecidedTree:
+        """Search for the tree of an objective on a front and set its loss, gap, and front.
+
+        Raises:
+            DataError: other than two classes or groups, or see `solve_front`.
+            ConfigError: weights that cannot be summed exactly, or see `solve_front`.
+        """
+        classes, search, fairness = rows.classes, settings.search, settings.fairness
+        if len(classes) != 2:
+            raise DataError(f"{settings._cause} needs two classes, y has {len(classes)}: {classes.tolist()}")
+        y = (rows.target == classes[1]).astype(np.int64)
+        limits: Any = questions.features, settings.max_depth, settings.max_nodes
+        gap = 0.0
+        if settings.objective == "auc":
+            if search.time_limit is not None:
+                raise ConfigError("time_limit is not for objective='auc', whose search is short")
+            ranking = solve_roc_hull(
+                limits[0], y, *limits[1:], sample_weight=rows.weight, min_leaf=settings.min_leaf
+            )
+            decided, self.front_ = ranking.tree(), ranking.table()
+            loss = 1.0 - ranking.auc[-1]
+        else:
+            task: ConfusionFront | GroupFairness
+            if fairness is None:
+                task = ConfusionFront(y, sample_weight=rows.weight, metric=settings.objective)  # type: ignore[arg-type]
+            else:
+                groups, limit = _groups(rows, y, fairness), settings.max_disparity
+                task = GroupFairness(y, groups, fairness, sample_weight=rows.weight, max_disparity=limit)
+            front = solve_front(
+                limits[0],
+                task,
+                *limits[1:],
+                min_leaf=settings.min_leaf,
+                time_limit=search.time_limit,
+                memory=search.memory,
+                verbose=search.verbose,
+            )
+            decided, self.front_ = front.tree(), front.table()
+            loss, bound = 1.0 - decided.score, 0.0
+            if isinstance(task, GroupFairness):
+                bound = max(0.0, front.lower_bound) * task.unit[0] / task.total_weight
+                self.disparity_ = float(front.values[front.best(), 1])
+            gap = 0.0 if front.certified else max(0.0, loss - bound)
+        self.loss_ = self.objective_ = loss
+        most = 2**settings.max_depth - 1
+        nodes = most if settings.max_nodes is None else min(settings.max_nodes, most)
+        self.gap_, self.optima_ = gap, pd.DataFrame([Optimum(settings.max_depth, nodes, loss, loss - gap)])
+        self.path_ = pd.DataFrame([PathStep(0.0, decided.tree.n_nodes, loss)])
+        return decided
 
     def predict(self, X: object) -> npt.NDArray[Any]:
         """Predict the class of each row, (n,): the best class of the leaf for the objective.
@@ -193,36 +308,52 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         share: FloatArray = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)
         return share[leaf]
 
-    @property
-    def leaf_table_(self) -> pd.DataFrame:
-        """Training rows, predicted class and share of each class, by leaf."""
-        check_is_fitted(self, "tree_")
+    def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:
         share = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)
-        return pd.DataFrame(
-            {
-                "rows": self.leaf_rows_,
-                "class": self.classes_[self.leaf_class_],
-                **{f"share of {name}": share[:, k] for k, name in enumerate(self.classes_.tolist())},
-            },
-            index=pd.RangeIndex(len(share), name="leaf"),
-        )
+        names, given = self.classes_.tolist(), self.classes_[self.leaf_class_]
+        own = share[np.arange(len(share)), self.leaf_class_]
+        texts = [f"{name}, share {part:.3g}" for name, part in zip(given.tolist(), own, strict=True)]
+        return {"class": given, **{f"share of {name}": share[:, k] for k, name in enumerate(names)}}, texts
 
-    def _leaf_texts(self) -> list[str]:
-        """A line on each leaf: its number, class, share of that class and rows."""
-        table = self.leaf_table_
-        return [
-            f"leaf {number}: {name}, share {table[f'share of {name}'].iloc[number]:.3g} of "
-            + counted(rows, "row")
-            for number, name, rows in zip(table.index, table["class"].tolist(), table["rows"], strict=True)
-        ]
+    @property
+    def _summary_texts(self) -> list[str]:
+        settings, counts = self._settings, f"{self.n_samples_fit_} rows, {len(self.classes_)} classes"
+        fairness, limit = settings.fairness, settings.max_disparity
+        notes = [] if fairness is None else [f"{fairness} within {limit:g}: {self.disparity_:.4g}"]
+        return ["classification", counts, settings.objective, *notes]
 
-    def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text."""
-        check_is_fitted(self, "tree_")
-        settings, notes = self._settings, []
-        if settings.fairness is not None:
-            notes.append(f"{settings.fairness} within {settings.max_disparity:g}: {self.disparity_:.4g}")
-        counts = f"{self.n_samples_fit_} rows, {len(self.classes_)} classes"
-        return self._summary(
-            "classification", counts, settings.objective, self.leaf_table_, "{:.3f}".format, *notes
-        )
+
+def class_target(y: object) -> npt.NDArray[Any]:
+    """Classes, (n,). Raises DataError: no list of classes, or one is missing."""
+    check_given(y)
+    try:
+        classes = np.asarray(column_or_1d(y, warn=True))
+        if (missing := missing_labels(pd.Series(classes))).any():
+            raise DataError(f"y is missing in {rows_text(missing)}; drop these rows")
+        if classes.dtype.kind == "f":
+            check_array(classes, ensure_2d=False, input_name="y", ensure_min_samples=0)
+        check_classification_targets(classes)
+        np.unique(classes)  # cannot sort numbers among text
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"y: {error}") from error
+    return classes
+
+
+def _groups(rows: TargetRows, y: IntArray, fairness: Fairness) -> IntArray:
+    """Group of each row, 0 or 1.
+
+    Raises ConfigError without groups, DataError of other than two, or if one has no rows to compare.
+    """
+    if rows.groups is None:
+        raise ConfigError("fairness needs the sensitive groups: fit(X, y, sensitive=...)")
+    name, labels, codes = rows.groups.name, rows.groups.labels, rows.groups.codes
+    if len(labels) != 2:
+        raise DataError(f"fairness compares two groups, {name} has {len(labels)}; merge some")
+    compared = codes if fairness == "demographic_parity" else codes[y == 1]
+    for number, label in enumerate(labels):
+        if number not in compared:
+            kind = "row" if fairness == "demographic_parity" else "row of the positive class"
+            raise DataError(f"{name}={label}: no {kind} with weight; merge this group with another one")
+    return codes

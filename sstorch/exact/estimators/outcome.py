@@ -1,4 +1,4 @@
-"""The common part of exact trees of times and events: outcome, groups, causes, trees of resamples."""
+"""The common part of exact trees of times and events: outcome, search, groups, causes, leaves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import warnings
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,22 +15,58 @@ from sklearn.base import clone
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import SurvivalEstimator, check_times
+from sstorch.checks import check_choice, check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.fingerprint import fingerprint
+from sstorch.data.oddities import report
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
-from sstorch.data.time_unit import round_horizons
+from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exact.estimators.base import ExactTree
-from sstorch.exact.estimators.survival_search import SurvivalSettings, cause_task, observed
+from sstorch.exact.estimators.search import Questions
 from sstorch.exact.recalibration import scaled_incidence
-from sstorch.exact.tree import BaselineHazard, LeafCurveKind, LeafCurves, hazard_ratios, leaf_curves
-from sstorch.exceptions import DataWarning
+from sstorch.exact.reference import reference_costs
+from sstorch.exact.rows import weighted_rows
+from sstorch.exact.solution import Solution
+from sstorch.exact.survival_tasks import CompetingLogLikelihood, IntegratedBrier, LogLikelihood
+from sstorch.exact.task import Task
+from sstorch.exact.tree import (
+    BaselineHazard,
+    BinaryTree,
+    LeafCurveKind,
+    LeafCurves,
+    hazard_ratios,
+    leaf_curves,
+    martingale_residuals,
+)
+from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, PartitionOf
 from sstorch.groups.stability import Partition
-from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, table_of
+from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_without_events, table_of
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.outcome import Observed
 from sstorch.reading.nodes import steps_from_entry
+
+Objective = Literal["log_likelihood", "integrated_brier"]
+# Curves that the leaves can have, by objective: those that it is, or can be, the loss of.
+CURVES: dict[str, tuple[str, ...]] = {
+    "log_likelihood": ("kaplan_meier", "proportional_hazards"),
+    "integrated_brier": ("kaplan_meier", "ipcw"),
+}
+# With competing causes: cause-specific hazards, and the estimates of Aalen and Johansen.
+OF_CAUSES = {"objective": "log_likelihood", "leaf_curve": "kaplan_meier"}
+
+
+def observed(data: SurvivalData) -> Observed:
+    """The outcomes of rows."""
+    return weighted_rows(data.y.any_cause(), data.sample_weight)
+
+
+def cause_task(data: SurvivalData) -> CompetingLogLikelihood:
+    """The loss of cause-specific hazards: the sum over causes of that of one event."""
+    return CompetingLogLikelihood(
+        data.time, data.cause, len(data.cause_names), entry=data.entry, sample_weight=data.sample_weight
+    )
 
 
 def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
@@ -41,6 +77,16 @@ def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
     if text := steps_from_entry(data):
         warnings.warn(text, DataWarning, stacklevel=3)
     return data
+
+
+class TreeSearch(NamedTuple):
+    """A finished search: checked parameters, rows and their outcomes, and the trees of all budgets."""
+
+    settings: Any
+    data: SurvivalData
+    rows: Observed
+    questions: Questions
+    solution: Solution
 
 
 class OutcomeTree(ExactTree, SurvivalEstimator):
@@ -58,8 +104,11 @@ class OutcomeTree(ExactTree, SurvivalEstimator):
     incidence_: FloatArray
     hazards_: FloatArray
     hazard_ratios_: FloatArray
-    _settings: SurvivalSettings
     recalibration_: Recalibration | dict[str, Recalibration]
+    objective: Objective
+    leaf_curve: LeafCurveKind
+    min_events: int
+    time_unit: str | None
 
     @property
     def _competing(self) -> bool:
@@ -68,6 +117,87 @@ class OutcomeTree(ExactTree, SurvivalEstimator):
     @abstractmethod
     def _fit_data(self, data: SurvivalData) -> Self:
         """Search for the tree of rows of positive weight."""
+
+    def _check(self) -> None:
+        check_choice(self.objective, "objective", get_args(Objective))
+        if self.leaf_curve not in CURVES[self.objective]:
+            raise ConfigError(
+                f"leaf_curve must be one of {', '.join(CURVES[self.objective])} with "
+                f"objective={self.objective!r}, got {self.leaf_curve!r}"
+            )
+        super()._check()
+        self.min_events = check_integer("min_events", self.min_events, 0)
+        self.time_unit = check_time_unit(self.time_unit)
+
+    def _check_outcome(self, rows: Observed, competing: bool) -> None:
+        """Require parameters that support left truncation and competing causes, where rows have these.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        if rows.entry is not None and self.objective != "log_likelihood":
+            raise ConfigError(
+                f"objective={self.objective!r} does not support left truncation: its inverse probability of "
+                "censoring weights would also need the probability of having entered by then; use "
+                "objective='log_likelihood'"
+            )
+        for name, value in OF_CAUSES.items() if competing else ():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} is for one event, and y has competing causes; use "
+                    f"{name}={value!r}"
+                )
+
+    def _searched(self, data: SurvivalData, reference: object = None) -> TreeSearch:
+        """Binarize and solve with checked parameters, from these rows and the reference model alone.
+
+        Raises:
+            DataError: the columns cannot be read or, without a binarizer, are not binary; or no leaf could be
+                large enough.
+            ConfigError: too many questions for the depth.
+        """
+        data, settings = data.joined(), copy.copy(self)
+        rows, settings.time_unit = observed(data), self.time_unit or data.time_unit
+        self._check_outcome(rows, data.causes is not None)
+        questions = self._questions(data.frame, martingale_residuals(rows), data.sample_weight)
+        task: Task
+        if data.causes is not None:
+            task = cause_task(data)
+        elif self.objective == "log_likelihood":
+            task = LogLikelihood(data.time, data.event, entry=data.entry, sample_weight=data.sample_weight)
+        else:
+            task = IntegratedBrier(
+                data.time,
+                data.event,
+                leaf_curve="ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier",
+                n_buckets=self.search.n_buckets,
+                sample_weight=data.sample_weight,
+            )
+        guess = None if reference is None else reference_costs(task, reference, data.frame)
+        solution = self._solve(questions, task, self.min_events, guess)
+        return TreeSearch(settings, data, rows, questions, solution)
+
+    def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
+        """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
+        settings, data, rows, questions, solution = search
+        if tree is None:
+            leaf = self._set_solution(settings, questions, solution)
+        else:
+            leaf = self._set(settings, questions, tree)
+        # Leaves are numbered by the survival of their training rows.
+        order = leaf_curves(leaf, self.tree_.n_leaves, rows, settings.leaf_curve).order
+        self.tree_ = replace(self.tree_, order=order)
+        self._set_outcome(data)
+        self._estimate(data, order[leaf])
+        return self
+
+    def _set_final(self, search: TreeSearch) -> Self:
+        """`_set_search` of the tree that is kept, whose groups without events are named."""
+        self._set_search(search)
+        report(
+            groups_without_events(self._leaf_of(search.data.frame), search.data), strict=False, stacklevel=4
+        )
+        return self
 
     def _set_outcome(self, data: SurvivalData) -> None:
         super()._set_outcome(data)
@@ -106,8 +236,8 @@ class OutcomeTree(ExactTree, SurvivalEstimator):
 
     @property
     def _can_divide(self) -> bool:
-        settings = self._check()
-        return bool(settings.max_depth > 0 and settings.max_nodes != 0)
+        settings = self._checked()
+        return settings.max_depth > 0 and settings.max_nodes != 0
 
     @property
     def _seed(self) -> int:
@@ -118,12 +248,6 @@ class OutcomeTree(ExactTree, SurvivalEstimator):
 
     def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
         return self._leaves(frame) + 1
-
-    def _number_leaves(self, leaf: IntArray, rows: Observed, curve: LeafCurveKind) -> IntArray:
-        """Number the leaves by the survival of their training rows; the new number of each row, (n,)."""
-        order = leaf_curves(leaf, self.tree_.n_leaves, rows, curve).order
-        self.tree_ = replace(self.tree_, order=order)
-        return order[leaf]
 
     def _partition(self, frame: pd.DataFrame) -> Partition:
         tree = self.tree_
@@ -169,7 +293,7 @@ class OutcomeTree(ExactTree, SurvivalEstimator):
     def _estimate(self, data: SurvivalData, leaf: IntArray) -> None:
         """Estimate what the leaves hold from rows with a leaf each, (n,)."""
         rows, n_leaves, ratios = observed(data), self.tree_.n_leaves, None
-        self._settings.check_entry(rows)
+        self._settings._check_outcome(rows, self._competing)
         curves = leaf_curves(leaf, n_leaves, rows, self._settings.leaf_curve)
         hazards, incidence = curves.cumulative_hazard[:, None], 1.0 - curves.survival[:, None]
         if self._competing:

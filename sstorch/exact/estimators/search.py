@@ -1,4 +1,4 @@
-"""Search of exact estimators: checked parameters, the rows of a target, and binary splits."""
+"""Search of exact estimators: its settings, the rows of a target, and binary splits."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ from sstorch.data import Schema
 from sstorch.data.columns import check_not_all_missing, clean_features
 from sstorch.data.target import Groups, parse_groups
 from sstorch.exact.binarize import Binarizer, Preset, Rule
-from sstorch.exact.solution import Solution
-from sstorch.exact.solve import solve
-from sstorch.exact.task import Task
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.parameters import Parameters
 
@@ -60,7 +57,7 @@ class Search(Parameters):
         """
         limit, buckets = self.time_limit, self.n_buckets
         return Search(
-            None if limit is None else _finite("time_limit", limit, "seconds > 0 or None"),
+            None if limit is None else finite("time_limit", limit, "seconds > 0 or None"),
             check_integer("memory", self.memory, 1),
             None if buckets is None else check_integer("n_buckets", buckets, 2),
             check_integer("verbose", self.verbose, 0),
@@ -70,93 +67,37 @@ class Search(Parameters):
 SEARCH = Search()
 
 
-@dataclass(kw_only=True)
-class SearchSettings:
-    """The parameters that all exact trees share, checked and brought to their plain types.
-
-    Raises:
-        ConfigError: a value does not exist or is out of range; the message gives the values allowed.
-    """
-
-    max_depth: int
-    max_nodes: int | None
-    leaf_penalty: float
-    min_leaf: int
-    binarize: Binarizer | None
-    search: Search
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.search, Search):
-            raise ConfigError(f"search must be Search(...), got {self.search!r}")
-        self.search = self.search.checked()
-        if self.search.n_buckets is not None and not self.has_buckets:
-            raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
-        self.max_depth = check_integer("max_depth", self.max_depth, 0)
-        if self.max_nodes is not None:
-            self.max_nodes = check_integer("max_nodes", self.max_nodes, 0)
-        self.leaf_penalty = _finite("leaf_penalty", self.leaf_penalty, "a finite number >= 0", zero=True)
-        self.min_leaf = check_integer("min_leaf", self.min_leaf, 1)
-        self.binarize = _binarizer(self.binarize)
-
-    @property
-    def has_buckets(self) -> bool:
-        """True if times can be put in buckets."""
-        return False
-
-    def questions(
-        self, frame: pd.DataFrame, target: object, weight: FloatArray | None = None, priced: bool = False
-    ) -> Questions:
-        """Turn cleaned columns into questions, chosen from these rows, their target and weights alone.
-
-        Where columns are `priced`, of two questions with equal answers one may be cheaper: both are kept.
-
-        Raises:
-            DataError: the columns cannot be read or, without a binarizer, are not binary.
-        """
-        if self.binarize is None:
-            check_binary_columns(frame, list(frame.columns))
-            rules = [Rule(name, "above", 0.5) for name in frame.columns]
-            names = list(frame.columns)
-        else:
-            binarizer = clone(self.binarize)
-            if priced:
-                binarizer.set_params(merge_columns=False)
-            rules = binarizer.fit(frame, target, weight).rules_
-            names = [rule.name for rule in rules]
-        features = pd.DataFrame(answers(rules, frame), columns=names)
-        return Questions(self, Schema.of(frame), rules, features)
-
-
 @dataclass(frozen=True)
 class Questions:
     """The questions that a tree may ask about raw columns, and their answers in the training rows (N, F)."""
 
-    settings: SearchSettings
     schema: Schema
     rules: list[Rule]
     features: pd.DataFrame
 
-    def solve(self, task: Task, min_events: int = 0, guess: FloatArray | None = None) -> Solution:
-        """Search for the trees of all budgets up to that of the settings, or for one by a guess.
+    @classmethod
+    def of(
+        cls, binarizer: Any, frame: pd.DataFrame, target: object, weight: FloatArray | None, priced: bool
+    ) -> Self:
+        """Questions about cleaned columns, chosen from these rows, their target and weights alone.
+
+        `binarizer` is a Binarizer, or False for columns of 0 and 1. Where columns are `priced`, of two
+        questions with equal answers one may be cheaper: both are kept.
 
         Raises:
-            DataError: no leaf could be large enough.
-            ConfigError: too many questions for the depth.
+            DataError: the columns cannot be read or, without a binarizer, are not binary.
         """
-        settings, search = self.settings, self.settings.search
-        return solve(
-            self.features,
-            task,
-            settings.max_depth,
-            settings.max_nodes,
-            leaf_penalty=settings.leaf_penalty,
-            min_leaf=settings.min_leaf,
-            min_events=min_events,
-            time_limit=search.time_limit,
-            memory=search.memory,
-            verbose=search.verbose,
-            guess=guess,
-        )
+        names = list(frame.columns)
+        if binarizer is False:
+            check_binary_columns(frame, names)
+            rules = [Rule(name, "above", 0.5) for name in names]
+        else:
+            own: Binarizer = clone(binarizer)
+            if priced:
+                own.set_params(merge_columns=False)
+            rules = own.fit(frame, target, weight).rules_
+            names = [rule.name for rule in rules]
+        return cls(Schema.of(frame), rules, pd.DataFrame(answers(rules, frame), columns=names))
 
 
 def answers(rules: Sequence[Rule], frame: pd.DataFrame, used: set[int] | None = None) -> BoolArray:
@@ -182,17 +123,16 @@ def _is_binary(column: pd.Series) -> bool:
     return not isinstance(column.dtype, pd.CategoricalDtype) and bool(column.isin([0, 1]).all())
 
 
-def _finite(name: str, value: Any, wanted: str, *, zero: bool = False) -> float:
+def finite(name: str, value: Any, wanted: str, *, zero: bool = False) -> float:
     """A finite number above 0, or 0 if that is allowed."""
     if not is_number_of(value, Real) or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ConfigError(f"{name} must be {wanted}, got {value!r}")
     return float(value)
 
 
-def _binarizer(binarize: object) -> Binarizer | None:
-    if binarize is False or binarize is None:
-        return None
-    if isinstance(binarize, Binarizer):
+def binarizer_of(binarize: object) -> Any:
+    """The Binarizer of a preset, or False for columns of 0 and 1. Raises ConfigError: it is neither."""
+    if binarize is False or isinstance(binarize, Binarizer):
         return binarize
     for preset in get_args(Preset):
         if binarize == preset:

@@ -15,23 +15,16 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind
 from sstorch.checks import check_after, counted
 from sstorch.data import SurvivalData
-from sstorch.data.oddities import report
 from sstorch.data.target import steps_up_to
 from sstorch.deploy.calculator import Field
 from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.outcome import OutcomeTree, training_rows
+from sstorch.exact.estimators.outcome import Objective, OutcomeTree, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
-from sstorch.exact.estimators.survival_search import (
-    Objective,
-    SurvivalSettings,
-    TreeSearch,
-)
 from sstorch.exact.formula import page_nodes, tree_formula
 from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
 from sstorch.exact.tree import (
-    BinaryTree,
     LeafCurveKind,
 )
 from sstorch.exceptions import ConfigError, named
@@ -40,7 +33,6 @@ from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate, recalibration_texts, recalibrations
 from sstorch.groups.table import (
     groups_text,
-    groups_without_events,
     survival_texts,
 )
 from sstorch.memory import check_room
@@ -52,25 +44,6 @@ class ExactSurvivalTree(OutcomeTree):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"
-    _settings_class = SurvivalSettings
-
-    _settings: SurvivalSettings
-
-    def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
-        """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
-        data, settings, rows = search.data, search.settings, search.rows
-        leaf = self._set(search.questions, search.solution, tree)
-        leaf = self._number_leaves(leaf, rows, settings.leaf_curve)
-        self._set_outcome(data)
-        self._estimate(data, leaf)
-        return self
-
-    def _set_final(self, search: TreeSearch) -> Self:
-        """`_set_search` of the tree that is kept, whose groups without events are named."""
-        self._set_search(search)
-        group = self._leaves(search.data.frame) + 1
-        report(groups_without_events(group, search.data), strict=False, stacklevel=4)
-        return self
 
     @property
     def leaf_rows_(self) -> IntArray:
@@ -169,10 +142,9 @@ class ExactSurvivalTree(OutcomeTree):
 
     def _card(self) -> CardFacts:
         kind, total = f"{'competing risks' if self._competing else 'survival'} tree", self.leaf_table_.sum()
-        proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
         return CardFacts(
             title=f"An exact {kind}",
-            kind=f"exact {kind}, depth {self.tree_.depth}, {self.tree_.n_leaves} leaves, {proof}",
+            kind=f"exact {kind}, depth {self.tree_.depth}, {self.tree_.n_leaves} leaves, {self._proof}",
             rows=int(total["rows"]),
             events=self._events_text(total),
             groups=self._sentences() if self._competing else self._leaf_texts(),
@@ -268,13 +240,12 @@ class ExactSurvivalTree(OutcomeTree):
             unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
             groups = f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}"
             groups += f"{self._condition}\n"
+        counts = f"{self._rows_text(total['rows'])}, {self._events_text(total)}{self._of_recalibration}"
         text = self._summary(
-            name,
-            f"{self._rows_text(total['rows'])}, {self._events_text(total)}{self._of_recalibration}",
-            self._settings.objective,
+            [name, counts, self._settings.objective],
             table,
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading=heading,
+            heading,
         )
         parts = [text]
         if "group_table_" in results:
@@ -441,4 +412,4 @@ class OptimalSurvivalTree(ExactSurvivalTree):
 
     def _fit_data(self, data: SurvivalData, reference: object = None) -> Self:
         """:meth:`fit` to rows of positive weight."""
-        return self._set_final(self._check().searched(data, reference))
+        return self._set_final(self._checked()._searched(data, reference))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -17,12 +16,11 @@ from sstorch.checks import check_choice, check_integer
 from sstorch.data import Fold, SurvivalData, folds_of
 from sstorch.data.folds import defined, scoring_of, split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.outcome import training_rows
+from sstorch.exact.estimators.outcome import Objective, TreeSearch, observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search, answers
 from sstorch.exact.estimators.survival import ExactSurvivalTree, OptimalSurvivalTree
-from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch, observed
-from sstorch.exact.observed import least_hazard
 from sstorch.exact.problem import MAX_EXACT_DEPTH
+from sstorch.exact.rows import least_hazard
 from sstorch.exact.solution import Solution
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
@@ -115,7 +113,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
 
     def _fit_data(self, data: SurvivalData) -> Self:
         """:meth:`fit` to rows of positive weight."""
-        settings: SurvivalSettings = self._check()
+        settings = self._checked()
         if settings.max_depth > MAX_EXACT_DEPTH:
             raise ConfigError(f"max_depth must be 0 to {MAX_EXACT_DEPTH}, got {settings.max_depth}")
         n_folds = check_integer("n_folds", self.n_folds, 2)
@@ -125,7 +123,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         sizes = list[Size]()
 
         def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
-            searches = [settings.searched(rows) for rows in splits]
+            searches = [settings._searched(rows) for rows in splits]
             sizes.extend(_sizes(searches[0].solution, self.choose))
             yield from enumerate(searches)
 
@@ -153,17 +151,17 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
                 **{f"fold_{fold}": scores[:, fold] for fold in range(n_folds)},
             }
         )
-        final = replace(settings, max_depth=self.best_depth_, max_nodes=self.best_nodes_)
-        return self._set_final(final.searched(data))
+        final = settings.set_params(max_depth=self.best_depth_, max_nodes=self.best_nodes_)
+        return self._set_final(final._searched(data))
 
-    def _check(self) -> Any:
+    def _check(self) -> None:
         check_choice(self.choose, "choose", get_args(Choice))
         if self.scoring != "loss" and not callable(self.scoring):
             raise ConfigError(
                 f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
                 f"{self.scoring!r}{remedy_for_names(self.scoring)}"
             )
-        return super()._check()
+        super()._check()
 
     @property
     def _seed(self) -> int:

@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_same_order, counted, names_text
+from sstorch.checks import check_same_order, names_text
 from sstorch.exact.estimators.base import ArrayLeaves
-from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given, number_target
+from sstorch.exact.estimators.search import TargetRows, check_given, number_target
 from sstorch.exact.policy import Policy
-from sstorch.exact.targets import finite_matrix
+from sstorch.exact.rows import finite_matrix
 from sstorch.exact.tasks import LeastSquares
 from sstorch.exceptions import DataError
 
@@ -60,11 +59,11 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
             y: numbers, (n,).
             sample_weight: (n,), >= 0; rows of weight 0 are excluded.
         """
-        settings: SearchSettings = self._check()
+        settings = self._checked()
         rows = TargetRows.check(X, y, number_target(y), sample_weight)
         task = LeastSquares(rows.target, sample_weight=rows.weight)
-        questions = settings.questions(rows.frame, rows.target, rows.weight)
-        leaf = self._set(questions, questions.solve(task))
+        questions = settings._questions(rows.frame, rows.target, rows.weight)
+        leaf = self._set_solution(settings, questions, settings._solve(questions, task))
         n_leaves = self.tree_.n_leaves
         self.leaf_value_ = task.decisions(leaf, n_leaves)
         weight = np.bincount(leaf, rows.weight, minlength=n_leaves)
@@ -77,28 +76,13 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         leaf = self._leaf(X)
         return self.leaf_value_[leaf]
 
+    def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:
+        columns = {"mean": self.leaf_value_, "deviation": self.leaf_deviation_}
+        return columns, [f"mean {mean:.5g}" for mean in self.leaf_value_]
+
     @property
-    def leaf_table_(self) -> pd.DataFrame:
-        """Training rows, mean and standard deviation, by leaf."""
-        check_is_fitted(self, "tree_")
-        return pd.DataFrame(
-            {"rows": self.leaf_rows_, "mean": self.leaf_value_, "deviation": self.leaf_deviation_},
-            index=pd.RangeIndex(len(self.leaf_rows_), name="leaf"),
-        )
-
-    def _leaf_texts(self) -> list[str]:
-        """A line on each leaf: its number, mean and rows."""
-        table = self.leaf_table_
-        return [
-            f"leaf {number}: {mean:.5g}, {counted(rows, 'row')}"
-            for number, mean, rows in zip(table.index, table["mean"], table["rows"], strict=True)
-        ]
-
-    def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text."""
-        check_is_fitted(self, "tree_")
-        counts = f"{self.n_samples_fit_} rows"
-        return self._summary("regression", counts, "mean squared error,", self.leaf_table_, "{:.5g}".format)
+    def _summary_texts(self) -> list[str]:
+        return ["regression", f"{self.n_samples_fit_} rows", "mean squared error,"]
 
 
 class OptimalPolicyTree(ArrayLeaves):
@@ -153,12 +137,12 @@ class OptimalPolicyTree(ArrayLeaves):
             X: DataFrame or array (n, p).
             y: score of each row under each treatment, higher is better, (n, K), array or DataFrame.
         """
-        settings: SearchSettings = self._check()
+        settings = self._checked()
         rows = TargetRows.check(X, y, _scores(y))
         task = Policy(rows.target)
         gain = rows.target - rows.target.mean(axis=1, keepdims=True)
-        questions = settings.questions(rows.frame, gain)
-        leaf = self._set(questions, questions.solve(task))
+        questions = settings._questions(rows.frame, gain)
+        leaf = self._set_solution(settings, questions, settings._solve(questions, task))
         n_leaves, n_treatments = self.tree_.n_leaves, rows.target.shape[1]
         names = y.columns.tolist() if isinstance(y, pd.DataFrame) else list(range(n_treatments))
         self.treatments_ = np.array(names)
@@ -199,36 +183,17 @@ class OptimalPolicyTree(ArrayLeaves):
             )
         return float(scores[np.arange(len(leaf)), self.leaf_treatment_[leaf]].mean())
 
+    def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:
+        given = self.treatments_[self.leaf_treatment_]
+        values = zip(self.treatments_.tolist(), self.leaf_value_.T, strict=True)
+        own = self.leaf_value_[np.arange(len(given)), self.leaf_treatment_]
+        texts = [f"{name}, value {mean:.4g}" for name, mean in zip(given.tolist(), own, strict=True)]
+        return {"treatment": given, **{f"value of {name}": mean for name, mean in values}}, texts
+
     @property
-    def leaf_table_(self) -> pd.DataFrame:
-        """Training rows, treatment and mean score under every treatment, by leaf."""
-        check_is_fitted(self, "tree_")
-        names = self.treatments_.tolist()
-        return pd.DataFrame(
-            {
-                "rows": self.leaf_rows_,
-                "treatment": self.treatments_[self.leaf_treatment_],
-                **{f"value of {name}": self.leaf_value_[:, k] for k, name in enumerate(names)},
-            },
-            index=pd.RangeIndex(len(self.leaf_rows_), name="leaf"),
-        )
-
-    def _leaf_texts(self) -> list[str]:
-        """A line on each leaf: its number, treatment, mean score and rows."""
-        table = self.leaf_table_
-        value = self.leaf_value_[np.arange(len(table)), self.leaf_treatment_]
-        return [
-            f"leaf {number}: {name}, value {mean:.4g} of {counted(rows, 'row')}"
-            for number, name, mean, rows in zip(
-                table.index, table["treatment"].tolist(), value, table["rows"], strict=True
-            )
-        ]
-
-    def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text."""
-        check_is_fitted(self, "tree_")
+    def _summary_texts(self) -> list[str]:
         counts = f"{self.n_samples_fit_} rows, {len(self.treatments_)} treatments"
-        return self._summary("policy", counts, "minus mean score,", self.leaf_table_, "{:.5g}".format)
+        return ["policy", counts, "minus mean score,"]
 
 
 def _scores(y: object) -> FloatArray:

@@ -53,7 +53,7 @@ class RocSolution:
         nested: Nested = None if root < 0 else (root, absent, present)
         nested = self._patterns.in_columns(nested, self._patterns.order)
         tree = BinaryTree.build(nested, self._patterns.names)
-        leaf = tree.apply(self._patterns.features)
+        leaf = self._patterns.leaves(tree)
         total = np.bincount(leaf, weight, tree.n_leaves)
         rate: FloatArray = np.bincount(leaf, weight * y, tree.n_leaves) / np.where(total > 0.0, total, 1.0)
         from sklearn.metrics import roc_auc_score  # loads much of scikit-learn

@@ -121,7 +121,7 @@ class FrontSolution:
             raise ConfigError(f"number={number}: the front has the points 0 to {len(self) - 1}")
         points = self.task.row_points()
         tree, decision = _decided(self._patterns, points.shape[1], *self._numbers[number])
-        leaf = tree.apply(self._patterns.features)
+        leaf = self._patterns.leaves(tree)
         totals = points[:, decision[leaf], np.arange(len(leaf))].sum(axis=1)
         if not np.array_equal(totals, self.totals[number]):
             raise TrainingError(
@@ -224,7 +224,9 @@ def sums_of(patterns: Patterns, points: IntArray, depth: int, min_leaf: int, mem
     n_channels = 2 * n_decisions + 1
     need = 8 * (n_channels * comb(n + 1, min(depth, 3)) + 8 * n_channels * n * n * (depth > 1))
     need += 8 * n_rows * (n + 2 + n_channels)
-    if need > memory or n * (n_decisions + n * n_decisions**2) ** 2 >= 2**53:
+    if n * (n_decisions + n * n_decisions**2) ** 2 >= 2**53:  # numbers of trees are those of a double
+        raise ConfigError(f"{n} different binary features are too many for {n_decisions} decisions")
+    if need > memory:
         raise ConfigError(
             f"{n} different binary features and {n_rows} different rows take about {need / 2**30:.1f} GiB at "
             f"depth {depth} (memory={memory / 2**30:.1f} GiB is allowed). Choose fewer thresholds in the "
@@ -284,18 +286,23 @@ class _Balance:
 
         fill_sides(self.sums, -1)
         front = np.empty((3, 0))
-        for part in self._points(0, min(target.nodes, 3), 0.0, INFINITY):
+        for part in self._points(0, min(target.nodes, 3), 0.0, INFINITY, self.limit):
             front = self._least_balances(np.concatenate([front, part], axis=1))
         best = _of_depth_two(front)
         return (best, True, -INFINITY) if target.depth < 3 else self._cheapest(_nodes(target), best)
 
-    def _points(self, side: int, nodes: int, rate: float, most: float) -> Iterable[FloatArray]:
-        """Points (3, n) of trees with cost + rate * balance <= most of the last root, in parts."""
+    def _points(
+        self, side: int, nodes: int, rate: float, most: float, limit: float = INFINITY
+    ) -> Iterable[FloatArray]:
+        """Points (3, n) of trees of the last root with cost + rate * balance <= most, in parts.
+
+        Those of tests have a balance within ± `limit`.
+        """
         from sstorch.exact.compiled.balance import points_within
 
         out, feature, n = np.empty((3, _PART)), -1, len(self.sums.binomials) - 1
         while feature < n:
-            after, size = points_within(self.sums, side, nodes, rate, most, feature, out)
+            after, size = points_within(self.sums, side, nodes, rate, most, limit, feature, out)
             if after == feature or (after < n and size == 0):
                 out = np.empty((3, 2 * out.shape[1]))
             else:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_choice, check_same_order, is_number_of
-from sstorch.exact.targets import check_weights, finite_vector
+from sstorch.exact.rows import check_weights, finite_vector
 from sstorch.exceptions import ConfigError, DataError
 
 _WEIGHT_BITS = 20

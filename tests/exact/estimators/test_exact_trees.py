@@ -17,10 +17,8 @@ from sstorch import (
     OptimalTreeRegressor,
     Search,
 )
-from sstorch.data import SurvivalData
-from sstorch.exact import Binarizer, Classification, LeastSquares, horizon_labels, solve
+from sstorch.exact import Binarizer, Classification, LeastSquares, solve
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
-from sstorch.reading import export_text
 
 
 @pytest.fixture(scope="module")
@@ -162,23 +160,6 @@ def test_scores_of_policies_go_by_name_and_row(scores: pd.DataFrame, diabetes: A
         tree.score(X, scores.rename(columns=str.upper))
 
 
-def test_survival_at_a_horizon(gbsg2: SurvivalData) -> None:
-    labels, weights = horizon_labels(gbsg2.time, gbsg2.event, 730.0)
-    tree = OptimalTreeClassifier(2, objective="balanced").fit(gbsg2.frame, labels, sample_weight=weights)
-    known = weights > 0
-    assert tree.n_samples_fit_ == known.sum() < len(gbsg2)
-    predicted = tree.predict(gbsg2.frame)
-    rates = [
-        np.average(predicted[known & (labels == k)] != k, weights=weights[known & (labels == k)])
-        for k in (0, 1)
-    ]
-    assert tree.loss_ == pytest.approx(np.mean(rates), rel=1e-9)
-    assert tree.loss_ < 0.4
-    early = OptimalSurvivalTree(2).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    alive = early.predict_survival_function(gbsg2.frame, [730.0])[:, 0]
-    assert alive[predicted == 1].mean() < alive[predicted == 0].mean() - 0.1
-
-
 def test_boosted_questions_look_at_the_outcome(iris: Any, diabetes: Any, scores: pd.DataFrame) -> None:
     for tree, X, y in (
         (OptimalTreeClassifier(2, binarize="boosted"), *iris),
@@ -198,13 +179,6 @@ def test_a_time_limit_that_does_not_suffice_is_said(diabetes: Any) -> None:
 
 
 # ---------------------------------------------------------------------- what is said, refused and kept
-
-
-def test_leaves_are_said_in_words(iris: Any) -> None:
-    tree = OptimalTreeClassifier(2).fit(*iris)
-    assert "leaf 1: setosa, share 1 of 49 rows" in export_text(tree)
-    assert "Exact classification tree: depth 2, 4 leaves, 150 rows, 3 classes" in tree.summary()
-    assert "share of virginica" in tree.summary()
 
 
 def test_missing_cells_answer_no_and_unknown_categories_warn() -> None:
@@ -259,6 +233,11 @@ def test_targets_that_cannot_be(iris: Any, scores: pd.DataFrame) -> None:
         policy.score(X, scores[:150][["diet", "drug"]])
 
 
+def two_classes(iris: Any) -> Any:
+    X, y = iris
+    return X.assign(group=np.arange(150) % 2), np.where(y == "virginica", "yes", "no")
+
+
 TREES = {
     "classes": lambda iris, diabetes, scores: (
         OptimalTreeClassifier(2, cost_matrix=1 - np.eye(3), feature_costs={"petal width (cm)": 0.01}),
@@ -266,25 +245,44 @@ TREES = {
     ),
     "numbers": lambda iris, diabetes, scores: (OptimalTreeRegressor(2, leaf_penalty=1.0), *diabetes),
     "treatments": lambda iris, diabetes, scores: (OptimalPolicyTree(2), diabetes[0], scores),
+    "f1": lambda iris, diabetes, scores: (
+        OptimalTreeClassifier(3, max_nodes=5, objective="f1"),
+        *two_classes(iris),
+    ),
+    "auc": lambda iris, diabetes, scores: (OptimalTreeClassifier(2, objective="auc"), *two_classes(iris)),
+    "fair": lambda iris, diabetes, scores: (
+        OptimalTreeClassifier(3, fairness="equal_opportunity", max_disparity=0.1),
+        *two_classes(iris),
+    ),
+}
+TEXTS = {
+    "classes": "share 1 of 49 rows",
+    "numbers": "Exact regression tree: depth 2, 4 leaves, 442 rows",
+    "treatments": "drug, value 1",
+    "fair": "equal_opportunity within 0.1",
 }
 
 
 @pytest.mark.parametrize("name", TREES)
 def test_trees_are_kept(name: str, iris: Any, diabetes: Any, scores: Any, tmp_path: Any) -> None:
     tree, X, y = TREES[name](iris, diabetes, scores)
-    tree.fit(X, y).save(tmp_path / "tree")
+    tree.fit(X, y, **({"sensitive": "group"} if name == "fair" else {}))
+    tree.save(tmp_path / "tree")
+    assert TEXTS.get(name, "leaf 0: no, share ") in tree.summary()
     again = type(tree).load(tmp_path / "tree")
     for other in (again, pickle.loads(pickle.dumps(tree))):
         np.testing.assert_array_equal(other.predict(X), tree.predict(X))
         assert other.summary() == tree.summary()
         assert other.certified_
+        assert other.get_params().keys() == tree.get_params().keys()
+        assert (other.max_depth, other.max_nodes) == (tree.max_depth, tree.max_nodes)
         pd.testing.assert_frame_equal(other.optima_, tree.optima_)
+        if name in ("f1", "auc", "fair"):
+            pd.testing.assert_frame_equal(other.front_, tree.front_)
     assert again.score(X, y) == tree.score(X, y)
-    clone(again).fit(X, y)
-    text = (tmp_path / "tree" / "model.json").read_text()
-    (tmp_path / "tree" / "model.json").write_text(text.replace('"n_samples_fit_": ', '"n_samples_fit_": 1'))
-    with pytest.raises(FormatError, match="altered"):
-        type(tree).load(tmp_path / "tree")
-    tree.save(tmp_path / "other")
+    assert not hasattr(clone(again).set_params(**PLAIN.get(name, {})).fit(X, y), "disparity_")
     with pytest.raises(FormatError, match="format"):
-        OptimalSurvivalTree.load(tmp_path / "other")
+        OptimalSurvivalTree.load(tmp_path / "tree")
+
+
+PLAIN = {"fair": {"fairness": None}}

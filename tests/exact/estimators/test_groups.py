@@ -93,18 +93,6 @@ def test_texts_count_subjects_of_start_stop_rows(kind: str, gbsg2: SurvivalData,
         assert f"group {number}: {inside.sum()} rows of {np.unique(both[inside]).size} subjects, " in text
 
 
-def test_weights_give_the_estimates_of_repeated_rows(
-    fitted: OptimalSurvivalTree, gbsg2: SurvivalData
-) -> None:
-    weight = 1 + np.arange(len(gbsg2)) % 3
-    again = np.repeat(np.arange(len(gbsg2)), weight)
-    one = group_table(fitted, gbsg2.frame, gbsg2.y, sample_weight=weight)
-    many = group_table(fitted, gbsg2.frame.iloc[again], gbsg2.y[again])
-    for name in one:
-        if name[1] in ("estimate", "model"):
-            pd.testing.assert_series_equal(one[name], many[name])
-
-
 def test_corrected_table_is_nearer_to_one_curve(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = clone(TREE).set_params(max_depth=1).fit(gbsg2.frame, gbsg2.y)
     plain = tree.summary()
@@ -146,13 +134,6 @@ def test_stability_of_a_dominant_covariate_is_one() -> None:
     found = stability(tree, X, (time, np.ones(300, bool)), n_resamples=5)
     assert (found.ari, found.moves.max()) == (1.0, 0.0)
     assert found.columns.loc[1].to_dict() == {"noise": 0.0, "ill": 1.0}
-
-
-def test_a_single_leaf_is_stable(gbsg2: SurvivalData) -> None:
-    tree = OptimalSurvivalTree(max_depth=0).fit(gbsg2.frame, gbsg2.y)
-    assert stability(tree, gbsg2.frame, gbsg2.y, n_resamples=2).ari == 1.0
-    with pytest.raises(ConfigError, match="depth 0 has one group"):
-        validate_groups(tree, gbsg2.frame, gbsg2.y)
 
 
 # ---------------------------------------------------------------------- validation

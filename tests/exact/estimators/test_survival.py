@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter, NelsonAalenFitter
 
-from sstorch import OptimalSurvivalTree, Search, SurvivalData, metrics
+from sstorch import OptimalSurvivalTree, Search, Surv, SurvivalData, metrics
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, solve
 from sstorch.exceptions import ConfigError
 from sstorch.reading import export_text
@@ -58,24 +58,27 @@ def test_leaf_penalty_and_path_come_from_the_search(gbsg2: SurvivalData) -> None
 # ---------------------------------------------------------------------- curves
 
 
-def test_kaplan_meier_and_nelson_aalen_of_each_leaf_equal_lifelines(
-    fitted: OptimalSurvivalTree, gbsg2: SurvivalData
-) -> None:
+@pytest.mark.parametrize("kind", ["plain", "weighted", "truncated", "weighted and truncated"])
+def test_curves_of_leaves_equal_lifelines(gbsg2: SurvivalData, kind: str) -> None:
+    rng, n = np.random.default_rng(0), len(gbsg2)
+    weight = rng.integers(1, 4, n) if "weighted" in kind else np.ones(n)
+    entry = gbsg2.time * rng.uniform(0, 0.9, n) * (np.arange(n) > 80) if "truncated" in kind else np.zeros(n)
+    y = Surv(gbsg2.time, gbsg2.event, entry=entry) if "truncated" in kind else gbsg2.y
+    tree = OptimalSurvivalTree(max_depth=2, min_leaf=40).fit(gbsg2.frame, y, sample_weight=weight / 7)
     grid = np.array([0.0, 71.9, 72.0, 500.0, 1000.5, 2659.0, 9999.0])
-    survival = np.asarray(fitted.predict_survival_function(gbsg2.frame, grid))
-    hazard = np.asarray(fitted.predict_cumulative_hazard_function(gbsg2.frame, grid))
-    median = fitted.predict_quantile(gbsg2.frame)
-    leaf = fitted.apply(gbsg2.frame) - 1
-    assert set(leaf) == {0, 1, 2, 3}
-    for number in range(4):
+    survival = tree.predict_survival_function(gbsg2.frame, grid)
+    hazard = tree.predict_cumulative_hazard_function(gbsg2.frame, grid)
+    median, leaf = tree.predict_quantile(gbsg2.frame), tree.apply(gbsg2.frame)
+    assert set(leaf) == {1, 2, 3, 4}
+    for number in range(1, 5):
         rows = leaf == number
-        time, event = gbsg2.time[rows], gbsg2.event[rows]
-        kaplan_meier = KaplanMeierFitter().fit(time, event)
-        theirs = kaplan_meier.predict(grid).to_numpy()
-        np.testing.assert_allclose(survival[rows], np.broadcast_to(theirs, (rows.sum(), 7)), rtol=1e-12)
-        theirs = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event).predict(grid).to_numpy()
-        np.testing.assert_allclose(hazard[rows], np.broadcast_to(theirs, (rows.sum(), 7)), rtol=1e-12)
-        assert (median[rows] == kaplan_meier.median_survival_time_).all()
+        given = {"durations": gbsg2.time[rows], "event_observed": gbsg2.event[rows], "weights": weight[rows]}
+        given |= {"entry": entry[rows]} if "truncated" in kind else {}
+        peer = KaplanMeierFitter().fit(**given)
+        np.testing.assert_allclose(survival[rows], np.tile(peer.predict(grid), (rows.sum(), 1)), atol=1e-10)
+        assert (median[rows] == peer.median_survival_time_).all()
+        other = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(**given).predict(grid)
+        np.testing.assert_allclose(hazard[rows], np.tile(other, (rows.sum(), 1)), rtol=1e-10)
 
 
 def test_proportional_hazards_leaves(gbsg2: SurvivalData) -> None:

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, metrics
 from sstorch.data import stratified_folds
 from sstorch.exact import LogLikelihood
-from sstorch.exact.estimators import search as tree_search
+from sstorch.exact.estimators import base
 from sstorch.exceptions import ConfigError, DataError
 
 
@@ -61,13 +61,13 @@ def test_one_search_per_fold_none_of_which_sees_the_rows_left_out(
     small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[pd.DataFrame, LogLikelihood]] = []
-    solve = tree_search.solve
+    solve = base.solve
 
     def counted(features: pd.DataFrame, task: LogLikelihood, *args: Any, **keywords: Any) -> Any:
         calls.append((features, task))
         return solve(features, task, *args, **keywords)
 
-    monkeypatch.setattr(tree_search, "solve", counted)
+    monkeypatch.setattr(base, "solve", counted)
     data = small_data
     tree = OptimalSurvivalTreeCV(max_depth=2, n_folds=4, choose="budget").fit(data.frame, _y(data))
     assert [len(features) for features, _ in calls] == [*(120 - np.bincount(tree.folds_)), 120]

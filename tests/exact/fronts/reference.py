@@ -42,7 +42,7 @@ def all_totals(features, leaf_points, max_depth, max_nodes, min_leaf):
 
 
 def every_sum(features, points, nodes, min_leaf, reduce):
-    """Points (2, n) of all trees of depth 3 of `nodes` nodes, those of both sides of a root after `reduce`.
+    """Points (2, n) of all trees of depth 3 of `nodes` nodes, after `reduce` at each root and its sides.
 
     `points` (2, K, N) are those of rows.
     """
@@ -57,16 +57,30 @@ def every_sum(features, points, nodes, min_leaf, reduce):
         for x in features.T if most else ():
             for left in range(most):
                 a, b = below(rows & ~x, left), below(rows & x, most - 1 - left)
-                found.append((a[:, :, None] + b[:, None]).reshape(2, -1))
-        return np.unique(np.concatenate(found, axis=1), axis=1)
+                found.append(reduce((a[:, :, None] + b[:, None]).reshape(2, -1)))
+        return reduce(np.concatenate(found, axis=1))
 
     def stumps(rows, most):
         return split(rows, min(most, 1), lambda part, _: leaves(part))
 
-    def two(rows, most):
-        return reduce(split(rows, min(most, 3), stumps))
+    @functools.cache
+    def two(key, most):
+        return split(np.frombuffer(key, dtype=bool), min(most, 3), stumps)
 
-    return split(np.ones(len(features), dtype=bool), nodes, two)
+    return split(np.ones(len(features), dtype=bool), nodes, lambda rows, most: two(rows.tobytes(), most))
+
+
+def front_of(points):
+    """The points (2, n) that no other one beats in both costs."""
+    points = points[:, np.lexsort(points[::-1])]
+    least = np.minimum.accumulate(points[1])
+    return points[:, np.append(True, points[1, 1:] < least[:-1])[: points.shape[1]]]
+
+
+def by_balance(points):
+    """The cheapest point of each balance."""
+    points = points[:, np.lexsort(points)]
+    return points[:, np.append(True, np.diff(points[1]) != 0)[: points.shape[1]]]
 
 
 def front(totals):

@@ -132,7 +132,7 @@ def many_questions(seed):
     """More splits than loops over rows can take, so that bounds have something to exclude."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 2, 250)
-    features = rng.random((250, 12)) < 0.3 + 0.3 * group[:, None] * (np.arange(12) < 5)
+    features = rng.random((250, 8)) < 0.3 + 0.3 * group[:, None] * (np.arange(8) < 5)
     y = (features[:, :4].sum(1) + rng.normal(0, 0.6, 250) > 1.8).astype(int)
     return features, y, group
 
@@ -153,31 +153,22 @@ class ThreeDecisions(ConfusionFront):
         return np.stack([first, second, self.both], axis=1)
 
 
-def front_of(points):
-    return np.array(reference.front(map(tuple, points.T.tolist()))).T
-
-
 @pytest.mark.parametrize(("seed", "nodes"), [(0, 7), nightly(0, 4), nightly(1, 7), nightly(2, 7)])
 def test_bounds_exclude_no_point_of_the_front(seed, nodes):
     features, y, _ = many_questions(seed)
     weight = np.random.default_rng(seed).integers(1, 9, 250) / 4
     for task in (ConfusionFront(y, sample_weight=weight), ThreeDecisions(y, weight)):
         found = solve_front(features, task, 3, nodes, min_leaf=5)
-        expected = front_of(reference.every_sum(features, task.row_points(), nodes, 5, front_of))
+        expected = reference.every_sum(features, task.row_points(), nodes, 5, reference.front_of)
         np.testing.assert_array_equal(found.totals.T, expected)
         check_trees(found, features, nodes, 3, 5)
-
-
-def by_balance(points):
-    order = np.lexsort(points)
-    return points[:, order[np.append(True, np.diff(points[1][order]) != 0)]]
 
 
 @pytest.mark.parametrize(("seed", "nodes"), [(0, 7), nightly(0, 4), nightly(1, 7), nightly(2, 7)])
 def test_bounds_exclude_no_fair_tree(seed, nodes, monkeypatch):
     features, y, group = many_questions(seed)
     task = GroupFairness(y, group)
-    points = reference.every_sum(features, task.row_points(), nodes, 5, by_balance)
+    points = reference.every_sum(features, task.row_points(), nodes, 5, reference.by_balance)
     errors = []
     for limit in (0.002, 0.02, 0.06, 1.0):
         task = GroupFairness(y, group, max_disparity=limit)

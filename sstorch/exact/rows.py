@@ -1,4 +1,4 @@
-"""Checked numbers, weights and classes that objectives are made from."""
+"""What tasks are made from: checked numbers, classes and outcomes, weights as whole numbers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_same_order, check_weight
+from sstorch.checks import blocks, check_same_order, check_weight
+from sstorch.data import as_surv
 from sstorch.data.columns import row_labels
 from sstorch.exceptions import DataError
+from sstorch.metrics.outcome import Observed, read_rows
+
+# Fractions are rounded to this many bits below the largest one; fewer if sums need it.
+_BITS = 46
+_LARGEST_SUM = 2.0**53
+# Values at once: those of many channels would take several times their room.
+_BLOCK = 2**18
 
 
 def finite_matrix(values: npt.ArrayLike, name: str) -> FloatArray:
@@ -69,7 +77,8 @@ def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple
     given = np.asarray(labels)
     if given.ndim != 1 or len(given) == 0:
         raise DataError(f"labels must be one class per row, got the shape {given.shape}")
-    row_labels(labels, len(given), "labels")
+    if given.dtype.kind not in "biu":  # such numbers are never missing
+        row_labels(labels, len(given), "labels")
     present, codes = np.unique(given, return_inverse=True)
     if classes is None:
         return present, codes.astype(np.int64)
@@ -94,3 +103,61 @@ def check_cost_matrix(cost_matrix: npt.ArrayLike | None, n_classes: int) -> Floa
             f"{matrix.tolist()}"
         )
     return matrix
+
+
+def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Round each channel (C, E) to multiples of a power of two, so coarse that all sums of it are exact.
+
+    Integers stay as they are. Returns the values (C, E), and the unit of each channel (C,).
+    """
+    parts = list(blocks(len(values), max(values.shape[1], 1), _BLOCK))
+    whole = np.concatenate([(part == np.rint(part)).all(axis=1) for part in (values[at] for at in parts)])
+    if whole.all():
+        return values, np.ones(len(values))
+    rounded, unit = np.empty_like(values), np.ones(len(values))
+    for at in parts:
+        size = np.abs(values[at])
+        largest, total = np.maximum(size.max(axis=1), 1e-300), np.maximum(size.sum(axis=1), 1e-300)
+        finest = np.exp2(np.ceil(np.log2(largest)) - _BITS)
+        coarsest = np.exp2(np.ceil(np.log2(total / _LARGEST_SUM)))
+        unit[at] = np.where(whole[at], 1.0, np.maximum(finest, coarsest))
+        part = np.divide(values[at], unit[at, None], out=rounded[at])
+        np.multiply(np.rint(part, out=part), unit[at, None], out=part)
+    return rounded, unit
+
+
+def whole_weights(weight: FloatArray) -> tuple[FloatArray, float]:
+    """Weights (N,) as whole numbers, all sums of which are exact, and the unit: weight = whole * unit.
+
+    So a risk set without rows has exactly no weight. Integers keep their values; others are rounded to 47
+    bits below the largest, or to as many as the sum of all weights leaves.
+    """
+    (rounded,), (unit,) = quantise(weight[None])
+    return rounded / unit, float(unit)
+
+
+def weighted_rows(y: object, sample_weight: npt.ArrayLike | None = None) -> Observed:
+    """Check outcomes of one event, and weights (N,) >= 0, one each if None.
+
+    Weights become whole numbers, so that sums are exact; rows of weight 0 have no event.
+
+    Raises:
+        DataError: see `sstorch.data.as_surv`; or weights that are negative, not finite, or all 0.
+    """
+    outcome = as_surv(y)
+    rows = read_rows(outcome, "an exact tree", entry=True, weight=True)
+    weight, _ = whole_weights(check_weights(sample_weight, len(rows.time), y=outcome))
+    return Observed(rows.time, rows.event & (weight > 0.0), rows.entry, weight)
+
+
+def smallest(weight: FloatArray) -> float:
+    """The smallest positive weight: half of it counts where half an event does among equal weights."""
+    return float(weight[weight > 0.0].min())
+
+
+def least_hazard(weight: FloatArray) -> float:
+    """Hazard in place of none: 1 / (N + 1), N the sum of weights as multiples of the smallest one.
+
+    It does not depend on the scale of weights, and is that of repeated rows where weights count these.
+    """
+    return smallest(weight) / (float(weight.sum()) + smallest(weight))
