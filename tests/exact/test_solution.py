@@ -58,12 +58,6 @@ def test_order_names_and_repeats_of_columns_do_not_matter(data):
     assert solution.tree().names[0] == "rule 0"
 
 
-def test_constant_columns_give_a_single_leaf():
-    solution = solve(np.ones((5, 3)), LogLikelihood(np.arange(1.0, 6.0), np.ones(5)), 3)
-    assert solution.tree().n_leaves == 1
-    assert solution.certificate == "optimal"
-
-
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_without_nodes_there_is_a_single_leaf(data, depth):
     features, time, event = data
@@ -83,11 +77,6 @@ def test_other_columns_than_0_and_1_are_named(data):
     frame = pd.DataFrame({"ok": np.zeros(120), "age": np.arange(120) + 7.0})
     with pytest.raises(DataError, match=r"column 'age' holds .*7.* in row 0.*Binarizer"):
         solve(frame, LogLikelihood(time, event))
-
-
-def test_missing_cells_are_refused():
-    with pytest.raises(DataError, match="column 'x0' holds"):
-        solve(np.array([[np.nan], [1.0]]), LogLikelihood([1.0, 2.0], [1, 1]))
 
 
 @pytest.mark.parametrize(

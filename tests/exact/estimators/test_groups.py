@@ -126,16 +126,6 @@ def test_stability_compares_with_trees_of_the_draws(fitted: OptimalSurvivalTree,
     assert "node [1] uses" in str(found)
 
 
-def test_stability_of_a_dominant_covariate_is_one() -> None:
-    rng = np.random.default_rng(1)
-    X = pd.DataFrame({"noise": rng.normal(size=300), "ill": rng.integers(0, 2, 300).astype(float)})
-    time = rng.exponential(np.where(X["ill"] == 1, 0.05, 1.0))
-    tree = OptimalSurvivalTree(max_depth=1).fit(X, (time, np.ones(300, bool)))
-    found = stability(tree, X, (time, np.ones(300, bool)), n_resamples=5)
-    assert (found.ari, found.moves.max()) == (1.0, 0.0)
-    assert found.columns.loc[1].to_dict() == {"noise": 0.0, "ill": 1.0}
-
-
 # ---------------------------------------------------------------------- validation
 
 
