@@ -294,19 +294,11 @@ class Estimator:
         teacher = self._settings.teacher
         if isinstance(teacher, Teacher):
             return teacher.targets(self.splits, self._sample)
-        theta = {name: each.theta for name, each in self.regressions.items()}
-        return regression_targets(self._without_gates(theta), self.samples, self.splits)
-
-    def regression_trees(self) -> dict[str, SoftTree]:
-        """The regressions as trees of depth 0, one per split, by cause."""
-        return self._without_gates({name: each.rounded for name, each in self.regressions.items()})
-
-    def _without_gates(self, theta: Mapping[str, Tensor]) -> dict[str, SoftTree]:
-        """Trees of depth 0 with coefficients (S, D) of each cause."""
         single = {name: single_leaf(tree) for name, tree in self.trees.items()}
         for name, tree in single.items():
-            tree.set_leaves(self._design.leaves(theta[name], 1, len(tree.family.shape_names)))
-        return single
+            n_shapes = len(tree.family.shape_names)
+            tree.set_leaves(self._design.leaves(self.regressions[name].theta, 1, n_shapes))
+        return regression_targets(single, self.samples, self.splits)
 
     def _candidate(
         self, name: str, gates: GateParameters, splits: Sequence[dict[int, Split]] | None, number: int
