@@ -339,3 +339,15 @@ def test_numbers_whose_squares_leave_double_precision_raise(size, match):
     with pytest.raises(DataError, match=match):
         LeastSquares(np.arange(5.0) * size)
     LeastSquares(np.full(5, 3e-200))  # equal numbers have no squares
+
+
+def test_costs_of_tests_under_a_time_limit():
+    rng = np.random.default_rng(0)
+    features, labels = rng.random((300, 12)) < 0.5, rng.integers(0, 2, 300)
+    costs = FeatureCosts.of([f"c{j // 2}" for j in range(12)], {f"c{j}": 0.001 for j in range(6)})
+    task = CostSensitive(labels, feature_costs=costs)
+    short = solve(features, task, 3, time_limit=1e-9)
+    assert short.certificate != "optimal"
+    whole = solve(features, task, 3)
+    assert whole.certificate == "optimal"
+    assert whole.objective >= short.objective - short.gap
