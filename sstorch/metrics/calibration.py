@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_horizon
@@ -35,7 +36,7 @@ from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import Outcome, read_scored
 from sstorch.metrics.weights import covariance_of
-from sstorch.newton import Gaussian, Smooth, newton
+from sstorch.newton import Gaussian, Hessian, Problem, newton
 
 # Gain of the last step of a regression, of a weighted mean of squares; and of its coefficients.
 _TOLERANCE, _PRECISION = 1e-20, 1e-8
@@ -133,6 +134,39 @@ def _places(rows: HorizonRows, measure: str) -> FloatArray:
     return z
 
 
+@dataclass(frozen=True)
+class _Squares(Problem):
+    """Half the mean squared distance of risks 1 - exp(-exp(x b + offset)) to pseudo-values."""
+
+    x: Tensor  # (n, p)
+    outcome: Tensor  # pseudo-values, (n,)
+    weight: Tensor  # (n,), of sum 1
+    offset: Tensor  # (n,)
+
+    @override
+    def value(self, theta: Tensor) -> Tensor:
+        return self._risks(theta)[1].square() @ self.weight / 2
+
+    @override
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+        hazard, distance, slope = self._risks(theta)
+        first = self.weight * distance * slope
+        second = self.weight * (slope.square() + distance * slope * (1 - hazard))
+        matrix = self.x.mT @ (second[0, :, None] * self.x)
+        return distance.square() @ self.weight / 2, first @ self.x, Hessian.of(matrix[None])
+
+    @override
+    def select(self, members: Tensor) -> Self:
+        return self
+
+    def _risks(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hazards e^(x b), distances of risks to pseudo-values, slopes of risks in x b; (1, n) each."""
+        place = theta @ self.x.mT + self.offset
+        hazard = place.clamp(-_FURTHEST, _FURTHEST).exp()
+        slope = torch.where(place.abs() <= _FURTHEST, hazard * torch.exp(-hazard), 0.0)
+        return hazard, -torch.expm1(-hazard) - self.outcome, slope
+
+
 def _fit_cloglog(
     rows: HorizonRows,
     outcome: FloatArray,
@@ -156,14 +190,9 @@ def _fit_cloglog(
     """
     weight = rows.y.weights / rows.y.weights.sum()
     parts = (x, outcome, weight, np.broadcast_to(offset, outcome.shape).copy())
-    covariates, target, share, fixed = (torch.as_tensor(each) for each in parts)
-
-    def loss(beta: Tensor) -> Tensor:
-        place = (beta @ covariates.mT + fixed).clamp(-_FURTHEST, _FURTHEST)
-        return (target + torch.expm1(-place.exp())).square() @ share / 2
-
     theta = torch.as_tensor(start, dtype=torch.float64)[None]
-    found = newton(Smooth(loss), Gaussian.flat(theta), theta, _TOLERANCE)
+    squares = _Squares(*(torch.as_tensor(each) for each in parts))
+    found = newton(squares, Gaussian.flat(theta), theta, _TOLERANCE)
     system = found.hessian.factored(torch.zeros_like(theta))
     left = system.solve(found.gradient[..., None]).abs().max()
     beta: FloatArray = found.theta[0].numpy()
