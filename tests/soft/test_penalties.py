@@ -8,7 +8,7 @@ from sstorch.exceptions import ConfigError
 
 def test_penalties_of_another_class_keep_what_was_named() -> None:
     settings = PrognosticTree(penalties=Penalties(ridge=0.5))._batch_settings()
-    assert (settings.ridge, settings.gate_charge) == (0.5, 3.0)
+    assert (settings.ridge, settings.gate_charge) == (0.5, 4.0)
     settings = PrognosticTree(penalties=GatePenalties(gate_charge=1.0))._batch_settings()
     assert (settings.ridge, settings.gate_charge) == ("estimated", 1.0)
 
