@@ -171,4 +171,4 @@ def test_a_file_that_registers_a_family_is_a_command_that_trains_it(tmp_path: Pa
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "depth 0, makeham leaves" in done.stdout
+    assert "leaf=makeham" in done.stdout

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeRegressor
 
 from sstorch import Columns, GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
@@ -82,7 +83,10 @@ def test_categories_are_cut_into_the_best_two_sets() -> None:
 
 @pytest.mark.parametrize("ridge", ["estimated", nightly(1e-3)])
 @pytest.mark.parametrize("leaf", nightly_but({"weibull"}, FAMILIES))
-def test_every_leaf_has_real_groups(leaf: str, ridge: float | str) -> None:
+def test_every_leaf_has_real_groups(leaf: str, ridge: float | str, request: pytest.FixtureRequest) -> None:
+    if (leaf, ridge) == ("generalized_gamma", 1e-3):
+        reason = "Newton's method does not reach the optimum of these groups, and warns"
+        request.applymarker(pytest.mark.xfail(raises=ConvergenceWarning, reason=reason, strict=True))
     data = whas500()
     penalties = GroupPenalties(ridge=ridge)
     tree = PrognosticTree(2, leaf, penalties=penalties).fit(data.frame, (data.time, data.event))
