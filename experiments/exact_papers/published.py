@@ -34,7 +34,7 @@ def churn() -> None:
     print(f"optimum: objective {found.objective:.6f}, loss {found.loss:.6f}, {tree.n_leaves} leaves")
     print(f"certificate: {found.certificate}; search {found.counters.seconds:.2f} s")
     print("questions:", [names[feature] for feature in tree.feature if feature >= 0])
-    chain = ["product_accounting = No", "csat_score = 7", "product_payroll = No", "csat_score = 8"]
+    chain = ["product_accounting is No", "csat_score is 7", "product_payroll is No", "csat_score is 8"]
     leaf = np.full(len(train), len(chain))
     for number, name in reversed(list(enumerate(chain))):
         leaf[features[train, names.index(name)]] = number
