@@ -91,6 +91,11 @@ def counted(count: float, noun: str) -> str:
     return f"{int(count)} {noun}{'' if count == 1 else 's'}"
 
 
+def sentence_case(text: str) -> str:
+    """A text that begins with a capital letter, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def names_text(names: Iterable[object]) -> str:
     """Join names for a message, at most 30 of them."""
     quoted = [repr(str(n)) for n in names]

@@ -109,7 +109,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
         raise ConfigError(f"{path} has no held_out.csv: run it again")
     show_warnings_as_notes("sstorch-report")
     config = _config(path)
-    status = json.loads((path / "status.json").read_bytes())
+    status = folder.read_status()
     data, name = _data(config)
     if data_checksum(data) != status["data"]:
         raise ConfigError(f"the data of {path} have changed since it ran: run it again for a report")
@@ -143,7 +143,7 @@ def runs_of_sweep(folder: Path) -> list[Path]:
 def sweep_report(folder: Path) -> Document:
     """Settings that differ between the runs, their scores with standard errors over folds, and the best."""
     runs = runs_of_sweep(folder)
-    done = [run for run in runs if json.loads((run / "status.json").read_bytes())["status"] == "completed"]
+    done = [run for run in runs if RunFolder(run).read_status()["status"] == "completed"]
     if not done:
         raise ConfigError(f"{folder} holds a sweep of {len(runs)} runs, none of them completed")
     configs = pd.json_normalize([_config(run) for run in done])

@@ -23,7 +23,7 @@ from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import leaf_table
 from sstorch.checks import has_method
 from sstorch.data import SurvivalData
-from sstorch.data.folds import split
+from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.memory import peak_memory, resident_memory
@@ -215,9 +215,9 @@ class RunFolder:
         (self.path / "tree.txt").write_text(result.model.summary(details=True) + "\n", "utf-8")
         if has_method(result.model, "save"):
             result.model.save(self.path / "model")
-        return self._figures(result, data) if isinstance(result.model, SoftEstimator) else {}
+        return self._figures(result, data, parts) if isinstance(result.model, SoftEstimator) else {}
 
-    def _figures(self, result: CrossValidation, data: SurvivalData) -> dict[str, Figure]:
+    def _figures(self, result: CrossValidation, data: SurvivalData, parts: list[Fold]) -> dict[str, Figure]:
         folder, figures = self.path / "figures", dict[str, Figure]()
         folder.mkdir(exist_ok=True)
         if data.causes is not None:
@@ -226,7 +226,7 @@ class RunFolder:
             assert drawn is not None
             drawn.savefig(folder / "incidence.png", dpi=120)
             return {"all-rows": drawn}
-        tests = [*(fold.test for fold in split(data, result.folds)), data]
+        tests = [*(fold.test for fold in parts), data]
         for name, tree, rows in zip(result.split_names, [*result.trees, result.model], tests, strict=True):
             figures[name] = Figure(figsize=(7, 4.5), layout="constrained")
             plot_survival_by_leaf(tree, rows.frame, figures[name].subplots())

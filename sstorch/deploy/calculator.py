@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import as_numbers, nearest_text
+from sstorch.checks import as_numbers, nearest_text, sentence_case
 from sstorch.data.time_unit import duration
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.script import JAVASCRIPT
@@ -176,11 +176,6 @@ def labelled(rule: str, labels: Mapping[str, str]) -> str:
     before = r"^|[(:]|where |and |or |< |\d "
     after = r"[=):]| (?:is |in |not in |<=|>|always |never |[-+(])"
     return re.sub(f"({before})({names})(?={after})", lambda found: found[1] + labels[found[2]], rule)
-
-
-def sentence_case(text: str) -> str:
-    """A text that begins with a capital letter, the others as they are."""
-    return text[:1].upper() + text[1:]
 
 
 def _ticks(last: float) -> list[float]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_after, check_choice, check_same_order, check_tree
+from sstorch.checks import check_after, check_choice, check_same_order, check_tree, sentence_case
 from sstorch.data import Surv, outcome_of
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
@@ -28,7 +28,6 @@ from sstorch.deploy.calculator import (
     page,
     page_texts,
     say,
-    sentence_case,
     thinned_steps,
 )
 from sstorch.deploy.expression import Formula, check_time

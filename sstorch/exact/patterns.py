@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.data.columns import array_names
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import DataError
 
@@ -105,7 +106,7 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
         array: npt.NDArray[Any] = features.to_numpy()
     else:
         array = np.asarray(features)
-        names = [f"x{j}" for j in range(array.shape[1])] if array.ndim == 2 else []
+        names = array_names(array.shape[1]) if array.ndim == 2 else []
     if array.ndim != 2 or 0 in array.shape:
         raise DataError(f"features must be a matrix with rows and columns, got the shape {array.shape}")
     if array.dtype == np.bool_:

@@ -23,6 +23,7 @@ from sstorch.inference.covariance import (
     linear_parts,
 )
 from sstorch.inference.terms import Contrast, Contrasts, Values
+from sstorch.metrics.checks import half_width
 from sstorch.metrics.weights import rank_test
 from sstorch.nn import SoftTree
 from sstorch.threads import torch_threads
@@ -69,7 +70,7 @@ class _Hazard:
             {"estimate": values.tolist(), "standard error": error.tolist()},
             index=pd.MultiIndex.from_tuples(names, names=["term", "contrast"]) if names else None,
         )
-        width = norm.ppf((1 + level) / 2) * table["standard error"]
+        width = half_width(level) * table["standard error"]
         ends = {"lower": table["estimate"] - width, "upper": table["estimate"] + width}
         if ratio is not None:
             with np.errstate(over="ignore"):  # where the estimate is infinite, so is its upper limit

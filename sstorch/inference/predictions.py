@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy.stats import norm
 from torch import Tensor
 
 from sstorch._types import FloatArray
@@ -26,6 +25,7 @@ from sstorch.fitted import FittedTree
 from sstorch.fitted.incidence import panels_before
 from sstorch.inference.covariance import FitCovariance, Inferable, covariance_of, linear_parts
 from sstorch.memory import at_once
+from sstorch.metrics.checks import half_width
 from sstorch.nn import SoftTree
 from sstorch.threads import torch_threads
 
@@ -264,7 +264,7 @@ def limits(
     """Estimate, standard error and limits, (n, ...), of predictions and their deviations (n, ..., D)."""
     estimate, error = value.numpy(), moves.norm(dim=-1).numpy()
     error = np.where(np.isfinite(estimate), error, np.nan)
-    critical: FloatArray | float = float(norm.ppf((1 + level) / 2))
+    critical: FloatArray | float = half_width(level)
     if simultaneous and estimate.ndim > 1:
         critical = _joint_quantile(moves, level)
     with np.errstate(divide="ignore", invalid="ignore"):

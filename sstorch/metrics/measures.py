@@ -82,9 +82,9 @@ class Measure:
     higher_is_better: bool | None = None  # direction; None where a difference is no judgement, as of O/E
     limits: Callable[[HorizonRows, float], Estimate[float]] | None = None  # value and limits by a test
 
-    def defined_for(self, rows: HorizonRows) -> bool:
-        """Whether the measure belongs to the kind of outcome of some rows."""
-        return self.events in ("both", "competing" if rows.competing else "one")
+    def defined_for(self, competing: bool) -> bool:
+        """Whether the measure belongs to outcomes with, or without, competing causes."""
+        return self.events in ("both", "competing" if competing else "one")
 
     def of(self, rows: HorizonRows) -> float:
         """The value; a DataError if it is not defined for these rows."""

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_integer, check_share
+from sstorch.checks import check_integer, check_share, sentence_case
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import numeric_values
 from sstorch.exceptions import ConfigError
@@ -125,7 +125,7 @@ def plot_effects(
     hazard = f" ({of_cause})" if "cause" in table else ""
     hidden = len(panels) - len(order)
     left_out = f"\n{len(order)} of {len(panels)} columns, largest effects first" if hidden else ""
-    title = title[0].upper() + title[1:] + hazard + limits + left_out
+    title = sentence_case(title) + hazard + limits + left_out
     figure.suptitle(title, fontsize=11, parse_math=False)
     if any(not panels[name].alike for name in order):
         handles = [

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy.stats import norm
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_columns_exist, check_integer, check_share, names_text
@@ -26,6 +25,7 @@ from sstorch.data.time_unit import median_text
 from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import HazardCovariance, covariance_of
+from sstorch.metrics.checks import half_width
 from sstorch.reading.functions import ReadableTree, fitted_tree
 from sstorch.reading.scores import Score, to_numbers
 from sstorch.threads import torch_threads
@@ -94,7 +94,7 @@ def _table(tree: FittedTree, varied: _Varied, level: float, hazard: HazardCovari
     if family.constant_ratio is not None:
         table[family.constant_ratio] = np.exp(table["effect"])
     if hazard is not None:
-        width = norm.ppf((1 + level) / 2) * varied.errors(tree, hazard)[order].ravel()
+        width = half_width(level) * varied.errors(tree, hazard)[order].ravel()
         table["lower"], table["upper"] = table["effect"] - width, table["effect"] + width
     return table
 

@@ -189,7 +189,12 @@ class Design:
         hazards = self._with_fixed(hazards)
         if group is None or n_groups == 1:
             return hazards
-        return replace(hazards, group=group, own=1 + self.own.nonzero().squeeze(-1), n_groups=n_groups)
+        return replace(hazards, group=group, own=1 + self.own_places, n_groups=n_groups)
+
+    @property
+    def own_places(self) -> Tensor:
+        """Positions of the features that groups have slopes of their own of."""
+        return self.own.nonzero().squeeze(-1)
 
     def _places_of(self, kind: str) -> list[int]:
         """Positions of the features of a kind."""
@@ -225,7 +230,7 @@ class Design:
 
     def leaves(self, theta: Tensor, n_groups: int, n_shapes: int) -> LeafParameters:
         """Parameters of the groups, in the units of the features, from coefficients (S, D)."""
-        p, own = self._width, self.own.nonzero().squeeze(-1)
+        p, own = self._width, self.own_places
         q = len(own)
         slope = theta[:, None, 1 : 1 + p].expand(-1, n_groups, -1).clone()
         intercept = theta[:, :1].expand(-1, n_groups).clone()
@@ -327,7 +332,7 @@ _RANK = 1e-7
 # Features that a product of matrices takes at once.
 _AT_ONCE = 4096
 # Folds by which shape parameters are estimated, and the precision of what is not penalised there.
-N_FOLDS, _VAGUE = 5, 1e-4
+_N_FOLDS, _VAGUE = 5, 1e-4
 
 
 def principal_components(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -374,7 +379,7 @@ def held_out_start(
     if not bool(enough.any()):
         return start
     predictor, first = torch.zeros_like(hazards.weight), None
-    for number in range(N_FOLDS):
+    for number in range(_N_FOLDS):
         seen = replace(hazards, weight=hazards.weight * (fold != number))
         found = estimate(seen, kinds, start, first)
         first = dict(zip(kinds.names, found.penalty.unbind(-1), strict=True))
@@ -392,7 +397,7 @@ def _folds(event: Tensor, data: SurvivalData, seed: int) -> Tensor:
     had = event[: len(data)].cpu().numpy() > 0
     fold = torch.full(event.shape, -1, device=event.device)
     events = int(had.sum()) if data.subject is None else len(np.unique(data.subject[had]))
-    if events >= N_FOLDS:
-        own = stratified_folds(had, N_FOLDS, seed, data.subject)
+    if events >= _N_FOLDS:
+        own = stratified_folds(had, _N_FOLDS, seed, data.subject)
         fold[: len(data)] = torch.as_tensor(own).to(event.device)
     return fold

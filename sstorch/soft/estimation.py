@@ -35,7 +35,6 @@ from sstorch.soft.group_choice import (
     GroupChoice,
     gates_of,
     positions_of,
-    whole_to_left,
 )
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
@@ -163,8 +162,8 @@ class Estimator:
         Effects are those of a standard deviation, or of a category.
         """
         model, largest = self._models[split], dict.fromkeys(self._terms, 0.0)
-        groups = model.position[whole_to_left(model.divides[split])].unique()
-        own = self._design.own.nonzero().squeeze(-1)
+        groups = model.groups_of_leaves(split).unique()
+        own = self._design.own_places
         for name, estimates in model.estimates.items():
             if model.n_groups == 1:
                 break
@@ -206,7 +205,7 @@ class Estimator:
     def covariances(self, split: int) -> dict[str, HazardCovariance]:
         """Of the coefficients of the chosen hazards of a split, by cause."""
         model, found = self._models[split], {}
-        leaf_groups = model.position[whole_to_left(model.divides[split])].cpu()
+        leaf_groups = model.groups_of_leaves(split).cpu()
         for name, estimates in model.estimates.items():
             theta, kinds = estimates.theta[split].cpu(), estimates.kinds
             penalty = estimates.penalty[split : split + 1]
@@ -238,7 +237,7 @@ class Estimator:
     def prior(self, cause: str) -> NormalPrior:
         """The prior of a cause's leaves in the chosen models, against the mean loss."""
         weight, sample, like = self._hazards[cause].weight, self.samples[cause], self._tree.log_time_scale
-        groups = [model.position[whole_to_left(model.divides[k])] for k, model in enumerate(self._models)]
+        groups = [model.groups_of_leaves(split) for split, model in enumerate(self._models)]
         parts = [self._design.prior_parts(m.estimates[cause], k) for k, m in enumerate(self._models)]
         common, own, level, shape = (torch.stack(part).to(like) for part in zip(*parts, strict=True))
         rows = weight.sum(-1) / sample.loss_weight.double().sum(-1)
@@ -327,7 +326,7 @@ class Estimator:
 
     def _under(self, cause: str, routes: Tensor) -> SoftGates:
         """The hazards of a cause in leaves with given log probabilities (S, L, n)."""
-        own, none = self._design.own.nonzero().squeeze(-1), routes.new_zeros(routes.shape[1], 0)
+        own, none = self._design.own_places, routes.new_zeros(routes.shape[1], 0)
         return SoftGates((self._hazards[cause],), own, none, log_probability=routes)
 
     def _leaves(self, name: str, cause: str, problem: LinearHazards | SoftGates, n_groups: int) -> Estimates:
@@ -389,7 +388,7 @@ class Estimator:
             starts.append((name, gates, leaves, self._evidence(leaves)))
         least = torch.stack([evidence for *_, evidence in starts]).amax(0) - _BEHIND
         least = torch.maximum(least, self._evidence(self.regressions) + _DIFFERENT)
-        own = self._design.own.nonzero().squeeze(-1)
+        own = self._design.own_places
         for name, gates, leaves, evidence in starts:
             if bool((evidence > least).any()):
                 joined = GateAndLeaves.of(self._hazards, own, features, leaves, gates)
@@ -416,7 +415,7 @@ class Estimator:
     def _adopt_hazards(self) -> None:
         """Give each split's trees the hazards of the chosen model."""
         models, places = self._models, range(len(self._models))
-        groups = [model.position[whole_to_left(model.divides[split])] for split, model in enumerate(models)]
+        groups = [model.groups_of_leaves(split) for split, model in enumerate(models)]
         for name, tree in self.trees.items():
             of_model = {
                 id(model): vars(self._leaves_of(name, model.estimates[name], model.n_groups))

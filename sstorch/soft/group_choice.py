@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from sstorch.checks import sentence_case
 from sstorch.nn import GateParameters, Topology
 from sstorch.optim.evidence import Estimates
 from sstorch.optim.starts.regression_tree import Split
@@ -150,7 +151,7 @@ class GroupChoice:
 
     def summary(self) -> str:
         """Finding about the groups and effective degrees of freedom of each term, as text."""
-        lines = [f"{str(self)[0].upper()}{str(self)[1:]}"]
+        lines = [sentence_case(str(self))]
         for cause, each in self.estimations.items():
             whose = f" of {cause}" if len(self.estimations) > 1 else ""
             total = f"effective degrees of freedom{whose} {sum(each.freedom):.1f}"
@@ -202,6 +203,18 @@ class Candidate:
         """Whether gates divide rows, boolean (S, B)."""
         return (self.gates.weight != 0).any(-1)
 
+    def groups_of_leaves(self, split: int) -> Tensor:
+        """Number of the group of each leaf of a split, (L,): gates that divide nothing send all rows left."""
+        divides = self.divides[split]
+        n_leaves = len(divides) + 1
+        ends = []
+        for leaf in range(n_leaves, 2 * n_leaves):
+            node = 1
+            for shift in reversed(range(leaf.bit_length() - 1)):
+                node = 2 * node + (leaf >> shift & 1 if divides[node - 1] else 0)
+            ends.append(node - n_leaves)
+        return self.position[torch.tensor(ends, device=divides.device)]
+
     def evidence(self, charge: float) -> Tensor:
         """Of all causes, minus the charge on each gate, in nats, (S,); -inf if no gate divides rows."""
         if self.joint is not None:
@@ -225,15 +238,3 @@ def gates_of(models: Sequence[Candidate]) -> GateParameters:
         torch.stack([each.gates.weight[split] for split, each in enumerate(models)]),
         torch.stack([each.gates.bias[split] for split, each in enumerate(models)]),
     )
-
-
-def whole_to_left(divides: Tensor) -> Tensor:
-    """The leaf of rows of each leaf if gates (B,) that divide nothing sent all rows left, (L,)."""
-    n_leaves = len(divides) + 1
-    ends = []
-    for leaf in range(n_leaves, 2 * n_leaves):
-        node = 1
-        for shift in reversed(range(leaf.bit_length() - 1)):
-            node = 2 * node + (leaf >> shift & 1 if divides[node - 1] else 0)
-        ends.append(node - n_leaves)
-    return torch.tensor(ends, device=divides.device)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import wording
+from sstorch.checks import sentence_case, wording
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
@@ -234,8 +234,7 @@ class SoftModel(DistributionEstimator):
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
         lines += [WEIGHTED] if self.outcome_type_.weighted else []
         if self.choice_ is not None and self.choice_.chosen != REGRESSION:
-            text = str(self.choice_)
-            lines.append(f"{text[0].upper()}{text[1:]}.")
+            lines.append(f"{sentence_case(str(self.choice_))}.")
         return lines
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
@@ -284,7 +283,7 @@ class SoftModel(DistributionEstimator):
             )
         choice = self.choice_
         if choice is not None and choice.chosen == REGRESSION and not np.isnan(choice.gain) and not details:
-            cautions.append(f"{choice.finding[0].upper()}{choice.finding[1:]}")
+            cautions.append(sentence_case(choice.finding))
         if len(self._reading.leaves) > 1:
             cautions.append(CHOSEN_RULES)
         parts += ["\n".join(["Cautions", *(f"* {each}" for each in cautions)])] if cautions else []

@@ -241,8 +241,7 @@ def _of_level(table: pd.DataFrame, level: str, value: str) -> pd.DataFrame:
 
 
 def _names_of_scores(scores: Iterable[str], y: Surv) -> list[str]:
-    kind = "one" if y.causes is None else "competing"
-    known = [name for name, measure in MEASURES.items() if measure.events in ("both", kind)]
+    known = [name for name, measure in MEASURES.items() if measure.defined_for(y.causes is not None)]
     return check_names(scores, known)
 
 

@@ -294,7 +294,7 @@ def _table(
     rows: HorizonRows, thresholds: FloatArray, n_resamples: int, level: float, random_state: int
 ) -> pd.DataFrame:
     """All measures with their limits, as `ValidationReport.to_frame` describes them."""
-    defined = {name: measure for name, measure in MEASURES.items() if measure.defined_for(rows)}
+    defined = {name: measure for name, measure in MEASURES.items() if measure.defined_for(rows.competing)}
     resampled = [name for name, measure in defined.items() if measure.method == BOOTSTRAP]
     benefits = _benefits(rows, thresholds)
 
@@ -372,6 +372,7 @@ def _values(model: Any, cohort: Cohort, t: float, cause: int | str | None) -> pd
     values = {}
     for name, rows in cohort.rows(model, t, cause).items():
         for title, measure in MEASURES.items():
-            if measure.defined_for(rows):  # NaN such as no finite slope: the mean is over the other refits
+            # NaN such as no finite slope: the mean is over the other refits
+            if measure.defined_for(rows.competing):
                 values[(name, title) if name else title] = _value(measure, rows)
     return pd.Series(values)

@@ -15,6 +15,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, KnownCurves, inner_folds
 from sstorch.data import Schema, Surv, SurvivalData
+from sstorch.data.columns import array_names
 from sstorch.exceptions import DataWarning, TrainingError
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.outcome import Observed
@@ -204,7 +205,7 @@ def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: BoolArra
 
 def _table(x: FloatArray, rows: SurvivalData, unit: float = 1.0) -> pd.DataFrame:
     """Features and outcome as lifelines takes them, times in a unit."""
-    table = pd.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
+    table = pd.DataFrame(x, columns=array_names(x.shape[1]))
     times = {"time": rows.time / unit, "entry": rows.entry / unit}
     return table.assign(**times, event=rows.event.astype(float))
 
@@ -262,7 +263,7 @@ class AFTCurves:
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """See :class:`~sstorch.bench.baselines.base.Curves`."""
         x = self.encoder(X)
-        rows = pd.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
+        rows = pd.DataFrame(x, columns=array_names(x.shape[1]))
         found = self.fitter.predict_survival_function(rows, times=check_times(times) / self.unit)
         return np.asarray(found, np.float64).T
 

@@ -17,6 +17,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.bench.baselines.base import Baseline, Encoder, KnownCurves
 from sstorch.data import Schema, SurvivalData
+from sstorch.data.columns import array_names
 from sstorch.exceptions import ConfigError, TrainingError
 
 # Two numbers of float64 that differ are two numbers again when they are read.
@@ -79,7 +80,7 @@ class RTree(Baseline):
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
         encoder = Encoder(schema, train)
-        table = pd.DataFrame(encoder.x, columns=[f"x{j}" for j in range(encoder.x.shape[1])])
+        table = pd.DataFrame(encoder.x, columns=array_names(encoder.x.shape[1]))
         table = table.assign(time=train.time, event=train.event.astype(int))
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)

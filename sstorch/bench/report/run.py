@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class Run:
         """Gates on every path of the tree."""
         return self.model.module_.topology.depth
 
-    @property
+    @cached_property
     def group(self) -> IntArray:
         """Group of each row, (n,)."""
         return self.model.apply(self.data.frame)
