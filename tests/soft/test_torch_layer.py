@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,7 +140,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.nightly
 def test_app_of_hydra_runs_as_documented(tmp_path: Path) -> None:
-    names = "network.py", "app.py", "config.yaml", "sweep.yaml"
+    names = "network.py", "app.py", "config.yaml"
     for name, text in zip(names, blocks("python") + blocks("yaml"), strict=True):
         (tmp_path / name).write_text(text)
 
@@ -162,4 +163,5 @@ def test_app_of_hydra_runs_as_documented(tmp_path: Path) -> None:
     assert "launching 2 jobs" in swept
     assert (tmp_path / "multirun").exists()
     if importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is not None:
-        assert "Best value" in run("-m", "-cn", "sweep")
+        sweep = next(line for line in blocks("bash")[0].splitlines() if "optuna" in line)
+        assert "Best value" in run(*shlex.split(sweep)[2:])
