@@ -11,7 +11,14 @@ from torch import Tensor
 
 from sstorch.checks import check_choice, check_share, check_truncation
 from sstorch.exceptions import ConfigError
-from sstorch.nn.functional import check_values, log_mixture, log_weight_given, readable, survival_of
+from sstorch.nn.functional import (
+    check_values,
+    log_mixture,
+    log_weight_given,
+    readable,
+    survival_of,
+    with_own_tensors,
+)
 from sstorch.nn.hazards import HazardFamily
 from sstorch.nn.hazards.numeric import invert, log_time_limit
 from sstorch.nn.losses import LogTimes, component_losses
@@ -77,7 +84,7 @@ class SurvivalDistribution:
                 f"{tuple(linear.shape)} and {tuple(shape.shape)}"
             )
         # torch.func.functional_call takes tensors of a module back as soon as the module has returned.
-        self.family = family if torch.compiler.is_dynamo_compiling() else family.snapshot()
+        self.family = family if torch.compiler.is_dynamo_compiling() else with_own_tensors(family)
         self._log_weight, self.linear, self.shape = log_weight, linear, shape
         self.log_time_scale = (
             linear.new_zeros(linear.shape[:-2]) if log_time_scale is None else log_time_scale

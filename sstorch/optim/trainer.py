@@ -16,7 +16,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards import Exponential, HazardFamily, LogLogistic, LogNormal, Spline, Weibull
-from sstorch.nn.hazards.links import ExponentialLink, Link, LinkFamily, LogisticLink, NormalLink
+from sstorch.nn.hazards.links import LinkFamily
 from sstorch.objective import GateRidge, Ridge, Roughness, Sample, TrainingObjective
 from sstorch.optim.checkpoint import Checkpoint, opened
 from sstorch.optim.run import PassEngine, TrainingRun
@@ -126,9 +126,8 @@ Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 # Rows, summed over trees, for which torch would take about as long as the compilation.
 MANY_ROWS = 200_000
-# Families with machine code, and what it calls their links.
+# Families with machine code.
 _FAMILIES = (Exponential, Weibull, LogLogistic, LogNormal, Spline)
-_LINKS: dict[type[Link], str] = {ExponentialLink: "exp", LogisticLink: "logistic", NormalLink: "probit"}
 
 
 def link_of(family: HazardFamily) -> str | None:
@@ -136,7 +135,7 @@ def link_of(family: HazardFamily) -> str | None:
     # What is derived from a family may have another loss.
     if type(family) not in _FAMILIES or not isinstance(family, LinkFamily) or not family.closed_form:
         return None
-    return _LINKS[type(family.link(torch.empty(0)))]
+    return family.link(torch.empty(0)).name
 
 
 def obstacle(

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.newton import Gaussian, Smooth, newton
-from sstorch.nn.functional import survival_of, with_own_tensors
-from sstorch.nn.hazards.numeric import derived_terms, invert, restricted_mean
+from sstorch.nn.functional import survival_of
+from sstorch.nn.hazards.numeric import derived_terms, invert, log_rate, restricted_mean
 
 Ancillary = Literal["constant", "linear", "strata"]
 
@@ -31,6 +31,11 @@ class HazardFamily(nn.Module, ABC):
     * ``shape``: shape parameters, shape (..., m); ``shape[..., k]`` broadcasts with ``linear``;
     * results have the broadcast shape; times are in model units.
 
+    A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard is computed by
+    autograd, starting values by maximum likelihood, quantiles by inversion and means by quadrature; a family
+    with closed forms overrides these methods.
+
+    ``of_rate`` is True if g is the log of a rate, H about exp(g) t while small; else g is a log time.
     ``can_rise`` is True if survival functions can increase for some parameters; ``closed_form`` if the family
     defines :meth:`loss_and_gradient` and :meth:`second_derivatives`; ``overflows`` if the loss can be
     infinite at finite parameters.
@@ -38,10 +43,6 @@ class HazardFamily(nn.Module, ABC):
     ratio"`` or ``"odds ratio"`` (of the event). ``sized_by_rows`` names the buffers whose last
     dimension depends on the training rows. ``exportable`` is True if
     :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which then must not branch on values.
-
-    A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard is computed by
-    autograd, starting values by maximum likelihood, quantiles by inversion and means by quadrature; a family
-    with closed forms overrides these methods.
 
     Constants determined by training rows, such as knots, are buffers with the leading batch shape of
     parameters, set by :meth:`prepare`. A family may hold parameters and modules of its own, which all leaves
@@ -57,6 +58,7 @@ class HazardFamily(nn.Module, ABC):
 
     name: str
     shape_names: tuple[str, ...]
+    of_rate = False
     can_rise = False
     closed_form = False
     overflows = True
@@ -77,23 +79,17 @@ class HazardFamily(nn.Module, ABC):
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """Cumulative hazard H(t | x) = -log S(t | x) >= 0; +inf on overflow."""
 
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Log hazard log h(t | x) per unit of model time.
+    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        """H and log h, by default log(dH/dy) - y by autograd, of the smallest normal number at least."""
+        return derived_terms(self.cumulative_hazard, log_time, linear, shape, *self.parameters())
 
-        Default: log(dH/dy) - y by autograd. If dH/dy underflows, the smallest normal number is used.
-        """
+    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """Log hazard log h(t | x) per unit of model time, of :meth:`terms`."""
         return self.terms(log_time, linear, shape)[1]
 
     def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """S(t | x) = exp(-H)."""
         return survival_of(self.cumulative_hazard(log_time, linear, shape))
-
-    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """H and log h together; a family with shared intermediate results can define log h only here."""
-        if type(self).log_hazard is HazardFamily.log_hazard:
-            return derived_terms(self.cumulative_hazard, log_time, linear, shape, *self.parameters())
-        hazard = self.cumulative_hazard(log_time, linear, shape)
-        return hazard, self.log_hazard(log_time, linear, shape)
 
     @property
     def constant_ratio(self) -> str | None:
@@ -140,16 +136,12 @@ class HazardFamily(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Loss of rows observed from time zero and partial derivatives, without a graph.
 
-        Args:
-            log_time: y, shape (K, 1, M).
-            event: c, shape (K, 1, M).
-            linear: linear predictor g, shape (K, L, M).
-            shape: shape parameters, shape (K, L, 1 or M, m).
-            basis: basis of the log times; None to compute it.
+        Times and events are (K, 1, M), g is (K, L, M), shape parameters are (K, L, 1 or M, m), ``basis`` is
+        that of the log times, None to compute it.
 
         Returns:
-            the loss; its derivative with respect to g; its derivatives with respect to each of the m shape
-            parameters; all of shape (K, L, M). Used if ``closed_form`` is True.
+            the loss, its derivative in g, and its derivatives in each of the m shape parameters; all of shape
+            (K, L, M). Used if ``closed_form`` is True.
         """
         raise NotImplementedError
 
@@ -158,19 +150,14 @@ class HazardFamily(nn.Module, ABC):
     ) -> dict[tuple[int, int], Tensor]:
         """Second partial derivatives of the loss in g, number 0, and the shape parameters, without a graph.
 
-        Arguments as :meth:`loss_and_gradient`.
-
-        Returns:
-            One tensor of shape (K, L, M) for each pair j <= k; a missing pair is zero.
+        Arguments as :meth:`loss_and_gradient`. Returns one tensor of shape (K, L, M) for each pair j <= k; a
+        missing pair is zero.
         """
         raise NotImplementedError
 
     def neutral(self, log_time: Tensor) -> Tensor:
-        """A linear predictor with a moderate H at a log time, for rows with weight zero.
-
-        By default the log time itself, which suits a g in log time.
-        """
-        return log_time
+        """A linear predictor with a moderate H at a log time, for rows with weight zero."""
+        return -log_time if self.of_rate else log_time
 
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
         """True if the density exists; None if everywhere, as in families with non-increasing survival."""
@@ -195,13 +182,13 @@ class HazardFamily(nn.Module, ABC):
         """
         parts = [part for part in (log_tau, log_after, linear) if part is not None]
         size = torch.broadcast_shapes(*(part.shape for part in parts), shape.shape[:-1])
-        linear, shape = linear.expand(size)[..., None], shape[..., None, :]
+        linear, shape, log_tau = linear.expand(size)[..., None], shape[..., None, :], log_tau.expand(size)
         corners = self._aligned(self.corners().to(linear), len(size)).expand(*size, -1)
         if log_after is None:
             return restricted_mean(
                 lambda hazard: self.log_quantile(hazard, linear, shape),
                 lambda y: self.terms(y, linear, shape),
-                log_tau.expand(size),
+                log_tau,
                 corners,
             )
         start = log_after.expand(size)[..., None]
@@ -214,12 +201,14 @@ class HazardFamily(nn.Module, ABC):
             hazard, log_hazard = self.terms(torch.logaddexp(y, start), linear, shape)
             return hazard - gone, log_hazard
 
-        return restricted_mean(
-            lambda hazard: since(self.log_quantile(hazard + gone, linear, shape)),
-            terms,
-            log_tau.expand(size),
-            since(corners),
-        )
+        def quantile(hazard: Tensor) -> Tensor:
+            return since(self.log_quantile(hazard + gone, linear, shape))
+
+        return restricted_mean(quantile, terms, log_tau, since(corners))
+
+    def corners(self) -> Tensor:
+        """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
+        return torch.zeros(*self.batch_shape, 0, dtype=torch.float64)
 
     # ------------------------------------------------------------------ starting values
 
@@ -248,8 +237,7 @@ class HazardFamily(nn.Module, ABC):
         chosen = ((last > first) & problem.value(theta).isfinite()).nonzero().squeeze(-1)
         if len(chosen):
             own = theta[chosen]
-            tolerance = torch.finfo(own.dtype).eps
-            found = newton(problem.select(chosen), Gaussian.flat(own), own, tolerance)
+            found = newton(problem.select(chosen), Gaussian.flat(own), own, torch.finfo(own.dtype).eps)
             theta = theta.index_copy(0, chosen, found.theta)
         return theta[:, 0], theta[:, 1:]
 
@@ -258,10 +246,13 @@ class HazardFamily(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor]:
         """Starting values of maximum likelihood; arguments and shapes as :meth:`start`.
 
-        By default the weighted mean of log time, which suits a g in log time, and zeros.
+        By default shapes of zero and, for g, events per time at risk or the weighted mean of log time.
         """
-        mean = (weight * log_time).sum(-1) / weight.sum(-1)
-        return mean, mean.new_zeros(*mean.shape, len(self.shape_names))
+        if self.of_rate:
+            intercept = log_rate(log_time, event, weight, log_entry)
+        else:
+            intercept = (weight * log_time).sum(-1) / weight.sum(-1)
+        return intercept, intercept.new_zeros(*intercept.shape, len(self.shape_names))
 
     # ------------------------------------------------------------------ constants from training rows
 
@@ -273,14 +264,19 @@ class HazardFamily(nn.Module, ABC):
     def prepare(self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor) -> Self:
         """Return the family with the constants determined by training rows, one set per problem.
 
-        Args:
-            log_time: shape (R, M), model units.
-            event: 1 if the event was observed, else 0, shape (R, M).
-            weight: row weights, shape (R, M); 0 marks padding.
-            log_time_scale: log of the unit of model time, shape (R,).
+        Rows are those of :meth:`start`, with weight 0 for padding; ``log_time_scale`` is the log of the unit
+        of model time, shape (R,).
         """
         constants = self._constants(log_time, event, weight, log_time_scale)
         return self.with_constants(constants, (log_time.shape[0],))
+
+    def _constants(self, *rows: Tensor) -> dict[str, Tensor]:
+        """Buffers by name, each (R, ...), of the arguments of :meth:`prepare`; none by default."""
+        return {}
+
+    def constants(self) -> dict[str, Tensor]:
+        """Buffers by name, each (*batch_shape, ...)."""
+        return {name: value for name, value in self._buffers.items() if value is not None}
 
     def with_constants(self, constants: Mapping[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
         """Return the family with constants of :meth:`prepare` by name, each (*batch_shape, ...)."""
@@ -291,8 +287,7 @@ class HazardFamily(nn.Module, ABC):
     def follow(self, constants: Mapping[str, Tensor]) -> None:
         """Take buffers for other constants, in place: of their batch shape, and of sizes that rows decide."""
         for name, value in constants.items():
-            own = self._buffers[name]
-            assert own is not None
+            own = self.constants()[name]
             sizes = own.shape[len(self.batch_shape) :]
             n_batch = value.ndim - len(sizes)
             if value.shape[n_batch:] == sizes or (name in self.sized_by_rows and n_batch >= 0):
@@ -315,48 +310,21 @@ class HazardFamily(nn.Module, ABC):
         """
         if self._buffers and self.batch_shape not in ((), batch_shape):
             raise ConfigError(f"family prepared for batch {self.batch_shape}, asked for batch {batch_shape}")
-        present = self.batch_shape if self._buffers else ()
-        lead = batch_shape if present != batch_shape else ()
-        buffers = {
-            name: value.expand(*lead, *value.shape).clone() for name, value in self.constants().items()
-        }
+        lead = () if self.batch_shape == batch_shape else batch_shape
+        buffers = {name: part.expand(*lead, *part.shape).clone() for name, part in self.constants().items()}
         return self._with(buffers, batch_shape)
-
-    def corners(self) -> Tensor:
-        """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
-        return torch.zeros(*self.batch_shape, 0, dtype=torch.float64)
-
-    def constants(self) -> dict[str, Tensor]:
-        """Buffers by name, each (*batch_shape, ...)."""
-        return {name: value for name, value in self._buffers.items() if value is not None}
-
-    def snapshot(self) -> Self:
-        """The family with its present tensors, which torch.func.functional_call replaces for one call."""
-        return with_own_tensors(self)
 
     def options(self) -> dict[str, Any]:
         """Arguments, as plain values, from which the registry recreates this family."""
         return {"ancillary": self.ancillary}
 
     def describe(self, time_scale: float) -> str:
-        """Note for the leaf table, next to the parameters; empty if there is none.
-
-        Args:
-            time_scale: unit of model time.
-        """
+        """Note for the leaf table, by the unit of model time, next to the parameters; empty if none."""
         return ""
 
     def extra_repr(self) -> str:
         """Options shown by ``repr``."""
         return ", ".join(f"{name}={value!r}" for name, value in self.options().items())
-
-    # ------------------------------------------------------------------ internals
-
-    def _constants(
-        self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
-    ) -> dict[str, Tensor]:
-        """Buffers by name, each (R, ...); none by default."""
-        return {}
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
         names = [name for name in self.constants() if prefix + name in state_dict]
@@ -376,14 +344,11 @@ class HazardFamily(nn.Module, ABC):
         return constants.reshape(*lead, constants.shape[-1])
 
 
-def _mean_loss(
-    theta: Tensor,
-    family: HazardFamily,
-    log_time: Tensor,
-    event: Tensor,
-    weight: Tensor,
-    log_entry: Tensor | None,
-) -> Tensor:
-    """Weighted mean loss (R,) of intercepts and shapes (R, 1 + m), without covariates."""
+def _mean_loss(theta: Tensor, family: HazardFamily, *rows: Tensor | None) -> Tensor:
+    """Weighted mean loss (R,) of intercepts and shapes (R, 1 + m), without covariates, arguments of start."""
+    log_time, event, weight, log_entry = rows
+    assert log_time is not None
+    assert event is not None
+    assert weight is not None
     loss = family.loss(log_time, event, theta[:, :1], theta[:, None, 1:], log_entry)
     return (weight * torch.where(weight > 0, loss, 0.0)).sum(-1) / weight.sum(-1)

@@ -10,8 +10,7 @@ from sstorch.nn.hazards.base import HazardFamily
 
 # Log times, linear predictors and offsets of the shapes at which a family is looked at.
 _LOG_TIMES = (-3.0, -1.0, -0.3, 0.0, 0.4, 1.0, 2.0)
-_PREDICTORS = (-1.5, 0.0, 1.5)
-_SHAPES = (-0.5, 0.0, 0.5)
+_PREDICTORS, _SHAPES = (-1.5, 0.0, 1.5), (-0.5, 0.0, 0.5)
 # Log time at which nearly nothing may have happened yet, even with tails as those of a Cauchy distribution of
 # log times, and what counts as nearly nothing; what counts as a fall.
 _BEGINNING, _NEARLY_NOTHING, _NOTHING = -60.0, 0.02, 1e-3
@@ -31,39 +30,38 @@ def check_family(family: HazardFamily) -> None:
     Raises:
         ConfigError: a property does not hold; the message names it and the grid point.
     """
-    family = family.to(torch.float64)
-    grid = torch.cartesian_prod(*(torch.tensor(part, dtype=torch.float64) for part in (_PREDICTORS, _SHAPES)))
-    linear, offset = grid[:, :1], grid[:, 1:]
+    family, title = family.to(torch.float64), f"leaf family {family.name!r}"
+    values = [torch.tensor(part, dtype=torch.float64) for part in (_PREDICTORS, _SHAPES, _LOG_TIMES)]
+    grid = torch.cartesian_prod(*values[:2])
+    linear, offset, log_time = grid[:, :1], grid[:, 1:], values[2].expand(len(grid), -1)
     shape = offset[..., None].expand(-1, 1, len(family.shape_names))
-    log_time = torch.tensor(_LOG_TIMES, dtype=torch.float64).expand(len(grid), -1)
 
     def require(good: Tensor, text: str) -> None:
         if not bool(good.all()):
             row, column = (~good).nonzero()[0].tolist()
             at = _LOG_TIMES[min(column, len(_LOG_TIMES) - 1)]
             raise ConfigError(
-                f"leaf family {family.name!r}: {text}, such as at log time {at:g}, linear predictor "
-                f"{float(linear[row, 0]):g} and shapes {float(offset[row, 0]):g}"
+                f"{title}: {text}, such as at log time {at:g}, linear predictor {float(linear[row, 0]):g} "
+                f"and shapes {float(offset[row, 0]):g}"
             )
 
     try:
         hazard = family.cumulative_hazard(log_time, linear, shape)
     except Exception as error:
         raise ConfigError(
-            f"leaf family {family.name!r}: cumulative_hazard(log_time, linear, shape) fails on tensors of "
-            f"shapes (9, 7), (9, 1) and (9, 1, {len(family.shape_names)}): {error}"
+            f"{title}: cumulative_hazard(log_time, linear, shape) fails on tensors of shapes (9, 7), (9, 1) "
+            f"and (9, 1, {len(family.shape_names)}): {error}"
         ) from error
     found, wanted = ((h.dtype, tuple(h.shape)) for h in (torch.as_tensor(hazard), log_time))
     if found != wanted:
         raise ConfigError(
-            f"leaf family {family.name!r}: cumulative_hazard must be elementwise and keep the dtype: "
-            f"expected a tensor of {wanted[0]} and shape {wanted[1]}, got {found[0]} and {found[1]}"
+            f"{title}: cumulative_hazard must be elementwise and keep the dtype: expected a tensor of "
+            f"{wanted[0]} and shape {wanted[1]}, got {found[0]} and {found[1]}"
         )
     require(hazard.isfinite(), "H is not a finite number")
     require(hazard >= 0, "H is negative")
     if not family.can_rise:
-        falls = hazard.diff(dim=1) < -_NOTHING
-        require(~falls, "H falls with time (set can_rise if some curves rise)")
+        require(hazard.diff(dim=1) >= -_NOTHING, "H falls with time (set can_rise if some curves rise)")
     beginning = family.cumulative_hazard(torch.full_like(linear, _BEGINNING), linear, shape)
     require(beginning.abs() <= _NEARLY_NOTHING * (1 + hazard[:, -1:]), "H is not 0 at time zero")
     event, shape = torch.ones_like(log_time), shape.expand(*log_time.shape, -1)
@@ -83,7 +81,5 @@ def check_family(family: HazardFamily) -> None:
             loss(*(part + step * (place == k) for k, part in enumerate(plain))) for step in (_STEP, -_STEP)
         )
         expected = (ahead - behind) / (2 * _STEP)
-        require(
-            (slope - expected).abs() <= _TOLERANCE * (1 + expected.abs() + ahead.abs()),
-            f"autograd's derivative of the loss in {name} differs from differences",
-        )
+        close = (slope - expected).abs() <= _TOLERANCE * (1 + expected.abs() + ahead.abs())
+        require(close, f"autograd's derivative of the loss in {name} differs from differences")

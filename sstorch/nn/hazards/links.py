@@ -7,8 +7,9 @@ and its derivatives in eta, a family the derivatives of its index; one routine j
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,166 +31,134 @@ from sstorch.nn.hazards.base import HazardFamily
 _FAR = 1e4
 
 
-class Link(ABC):
-    """H of an index eta and its inverse; elementwise on tensors of any shape.
+class Link(NamedTuple):
+    """H of an index eta, elementwise on tensors of any shape, in forms that keep their digits.
 
-    ``overflows`` is True if H can be infinite at a finite index. Without derivatives of the loss
-    (``closed_form``) those of the family come from autograd.
+    Without ``loss`` and ``curvature`` the derivatives of a family come from autograd.
     """
 
-    overflows = True
-    closed_form = True
-
-    @abstractmethod
-    def terms(self, eta: Tensor) -> tuple[Tensor, Tensor]:
-        """H and log dH/deta."""
-
-    @abstractmethod
-    def index(self, cumulative_hazard: Tensor) -> Tensor:
-        """The eta at which H is reached."""
-
-    def hazard(self, eta: Tensor) -> Tensor:
-        """H."""
-        return self.terms(eta)[0]
-
-    def survival(self, eta: Tensor) -> Tensor:
-        """exp(-H), with all digits of its tail."""
-        return survival_of(self.hazard(eta))
-
-    def loss(self, eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
-        """A(eta; c) and its derivative, without a graph."""
-        raise NotImplementedError
-
-    def curvature(self, eta: Tensor, event: Tensor) -> Tensor:
-        """Second derivative of A, without a graph."""
-        raise NotImplementedError
+    name: str  # that of the machine code
+    terms: Callable[[Tensor], tuple[Tensor, Tensor]]  # H and log dH/deta
+    hazard: Callable[[Tensor], Tensor]  # H
+    survival: Callable[[Tensor], Tensor]  # exp(-H), with all digits of its tail
+    inverse: Callable[[Tensor], Tensor]  # the eta at which H is reached
+    # Of eta and c, without a graph: A and its derivative; its second derivative.
+    loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    curvature: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
-class ExponentialLink(Link):
-    """H = exp(eta): proportional hazards."""
-
-    @override
-    def terms(self, eta: Tensor) -> tuple[Tensor, Tensor]:
-        return saturating_exp(eta), eta
-
-    @override
-    def index(self, cumulative_hazard: Tensor) -> Tensor:
-        return cumulative_hazard.log()
-
-    @override
-    def loss(self, eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
-        hazard = torch.exp(eta)
-        return hazard.addcmul(event, eta, value=-1), hazard.sub_(event)
-
-    @override
-    def curvature(self, eta: Tensor, event: Tensor) -> Tensor:
-        return torch.exp(eta)
+def _exponential_loss(eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
+    hazard = torch.exp(eta)
+    return hazard.addcmul(event, eta, value=-1), hazard.sub_(event)
 
 
-class LogisticLink(Link):
-    """S = sigmoid(-eta): proportional odds."""
-
-    overflows = False
-
-    @override
-    def terms(self, eta: Tensor) -> tuple[Tensor, Tensor]:
-        log_event, log_survival = log_sigmoid_pair(eta)
-        return -log_survival, log_event
-
-    @override
-    def hazard(self, eta: Tensor) -> Tensor:
-        return softplus(eta)
-
-    @override
-    def survival(self, eta: Tensor) -> Tensor:
-        return torch.sigmoid(-eta)
-
-    @override
-    def index(self, cumulative_hazard: Tensor) -> Tensor:
-        return log_expm1(cumulative_hazard)
-
-    @override
-    def loss(self, eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
-        slope, loss = sigmoid_and_softplus(eta)
-        loss.mul_(1 + event).addcmul_(event, eta, value=-1)
-        return loss, slope.mul_(1 + event).sub_(event)
-
-    @override
-    def curvature(self, eta: Tensor, event: Tensor) -> Tensor:
-        slope = torch.sigmoid(eta)
-        return (1 - slope).mul_(slope).mul_(1 + event)
+# H = exp(eta): proportional hazards.
+EXPONENTIAL = Link(
+    "exp",
+    terms=lambda eta: (saturating_exp(eta), eta),
+    hazard=saturating_exp,
+    survival=lambda eta: survival_of(saturating_exp(eta)),
+    inverse=torch.log,
+    loss=_exponential_loss,
+    curvature=lambda eta, event: torch.exp(eta),
+)
 
 
-class NormalLink(Link):
-    """S = Phi(-eta): normal scores."""
-
-    @override
-    def terms(self, eta: Tensor) -> tuple[Tensor, Tensor]:
-        hazard = normal_cumulative_hazard(eta)
-        # Far out in the tail the hazard is eta, and the difference of two squares would have no digits left.
-        far = eta > _FAR
-        near = torch.where(far, torch.zeros_like(eta), eta)
-        near_hazard = torch.where(far, torch.zeros_like(hazard), hazard)
-        log_rate = near_hazard - near * near / 2 - HALF_LOG_TWO_PI
-        return hazard, torch.where(far, torch.where(far, eta, torch.ones_like(eta)).log(), log_rate)
-
-    @override
-    def hazard(self, eta: Tensor) -> Tensor:
-        return normal_cumulative_hazard(eta)
-
-    @override
-    def survival(self, eta: Tensor) -> Tensor:
-        return torch.erfc(eta * math.sqrt(0.5)) / 2  # torch's own function cuts off the tail
-
-    @override
-    def index(self, cumulative_hazard: Tensor) -> Tensor:
-        survival, failure = torch.exp(-cumulative_hazard), -torch.expm1(-cumulative_hazard)
-        return torch.where(survival < 0.5, -torch.special.ndtri(survival), torch.special.ndtri(failure))
-
-    @override
-    def loss(self, eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
-        censored, square = 1 - event, eta * eta / 2 + HALF_LOG_TWO_PI
-        loss = censored * -torch.special.log_ndtr(-eta)
-        return loss.addcmul_(event, square), (censored * _rate(eta)).addcmul_(event, eta)
-
-    @override
-    def curvature(self, eta: Tensor, event: Tensor) -> Tensor:
-        rate = _rate(eta)
-        return (1 - event) * torch.where(eta > _FAR, 1.0, rate * (rate - eta)) + event
+def _logistic_terms(eta: Tensor) -> tuple[Tensor, Tensor]:
+    log_event, log_survival = log_sigmoid_pair(eta)
+    return -log_survival, log_event
 
 
-def _rate(z: Tensor) -> Tensor:
+def _logistic_loss(eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
+    slope, loss = sigmoid_and_softplus(eta)
+    loss.mul_(1 + event).addcmul_(event, eta, value=-1)
+    return loss, slope.mul_(1 + event).sub_(event)
+
+
+def _logistic_curvature(eta: Tensor, event: Tensor) -> Tensor:
+    slope = torch.sigmoid(eta)
+    return (1 - slope).mul_(slope).mul_(1 + event)
+
+
+# S = sigmoid(-eta): proportional odds.
+LOGISTIC = Link(
+    "logistic",
+    terms=_logistic_terms,
+    hazard=softplus,
+    survival=lambda eta: torch.sigmoid(-eta),
+    inverse=log_expm1,
+    loss=_logistic_loss,
+    curvature=_logistic_curvature,
+)
+
+
+def _normal_rate(z: Tensor) -> Tensor:
     """Hazard of the standard normal distribution."""
     mills: Tensor = torch.special.erfcx(z * math.sqrt(0.5))
     return math.sqrt(2 / math.pi) / mills
 
 
-@dataclass(frozen=True)
-class ArandaOrdazLink(Link):
+def _normal_terms(eta: Tensor) -> tuple[Tensor, Tensor]:
+    hazard = normal_cumulative_hazard(eta)
+    # Far out in the tail the hazard is eta, and the difference of two squares would have no digits left.
+    far = eta > _FAR
+    near = torch.where(far, torch.zeros_like(eta), eta)
+    near_hazard = torch.where(far, torch.zeros_like(hazard), hazard)
+    log_rate = near_hazard - near * near / 2 - HALF_LOG_TWO_PI
+    return hazard, torch.where(far, torch.where(far, eta, torch.ones_like(eta)).log(), log_rate)
+
+
+def _normal_index(cumulative_hazard: Tensor) -> Tensor:
+    survival, failure = torch.exp(-cumulative_hazard), -torch.expm1(-cumulative_hazard)
+    return torch.where(survival < 0.5, -torch.special.ndtri(survival), torch.special.ndtri(failure))
+
+
+def _normal_loss(eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
+    censored, square = 1 - event, eta * eta / 2 + HALF_LOG_TWO_PI
+    loss = censored * -torch.special.log_ndtr(-eta)
+    return loss.addcmul_(event, square), (censored * _normal_rate(eta)).addcmul_(event, eta)
+
+
+def _normal_curvature(eta: Tensor, event: Tensor) -> Tensor:
+    rate = _normal_rate(eta)
+    return (1 - event) * torch.where(eta > _FAR, 1.0, rate * (rate - eta)) + event
+
+
+# S = Phi(-eta): normal scores.
+NORMAL = Link(
+    "probit",
+    terms=_normal_terms,
+    hazard=normal_cumulative_hazard,
+    survival=lambda eta: torch.erfc(eta * math.sqrt(0.5)) / 2,  # torch's own function cuts off the tail
+    inverse=_normal_index,
+    loss=_normal_loss,
+    curvature=_normal_curvature,
+)
+
+
+def aranda_ordaz(log_theta: Tensor) -> Link:
     """H = log(1 + theta exp(eta)) / theta: odds at theta = 1, hazards as theta -> 0.
 
     References:
         Aranda-Ordaz (1981), Biometrika 68, 357-363.
     """
 
-    log_theta: Tensor
-    closed_form = False
-
-    @override
-    def terms(self, eta: Tensor) -> tuple[Tensor, Tensor]:
-        z = eta + self.log_theta
+    def hazard(eta: Tensor) -> Tensor:
+        z = eta + log_theta
         # Where theta exp(eta) is below rounding error the logarithm is its argument.
-        hazard = torch.where(z < -40, saturating_exp(eta), softplus(z) * torch.exp(-self.log_theta))
-        # eta - softplus(z), also where eta is infinite.
-        return hazard, log_sigmoid_pair(z)[0] - self.log_theta
+        return torch.where(z < -40, saturating_exp(eta), softplus(z) * torch.exp(-log_theta))
 
-    @override
-    def index(self, cumulative_hazard: Tensor) -> Tensor:
-        return log_expm1(cumulative_hazard * torch.exp(self.log_theta)) - self.log_theta
+    return Link(
+        "aranda_ordaz",
+        # eta - softplus(eta + log theta), also where eta is infinite.
+        terms=lambda eta: (hazard(eta), log_sigmoid_pair(eta + log_theta)[0] - log_theta),
+        hazard=hazard,
+        survival=lambda eta: survival_of(hazard(eta)),
+        inverse=lambda hazard: log_expm1(hazard * torch.exp(log_theta)) - log_theta,
+    )
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(NamedTuple):
     """Eta at rows and its first derivatives, without a graph, broadcastable to (K, L, M)."""
 
     eta: Tensor
@@ -243,20 +212,22 @@ class LinkFamily(HazardFamily):
     def loss_and_gradient(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        at = self.index_at(log_time, linear.detach(), shape.detach(), basis)
-        loss, rise = self.link(shape).loss(at.eta, event)
+        at, link = self.index_at(log_time, linear.detach(), shape.detach(), basis), self.link(shape)
+        assert link.loss is not None
+        loss, rise = link.loss(at.eta, event)
         loss.addcmul_(event, at.log_slope, value=-1).add_(event * log_time)
-        return loss, rise * at.of_linear, self._of_shapes(at, rise, event)
+        return loss, rise * at.of_linear, _of_shapes(at, rise, event)
 
     @override
     def second_derivatives(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> dict[tuple[int, int], Tensor]:
-        at = self.index_at(log_time, linear.detach(), shape.detach(), basis)
-        link = self.link(shape)
+        at, link = self.index_at(log_time, linear.detach(), shape.detach(), basis), self.link(shape)
+        assert link.loss is not None
+        assert link.curvature is not None
         rise, bend = link.loss(at.eta, event)[1], link.curvature(at.eta, event)
         found = {(0, 0): bend * at.of_linear.square()}
-        for j, first in enumerate(self._of_shapes(at, rise, event)):
+        for j, first in enumerate(_of_shapes(at, rise, event)):
             own, log_own = bend * at.of_shapes[j], event * at.of_log_slope[j]
             found[0, j + 1] = own * at.of_linear
             if self.scaled:
@@ -266,7 +237,8 @@ class LinkFamily(HazardFamily):
             found[j + 1, j + 1].add_(first, alpha=self.shape_sign)
         return found
 
-    def _of_shapes(self, at: Index, rise: Tensor, event: Tensor) -> tuple[Tensor, ...]:
-        """Derivatives of the loss in each shape."""
-        pairs = zip(at.of_shapes, at.of_log_slope, strict=True)
-        return tuple((rise * own).addcmul_(event, log_own, value=-1) for own, log_own in pairs)
+
+def _of_shapes(at: Index, rise: Tensor, event: Tensor) -> tuple[Tensor, ...]:
+    """Derivatives of the loss in each shape."""
+    pairs = zip(at.of_shapes, at.of_log_slope, strict=True)
+    return tuple((rise * own).addcmul_(event, log_own, value=-1) for own, log_own in pairs)

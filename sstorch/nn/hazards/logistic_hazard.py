@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
+from sstorch._types import FloatArray
 from sstorch.data.design_matrix import row_blocks
 from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn.functional import log_expm1, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
-from sstorch.nn.hazards.numeric import check_placement, pick, placement_times
+from sstorch.nn.hazards.numeric import check_placement, pick, placed, times_text
 
 # Log odds between which starting values lie: an interval without events determines none.
 _LIMIT = 16.0
@@ -68,10 +70,8 @@ class LogisticHazard(HazardFamily):
         (2021), Lifetime Data Analysis 27, 710-736 (constant density interpolation).
     """
 
-    name = "logistic_hazard"
-    ratio = "odds ratio"
-    closed_form = True
-    overflows = False
+    name, ratio = "logistic_hazard", "odds ratio"
+    closed_form, overflows = True, False
     sized_by_rows = ("ends",)
     ends: Tensor
 
@@ -89,24 +89,25 @@ class LogisticHazard(HazardFamily):
 
     # ------------------------------------------------------------------ the distribution
 
+    @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`: a share u of interval k adds -log(1 - u h_k)."""
         return self.terms(log_time, linear, shape)[0]
 
     @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        # A share u of interval k adds -log(1 - u h_k).
         ends = self._aligned(self.ends, max(log_time.ndim, linear.ndim))
-        number, log_left, log_length, excess = self._places(log_time, ends)
+        number, log_left, log_length, excess = _places(log_time, ends)
         logits = linear[..., None] + shape
         own, tail = pick(logits, number), logits[..., -1]
         inside, rest = number < ends.shape[-1], softplus(own + log_left)
-        hazard = pick(self._before(logits, ends), number)
+        hazard = pick(_before(logits, ends), number)
         hazard = hazard + torch.where(inside, softplus(own) - rest, softplus(tail) * excess)
         return hazard, torch.where(inside, own - rest - log_length, _log_softplus(tail) - ends[..., -1])
 
+    @override
     def basis(self, log_time: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.basis`: the numbers of intervals, and what times leave of them."""
-        return torch.stack([*self._places(log_time, self._aligned(self.ends, log_time.ndim))], dim=-2)
+        return torch.stack([*_places(log_time, self._aligned(self.ends, log_time.ndim))], dim=-2)
 
     @override
     def loss_and_gradient(
@@ -134,7 +135,6 @@ class LogisticHazard(HazardFamily):
     def second_derivatives(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> dict[tuple[int, int], Tensor]:
-        """See :meth:`HazardFamily.second_derivatives`: no logit but g acts on two intervals."""
         at, observed, partly, count, logits, left = self._at_rows(log_time, event, linear, shape, basis)
         odds, risen = sigmoid_and_softplus(logits)
         of_tail = _slope_of_log(logits[..., -1], odds[..., -1], risen[..., -1])
@@ -144,6 +144,7 @@ class LogisticHazard(HazardFamily):
         second = (1 - odds).mul_(odds).mul_(count)
         _add_at(second, at.number, -(partly * slope * (1 - slope)))
         second[..., -1] -= (event - observed) * bent
+        # No logit but g acts on two intervals.
         mixed = {(0, k): bend for k, bend in enumerate(second.unbind(-1), start=1)}
         return {(0, 0): second.sum(-1)} | mixed | {(k, k): bend for (_, k), bend in mixed.items()}
 
@@ -167,18 +168,18 @@ class LogisticHazard(HazardFamily):
         left = (pick(logits, at.number) + at.log_left).clamp(min=-1e4)
         return at, observed, partly, count, logits, left
 
+    @override
     def neutral(self, log_time: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.neutral`: even odds at alpha_k = 0."""
-        return torch.zeros_like(log_time)
+        return torch.zeros_like(log_time)  # even odds at alpha_k = 0
 
+    @override
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_quantile`: a share (1 - exp(-rest of H)) / h_k of its interval."""
         ends, logits = self._aligned(self.ends, linear.ndim), linear[..., None] + shape
-        before = self._before(logits, ends)
+        before = _before(logits, ends)
         # The last interval that begins below the target.
         number = (before[..., 1:] < cumulative_hazard[..., None]).sum(-1)
         inside, rest = number < ends.shape[-1], cumulative_hazard - pick(before, number)
-        # 1 / h_k, which is bounded where H gets to the target within the interval.
+        # A share (1 - exp(-rest)) / h_k, bounded where H gets to the target within the interval.
         share = -torch.expm1(-torch.where(inside, rest, 0.0))
         share = share * (1 + torch.exp(-torch.where(inside, pick(logits, number), 0.0)))
         left, length = (pick(part, number) for part in _bounds(ends))
@@ -187,19 +188,32 @@ class LogisticHazard(HazardFamily):
         beyond = ends[..., -1] + torch.log1p(torch.where(inside, 0.0, rest) / rate)
         return torch.where(inside, time.log(), beyond)
 
+    @override
     def horizon(self, log_time: Tensor) -> Tensor | None:
-        """See :meth:`HazardFamily.horizon`: a thousand times the last end, or the unit of model time."""
         # Model time has its unit among the training times, also where the ends that were given have not.
         return self._aligned(self.ends, log_time.ndim)[..., -1].clamp(min=0) + math.log(_HORIZON)
 
-    # ------------------------------------------------------------------ starting values
+    @override
+    def corners(self) -> Tensor:
+        return self.ends
 
+    @override
+    def options(self) -> dict[str, Any]:
+        return {"times": self.times, **super().options()}
+
+    @override
+    def describe(self, time_scale: float) -> str:
+        return f"intervals that end at t = {times_text(self.ends.exp().unique(), time_scale)}"
+
+    # ------------------------------------------------------------------ starting values and ends
+
+    @override
     def start(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.start`: the guess is the maximum."""
-        return self.guess(log_time, event, weight, log_entry)
+        return self.guess(log_time, event, weight, log_entry)  # which is the maximum
 
+    @override
     def guess(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -210,7 +224,7 @@ class LogisticHazard(HazardFamily):
         ends = self._aligned(self.ends, log_time.ndim)
         entry = torch.full_like(log_time, -torch.inf) if log_entry is None else log_entry
         share, logits = weight / weight.sum(-1, keepdim=True), []
-        at, begin = self._places(log_time, ends), self._places(entry, ends)
+        at, begin = _places(log_time, ends), _places(entry, ends)
         for some in row_blocks(ends.shape[-1], share.numel()):
             k = torch.arange(some.start, some.stop, device=share.device)[:, None, None]
             # All of an interval is left before it, nothing after it.
@@ -223,74 +237,50 @@ class LogisticHazard(HazardFamily):
             logits += found.unflatten(0, (-1, len(share))).unbind(0)
         at_risk = (share * (at.excess - begin.excess)).sum(-1)
         events = (share * event * (at.number == ends.shape[-1])).sum(-1)
-        rate = events / at_risk.clamp(min=torch.finfo(share.dtype).tiny)
-        logits.append(log_expm1(rate.clamp(min=torch.finfo(share.dtype).tiny)).clamp(-_LIMIT, _LIMIT))
-        shape = torch.stack(logits, dim=-1)
+        least = torch.finfo(share.dtype).tiny
+        rate = (events / at_risk.clamp(min=least)).clamp(min=least)
+        shape = torch.stack([*logits, log_expm1(rate).clamp(-_LIMIT, _LIMIT)], dim=-1)
         return torch.zeros_like(shape[:, 0]), shape
 
-    # ------------------------------------------------------------------ constants from training rows
-
     @override
-    def _constants(
-        self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
-    ) -> dict[str, Tensor]:
-        # No more intervals than the training rows need.
-        if not isinstance(self.times, int):
-            given = torch.tensor(self.times, dtype=torch.float64, device=log_time.device).log()
-            ends = given - log_time_scale.double()[:, None]
-        else:
-            rows = [self._ends_of(times) for times in placement_times(log_time, event, weight, "intervals")]
-            width = max(len(row) for row in rows)
-            # Intervals of no length at the end, for problems with fewer: no row is ever in them.
-            ends = torch.as_tensor(np.stack([np.pad(row, (0, width - len(row)), "edge") for row in rows]))
-        return {"ends": ends.to(log_time)}
+    def _constants(self, *rows: Tensor) -> dict[str, Tensor]:
+        # No more intervals than the training rows need; those of no length at the end, for problems with
+        # fewer, hold no row.
+        ends = placed(self.times, rows, "intervals", self._ends_of)
+        width = max(map(len, ends))
+        return {
+            "ends": torch.as_tensor(
+                np.stack([np.pad(own, (0, width - len(own)), "edge") for own in ends])
+            ).to(rows[0])
+        }
 
-    @override
-    def options(self) -> dict[str, Any]:
-        given = self.times if isinstance(self.times, int) else list(self.times)
-        return {"times": given, **super().options()}
-
-    @override
-    def describe(self, time_scale: float) -> str:
-        times = ", ".join(f"{value * time_scale:.4g}" for value in self.ends.exp().unique().tolist())
-        return f"intervals that end at t = {times}"
-
-    # ------------------------------------------------------------------ internals
-
-    def _ends_of(self, log_times: np.ndarray) -> np.ndarray:
-        assert isinstance(self.times, int)
+    def _ends_of(self, log_times: FloatArray) -> FloatArray:
         distinct = np.unique(log_times)
         distinct = distinct[np.diff(distinct, append=np.inf) > _tolerance(torch.float64)]
+        assert isinstance(self.times, int)
         if len(distinct) <= self.times:
             return distinct
         shares = np.arange(1, self.times + 1) / self.times
         return np.unique(np.quantile(log_times, shares, method="higher"))
 
-    def _places(self, log_time: Tensor, ends: Tensor) -> _Places:
-        """Of log times among log ends, which have one dimension more."""
-        y = log_time[..., None]
-        number = (y > ends + _tolerance(ends.dtype)).sum(-1)
-        left, length = (pick(part, number) for part in _bounds(ends))
-        beyond = number == ends.shape[-1]
-        over = beyond | ((y >= ends - _tolerance(ends.dtype)).sum(-1) > number)
-        share = (left + length - torch.exp(log_time)) / torch.where(beyond, 1.0, length)
-        log_left = torch.where(over, 1.0, share.clamp(torch.finfo(share.dtype).tiny, 1.0)).log()
-        excess = torch.expm1((log_time - ends[..., -1]).clamp(min=0))
-        return _Places(
-            number,
-            log_left.masked_fill(over, -torch.inf),
-            torch.where(beyond, 1.0, length).log(),
-            torch.where(beyond, excess, 0.0),
-        )
 
-    def _before(self, logits: Tensor, ends: Tensor) -> Tensor:
-        """Cumulative hazards at the start of each interval and at the last end, (..., n + 1)."""
-        risen = torch.where(_exist(ends), softplus(logits[..., :-1]), 0.0)
-        return nn.functional.pad(risen.cumsum(-1), (1, 0))
+def _places(log_time: Tensor, ends: Tensor) -> _Places:
+    """Of log times among log ends, which have one dimension more."""
+    y, near = log_time[..., None], _tolerance(ends.dtype)
+    number = (y > ends + near).sum(-1)
+    left, length = (pick(part, number) for part in _bounds(ends))
+    beyond = number == ends.shape[-1]
+    over = beyond | ((y >= ends - near).sum(-1) > number)
+    length = torch.where(beyond, 1.0, length)
+    share = ((left + length - torch.exp(log_time)) / length).clamp(torch.finfo(length.dtype).tiny, 1.0)
+    log_left = torch.where(over, 1.0, share).log().masked_fill(over, -torch.inf)
+    excess = torch.expm1((log_time - ends[..., -1]).clamp(min=0))
+    return _Places(number, log_left, length.log(), torch.where(beyond, excess, 0.0))
 
-    @override
-    def corners(self) -> Tensor:
-        return self.ends
+
+def _before(logits: Tensor, ends: Tensor) -> Tensor:
+    """Cumulative hazards at the start of each interval and at the last end, (..., n + 1)."""
+    return pad(torch.where(_exist(ends), softplus(logits[..., :-1]), 0.0).cumsum(-1), (1, 0))
 
 
 def _add_at(values: Tensor, number: Tensor, part: Tensor) -> None:
@@ -301,7 +291,7 @@ def _add_at(values: Tensor, number: Tensor, part: Tensor) -> None:
 
 def _bounds(ends: Tensor) -> tuple[Tensor, Tensor]:
     """Where intervals begin and their lengths, (..., n + 1), by log ends (..., n); beyond the last 0 long."""
-    time = nn.functional.pad(ends.exp(), (1, 0))
+    time = pad(ends.exp(), (1, 0))
     return time, time.diff(dim=-1, append=time[..., -1:])
 
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.interpolate import BSpline, PPoly
 from torch import Tensor
@@ -159,10 +158,20 @@ def check_placement(name: str, value: object, least: int, least_times: int) -> i
     )
 
 
-def placement_times(
-    log_time: Tensor, event: Tensor, weight: Tensor, name: str
-) -> list[npt.NDArray[np.float64]]:
-    """Log times (R, M) of events, or with a warning of all rows, an array a problem."""
+def placed(
+    given: int | Sequence[float],
+    rows: Sequence[Tensor],
+    name: str,
+    choose: Callable[[FloatArray], FloatArray],
+) -> list[FloatArray]:
+    """Log times of points in model units, an array a problem: given ones, or chosen among those of events.
+
+    Rows are the arguments of :meth:`HazardFamily.prepare`. Problems without an event choose, with a warning,
+    among the times of all rows.
+    """
+    log_time, event, weight, log_time_scale = rows
+    if not isinstance(given, int):
+        return [np.log(given) - scale for scale in log_time_scale.double().cpu().numpy()]
     times = log_time.double().cpu().numpy()
     real = (weight > 0).cpu().numpy()
     observed = real & (event > 0).cpu().numpy()
@@ -175,7 +184,23 @@ def placement_times(
             stacklevel=2,
         )
     chosen = np.where(without[:, None], real, observed)
-    return [row[mask] for row, mask in zip(times, chosen, strict=True)]
+    return [choose(row[mask]) for row, mask in zip(times, chosen, strict=True)]
+
+
+def times_text(times: Tensor, time_scale: float) -> str:
+    """Times in model units as text in original units."""
+    return ", ".join(f"{value * time_scale:.4g}" for value in times.tolist())
+
+
+def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None) -> Tensor:
+    """Log of events per time at risk, (R, M) -> (R,); without events of half an average row."""
+    if log_entry is not None:
+        # log(exp(y) - exp(entry)), time at risk from the entry on.
+        log_time = log_time + torch.log(-torch.expm1((log_entry - log_time).clamp(max=-1e-12)))
+    at_risk = torch.logsumexp(weight.log() + log_time, dim=-1)
+    events = (weight * event).sum(-1)
+    half_row = 0.5 * weight.sum(-1) / (weight > 0).sum(-1)
+    return torch.where(events > 0, events, half_row).log() - at_risk
 
 
 def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
@@ -239,13 +264,11 @@ def evaluate_basis(
     rows = table.gather(-2, interval[..., None].expand(*interval.shape, table.shape[-1]))
     rows = rows.movedim(-1, 0).contiguous()
     u, beyond = clamped - rows[0], y - clamped
-    curves, slopes = [], []
-    for j in range(table.shape[-2]):
-        c0, c1, c2, c3 = rows[1 + 4 * j : 5 + 4 * j]
-        slope = (3 * c3 * u + 2 * c2) * u + c1
-        slopes.append(slope.reshape(log_time.shape))
-        curves.append((((c3 * u + c2) * u + c1) * u + c0 + slope * beyond).reshape(log_time.shape))
-    return curves, slopes
+    c0, c1, c2, c3 = rows[1:].unflatten(0, (-1, 4)).unbind(1)
+    slopes = (3 * c3 * u + 2 * c2) * u + c1
+    curves = ((c3 * u + c2) * u + c1) * u + c0 + slopes * beyond
+    of_rows = (-1, *log_time.shape)
+    return list(curves.reshape(of_rows).unbind()), list(slopes.reshape(of_rows).unbind())
 
 
 def pick(values: Tensor, number: Tensor) -> Tensor:

@@ -10,35 +10,7 @@ from typing_extensions import override
 
 from sstorch.nn.functional import log_expm1_ratio, saturating_exp
 from sstorch.nn.hazards.base import HazardFamily
-from sstorch.nn.hazards.links import ExponentialLink, Index, Link, LinkFamily, LogisticLink, NormalLink
-
-
-class RateFamily(HazardFamily):
-    """A family in which g is the log of a rate: near its guess H is about exp(g) t while small."""
-
-    ratio: str | None = "hazard ratio"
-
-    def neutral(self, log_time: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.neutral`: exp(g) t = 1."""
-        return -log_time
-
-    def guess(
-        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.guess`: events per time at risk; shape parameters of zero."""
-        rate = log_rate(log_time, event, weight, log_entry)
-        return rate, rate.new_zeros(*rate.shape, len(self.shape_names))
-
-
-def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None) -> Tensor:
-    """Log of events per time at risk, (R, M) -> (R,); without events of half an average row."""
-    if log_entry is not None:
-        # log(exp(y) - exp(entry)), time at risk from the entry on.
-        log_time = log_time + torch.log(-torch.expm1((log_entry - log_time).clamp(max=-1e-12)))
-    at_risk = torch.logsumexp(weight.log() + log_time, dim=-1)
-    events = (weight * event).sum(-1)
-    half_row = 0.5 * weight.sum(-1) / (weight > 0).sum(-1)
-    return torch.where(events > 0, events, half_row).log() - at_risk
+from sstorch.nn.hazards.links import EXPONENTIAL, LOGISTIC, NORMAL, Index, Link, LinkFamily
 
 
 class LocationScale(LinkFamily):
@@ -48,6 +20,11 @@ class LocationScale(LinkFamily):
     closed_form = True
     scaled = True
     linear_sign = -1
+    own_link: Link
+
+    @override
+    def link(self, shape: Tensor) -> Link:
+        return self.own_link
 
     def log_scale(self, shape: Tensor) -> Tensor:
         """Log of a, shape (...)."""
@@ -70,24 +47,19 @@ class LocationScale(LinkFamily):
 
     @override
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        eta = self.link(shape).index(cumulative_hazard)
+        eta = self.link(shape).inverse(cumulative_hazard)
         return eta * torch.exp(-self.log_scale(shape)) - self.linear_sign * linear
 
 
-class Exponential(LocationScale, RateFamily):
+class Exponential(LocationScale):
     """H(t) = mu t with log mu = g: a constant hazard, no shape parameter.
 
     flexsurv's "exp"; lifelines' ``ExponentialFitter`` has lambda_ = 1 / mu.
     """
 
-    name = "exponential"
-    shape_names = ()
-    ratio = "hazard ratio"
-    linear_sign = 1
-
-    @override
-    def link(self, shape: Tensor) -> Link:
-        return ExponentialLink()
+    name, shape_names = "exponential", ()
+    ratio, of_rate = "hazard ratio", True
+    linear_sign, own_link = 1, EXPONENTIAL
 
     @override
     def log_scale(self, shape: Tensor) -> Tensor:
@@ -100,12 +72,7 @@ class Weibull(LocationScale):
     The parametrisation is that of lifelines' ``WeibullAFTFitter`` (mu = lambda_, a = rho_).
     """
 
-    name = "weibull"
-    shape_names = ("log_a",)
-
-    @override
-    def link(self, shape: Tensor) -> Link:
-        return ExponentialLink()
+    name, shape_names, own_link = "weibull", ("log_a",), EXPONENTIAL
 
 
 class LogLogistic(LocationScale):
@@ -114,13 +81,8 @@ class LogLogistic(LocationScale):
     The parametrisation is that of lifelines' ``LogLogisticAFTFitter`` (mu = alpha_, a = beta_).
     """
 
-    name = "log_logistic"
-    shape_names = ("log_a",)
+    name, shape_names, own_link = "log_logistic", ("log_a",), LOGISTIC
     overflows = False
-
-    @override
-    def link(self, shape: Tensor) -> Link:
-        return LogisticLink()
 
 
 class LogNormal(LocationScale):
@@ -129,13 +91,8 @@ class LogNormal(LocationScale):
     The parametrisation is that of lifelines' ``LogNormalAFTFitter`` (g = mu_, sigma = sigma_).
     """
 
-    name = "log_normal"
-    shape_names = ("log_sigma",)
+    name, shape_names, own_link = "log_normal", ("log_sigma",), NORMAL
     shape_sign = -1
-
-    @override
-    def link(self, shape: Tensor) -> Link:
-        return NormalLink()
 
     @override
     def restricted_mean(
@@ -158,20 +115,22 @@ class LogNormal(LocationScale):
         return torch.where(finite, before + beyond, torch.exp(log_mean))
 
 
-class Gompertz(RateFamily):
+class Gompertz(HazardFamily):
     """h(t) = b exp(a t) with log b = g and shape parameter a, positive or negative, per unit of model time.
 
     With a < 0 the survival function has the limit exp(b / a) > 0, a cured share; a = 0 is exponential. The
     parametrisation is flexsurv's (a = shape, b = rate).
     """
 
-    name = "gompertz"
-    shape_names = ("a",)
+    name, shape_names = "gompertz", ("a",)
+    ratio, of_rate = "hazard ratio", True
 
+    @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`: b (exp(a t) - 1) / a, smooth through a = 0."""
+        # b (exp(a t) - 1) / a, smooth through a = 0.
         return saturating_exp(linear + log_time + log_expm1_ratio(shape[..., 0] * saturating_exp(log_time)))
 
-    def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.log_hazard`: g + a t."""
-        return linear + shape[..., 0] * saturating_exp(log_time)
+    @override
+    def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        hazard = self.cumulative_hazard(log_time, linear, shape)
+        return hazard, linear + shape[..., 0] * saturating_exp(log_time)

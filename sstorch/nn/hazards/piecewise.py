@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from sstorch.exceptions import DataWarning
 from sstorch.nn.functional import saturating_exp
-from sstorch.nn.hazards.base import Ancillary
-from sstorch.nn.hazards.numeric import check_placement, pick, placement_times
-from sstorch.nn.hazards.parametric import RateFamily
+from sstorch.nn.hazards.base import Ancillary, HazardFamily
+from sstorch.nn.hazards.numeric import check_placement, pick, placed, times_text
 
 # Units in the last place within which a time is at a breakpoint.
 _ROUNDING = 32
 
 
-class PiecewiseExponential(RateFamily):
+class PiecewiseExponential(HazardFamily):
     """A hazard that is constant between breakpoints.
 
     exp(g) is the hazard of the first interval; shape parameter k is the log ratio of the hazard of interval k
@@ -37,7 +37,7 @@ class PiecewiseExponential(RateFamily):
         ConfigError: an argument is out of range.
     """
 
-    name = "piecewise_exponential"
+    name, ratio, of_rate = "piecewise_exponential", "hazard ratio", True
     breaks: Tensor
 
     def __init__(self, breakpoints: int | Sequence[float] = 3, ancillary: Ancillary = "constant") -> None:
@@ -46,20 +46,18 @@ class PiecewiseExponential(RateFamily):
         count = self.breakpoints if isinstance(self.breakpoints, int) else len(self.breakpoints)
         self.shape_names = tuple(f"log_ratio_{k + 2}" for k in range(count))
         # Until training rows give better ones: even in log time around the unit of model time.
-        default = torch.exp(torch.linspace(-1.0, 1.0, count, dtype=torch.float64))
-        self.register_buffer("breaks", default)
+        self.register_buffer("breaks", torch.exp(torch.linspace(-1.0, 1.0, count, dtype=torch.float64)))
 
+    @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """See :meth:`HazardFamily.cumulative_hazard`: exp(g) sum of time in interval x ratio."""
         return self.terms(log_time, linear, shape)[0]
 
     @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         time, breaks = torch.exp(log_time), self._aligned(self.breaks, max(log_time.ndim, linear.ndim))
         # Breakpoints are often times of events, whose interval the rounding of exp must not decide.
-        slack = 1 + _ROUNDING * torch.finfo(time.dtype).eps
-        number = (time[..., None] > breaks * slack).sum(-1)
-        left, log_ratio, before = self._pieces(breaks, shape)
+        number = (time[..., None] > breaks * (1 + _ROUNDING * torch.finfo(time.dtype).eps)).sum(-1)
+        left, log_ratio, before = _pieces(breaks, shape)
         log_rate = pick(log_ratio, number)
         exposure = pick(before, number) + saturating_exp(log_rate) * (time - pick(left, number))
         return saturating_exp(linear + exposure.log()), linear + log_rate
@@ -67,45 +65,42 @@ class PiecewiseExponential(RateFamily):
     @override
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         exposure = saturating_exp(cumulative_hazard.log() - linear)
-        left, log_ratio, before = self._pieces(self._aligned(self.breaks, linear.ndim), shape)
+        left, log_ratio, before = _pieces(self._aligned(self.breaks, linear.ndim), shape)
         number = (before[..., 1:] < exposure[..., None]).sum(-1)
         inside = (exposure - pick(before, number)) * torch.exp(-pick(log_ratio, number))
         return (pick(left, number) + inside).log()
 
-    def _pieces(self, breaks: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Where each interval begins, its log ratio, and H / exp(g) there, (..., n + 1)."""
-        left, log_ratio = nn.functional.pad(breaks, (1, 0)), nn.functional.pad(shape, (1, 0))
-        risen = saturating_exp(log_ratio[..., :-1]) * breaks.diff(dim=-1, prepend=left[..., :1])
-        return left, log_ratio, nn.functional.pad(risen.cumsum(-1), (1, 0))
-
     @override
     def options(self) -> dict[str, Any]:
-        given = self.breakpoints if isinstance(self.breakpoints, int) else list(self.breakpoints)
-        return {"breakpoints": given, **super().options()}
+        return {"breakpoints": self.breakpoints, **super().options()}
 
     @override
     def describe(self, time_scale: float) -> str:
-        times = ", ".join(f"{value * time_scale:.4g}" for value in self.breaks.tolist())
-        return f"breakpoints at t = {times}"
+        return f"breakpoints at t = {times_text(self.breaks, time_scale)}"
 
     @override
     def corners(self) -> Tensor:
         return self.breaks.log()
 
-    def _constants(
-        self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor
-    ) -> dict[str, Tensor]:
-        if not isinstance(self.breakpoints, int):
-            given = torch.tensor(self.breakpoints, dtype=torch.float64, device=log_time.device)
-            return {"breaks": (given / log_time_scale.double().exp()[:, None]).to(log_time)}
-        share = np.linspace(0, 1, self.breakpoints + 2)[1:-1]
-        rows = placement_times(log_time, event, weight, "breakpoints")
-        breaks = np.stack([np.quantile(np.exp(times), share) for times in rows])
+    @override
+    def _constants(self, *rows: Tensor) -> dict[str, Tensor]:
+        share = np.linspace(0, 1, len(self.shape_names) + 2)[1:-1]
+        found = placed(
+            self.breakpoints, rows, "breakpoints", lambda times: np.log(np.quantile(np.exp(times), share))
+        )
+        breaks = np.exp(np.stack(found))
         if (np.diff(breaks, axis=-1) <= 0).any():
             warnings.warn(
-                f"the events are at too few distinct times for {self.breakpoints} breakpoints: some coincide "
+                f"the events are at too few distinct times for {len(share)} breakpoints: some coincide "
                 "and the intervals between them are empty",
                 DataWarning,
                 stacklevel=2,
             )
-        return {"breaks": torch.as_tensor(breaks).to(log_time)}
+        return {"breaks": torch.as_tensor(breaks).to(rows[0])}
+
+
+def _pieces(breaks: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where each interval begins, its log ratio, and H / exp(g) there, (..., n + 1)."""
+    left, log_ratio = pad(breaks, (1, 0)), pad(shape, (1, 0))
+    risen = saturating_exp(log_ratio[..., :-1]) * breaks.diff(dim=-1, prepend=left[..., :1])
+    return left, log_ratio, pad(risen.cumsum(-1), (1, 0))
