@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self, TypeVar
@@ -122,20 +122,9 @@ class DesignMatrix(Batched):
 
     @cached_property
     def levels(self) -> Tensor:
-        """Positions among the features of the indicators stored as codes, those of the largest block last."""
-        blocks = [self.blocks[k] for k in self._by_size]
-        places = [place for first, size in blocks for place in range(first, first + size)]
+        """Positions among the features of the indicators stored as codes, block by block, (Q,)."""
+        places = [place for first, size in self.blocks for place in range(first, first + size)]
         return torch.tensor(places, dtype=torch.long, device=self.device)
-
-    @property
-    def largest(self) -> int:
-        """Size of the largest block; 0 without blocks."""
-        return max((size for _, size in self.blocks), default=0)
-
-    @property
-    def _by_size(self) -> list[int]:
-        """Numbers of the blocks, the largest last."""
-        return sorted(range(len(self.blocks)), key=lambda k: self.blocks[k][1])
 
     def __len__(self) -> int:
         return self.numbers.shape[-2]
@@ -286,52 +275,59 @@ class DesignMatrix(Batched):
 
     def moments(
         self, rows: slice | Tensor, weight: Tensor, right: Tensor, centre: Tensor, scale: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted sums over some rows (n, p): x'Wx and x'r of a one, standardised numbers and indicators.
+    ) -> Tensor:
+        """Weighted sums over some rows (n, p): z'Wz and z'r of a one and the standardised features z.
 
         Args:
             rows: which, all or positions.
             weight: W of all rows, of any sign, shape (n,).
             right: r of all rows, shape (n, k).
-            centre: what is taken off the numbers, shape (d,).
-            scale: by what they are divided, shape (d,); +inf for those that are zero.
+            centre: what is taken off the features, shape (p,).
+            scale: by what they are divided, shape (p,); +inf for those that are zero.
 
         Returns:
-            sums z'Wz and z'r of the one and the numbers z, (1 + d, 1 + d + k); the same of the indicators in
-            place of the first z, (Q, 1 + d + k), in the order of :attr:`levels`; sums of the weights by two
-            levels of different blocks, the first not of the largest and before the second, (Q - E, Q).
+            shape (1 + p, 1 + p + k).
         """
-        width, inverse = 1 + len(centre), 1 / scale
+        width, size, n_right = 1 + len(self.places), 1 + self.shape[-1], right.shape[-1]
         half = width // 2  # the lower left quarter of a symmetric matrix is the upper right one
-        gram = weight.new_zeros(width, width + right.shape[-1])
+        inverse = 1 / scale[self.places]
+        shift = -centre[self.places] * inverse
+        gram = weight.new_zeros(width, width + n_right)
         # A row without a level counts in one more.
-        levels = weight.new_zeros(len(self.levels) + 1, gram.shape[1])
-        pairs = weight.new_zeros(len(self.levels) - self.largest + 1, len(levels))
+        levels = weight.new_zeros(len(self.levels) + 1, width + n_right)
+        sizes = self.levels.new_tensor([n_levels for _, n_levels in self.blocks])
+        firsts = sizes.cumsum(0) - sizes
+        pairs = weight.new_zeros(len(levels), len(levels))
         for block in row_blocks(len(weight) if isinstance(rows, slice) else len(rows), width):
             at = block if isinstance(rows, slice) else rows[block]
             x = self[at]
             z = weight.new_ones(len(x), width)
-            torch.addcmul(-centre * inverse, x.numbers.to(inverse), inverse, out=z[:, 1:])
+            torch.addcmul(shift, x.numbers.to(inverse), inverse, out=z[:, 1:])
             own = torch.cat([z * weight[at, None], right[at]], 1)
             gram[:half] += torch.matmul(z[:, :half].mT, own)
             gram[half:, half:] += torch.matmul(z[:, half:].mT, own[:, half:])
-            codes = list(x._level_numbers())
+            codes = (
+                () if x.codes is None else torch.where(x.codes < sizes, x.codes + firsts, len(pairs) - 1).T
+            )
             for k, code in enumerate(codes):
                 levels.index_add_(0, code, own)
                 for other in codes[k + 1 :]:
-                    place = code.clamp(max=len(pairs) - 1) * len(levels) + other
-                    pairs.view(-1).index_add_(0, place, weight[at])
+                    pairs.view(-1).index_add_(0, code * len(pairs) + other, weight[at])
         gram[half:, :half] = gram[:half, half:width].mT
-        return gram, levels[:-1], pairs[:-1, :-1]
-
-    def _level_numbers(self) -> Iterator[Tensor]:
-        """Position in :attr:`levels` of each row's level in each block, the largest last, (n,)."""
-        first = 0
-        for k in self._by_size:
-            assert self.codes is not None
-            code, size = self.codes[:, k].long(), self.blocks[k][1]
-            yield torch.where(code < size, code + first, len(self.levels))
-            first += size
+        if not self.blocks:
+            return gram
+        levels, pairs = levels[:-1], pairs[:-1, :-1]
+        coded, plain = 1 + self.levels, torch.nn.functional.pad(1 + self.places, (1, 0))
+        columns = torch.cat([plain, torch.arange(size, size + n_right, device=self.device)])
+        out = gram.new_zeros(size, size + n_right)
+        out[plain[:, None], columns] = gram
+        out[coded[:, None], columns] = levels
+        out[plain[:, None], coded] = levels[:, :width].mT
+        out[coded[:, None], coded] = pairs + pairs.mT + torch.diag(levels[:, 0])
+        centre, inverse = centre[self.levels], 1 / scale[self.levels]
+        out[coded] = (out[coded] - centre[:, None] * out[0]) * inverse[:, None]
+        out[:, coded] = (out[:, coded] - out[:, :1] * centre) * inverse
+        return out
 
     # -------------------------------------------------------------- thinning
 

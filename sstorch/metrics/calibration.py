@@ -36,7 +36,7 @@ from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import Outcome, read_scored
 from sstorch.metrics.weights import covariance_of
-from sstorch.newton import Gaussian, Hessian, Problem, newton
+from sstorch.newton.minimize import Gaussian, Problem, System, newton
 
 # Gain of the last step of a regression, of a weighted mean of squares; and of its coefficients.
 _TOLERANCE, _PRECISION = 1e-20, 1e-8
@@ -148,12 +148,12 @@ class _Squares(Problem):
         return self._risks(theta)[1].square() @ self.weight / 2
 
     @override
-    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         hazard, distance, slope = self._risks(theta)
         first = self.weight * distance * slope
         second = self.weight * (slope.square() + distance * slope * (1 - hazard))
         matrix = self.x.mT @ (second[0, :, None] * self.x)
-        return distance.square() @ self.weight / 2, first @ self.x, Hessian.of(matrix[None])
+        return distance.square() @ self.weight / 2, first @ self.x, matrix[None]
 
     @override
     def select(self, members: Tensor) -> Self:
@@ -193,7 +193,7 @@ def _fit_cloglog(
     theta = torch.as_tensor(start, dtype=torch.float64)[None]
     squares = _Squares(*(torch.as_tensor(each) for each in parts))
     found = newton(squares, Gaussian.flat(theta), theta, _TOLERANCE)
-    system = found.hessian.factored(torch.zeros_like(theta))
+    system = System.of(found.hessian, torch.zeros_like(theta))
     left = system.solve(found.gradient[..., None]).abs().max()
     beta: FloatArray = found.theta[0].numpy()
     bread = _bread(weight, x, x @ beta + offset)[0]

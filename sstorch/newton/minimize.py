@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import Batched
-from sstorch.newton.hessian import Hessian, System
+from sstorch.exceptions import TrainingError
 
 # Gain of a step, in nats, below which a minimum is reached, and above which a fit has not converged.
 TOLERANCE, UNCONVERGED = 1e-9, 1e-4
@@ -19,6 +19,9 @@ _MAX_STEPS, _MAX_HALVINGS = 100, 40
 _ARMIJO = 1e-4
 # Relative rounding of a value, and in units of the precision of its numbers where these have fewer digits.
 _ROUNDING, _UNITS = 1e-13, 4
+# Shares of the diagonal that are added to it in turn where a matrix is not positive definite: for rounding,
+# then Levenberg's, each a multiple of the one before; and the least diagonal, as a share of the largest.
+_FIRST_LIFT, _LEVENBERG, _GROWTH, _LEAST = 1e-8, 1e-3, 4.0, 1e-6
 
 
 class Problem(ABC):
@@ -33,11 +36,8 @@ class Problem(ABC):
         """Values (K,) at coefficients (K, D); +inf or NaN where a function is not defined."""
 
     @abstractmethod
-    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
-        """Values (K,), gradients (K, D) and Hessians at coefficients (K, D); all finite.
-
-        ``Hessian.of(matrices)`` makes one of matrices (K, D, D), of which both triangles are read.
-        """
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values (K,), gradients (K, D) and Hessians (K, D, D) at coefficients (K, D); all finite."""
 
     @abstractmethod
     def select(self, members: Tensor) -> Self:
@@ -85,21 +85,76 @@ class Gaussian(Batched):
 
 
 @dataclass(frozen=True)
+class System(Batched):
+    """Matrices of K problems, factored."""
+
+    factor: Tensor  # Cholesky factors, (K, D, D)
+    indefinite: Tensor  # whether more than rounding was added to make it positive definite, boolean (K,)
+
+    @classmethod
+    def of(cls, hessian: Tensor, precision: Tensor) -> Self:
+        """Of symmetric matrices (K, D, D) with a precision (K, D) added to the diagonal.
+
+        Where that is not positive definite, the absolute diagonal is added to itself, in growing shares,
+        until it is (Levenberg).
+
+        Raises:
+            TrainingError: second derivatives are not finite.
+        """
+        matrix = hessian + torch.diag_embed(precision)
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        failed = info > 0
+        if not bool(failed.any()):
+            return cls(factor, failed)
+        if not bool(hessian.isfinite().all()):
+            raise TrainingError(
+                "second derivatives of the likelihood are not finite: try another leaf, or fixed penalties"
+            )
+        own = matrix.diagonal(dim1=-2, dim2=-1).abs()
+        largest = own.amax(-1, keepdim=True).clamp(min=_FIRST_LIFT)
+        # What rounding took away is of the size of the largest.
+        added, share = torch.where(failed[:, None], _FIRST_LIFT * largest, 0.0), _LEVENBERG
+        factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed(added))
+        indefinite = failed = info > 0
+        while bool(failed.any()):
+            added = torch.where(failed[:, None], share * torch.maximum(own, _LEAST * largest), added)
+            factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed(added))
+            failed, share = info > 0, _GROWTH * share
+        return cls(factor, indefinite)
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Solutions for right-hand sides (K, D, m)."""
+        return torch.cholesky_solve(right, self.factor)
+
+    def variances(self) -> Tensor:
+        """Diagonal of the inverse, (K, D)."""
+        return torch.cholesky_inverse(self.factor).diagonal(dim1=-2, dim2=-1)
+
+    def log_determinant(self) -> Tensor:
+        """Of each matrix, (K,)."""
+        return 2 * self.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+@dataclass(frozen=True)
 class Optimum(Batched):
     """State of Newton's method: coefficients (K, D), values of the functions and derivatives there."""
 
     theta: Tensor
     loss: Tensor  # (K,)
     gradient: Tensor  # (K, D)
-    hessian: Hessian
+    hessian: Tensor  # (K, D, D)
 
     @classmethod
     def of(cls, problems: Problem, theta: Tensor) -> Self:
         """At coefficients (K, D)."""
         return cls(theta, *problems.derivatives(theta))
 
-    def gain(self, prior: Gaussian, system: System) -> Tensor:
-        """Gain that is left to a Newton step, in nats, (K,): half the squared decrement."""
+    def gain(self, prior: Gaussian, system: System | None = None) -> Tensor:
+        """Gain that is left to a Newton step, in nats, (K,): half the squared decrement.
+
+        ``system`` is that of Hessian and prior, if it is factored already.
+        """
+        system = System.of(self.hessian, prior.precision) if system is None else system
         slope = self.gradient + prior.gradient(self.theta)
         return (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1) / 2
 
@@ -165,7 +220,7 @@ def newton(
         part = problems if whole else problems.select(rest)
         own = prior if whole else prior.select(rest)
         here = at if whole else at.select(rest)
-        system = here.hessian.factored(own.precision)
+        system = System.of(here.hessian, own.precision)
         gradient = here.gradient + own.gradient(here.theta)
         target = here.theta - system.solve(gradient[..., None]).squeeze(-1)
         reached, promised, falls = step_to(part, own, here, target)

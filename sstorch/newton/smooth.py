@@ -11,7 +11,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
-from sstorch.newton.hessian import Hessian
 from sstorch.newton.minimize import Problem
 
 
@@ -29,7 +28,7 @@ class Smooth(Batched, Problem):
 
     @override
     @torch.enable_grad()
-    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         theta = theta.detach().requires_grad_()
         value = self.function(theta, *self.data)
         (gradient,) = torch.autograd.grad(value.sum(), theta, create_graph=True)
@@ -42,4 +41,4 @@ class Smooth(Batched, Problem):
         matrices = torch.stack(rows, -1)
         # Far out derivatives that vanish are products of zero and infinity.
         matrices = torch.where(matrices.isfinite(), matrices, 0.0)
-        return value.detach(), gradient.detach(), Hessian.of((matrices + matrices.mT) / 2)
+        return value.detach(), gradient.detach(), (matrices + matrices.mT) / 2

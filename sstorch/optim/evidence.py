@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
-from sstorch.newton import UNCONVERGED, Gaussian, Optimum, Problem, System, newton, step_to
+from sstorch.newton.minimize import UNCONVERGED, Gaussian, Optimum, Problem, System, newton, step_to
 from sstorch.progress import report_part
 
 # Inverse variances where nothing is known, bounds between which they are sought, and above which all
@@ -116,7 +116,7 @@ class Estimates(Batched):
     def quadratic(self, rows: Tensor) -> Tensor:
         """Covariance (K, m, m) of combinations, `rows` (K or 1, m, D), of the coefficients given data."""
         if self.places is not None:
-            width = self.system.hessian.kept.shape[-1]
+            width = self.system.factor.shape[-1]
             rows = torch.nn.functional.pad(rows, (self.places.start, width - self.places.stop))
         return rows @ self.system.solve(rows.expand(len(self.theta), -1, -1).mT)
 
@@ -214,17 +214,17 @@ def estimate(
         at = at.replaced(active, newton(part, own, reached, _CLOSE, new) if careful else new)
         if watch is not None:
             every = prior(penalty)
-            watch(number, penalty, at, _evidence(at, every, at.hessian.factored(every.precision)))
+            watch(number, penalty, at, _evidence(at, every, System.of(at.hessian, every.precision)))
         settled = near & ((moved < _SETTLED) | (rise < gain)) & ((promised < gain) | ~falls | careful)
         active = active[~settled]
         report_part(1 - len(active) / len(start))
         if len(active) == 0:
             break
     own = prior(penalty)
-    system = at.hessian.factored(own.precision)
+    system = System.of(at.hessian, own.precision)
     if stride <= 1 or bool((at.gain(own, system) > _REACHED).any()):
         at = newton(problems, own, at.theta, at=at)
-        system = at.hessian.factored(own.precision)
+        system = System.of(at.hessian, own.precision)
     converged = at.gain(own, system) <= UNCONVERGED
     if kinds.names:
         converged[active] = False
@@ -254,9 +254,9 @@ def _update(
     evidence (K,), in nats, by the slopes of the evidence at the penalties given: half of n - lambda tr V -
     lambda ||b||^2 for each log variance.
     """
-    right = at.hessian.times(at.theta) - at.gradient
+    right = torch.matmul(at.hessian, at.theta[..., None]).squeeze(-1) - at.gradient
     precision = kinds.precision(penalty)
-    system = at.hessian.factored(precision)
+    system = System.of(at.hessian, precision)
     slope = at.gradient + precision * (at.theta - mean)
     newton_step = system.solve(slope[..., None]).squeeze(-1)
     near = ((slope * newton_step).sum(-1) / 2 < _NEAR) & ~system.indefinite
@@ -285,7 +285,7 @@ def _update(
         # Each stops for itself, so that a problem does not depend on the others.
         penalty = torch.where(done, penalty, new)
         precision = kinds.precision(penalty)
-        system = at.hessian.factored(precision)
+        system = System.of(at.hessian, precision)
         done = done | (moved < _SETTLED / 4).all(-1, keepdim=True)
         if bool(done.all()):
             break

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.data.design_matrix import DesignMatrix, row_blocks
-from sstorch.newton import Hessian, Problem
+from sstorch.newton import Problem
 from sstorch.nn import HazardFamily
 from sstorch.nn.losses import component_losses, derivatives_by_autograd
 from sstorch.objective import Sample
@@ -21,6 +21,23 @@ _LONGEST = 3.0
 # Elements of the intermediates of a row: derivatives by the parameters of its hazard; and of the rows that
 # are worked on at once.
 _ELEMENTS_A_ROW, _ELEMENTS = 64, 2**22
+
+
+def loss_derivatives(
+    family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor, basis: Tensor | None
+) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
+    """Losses of rows (K, L, n) and derivatives in the linear predictor, number 0, and the shapes.
+
+    They are the family's where it has second derivatives of its own and rows are observed from time zero,
+    else those of autograd. Predictors are (K, L, n), shapes (K, L, n or 1, m); second derivatives come by
+    pairs j <= k. Some are not finite for rows without weight, or far out in a tail.
+    """
+    times = sample.log_times
+    if not family.closed_form or times.log_entry is not None or times.log_lower is not None:
+        return derivatives_by_autograd(family, times, linear, shape, sample.weight[:, None])
+    loss, of_linear, of_shape = family.loss_and_gradient(*times[:2], linear, shape, basis)
+    pairs = family.second_derivatives(*times[:2], linear, shape, basis)
+    return loss, [of_linear, *of_shape], pairs
 
 
 @dataclass(frozen=True)
@@ -39,11 +56,9 @@ class LinearHazards(Batched, Problem):
     weight: Tensor  # what the loss of each row counts, in rows, (K, n); 0 marks padding
     x: DesignMatrix  # features of the rows, p - 1, without the one for the intercept
     centre: Tensor | None = None  # what is taken off them, (K, p - 1); None for features as they are
-    # by what they are divided, (K, p - 1); +inf for those that are zero, 1 or +inf for indicators that are
-    # stored as codes
-    scale: Tensor | None = None
+    scale: Tensor | None = None  # by what they are divided, (K, p - 1); +inf for those that are zero
     group: Tensor | None = None  # group of each row, 0 ... L - 1, (K, n); None for none.
-    # positions of the coefficients of features with slopes of their own in the groups, none of codes, (q,)
+    # positions of the coefficients of features with slopes of their own in the groups, (q,)
     own: Tensor | None = field(default=None, metadata=SHARED)
     n_groups: int = field(default=0, metadata=SHARED)  # L; 0 without groups
     # what is added to the linear predictor of each row, (K, n); None for nothing
@@ -81,14 +96,14 @@ class LinearHazards(Batched, Problem):
 
     def _linear(self, theta: Tensor, rows: slice) -> Tensor:
         """Linear predictors (K, L, rows) for L vectors of shared coefficients, (K, L, p)."""
-        centre, scale = self._units
+        centre, scale = self.units
         slope = theta[..., 1:] / scale[:, None]
         linear = self.x[rows].project(slope, theta[..., 0] - (slope * centre[:, None]).sum(-1))
         return linear if self.offset is None else linear + self.offset[:, None, rows]
 
     @property
-    def _units(self) -> tuple[Tensor, Tensor]:
-        """Centre and scale, (K, p - 1)."""
+    def units(self) -> tuple[Tensor, Tensor]:
+        """Centre and scale of the features, (K, p - 1)."""
         if self.centre is not None and self.scale is not None:
             return self.centre, self.scale
         like = self.weight.new_zeros(len(self.weight), self.x.shape[-1])
@@ -101,7 +116,7 @@ class LinearHazards(Batched, Problem):
         total = theta.new_zeros(len(theta))
         for rows in self._row_blocks:
             linear, shape = self.parameters(theta, rows)
-            times = self._part(rows).log_times
+            times = self.part(rows).log_times
             loss = component_losses(self.family, times, linear[:, None], shape[:, None]).squeeze(1)
             total += self._sum(loss, rows)
         return total
@@ -109,9 +124,7 @@ class LinearHazards(Batched, Problem):
     def row_derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Losses of rows (K, n), first derivatives (K, n, q) and second ones (K, n, q, q), q = 1 + m.
 
-        They are those in the linear predictor and the shape parameters of the row, zero for padding; by the
-        family where it has second derivatives of its own and rows are observed from time zero, else by
-        autograd.
+        They are those in the linear predictor and the shape parameters of the row, zero for padding.
         """
         width = 1 + len(self.family.shape_names)
         first = theta.new_empty(*self.weight.shape, width)
@@ -126,23 +139,13 @@ class LinearHazards(Batched, Problem):
         self, linear: Tensor, shape: Tensor, rows: slice = slice(None)
     ) -> tuple[Tensor, Tensor, Tensor]:
         """:meth:`row_derivatives` of rows at linear predictors (K, n) and shape parameters (K, n or 1, m)."""
-        sample, linear, shape = self._part(rows), linear[:, None], shape[:, None]
-        times, family = sample.log_times, self.family
-        if family.closed_form and times.log_entry is None and times.log_lower is None:
-            basis = family.basis(sample.log_time)
-            loss, of_linear, of_shape = family.loss_and_gradient(*times[:2], linear, shape, basis)
-            slopes = [of_linear, *of_shape]
-            pairs = family.second_derivatives(*times[:2], linear, shape, basis)
-        else:
-            loss, slopes, pairs = derivatives_by_autograd(
-                family, times, linear, shape, sample.weight[:, None]
-            )
-        loss, first = loss.squeeze(1), torch.stack(slopes, -1).squeeze(1)
+        sample, basis = self.part(rows), self.family.basis(self.sample.log_time[:, rows])
+        loss, slopes, pairs = loss_derivatives(self.family, sample, linear[:, None], shape[:, None], basis)
+        loss, first, counts = loss.squeeze(1), torch.stack(slopes, -1).squeeze(1), sample.weight > 0
         second = first.new_zeros(*first.shape, first.shape[-1])
         for (j, k), part in pairs.items():
             second[..., j, k] = second[..., k, j] = part.squeeze(1)
         # Far out in a tail derivatives that vanish are products of zero and infinity.
-        counts = sample.weight > 0
         second = torch.where(second.isfinite() & counts[..., None, None], second, 0.0)
         return torch.where(counts, loss, 0.0), torch.where(counts[..., None], first, 0.0), second
 
@@ -150,7 +153,7 @@ class LinearHazards(Batched, Problem):
     def _row_blocks(self) -> list[slice]:
         return row_blocks(self.weight.shape[1], len(self.weight) * _ELEMENTS_A_ROW, _ELEMENTS)
 
-    def _part(self, rows: slice) -> Sample:
+    def part(self, rows: slice) -> Sample:
         """Times of some rows, with the weights of the problems; features are those of all rows."""
         return replace(self.sample.columns(rows, self.sample.x), weight=self.weight[:, rows])
 
@@ -171,7 +174,7 @@ class LinearHazards(Batched, Problem):
         rows = slice(None, None, stride)
         return replace(
             self,
-            sample=self._part(rows),
+            sample=self.part(rows),
             weight=self.weight[:, rows],
             x=self.x[rows],
             group=None if self.group is None else self.group[:, rows],
@@ -179,59 +182,25 @@ class LinearHazards(Batched, Problem):
         )
 
     @override
-    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         loss, first, second = self.row_derivatives(theta)
         total = self._sum(loss, slice(None))
         first *= self.weight[..., None]
         second *= self.weight[..., None, None]
-        return (total, *self._sums(first, second))
-
-    def _sums(self, first: Tensor, second: Tensor) -> tuple[Tensor, Hessian]:
-        """Gradients (K, D) and Hessians, from derivatives of rows (K, n, 1 + m) and (K, n, 1 + m, 1 + m)."""
-        x, (centre, scale) = self.x, self._units
-        width, n_levels, n_pairs = 1 + len(x.places), len(x.levels), len(x.levels) - x.largest
-        n_plain = self.n_coefficients - n_levels
-        # Coefficients without those of codes, then those of codes, the largest block last.
         gradient = first.new_zeros(len(first), self.n_coefficients)
-        plain = first.new_zeros(len(first), n_plain, n_plain)
-        across = first.new_zeros(len(first), n_plain, n_levels)
-        diagonal, pairs = (
-            across.new_zeros(len(first), n_levels),
-            across.new_zeros(len(first), n_pairs, n_levels),
-        )
-        free = scale[:, x.levels].isfinite().to(first)  # the others are the same in all rows
-        for k, (split, groups) in enumerate(zip(x.split.tolist(), self._members, strict=True)):
-            rows_of_split, units = x.of_split(split), (centre[k, x.places], scale[k, x.places])
-            weight, right = second[k, :, 0, 0], torch.cat([second[k, :, 0, 1:], first[k, :, :1]], 1)
+        hessian = gradient.new_zeros(*gradient.shape, self.n_coefficients)
+        centre, scale = self.units
+        for k, (split, groups) in enumerate(zip(self.x.split.tolist(), self._members, strict=True)):
+            x, weight = self.x.of_split(split), second[k, :, 0, 0]
+            right = torch.cat([second[k, :, 0, 1:], first[k, :, :1]], 1)
             for rows, (columns, places) in zip(groups, self._targets, strict=True):
-                gram, levels, both = rows_of_split.moments(rows, weight, right, *units)
-                shapes = torch.cat([gram[:, width:-1].mT, second[k, rows, 1:, 1:].sum(0)], 1)
+                gram = x.moments(rows, weight, right, centre[k], scale[k])
+                shapes = torch.cat([gram[:, self.width : -1].mT, second[k, rows, 1:, 1:].sum(0)], 1)
                 own = torch.cat([gram[:, :-1], shapes])[columns[:, None], columns]
-                plain[k, places[:, None], places] += own
+                hessian[k, places[:, None], places] += own
                 gradient[k, places] += torch.cat([gram[:, -1], first[k, rows, 1:].sum(0)])[columns]
-                gradient[k, n_plain:] += levels[:, -1]
-                across[k, places] += levels[:, columns].mT
-                diagonal[k] += levels[:, 0]
-                pairs[k] += both
-        if not n_levels:
-            # Products of matrices round on both sides of the diagonal.
-            return gradient, Hessian(plain.triu() + plain.triu(1).mT, across, diagonal)
-        gradient[:, n_plain:] *= free
-        across, diagonal = across * free[:, None], diagonal * free
-        pairs = pairs * free[:, :n_pairs, None] * free[:, None]
-        of_levels = pairs[..., :n_pairs] + torch.diag_embed(diagonal[:, :n_pairs])
-        upper = torch.cat([plain, across[..., :n_pairs]], 2)
-        kept = torch.cat([upper, torch.cat([across[..., :n_pairs].mT, of_levels], 2)], 1)
-        cross = torch.cat([across[..., n_pairs:], pairs[..., n_pairs:]], 1)
-        # The intercept is counted from the centre of the indicators.
-        form = torch.zeros_like(gradient)
-        form[:, 0], form[:, 1 + x.levels] = 1.0, centre[:, x.levels] * free
-        is_plain = torch.ones(self.n_coefficients, dtype=torch.bool, device=first.device)
-        is_plain[1 + x.levels] = False
-        order = torch.cat([is_plain.nonzero().squeeze(-1), 1 + x.levels])
-        hessian = Hessian(kept.triu() + kept.triu(1).mT, cross, diagonal[:, n_pairs:], form, order)
-        gradient = torch.empty_like(gradient).index_copy_(1, order, gradient)
-        return gradient - gradient[:, :1] * torch.nn.functional.pad(form[:, 1:], (1, 0)), hessian
+        # Products of matrices round on both sides of the diagonal.
+        return total, gradient, hessian.triu() + hessian.triu(1).mT
 
     @cached_property
     def _members(self) -> list[list[slice | Tensor]]:
@@ -246,29 +215,22 @@ class LinearHazards(Batched, Problem):
 
     @cached_property
     def _targets(self) -> list[tuple[Tensor, Tensor]]:
-        """Of each group, columns of its sums (the one, numbers, shapes), and the coefficients they are of.
+        """Of each group, columns of its sums (the one, features, shapes), and the coefficients they are of.
 
-        Coefficients are counted without those of codes; a column can be of one that all groups share and of
-        one of the group.
+        A column can be of a coefficient that all groups share and of one of the group.
         """
-        m, n_groups = len(self.family.shape_names), self.n_groups
+        p, m, n_groups = self.width, len(self.family.shape_names), self.n_groups
         count = partial(torch.arange, device=self.weight.device)
-        width = 1 + len(self.x.places)
-        of_shapes = self.n_linear - len(self.x.levels) + count(m) * (1 + n_groups)
-        columns, places = count(width + m), torch.cat([count(width), of_shapes])
+        of_shapes = self.n_linear + count(m) * (1 + n_groups)
+        columns, places = count(p + m), torch.cat([count(p), of_shapes])
         if self.own is None:
             return [(columns, places)]
-        q = len(self.own)
-        own = torch.cat([count(1), 1 + torch.searchsorted(self.x.places, self.own - 1), width + count(m)])
-        return [
-            (
-                torch.cat([columns, own]),
-                torch.cat(
-                    [places, width + k + count(1), width + n_groups + k * q + count(q), of_shapes + 1 + k]
-                ),
-            )
-            for k in range(n_groups)
-        ]
+        q, targets = len(self.own), []
+        columns = torch.cat([columns, count(1), self.own, p + count(m)])
+        for k in range(n_groups):
+            level, slopes = p + k + count(1), p + n_groups + k * q + count(q)
+            targets.append((columns, torch.cat([places, level, slopes, of_shapes + 1 + k])))
+        return targets
 
     def _sum(self, loss: Tensor, rows: slice) -> Tensor:
         weight = self.weight[:, rows]

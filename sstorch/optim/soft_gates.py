@@ -8,10 +8,10 @@ keeps E's minimum, and its Hessian can be written with the responsibilities of t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -20,11 +20,11 @@ from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.data.design_matrix import row_blocks
-from sstorch.newton import Hessian, Problem
+from sstorch.newton import Problem
 from sstorch.nn import Topology
 from sstorch.nn.functional import log_sigmoid_pair
-from sstorch.nn.losses import component_losses, derivatives_by_autograd
-from sstorch.optim.linear_hazards import LinearHazards
+from sstorch.nn.losses import component_losses
+from sstorch.optim.linear_hazards import LinearHazards, loss_derivatives
 
 # Temperature of the smooth loss. Up to .1 gates and predictions are those of E.
 TAU = 0.02
@@ -124,8 +124,8 @@ class SoftGates(Batched, Problem):
     @override
     def step_size(self, step: Tensor) -> Tensor:
         layout = self._layout
-        of_shapes = layout.order[layout.shapes]
-        longest = torch.nn.functional.pad(step[:, of_shapes], (0, 1)).abs().amax(-1) / _LONGEST
+        deviations = layout.order[layout.places[2]]
+        longest = torch.nn.functional.pad(step[:, deviations], (0, 1)).abs().amax(-1) / _LONGEST
         if self.z is not None:
             gates = step[:, self.of_gates].unflatten(1, (self.n_gates, -1))
             logits = torch.matmul(gates, self._gate_features.mT).abs().amax((-2, -1))
@@ -149,7 +149,7 @@ class SoftGates(Batched, Problem):
             exponent = self._routes(theta, rows).log_probability
             for number, each in enumerate(self.hazards):
                 linear, shape = self._latents(number, theta, rows)
-                times = each._part(rows).log_times
+                times = each.part(rows).log_times
                 exponent = exponent - self.tau * component_losses(each.family, times, linear, shape)
             weight = self._weight[:, rows]
             total += (weight * torch.where(weight > 0, -exponent.logsumexp(1) / self.tau, 0.0)).sum(-1)
@@ -157,10 +157,10 @@ class SoftGates(Batched, Problem):
 
     @override
     @torch.no_grad()
-    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         layout, total = self._layout, theta.new_zeros(len(theta))
-        gradient = theta.new_zeros(len(theta), layout.size)
-        hessian = theta.new_zeros(len(theta), layout.size, layout.size)
+        size = layout.places[-1].stop
+        gradient, hessian = (theta.new_zeros(len(theta), *(size,) * k) for k in (1, 2))
         for rows in self._row_blocks:
             routes = self._routes(theta, rows)
             leaves = [self._losses(number, theta, rows) for number in range(len(self.hazards))]
@@ -170,9 +170,13 @@ class SoftGates(Batched, Problem):
             total += (weight * torch.where(weight > 0, -normaliser.squeeze(1) / self.tau, 0.0)).sum(-1)
             share = torch.where(weight[:, None] > 0, (exponent - normaliser).exp(), 0.0)
             first, second = self._of_latents(leaves, routes, share, weight)
-            self._add_rows(gradient, hessian, first, second, rows)
-        gradient, hessian = layout.ordered(gradient, hessian)
-        return total, gradient, Hessian.of(hessian)
+            kinds = list(zip(layout.latents, layout.places, self._of_kinds(rows), strict=True))
+            for k, (latents, places, x) in enumerate(kinds):
+                gradient[:, places] += torch.matmul(first[:, latents], x).flatten(1)
+                for others, columns, z in kinds[k:]:
+                    hessian[:, places, columns] += _gram(x, z, second[:, latents, others])
+        hessian = layout.spread @ (hessian.triu() + hessian.triu(1).mT) @ layout.spread.mT
+        return total, gradient @ layout.spread.mT, (hessian + hessian.mT) / 2
 
     @torch.no_grad()
     def leaf_losses(self, theta: Tensor) -> Tensor:
@@ -194,19 +198,59 @@ class SoftGates(Batched, Problem):
 
     @cached_property
     def _layout(self) -> _Layout:
-        sizes = [(each.width, len(each.family.shape_names)) for each in self.hazards]
-        width = 0 if self.z is None else 1 + self.z.shape[-1]
-        return _Layout.of(sizes, self.n_leaves, len(self.own), self.n_gates, width, self._weight.device)
+        count, n_leaves, q = partial(torch.arange, device=self._weight.device), self.n_leaves, len(self.own)
+        sizes, p = [len(each.family.shape_names) for each in self.hazards], self.hazards[0].width
+        of_gates = count(self.of_gates.stop)[self.of_gates]
+        n_linear, n_shapes = len(sizes) * n_leaves, sum(sizes) * n_leaves
+        latents = [0, *accumulate([len(sizes), n_linear, n_shapes, self.n_gates])]
+        places = [0, *accumulate([len(sizes) * p, n_linear * (1 + q), n_shapes, len(of_gates)])]
+        common, linear, deviations, constants = [], [], [], []
+        for m, part in zip(sizes, self.of_causes, strict=True):
+            own = part.start + count(part.stop - part.start)
+            slopes, level, of_leaf, shapes = own.split([p, n_leaves, n_leaves * q, m * (1 + n_leaves)])
+            shapes = shapes.view(m, 1 + n_leaves)
+            common.append(slopes)
+            linear.append(torch.cat([level[:, None], of_leaf.view(n_leaves, q)], 1).flatten())
+            deviations.append(shapes[:, 1:].mT.flatten())
+            constants.append(shapes[:, 0].repeat(n_leaves))
+        order, of_shapes = torch.cat([*common, *linear, *deviations, of_gates]), slice(*places[2:4])
+        spread = torch.zeros(self.n_coefficients, len(order)).to(self._weight)
+        spread[order, count(len(order))] = 1.0
+        spread[torch.cat(constants), count(len(order))[of_shapes]] = 1.0
+        leaf_of = [count(n_leaves).repeat_interleave(m) for m in sizes]
+        leaf = torch.cat([count(n_leaves).repeat(len(sizes)), *leaf_of])
+        return _Layout(
+            tuple(slice(*pair) for pair in pairwise(latents)),
+            tuple(slice(*pair) for pair in pairwise(places)),
+            order,
+            spread,
+            leaf,
+            (leaf[:, None] == leaf).double()[..., None],
+        )
 
     @cached_property
     def _row_blocks(self) -> list[slice]:
-        return row_blocks(self.n_rows, len(self._weight) * self._layout.n_latents**2, _ELEMENTS)
+        return row_blocks(self.n_rows, len(self._weight) * self._layout.latents[-1].stop ** 2, _ELEMENTS)
+
+    def _of_kinds(self, rows: slice) -> tuple[Tensor, ...]:
+        """Features of some rows that each kind of latents is linear in, (K, n, a)."""
+        own = self._own_features[:, rows]
+        return self._features[:, rows], own, own[..., :1], self._gate_features[:, rows]
+
+    def _numbers(self, cause: int, parameter: int) -> Tensor:
+        """Numbers of the latents of all leaves: the linear predictor, parameter 0, or a shape, (L,)."""
+        leaves = torch.arange(self.n_leaves, device=self._weight.device)
+        sizes = [len(each.family.shape_names) for each in self.hazards]
+        if parameter == 0:
+            return self.n_leaves * cause + leaves
+        first = self.n_leaves * (len(sizes) + sum(sizes[:cause]))
+        return first + sizes[cause] * leaves + parameter - 1
 
     @cached_property
     def _features(self) -> Tensor:
         """A one and the features of hazards, standardised, (K, n, p)."""
         first = self.hazards[0]
-        centre, scale = first._units
+        centre, scale = first.units
         x = first.x.to_dense().to(centre)
         x = x if set(first.x.counts) == {1} else x[first.x.split]
         return torch.nn.functional.pad((x - centre[:, None]) / scale[:, None], (1, 0), value=1.0)
@@ -256,19 +300,10 @@ class SoftGates(Batched, Problem):
         return _Routes(log_probability, slope, p_left * p_right)
 
     def _losses(self, number: int, theta: Tensor, rows: slice) -> _Losses:
-        each = self.hazards[number]
-        family, sample = each.family, each._part(rows)
-        times, (linear, shape) = sample.log_times, self._latents(number, theta, rows)
-        if family.closed_form and times.log_entry is None and times.log_lower is None:
-            basis = self._bases[number]
-            basis = None if basis is None else basis[..., rows]
-            loss, of_linear, of_shape = family.loss_and_gradient(*times[:2], linear, shape, basis)
-            slopes = [of_linear, *of_shape]
-            pairs = family.second_derivatives(*times[:2], linear, shape, basis)
-        else:
-            loss, slopes, pairs = derivatives_by_autograd(
-                family, times, linear, shape, sample.weight[:, None]
-            )
+        each, basis = self.hazards[number], self._bases[number]
+        sample, (linear, shape) = each.part(rows), self._latents(number, theta, rows)
+        basis = None if basis is None else basis[..., rows]
+        loss, slopes, pairs = loss_derivatives(each.family, sample, linear, shape, basis)
         counts = (sample.weight > 0)[:, None]
 
         def finite(part: Tensor) -> Tensor:
@@ -287,9 +322,10 @@ class SoftGates(Batched, Problem):
         """Weighted first (K, T, n) and second derivatives (K, T, T, n) of rows by their latents.
 
         The latents are the linear predictor of each cause and leaf, each shape of them, and the logit of each
-        gate, whose second derivatives with the others stand in the upper block alone. With
-        responsibilities R_l, first derivatives u of the losses and a of the log probabilities, the second
-        derivatives are R_l L_l'' - tau (cov_R u), R_l u_l (a_l - mean a), and -(mean a' + cov_R a) / tau.
+        gate, behind sums of the linear predictors of each cause; the lower triangle of blocks is not filled.
+        With responsibilities R_l, first derivatives u of the losses and a of the log probabilities, the
+        second derivatives are R_l L_l'' - tau (cov_R u), R_l u_l (a_l - mean a), and -(mean a' + cov_R a) /
+        tau.
         """
         layout, tau = self._layout, self.tau
         own = torch.cat(
@@ -299,176 +335,67 @@ class SoftGates(Batched, Problem):
         )
         counted, n_own = share * weight[:, None], own.shape[1]
         shared, weighted = share[:, layout.leaf] * own, counted[:, layout.leaf] * own
-        second = own.new_empty(len(own), layout.n_latents, layout.n_latents, own.shape[-1])
+        n_causes, size = len(leaves), layout.latents[-1].stop
+        whole = own.new_empty(len(own), size, size, own.shape[-1])
+        second = whole[:, n_causes:, n_causes:]
         among = second[:, :n_own, :n_own]
         torch.addcmul(shared[:, None], layout.same_leaf, own[:, None], value=-1, out=among)
         among.mul_(tau * weighted[:, :, None])
         for number, each in enumerate(leaves):
             for (j, k), part in each.second.items():
-                s, t = layout.latents(number, j), layout.latents(number, k)
+                s, t = self._numbers(number, j), self._numbers(number, k)
                 part = part * counted
                 among[:, s, t] += part
                 if j != k:
                     among[:, t, s] += part
-        if not self.n_gates:
-            return weighted, second
         slopes = share[:, :, None] * routes.slope
         mean = slopes.sum(1)  # (K, B, n)
-        cross = weighted[:, :, None] * (routes.slope[:, layout.leaf] - mean[:, None])
-        second[:, :n_own, n_own:] = cross
-        moments = (slopes[:, :, :, None] * routes.slope[:, :, None]).sum(1)
-        between = mean[:, :, None] * mean[:, None] - moments
-        passed = torch.matmul(self.signs.abs().mT, share) * routes.curvature
-        between.diagonal(dim1=1, dim2=2).add_(passed.transpose(1, 2))
-        second[:, n_own:, n_own:] = between * (weight[:, None, None] / tau)
-        return torch.cat([weighted, mean * (-weight[:, None] / tau)], 1), second
-
-    def _add_rows(
-        self, gradient: Tensor, hessian: Tensor, first: Tensor, second: Tensor, rows: slice
-    ) -> None:
-        """Add what rows give to gradient and Hessian by the pieces of the layout, in place."""
-        layout, (n_causes, n_leaves) = self._layout, (len(self.hazards), self.n_leaves)
-        linear = slice(0, n_causes * n_leaves)
-        shapes = slice(linear.stop, layout.n_own)
-        logits = slice(layout.n_own, layout.n_latents)
-        common, own = self._features[:, rows], self._own_features[:, rows]
-        gates = self._gate_features[:, rows]
-        by_cause = first[:, linear].unflatten(1, (n_causes, n_leaves)).sum(2)
-        gradient[:, layout.common] += torch.matmul(by_cause, common).flatten(1)
-        gradient[:, layout.linear] += torch.matmul(first[:, linear], own).flatten(1)
-        gradient[:, layout.shapes] += first[:, shapes].sum(-1)
-        gradient[:, layout.gates] += torch.matmul(first[:, logits], gates).flatten(1)
-        # By the part of the linear predictor that all leaves of a cause share.
-        total = second[:, linear].unflatten(1, (n_causes, n_leaves)).sum(2)
-        among = total[:, :, linear].unflatten(2, (n_causes, n_leaves)).sum(3)
-        for row, column, part in (
-            (layout.common, layout.common, _gram(common, common, among)),
-            (layout.common, layout.linear, _gram(common, own, total[:, :, linear])),
-            (
-                layout.common,
-                layout.shapes,
-                torch.matmul(total[:, :, shapes], common[:, None]).mT.flatten(1, 2),
-            ),
-            (layout.common, layout.gates, _gram(common, gates, total[:, :, logits])),
-            (layout.linear, layout.linear, _gram(own, own, second[:, linear, linear])),
-            (
-                layout.linear,
-                layout.shapes,
-                torch.matmul(second[:, linear, shapes], own[:, None]).mT.flatten(1, 2),
-            ),
-            (layout.linear, layout.gates, _gram(own, gates, second[:, linear, logits])),
-            (layout.shapes, layout.shapes, second[:, shapes, shapes].sum(-1)),
-            (layout.shapes, layout.gates, torch.matmul(second[:, shapes, logits], gates[:, None]).flatten(2)),
-            (layout.gates, layout.gates, _gram(gates, gates, second[:, logits, logits])),
-        ):
-            hessian[:, row, column] += part
+        if self.n_gates:
+            cross = weighted[:, :, None] * (routes.slope[:, layout.leaf] - mean[:, None])
+            second[:, :n_own, n_own:] = cross
+            moments = (slopes[:, :, :, None] * routes.slope[:, :, None]).sum(1)
+            between = mean[:, :, None] * mean[:, None] - moments
+            passed = torch.matmul(self.signs.abs().mT, share) * routes.curvature
+            between.diagonal(dim1=1, dim2=2).add_(passed.transpose(1, 2))
+            second[:, n_own:, n_own:] = between * (weight[:, None, None] / tau)
+        by_cause = n_causes, self.n_leaves
+        linear = whole[:, layout.latents[1], n_causes:].unflatten(1, by_cause).sum(2)
+        whole[:, :n_causes, n_causes:] = linear
+        n_linear = n_causes * self.n_leaves
+        whole[:, :n_causes, :n_causes] = linear[:, :, :n_linear].unflatten(2, by_cause).sum(3)
+        of_causes = weighted[:, :n_linear].unflatten(1, by_cause).sum(2)
+        return torch.cat([of_causes, weighted, mean * (-weight[:, None] / tau)], 1), whole
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Pieces of the coefficients: common slopes, linear predictors of leaves, shapes of leaves, gates.
+    """Latents of rows by kind, and the coefficients they are made of.
 
-    A shape of a leaf is the sum of a constant and a deviation; derivatives by the constants are sums of those
-    by deviations.
+    Kinds are linear predictors of causes (sums over leaves), linear predictors of leaves, shapes and logits.
+    A shape of a leaf is a constant plus a deviation; here it has the coefficient of the deviation.
     """
 
-    common: slice
-    linear: slice  # level and own slopes of each cause and leaf
-    shapes: slice  # deviations of each cause, leaf and shape
-    gates: slice  # bias and weights of each gate
-    constants: Tensor  # number of the constant of each deviation
-    n_constants: int
-    order: Tensor  # position among the coefficients of a problem of each piece, then of the constants
-    leaf: Tensor  # of each latent that is not a logit
+    latents: tuple[slice, ...]  # of each kind
+    places: tuple[slice, ...]  # of the coefficients of each kind
+    order: Tensor  # position in the vector of a problem of each of these coefficients, (N,)
+    # derivatives by the vector from those by these coefficients, whose sums are those by constants, (D, N)
+    spread: Tensor
+    leaf: Tensor  # of each latent of leaves
     same_leaf: Tensor  # whether two of them are of one leaf, (T, T, 1)
-    n_own: int  # latents that are not logits
-    n_latents: int
-    n_leaves: int
-    sizes: tuple[int, ...]  # shapes of each cause
-
-    @classmethod
-    def of(
-        cls,
-        sizes: Sequence[tuple[int, int]],
-        n_leaves: int,
-        n_own: int,
-        n_gates: int,
-        width: int,
-        device: torch.device,
-    ) -> _Layout:
-        """Of causes with so many common coefficients and shapes, own slopes, gates and their coefficients."""
-        count, n_constants, end = partial(torch.arange, device=device), 0, 0
-        common: list[Tensor] = []
-        linear, shapes, constants, numbers = ([*common] for _ in range(4))
-        for p, m in sizes:
-            own = count(n_leaves * (1 + n_own)) + end + p
-            of_shapes = (count(m * (1 + n_leaves)) + end + p + len(own)).view(m, 1 + n_leaves)
-            common.append(count(p) + end)
-            of_slopes = own[n_leaves:].view(n_leaves, n_own)
-            linear.append(torch.cat([own[:n_leaves, None], of_slopes], 1).flatten())
-            shapes.append(of_shapes[:, 1:].mT.flatten())
-            numbers.append((count(m) + n_constants).repeat(n_leaves))
-            constants.append(of_shapes[:, 0])
-            n_constants, end = n_constants + m, end + p + len(own) + of_shapes.numel()
-        pieces = [*(torch.cat(each) for each in (common, linear, shapes)), count(n_gates * width) + end]
-        ends = [0, *itertools.accumulate(map(len, pieces))]
-        of_leaf = [count(n_leaves).repeat(len(sizes))]
-        leaf = torch.cat(of_leaf + [count(n_leaves).repeat_interleave(m) for _, m in sizes])
-        first, second, third, fourth = (slice(*pair) for pair in itertools.pairwise(ends))
-        return cls(
-            first,
-            second,
-            third,
-            fourth,
-            torch.cat(numbers),
-            n_constants,
-            torch.cat([*pieces, *constants]),
-            leaf,
-            (leaf[:, None] == leaf).double()[..., None],
-            len(leaf),
-            len(leaf) + n_gates,
-            n_leaves,
-            tuple(m for _, m in sizes),
-        )
-
-    @property
-    def size(self) -> int:
-        """Coefficients without the constants of shapes."""
-        return int(self.gates.stop)
-
-    def latents(self, cause: int, parameter: int) -> Tensor:
-        """Numbers of the latents of all leaves: the linear predictor, parameter 0, or a shape, (L,)."""
-        leaves = torch.arange(self.n_leaves, device=self.leaf.device)
-        if parameter == 0:
-            return cause * self.n_leaves + leaves
-        first = self.n_leaves * (len(self.sizes) + sum(self.sizes[:cause]))
-        return first + self.sizes[cause] * leaves + parameter - 1
-
-    def ordered(self, gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient and Hessian of all coefficients, from those of the pieces, the upper blocks filled."""
-        hessian = _symmetric(hessian)
-        constants = torch.zeros(self.size, self.n_constants).to(gradient)
-        constants[torch.arange(self.shapes.start, self.shapes.stop), self.constants] = 1.0
-        across = torch.matmul(hessian, constants)
-        corner = _symmetric(torch.matmul(constants.mT, across))
-        hessian = torch.cat([torch.cat([hessian, across], 2), torch.cat([across.mT, corner], 2)], 1)
-        gradient = torch.cat([gradient, torch.matmul(gradient, constants)], 1)
-        back = torch.empty_like(self.order)
-        back[self.order] = torch.arange(len(back), device=back.device)
-        return gradient[:, back], hessian[:, back[:, None], back]
-
-
-def _symmetric(matrix: Tensor) -> Tensor:
-    """The matrices (K, D, D) that have the upper triangles of these."""
-    return matrix.triu() + matrix.triu(1).mT
 
 
 def _gram(left: Tensor, right: Tensor, weight: Tensor) -> Tensor:
     """Sums of left x right over rows, by the weights of pairs of latents.
 
-    Features (K, n, a) and (K, n, b), weights (K, V, U, n) -> (K, V a, U b).
+    Features (K, n, a) and (K, n, b), weights (K, V, U, n) -> (K, V a, U b). A single feature is the one.
     """
     (v, u), a, b = weight.shape[1:3], left.shape[-1], right.shape[-1]
+    if a == b == 1:
+        return weight.sum(-1)
+    if a == 1:
+        return torch.matmul(weight, right[:, None]).flatten(2)
+    if b == 1:
+        return torch.matmul(weight, left[:, None]).mT.flatten(1, 2)
     scaled = (weight[:, :, :, None] * right.mT[:, None, None]).flatten(1, 3)  # (K, V U b, n)
     found = torch.matmul(scaled, left).view(len(left), v, u, b, a)
     return found.permute(0, 1, 4, 2, 3).reshape(len(left), v * a, u * b)

@@ -18,7 +18,7 @@ from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
-from sstorch.newton import UNCONVERGED, newton
+from sstorch.newton.minimize import UNCONVERGED, newton
 from sstorch.nn import HazardFamily, LeafParameters, SoftTree, check_family
 from sstorch.objective import (
     GateRidge,
@@ -140,7 +140,7 @@ class Problems(Batched):
             prior = design.given_prior(count[:, None] * curvature[:, : tree.in_features].double(), n_shapes)
             at = newton(hazards, prior, null_start(hazards))
             objective[own] = (at.loss + prior.value(at.theta)) / total
-            converged[own] = at.gain(prior, at.hessian.factored(prior.precision)) <= UNCONVERGED
+            converged[own] = at.gain(prior) <= UNCONVERGED
             parts.append(design.leaves(at.theta, 1, n_shapes))
         stacked = [
             torch.stack([getattr(part, item.name) for part in parts], 1).flatten(0, 1)

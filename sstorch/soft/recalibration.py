@@ -14,7 +14,8 @@ from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT, FittedTree
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
 from sstorch.metrics.weights import check_weighting, covariance_of
-from sstorch.newton import Gaussian, Optimum, Smooth, newton
+from sstorch.newton import Gaussian, Smooth, newton
+from sstorch.newton.minimize import Optimum
 from sstorch.nn import SoftTree, SurvivalDistribution
 
 # Of the mean loss of a row: the gain of the last step.
@@ -94,7 +95,7 @@ class _Loss:
             return self._rows(before.masked_scatter(free, moved))
 
         scores = self._weight[:, None] * torch.autograd.functional.jacobian(rows, found.theta[0])
-        inverse = torch.linalg.inv(found.hessian.dense()[0]).numpy()
+        inverse = torch.linalg.inv(found.hessian[0]).numpy()
         covariance = inverse @ covariance_of(scores.numpy(), self._subject) @ inverse
         errors: list[float] = np.sqrt(np.diag(covariance)).tolist()
         return errors

@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.exceptions import TrainingError
-from sstorch.newton import UNCONVERGED, Gaussian, Hessian, Optimum, Problem, Smooth, newton
+from sstorch.newton import Gaussian, Problem, Smooth, newton
+from sstorch.newton.minimize import UNCONVERGED, Optimum, System
 
 Function = Callable[[Tensor], Tensor]
 
@@ -30,13 +31,13 @@ class Toy(Batched, Problem):
         return torch.stack([self.functions[k](row) for k, row in zip(self.which, theta, strict=True)])
 
     @override
-    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         gradients, matrices = [], []
         for k, row in zip(self.which, theta, strict=True):
             at = row.clone().requires_grad_()
             gradients.append(torch.autograd.grad(self.functions[k](at), at)[0])
             matrices.append(torch.autograd.functional.hessian(self.functions[k], row))
-        return self.value(theta), torch.stack(gradients), Hessian.of(torch.stack(matrices))
+        return self.value(theta), torch.stack(gradients), torch.stack(matrices)
 
 
 def convex(theta: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ def start(*rows: list[float]) -> Tensor:
 
 
 def smallest_curvature(toy: Toy, theta: Tensor) -> list[float]:
-    return torch.linalg.eigvalsh(toy.derivatives(theta)[2].dense())[:, 0].tolist()
+    return torch.linalg.eigvalsh(toy.derivatives(theta)[2])[:, 0].tolist()
 
 
 def test_indefinite_hessian_leads_to_the_minimum_that_scipy_finds() -> None:
@@ -99,7 +100,7 @@ def test_positive_definite_member_takes_plain_newton_steps_whatever_the_others_a
     row = theta[:1]
     for _ in range(30):
         _, gradient, hessian = members(convex).derivatives(row)
-        matrix = hessian.dense() + torch.diag_embed(prior.precision[:1])
+        matrix = hessian + torch.diag_embed(prior.precision[:1])
         slope = gradient + prior.gradient(row.expand(2, -1))[:1]
         step = torch.linalg.solve(matrix, slope)
         row = row - step
@@ -142,29 +143,26 @@ def test_step_size_limits_the_first_trial() -> None:
     assert float(found.gradient.abs().max()) < 1e-8
 
 
-def test_indefinite_system_with_eliminated_coefficients_is_that_of_the_damped_matrix() -> None:
+def test_indefinite_system_is_that_of_the_matrix_with_a_share_of_its_diagonal_added() -> None:
     generator = torch.Generator().manual_seed(0)
-    kept = torch.randn(3, 3, 3, generator=generator, dtype=torch.float64)
-    kept = kept + kept.mT + torch.tensor([9.0, 0.0, 0.0]).double()[:, None, None] * torch.eye(3)
-    cross = torch.randn(3, 3, 2, generator=generator, dtype=torch.float64) / 4
-    diagonal = torch.tensor([[2.0, 3.0], [2.0, 3.0], [-1.0, 3.0]], dtype=torch.float64)
-    hessian = Hessian(kept, cross, diagonal)
-    system = hessian.factored(torch.full((3, 5), 0.1, dtype=torch.float64))
-    assert system.indefinite.tolist() == [False, True, True]
+    matrix = torch.randn(3, 5, 5, generator=generator, dtype=torch.float64) / 4
+    matrix = matrix + matrix.mT + torch.diag(torch.tensor([9.0, 0.5, 2.0, 3.0, 1.0]).double())
+    matrix[0] += 3 * torch.eye(5).double()
+    matrix[2, 3, 3] = -1.0
+    system = System.of(matrix, torch.full((3, 5), 0.1, dtype=torch.float64))
+    assert system.indefinite.tolist() == [False, bool(torch.linalg.eigvalsh(matrix[1])[0] < -0.1), True]
     eye = torch.eye(5, dtype=torch.float64).expand(3, -1, -1)
     damped = torch.linalg.inv(system.solve(eye))
-    added = damped - hessian.dense() - 0.1 * eye
+    added = damped - matrix - 0.1 * eye
     assert (torch.linalg.eigvalsh(damped) > 0).all()
     torch.testing.assert_close(added, torch.diag_embed(added.diagonal(dim1=1, dim2=2)), rtol=0, atol=1e-8)
     torch.testing.assert_close(added[0], torch.zeros(5, 5).double(), rtol=0, atol=1e-10)
-    ratio = added.diagonal(dim1=1, dim2=2) / (hessian.dense().diagonal(dim1=1, dim2=2) + 0.1).abs()
+    ratio = added.diagonal(dim1=1, dim2=2) / (matrix.diagonal(dim1=1, dim2=2) + 0.1).abs()
     torch.testing.assert_close(ratio, ratio[:, :1].expand(-1, 5), rtol=1e-5, atol=1e-8)
-
-
-def test_derivatives_that_are_not_finite_raise() -> None:
-    hessian = Hessian.of(torch.full((1, 2, 2), torch.nan, dtype=torch.float64))
+    torch.testing.assert_close(system.variances(), torch.linalg.inv(damped).diagonal(dim1=1, dim2=2))
+    torch.testing.assert_close(system.log_determinant(), torch.logdet(damped))
     with pytest.raises(TrainingError, match="not finite"):
-        hessian.factored(torch.zeros(1, 2).double())
+        System.of(torch.full((1, 2, 2), torch.nan, dtype=torch.float64), torch.zeros(1, 2).double())
 
 
 def test_gain_left_after_too_few_steps_shows_that_a_fit_did_not_converge(
@@ -173,7 +171,7 @@ def test_gain_left_after_too_few_steps_shows_that_a_fit_did_not_converge(
     monkeypatch.setattr("sstorch.newton.minimize._MAX_STEPS", 2)
     toy, theta = members(valley), start([-1.2, 1.0])
     found = newton(toy, Gaussian.flat(theta), theta)
-    gain = found.gain(Gaussian.flat(theta), found.hessian.factored(Gaussian.flat(theta).precision))
+    gain = found.gain(Gaussian.flat(theta))
     assert float(gain) > UNCONVERGED
 
 
@@ -197,4 +195,4 @@ def test_smooth_functions_of_data_are_fitted_each_to_its_own_data() -> None:
     found = newton(Smooth(loss, (time, event)), Gaussian.flat(theta), theta)
     rate = event.sum(-1) / time.sum(-1)
     torch.testing.assert_close(found.theta[:, 0], rate.log(), rtol=0, atol=1e-8)
-    torch.testing.assert_close(found.hessian.dense()[:, 0, 0], event.sum(-1), rtol=1e-6, atol=0)
+    torch.testing.assert_close(found.hessian[:, 0, 0], event.sum(-1), rtol=1e-6, atol=0)

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_t
 from torch import Tensor
 
-from sstorch.newton import Gaussian, newton
+from sstorch.newton.minimize import Gaussian, System, newton
 from sstorch.nn import DesignMatrix, Topology, make_family
 from sstorch.objective import Sample
 from sstorch.optim.evidence import Estimates, Kinds, estimate
@@ -211,7 +211,7 @@ def test_evidence_of_a_gate_with_two_leaves_is_that_of_integration() -> None:
         given = {name: factor * found.penalty[:, k] for k, name in enumerate(kinds.names)}
         other = torch.stack(list(given.values()), -1)
         own = newton(problem, Gaussian(kinds.precision(other), centre), found.theta)
-        system = own.hessian.factored(kinds.precision(other))
+        system = System.of(own.hessian, kinds.precision(other))
         volume = (kinds.precision(other).log().sum(-1) - system.log_determinant()) / 2
         value = volume - own.loss - Gaussian(kinds.precision(other), centre).value(own.theta)
         assert float(value) < float(found.evidence)

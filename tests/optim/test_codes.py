@@ -1,11 +1,10 @@
-"""Systems with a category eliminated against dense algebra, and designs with codes against indicators."""
+"""Designs with codes of categories against those with indicators."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.newton import Hessian
 from sstorch.nn import make_family
 from sstorch.optim.evidence import Kinds, estimate
 from sstorch.optim.linear_hazards import LinearHazards
@@ -81,26 +80,7 @@ def test_derivatives_of_codes_are_those_of_indicators(leaf: str, groups: bool, l
     (loss, gradient, hessian), expected = one.derivatives(theta), other.derivatives(theta)
     torch.testing.assert_close(loss, expected[0], rtol=1e-12, atol=0)
     torch.testing.assert_close(gradient, expected[1], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(hessian.dense(), expected[2].dense(), rtol=1e-10, atol=1e-10)
-    assert hessian.diagonal.shape == (2, 5)
-
-
-@pytest.mark.parametrize("groups", [False, True])
-def test_system_with_a_category_eliminated_is_the_dense_one(groups: bool) -> None:
-    one, _ = pair("exponential", groups)
-    hessian = one.derivatives(somewhere(one))[2]
-    dense, n = hessian.dense(), one.n_coefficients
-    generator = torch.Generator().manual_seed(2)
-    precision = torch.rand(2, n, generator=generator, dtype=torch.float64) + 0.1
-    right = torch.rand(2, n, 3, generator=generator, dtype=torch.float64)
-    system, matrix = hessian.factored(precision), dense + torch.diag_embed(precision)
-    torch.testing.assert_close(system.solve(right), torch.linalg.solve(matrix, right), rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(
-        system.variances(), torch.linalg.inv(matrix).diagonal(dim1=-2, dim2=-1), rtol=1e-9, atol=1e-11
-    )
-    torch.testing.assert_close(system.log_determinant(), torch.logdet(matrix), rtol=1e-10, atol=0)
-    part = system.select(torch.tensor([1]))
-    torch.testing.assert_close(part.solve(right[1:]), system.solve(right)[1:], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(hessian, expected[2], rtol=1e-10, atol=1e-10)
 
 
 def test_estimates_of_codes_are_those_of_indicators() -> None:
@@ -113,14 +93,3 @@ def test_estimates_of_codes_are_those_of_indicators() -> None:
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-10)
     rows = torch.rand(2, 4, one.n_coefficients, generator=torch.Generator().manual_seed(4)).double()
     torch.testing.assert_close(found.quadratic(rows), expected.quadratic(rows), rtol=1e-8, atol=1e-10)
-
-
-def test_lifted_system_is_positive_definite() -> None:
-    hessian = Hessian(
-        torch.tensor([[[1.0, 2.0], [2.0, 1.0]]]).double(),
-        torch.tensor([[[1.0], [0.0]]]).double(),
-        torch.tensor([[-3.0]]).double(),
-        order=torch.tensor([0, 2, 1]),
-    )
-    system = hessian.factored(torch.zeros(1, 3).double())
-    assert float(system.variances().min()) > 0
