@@ -113,7 +113,7 @@ class _Hazard:
         statistic = p = np.nan
         if len(basis):
             # The test takes penalties as known, as its reference does.
-            known = hazard.posterior if hazard.covariance is hazard.marginal else hazard.covariance
+            known = hazard.posterior if hazard.robust is None else hazard.robust
             theta, covariance = basis @ hazard.theta[own], basis @ known[own[:, None], own] @ basis.mT
             spread = basis @ hazard.spread(own) @ basis.mT
             statistic, p = term_test(theta.numpy(), covariance.numpy(), spread.numpy(), reference)

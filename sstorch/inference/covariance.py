@@ -33,25 +33,6 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Inverse:
-    """Inverse of a symmetric matrix on the directions that have information."""
-
-    matrix: Tensor  # the inverse there, (D, D)
-    null: Tensor  # directions without information, normalised columns, (D, r)
-
-    @classmethod
-    def of(cls, matrix: Tensor) -> Self:
-        """Of a matrix (D, D), scaled to a unit diagonal first so that units do not matter."""
-        diagonal = matrix.diagonal()
-        scale = torch.where(diagonal > 0, diagonal, 1.0).sqrt()
-        values, vectors = torch.linalg.eigh(matrix / scale / scale[:, None])
-        good = values > _SINGULAR * values[-1].clamp(min=_SINGULAR)
-        seen = vectors[:, good] / scale[:, None]
-        null = vectors[:, ~good] / scale[:, None]
-        return cls((seen / values[good]) @ seen.mT, null / null.norm(dim=0))
-
-
-@dataclass(frozen=True)
 class HazardCovariance:
     """Covariance of the coefficients theta (D,) of one hazard.
 
@@ -64,20 +45,20 @@ class HazardCovariance:
         theta: the estimates, (D,).
         information: Hessian of the negative log-likelihood, (D, D).
         marginal: posterior covariance with estimated penalties integrated out, (D, D).
-        covariance: covariance in use, (D, D).
         precision: precision of the normal prior of each coefficient, (D,); 0 for no prior.
         null: directions without information in the data, (D, r): quantities in them have no estimate.
         groups: number of the group of each leaf, from left to right, 0 ... G - 1, (L,).
+        robust: the sandwich, (D, D), which is used in place of the others; None for none.
     """
 
     map: Tensor
     theta: Tensor
     information: Tensor
     marginal: Tensor
-    covariance: Tensor
     precision: Tensor
     null: Tensor
     groups: Tensor
+    robust: Tensor | None = None
 
     @classmethod
     def of_posterior(
@@ -91,15 +72,18 @@ class HazardCovariance:
     ) -> Self:
         """Create it from the posterior covariance, if every coefficient has information or a prior."""
         information = torch.linalg.inv(posterior) - torch.diag(precision)
-        null = posterior.new_zeros(len(posterior), 0)
-        return cls(map, theta, information, marginal, marginal, precision, null, groups)
+        return cls(map, theta, information, marginal, precision, posterior.new_zeros(len(theta), 0), groups)
 
     @classmethod
     def of_information(cls, theta: Tensor, information: Tensor, precision: Tensor, map: Tensor) -> Self:
         """Create it from the Hessian of the negative log-likelihood (D, D), one group, fixed penalties."""
-        found = Inverse.of(information + torch.diag(precision))
-        groups = torch.zeros(1, dtype=torch.long)
-        return cls(map, theta, information, found.matrix, found.matrix, precision, found.null, groups)
+        matrix, null = _inverse(information + torch.diag(precision))
+        return cls(map, theta, information, matrix, precision, null, torch.zeros(1, dtype=torch.long))
+
+    @property
+    def covariance(self) -> Tensor:
+        """The covariance in use, (D, D)."""
+        return self.marginal if self.robust is None else self.robust
 
     @property
     def n_groups(self) -> int:
@@ -122,7 +106,7 @@ class HazardCovariance:
     @cached_property
     def posterior(self) -> Tensor:
         """Inverse of Hessian and penalties, (D, D)."""
-        return Inverse.of(self.information + torch.diag(self.precision)).matrix
+        return _inverse(self.information + torch.diag(self.precision))[0]
 
     def identified(self, combinations: Tensor) -> Tensor:
         """Independent combinations, (q, n), of those of the coefficients (n, D), that have an estimate.
@@ -167,7 +151,20 @@ class HazardCovariance:
 
     def sandwich(self, meat: Tensor) -> Self:
         """Return a copy that uses the sandwich; the sum of outer products of scores is (D, D)."""
-        return replace(self, covariance=self.posterior @ meat @ self.posterior)
+        return replace(self, robust=self.posterior @ meat @ self.posterior)
+
+
+def _inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse of a symmetric matrix (D, D) where it has information, and normalised directions without any.
+
+    It is scaled to a unit diagonal first, so that units do not matter.
+    """
+    diagonal = matrix.diagonal()
+    scale = torch.where(diagonal > 0, diagonal, 1.0).sqrt()
+    values, vectors = torch.linalg.eigh(matrix / scale / scale[:, None])
+    good = values > _SINGULAR * values[-1].clamp(min=_SINGULAR)
+    seen, null = vectors[:, good] / scale[:, None], vectors[:, ~good] / scale[:, None]
+    return (seen / values[good]) @ seen.mT, null / null.norm(dim=0)
 
 
 def linear_parts(parameters: Tensor, features: Tensor, n_shapes: int) -> Tensor:

@@ -36,16 +36,9 @@ _DRAWS, _SEED = 2000, 0
 _ELEMENTS = 2**21
 # Probability of a row's path in a tree with trained gates below which limits are too narrow.
 _SURE = 0.9
-# From parameters of n rows (n, Q) to predictions (n, ...), each row by itself and differentiable.
-Prediction = Callable[[Tensor], Tensor]
-
-
-def encoded_rows(model: Inferable, X: object) -> tuple[pd.Index, Tensor]:
-    """Labels of rows and their encoded features, (n, p), at least one."""
-    frame = model._cleaned(X)
-    if not len(frame):
-        raise DataError("the data have no rows")
-    return frame.index, dense(model._tree.encode(frame))
+# Predictions (n, ...), and their deviations to first order as combinations of independent standard normal
+# variables, (n, ..., D): the covariance of two predictions is the product of their deviations.
+Moved = tuple[Tensor, Tensor]
 
 
 class Link(NamedTuple):
@@ -58,25 +51,21 @@ class Link(NamedTuple):
 
 IDENTITY = Link(lambda v: v, lambda v: v, np.ones_like)
 LOG = Link(np.log, np.exp, lambda v: 1 / v)
-
-
-def between_zero_and(end: float) -> Link:
-    """The logit of a share of ``end``."""
-    return Link(
-        lambda v: np.log(v / (end - v)), lambda v: end / (1 + np.exp(-v)), lambda v: end / (v * (end - v))
-    )
-
-
-# log(-log S), log of the cumulative hazard.
+# log(-log S), log of the cumulative hazard; the same of S = 1 - F.
 LOG_MINUS_LOG = Link(
     lambda v: np.log(-np.log(v)), lambda v: np.exp(-np.exp(v)), lambda v: 1 / (v * np.log(v))
 )
-# The same of 1 - F.
 COMPLEMENT = Link(
     lambda v: np.log(-np.log1p(-v)),
     lambda v: -np.expm1(-np.exp(v)),
     lambda v: -1 / ((1 - v) * np.log1p(-v)),
 )
+
+
+def _logit_of_share(end: float) -> Link:
+    return Link(
+        lambda v: np.log(v / (end - v)), lambda v: end / (1 + np.exp(-v)), lambda v: end / (v * (end - v))
+    )
 
 
 @dataclass(frozen=True)
@@ -108,96 +97,128 @@ class IntervalEstimates:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a frame by row, time and cause: ``estimate``, ``standard error``, ``lower``, ``upper``."""
-        levels: list[Sequence[Any]] = [list(self.index)]
-        names = ["row"]
+        axes: dict[str, Sequence[Any]] = {"row": list(self.index)}
         if self.estimate.ndim == 3:
-            levels.append(list(self.causes))
-            names.append("cause")
+            axes["cause"] = self.causes
         if self.times is not None:
-            levels.append(self.times.tolist())
-            names.append("time")
-        index = pd.MultiIndex.from_product(levels, names=names) if len(levels) > 1 else pd.Index(levels[0])
-        columns = {
-            "estimate": self.estimate,
-            "standard error": self.standard_error,
-            "lower": self.lower,
-            "upper": self.upper,
-        }
-        return pd.DataFrame({name: each.ravel() for name, each in columns.items()}, index=index)
+            axes["time"] = self.times.tolist()
+        levels, single = list(axes.values()), len(axes) == 1
+        index = pd.Index(levels[0]) if single else pd.MultiIndex.from_product(levels, names=list(axes))
+        columns = ("estimate", "standard_error", "lower", "upper")
+        return pd.DataFrame(
+            {name.replace("_", " "): getattr(self, name).ravel() for name in columns}, index=index
+        )
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A predicted quantity, as a function of the parameters of hazards."""
+    """A predicted quantity of a model, as a function of the parameters of the hazards of a row."""
 
+    fitted: FittedTree
+    covariance: FitCovariance
     what: What  # its name
-    prediction: Callable[[Tensor], Tensor]  # from parameters (n, Q) to predictions (n, ...)
+    prediction: Callable[[Tensor], Tensor]  # from parameters (n, Q) to predictions (n, ...), row by row
     link: Link  # scale of its confidence limits
-    times: FloatArray | None  # of curves
-    elements: int  # numbers that one row takes on the way
+    times: FloatArray | None = None  # of curves
+    elements: int = 64  # numbers that one row takes on the way
     causes: tuple[str, ...] = ()  # names, where it has one value for each
 
     @classmethod
     def of(
-        cls, fitted: FittedTree, what: What, times: npt.ArrayLike | None, q: float, tau: float | None
+        cls, model: Inferable, what: What, times: npt.ArrayLike | None, q: float, tau: float | None
     ) -> Quantity:
-        """Create it for a fitted tree; arguments as in :func:`predict`."""
-        tree = tree_of_rows(fitted)
+        """Create it for a fitted model; arguments as in :func:`predict`."""
+        covariance, fitted = covariance_of(model), model._tree
+        if fitted.prediction != "hbp":
+            raise ConfigError("intervals need predictions by one group: use prediction='hbp'")
+        tree = _tree_of_rows(fitted)
         check_choice(what, "what", get_args(What))
         if what == "quantile":
             check_share(q, "q")
-            return cls(what, lambda p: tree.quantiles(p, q), LOG, None, 64)
+            return cls(fitted, covariance, what, lambda p: tree.quantiles(p, q), LOG)
         if what == "rmst":
             if tau is None or math.isinf(check_truncation(tau)):
                 raise ConfigError("tau must be a finite time > 0 for what='rmst'")
-            return cls(what, lambda p: tree.restricted_means(p, tau), between_zero_and(tau), None, 512)
+            link = _logit_of_share(tau)
+            return cls(fitted, covariance, what, lambda p: tree.restricted_means(p, tau), link, elements=512)
         if times is None:
             raise ConfigError(f"times must be given for what={what!r}")
         grid = check_times(times)
         at = torch.as_tensor(grid)
         if what == "survival":
-            survival = tree.function("survival")
-            return cls(what, lambda p: survival(p, at), LOG_MINUS_LOG, grid, len(grid))
+            curves = tree.function("survival")
+            return cls(fitted, covariance, what, lambda p: curves(p, at), LOG_MINUS_LOG, grid, len(grid))
         if not tree.competing:
             raise ConfigError("what='incidence' needs competing causes: use 'survival'")
         edges = torch.as_tensor(panels_before(tree.panels, float(grid.max(initial=0.0))))
         elements = len(tree.causes) * (len(edges) + len(grid)) * 5
-        return cls(
-            what,
-            lambda p: tree.incidence_and_survival(p, at, edges)[0],
-            COMPLEMENT,
-            grid,
-            elements,
-            tree.causes,
-        )
 
-    def deviations(
-        self, fitted: FittedTree, covariance: FitCovariance, x: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Predictions and deviations of encoded rows, a chunk of them at a time."""
-        width = sum(len(each.theta) for each in covariance.hazards.values())
+        def incidence(parameters: Tensor) -> Tensor:
+            return tree.incidence_and_survival(parameters, at, edges)[0]
+
+        return cls(fitted, covariance, what, incidence, COMPLEMENT, grid, elements, tree.causes)
+
+    def deviations(self, x: Tensor) -> Iterator[Moved]:
+        """Predictions and deviations of encoded rows, a chunk at a time; NaN where there is no estimate."""
+        width = sum(len(each.theta) for each in self.covariance.hazards.values())
         n_values = (1 if self.times is None else len(self.times)) * max(1, len(self.causes))
         size = at_once(max(self.elements * 8, n_values * width, x.shape[1]), _ELEMENTS)
         for start in range(0, len(x), size):
-            rows = RowHazards.of(fitted, covariance, x[start : start + size])
-            value, moves = rows.deviations(self.prediction)
+            rows = RowHazards.of(self.fitted, self.covariance, x[start : start + size])
+            value, slopes = derivatives(self.prediction, rows.values)
+            moves = torch.einsum("nq...,nqd->n...d", slopes, rows.factors)
             moves[rows.unseen] = torch.nan
             yield value, moves
 
+    def mean(self, parts: Iterable[Moved]) -> Moved:
+        """Mean over the rows of all chunks, (1, ...)."""
+        chunks = list(parts)
+        count = sum(len(value) for value, _ in chunks)
+        sums = [torch.stack([part.sum(0) for part in each]).sum(0) for each in zip(*chunks, strict=True)]
+        return sums[0][None] / count, sums[1][None] / count
+
     def intervals(
         self,
-        parts: Iterable[tuple[Tensor, Tensor]],
-        link: Link,
+        parts: Iterable[Moved],
         level: float,
         index: Sequence[Any],
+        *,
         simultaneous: bool = False,
         difference: bool = False,
     ) -> IntervalEstimates:
-        """Intervals on the scale of a link, from chunks of values (n, ...) and deviations (n, ..., D)."""
-        found = [limits(value, moves, link, level, simultaneous) for value, moves in parts]
+        """Intervals of chunks of predictions, on the scale of the link, or of differences of them."""
+        link = IDENTITY if difference else self.link
+        found = [_limits(*part, link, level, simultaneous) for part in parts]
         value, error, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
         what = f"difference of {self.what}" if difference else self.what
         return IntervalEstimates(what, value, error, lower, upper, level, self.times, self.causes, index)
+
+
+def _limits(
+    value: Tensor, moves: Tensor, link: Link, level: float, simultaneous: bool
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Estimate, standard error and limits, (n, ...), of predictions and their deviations (n, ..., D)."""
+    estimate, error = value.numpy(), moves.norm(dim=-1).numpy()
+    error = np.where(np.isfinite(estimate), error, np.nan)
+    critical: FloatArray | float = half_width(level)
+    if simultaneous and estimate.ndim > 1:
+        critical = _joint_quantile(moves, level)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        centre, width = link.forth(estimate), critical * np.abs(link.slope(estimate)) * error
+        ends = np.stack([link.back(centre - width), link.back(centre + width)])
+    # At time zero, where curves have one value, limits are this value; survival that underflows has none.
+    ends = np.where((error == 0) & (centre < np.inf), estimate, ends)
+    return estimate, error, ends.min(0), ends.max(0)
+
+
+def _joint_quantile(moves: Tensor, level: float) -> FloatArray:
+    """Quantile over draws of the largest standardised deviation among the times of each row, (n, ..., 1)."""
+    generator = torch.Generator().manual_seed(_SEED)
+    draws = torch.randn(moves.shape[-1], _DRAWS, dtype=moves.dtype, generator=generator)
+    error = moves.norm(dim=-1, keepdim=True)
+    scaled = torch.where(error > 0, moves / error, 0.0)
+    found = [float(np.quantile((row @ draws).abs().amax(-2), level)) for row in scaled.flatten(0, -3)]
+    return np.array(found).reshape(*moves.shape[:-2], 1)
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -245,44 +266,15 @@ def predict(
         Scandinavian Journal of Statistics 39, 53-74, on the coverage of Bayesian intervals of curves.
     """
     check_share(level, "level")
-    covariance, fitted = covariance_of(model), model._tree
-    quantity = Quantity.of(fitted, what, times, q, tau)
-    index, x = encoded_rows(model, X)
+    quantity = Quantity.of(model, what, times, q, tau)
+    index, x = _encoded(model, X)
     if getattr(vars(model).get("choice_"), "has_trained_gates", False):
-        unsure = int((fitted.leaf_probability(x).max(axis=1) < _SURE).sum())
+        unsure = int((quantity.fitted.leaf_probability(x).max(axis=1) < _SURE).sum())
         if unsure:
             text = f"the path of {unsure} of {len(x)} rows has a probability below {_SURE:g}"
             remedy = "their confidence limits take it as given and are too narrow; see predict_leaf_proba"
             report([Oddity(text, remedy)], strict=False, stacklevel=3)
-    parts = quantity.deviations(fitted, covariance, x)
-    return quantity.intervals(parts, quantity.link, level, index.tolist(), simultaneous)
-
-
-def limits(
-    value: Tensor, moves: Tensor, link: Link, level: float, simultaneous: bool
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Estimate, standard error and limits, (n, ...), of predictions and their deviations (n, ..., D)."""
-    estimate, error = value.numpy(), moves.norm(dim=-1).numpy()
-    error = np.where(np.isfinite(estimate), error, np.nan)
-    critical: FloatArray | float = half_width(level)
-    if simultaneous and estimate.ndim > 1:
-        critical = _joint_quantile(moves, level)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        centre, width = link.forth(estimate), critical * np.abs(link.slope(estimate)) * error
-        ends = np.stack([link.back(centre - width), link.back(centre + width)])
-    # At time zero, where curves have one value, limits are this value; survival that underflows has none.
-    ends = np.where((error == 0) & (centre < np.inf), estimate, ends)
-    return estimate, error, ends.min(0), ends.max(0)
-
-
-def _joint_quantile(moves: Tensor, level: float) -> FloatArray:
-    """Quantile over draws of the largest standardised deviation among the times of each row, (n, ..., 1)."""
-    generator = torch.Generator().manual_seed(_SEED)
-    draws = torch.randn(moves.shape[-1], _DRAWS, dtype=moves.dtype, generator=generator)
-    error = moves.norm(dim=-1, keepdim=True)
-    scaled = torch.where(error > 0, moves / error, 0.0)
-    found = [float(np.quantile((row @ draws).abs().amax(-2), level)) for row in scaled.flatten(0, -3)]
-    return np.array(found).reshape(*moves.shape[:-2], 1)
+    return quantity.intervals(quantity.deviations(x), level, index, simultaneous=simultaneous)
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -333,21 +325,15 @@ def contrast(
     """
     check_share(level, "level")
     check_same_order(X_a=X_a, X_b=X_b)
-    covariance, fitted = covariance_of(model), model._tree
-    quantity = Quantity.of(fitted, what, times, q, tau)
-    (labels, a), (_, b) = encoded_rows(model, X_a), encoded_rows(model, X_b)
+    quantity = Quantity.of(model, what, times, q, tau)
+    (index, a), (_, b) = _encoded(model, X_a), _encoded(model, X_b)
     if len(a) != len(b):
         raise DataError(f"X_a has {len(a)} rows and X_b {len(b)}: give a row of X_b for each of X_a")
-    sides = (quantity.deviations(fitted, covariance, x) for x in (a, b))
-    differences = ((a - b, moved - other) for (a, moved), (b, other) in zip(*sides, strict=True))
-    index = labels.tolist()
+    sides = zip(quantity.deviations(a), quantity.deviations(b), strict=True)
+    parts = [_difference(*pair) for pair in sides]
     if average:
-        sums = [torch.stack([part.sum(0) for part in each]) for each in zip(*differences, strict=True)]
-        parts = [(sums[0].sum(0)[None] / len(index), sums[1].sum(0)[None] / len(index))]
-        index = ["mean"]
-    else:
-        parts = list(differences)
-    return quantity.intervals(parts, IDENTITY, level, index, simultaneous, difference=True)
+        parts, index = [quantity.mean(parts)], ["mean"]
+    return quantity.intervals(parts, level, index, simultaneous=simultaneous, difference=True)
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -385,33 +371,31 @@ def groups(
         DataError: X lacks columns or has no rows.
     """
     check_share(level, "level")
-    covariance, fitted = covariance_of(model), model._tree
-    quantity = Quantity.of(fitted, what, times, q, tau)
-    _, x = encoded_rows(model, X)
-    number = fitted.apply(x)
+    quantity = Quantity.of(model, what, times, q, tau)
+    _, x = _encoded(model, X)
+    number = quantity.fitted.apply(x)
     shown = np.unique(number).tolist()
-    means: list[tuple[Tensor, Tensor]] = []
-    for group in shown:
-        own = x[torch.as_tensor(number == group)]
-        chunks = [
-            (value.sum(0), moves.sum(0)) for value, moves in quantity.deviations(fitted, covariance, own)
-        ]
-        value, moves = (torch.stack(each).sum(0) / len(own) for each in zip(*chunks, strict=True))
-        means.append((value, moves))
-    changes = [(later[0] - first[0], later[1] - first[1]) for first, later in pairwise(means)]
-    names = [f"{later} - {first}" for first, later in pairwise(shown)]
-    parts = [_group_table(quantity, means, [str(group) for group in shown], quantity.link, level)]
-    if changes:
-        parts.append(_group_table(quantity, changes, names, IDENTITY, level))
-    return pd.concat(parts).rename_axis(index={"row": "group"})
+    means = [quantity.mean(quantity.deviations(x[torch.as_tensor(number == group)])) for group in shown]
+    tables = [quantity.intervals(means, level, [str(group) for group in shown])]
+    if len(shown) > 1:
+        changes = [_difference(later, first) for first, later in pairwise(means)]
+        names = [f"{later} - {first}" for first, later in pairwise(shown)]
+        tables.append(quantity.intervals(changes, level, names, difference=True))
+    table = pd.concat([each.to_frame() for each in tables])
+    table.index.names = ["group", *table.index.names[1:]]
+    return table
 
 
-def _group_table(
-    quantity: Quantity, parts: list[tuple[Tensor, Tensor]], names: list[str], link: Link, level: float
-) -> pd.DataFrame:
-    value, moves = (torch.stack(each) for each in zip(*parts, strict=True))
-    table = quantity.intervals([(value, moves)], link, level, names).to_frame()
-    return table if table.index.nlevels > 1 else table.rename_axis("row")
+def _difference(one: Moved, other: Moved) -> Moved:
+    return one[0] - other[0], one[1] - other[1]
+
+
+def _encoded(model: Inferable, X: object) -> tuple[list[Any], Tensor]:
+    """Labels of rows and their encoded features, (n, p), at least one."""
+    frame = model._cleaned(X)
+    if not len(frame):
+        raise DataError("the data have no rows")
+    return frame.index.tolist(), dense(model._tree.encode(frame))
 
 
 @dataclass(frozen=True)
@@ -427,8 +411,6 @@ class RowHazards:
     @classmethod
     def of(cls, tree: FittedTree, covariance: FitCovariance, x: Tensor) -> Self:
         """Of encoded rows (n, p)."""
-        if tree.prediction != "hbp":
-            raise ConfigError("intervals need predictions by one group: use prediction='hbp'")
         leaf = torch.as_tensor(tree.leaf(x))
         x = x.detach().cpu().double()
         values, factors, unseen = [], [], torch.zeros(len(x), dtype=torch.bool)
@@ -451,13 +433,8 @@ class RowHazards:
         blocks = torch.vmap(torch.block_diag)(*factors)
         return cls(torch.cat(values, 1), blocks, unseen)
 
-    def deviations(self, prediction: Prediction) -> tuple[Tensor, Tensor]:
-        """Predictions (n, ...) and their deviations to first order, (n, ..., D), as :attr:`factors`."""
-        value, slopes = derivatives(prediction, self.values)
-        return value, torch.einsum("nq...,nqd->n...d", slopes, self.factors)
 
-
-def derivatives(prediction: Prediction, values: Tensor) -> tuple[Tensor, Tensor]:
+def derivatives(prediction: Callable[[Tensor], Tensor], values: Tensor) -> tuple[Tensor, Tensor]:
     """Predictions (n, ...) and their derivatives in the parameters of the row, (n, Q, ...).
 
     By reverse differentiation twice, which takes Q passes however many predictions a row has.
@@ -474,7 +451,7 @@ def derivatives(prediction: Prediction, values: Tensor) -> tuple[Tensor, Tensor]
     return value.detach(), torch.stack(columns, 1)
 
 
-def tree_of_rows(tree: FittedTree) -> FittedTree:
+def _tree_of_rows(tree: FittedTree) -> FittedTree:
     """A tree whose features are the parameters of a row's hazards, in the order of :class:`RowHazards`."""
     sizes = [1 + len(module.family.shape_names) for module in tree.hazards.values()]
     hazards, start = {}, 0

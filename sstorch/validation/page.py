@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -273,81 +274,16 @@ class Facts:
         return "missing: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.missing.items())
 
 
-# Number, topic, and what the authors have to report; the items in our words.
-ITEMS = (
-    ("1", "Title", "name the population, the outcome, and that a model is evaluated"),
-    ("2", "Abstract", "write it by the checklist for abstracts"),
-    ("3a", "Context", "why this prediction, and which models there are"),
-    ("3b", "Intended use", "whom the model is for, at which point of care, and who uses it"),
-    ("3c", "Inequalities", "known differences in health between groups of people"),
-    ("4", "Objectives", "state that this is an evaluation, and of what"),
-    ("5a", "Sources of data", "where the rows come from, why, and whom they represent"),
-    ("5b", "Dates", "first and last enrolment, end of follow-up"),
-    ("6a", "Setting", "kind and number of centres, and where they are"),
-    ("6b", "Eligibility", "who was included and who was not"),
-    ("6c", "Treatments", "which were given, and how they enter"),
-    ("7", "Preparation of data", "cleaning, checks of quality, the same for all groups?"),
-    ("8a", "Outcome", "its definition, the horizon, and how it was assessed"),
-    ("8b", "Assessors of the outcome", "their qualification, if judgement was needed"),
-    ("8c", "Blinding of the outcome", "whether predictors were known to those who assessed it"),
-    ("9a", "Choice of predictors", "for an evaluation: those of the model"),
-    ("9b", "Predictors", "how and when each was measured"),
-    ("9c", "Assessors of predictors", "their qualification, if judgement was needed"),
-    ("10", "Sample size", "how it was reached, and whether it is enough"),
-    ("11", "Missing data", "how they were handled, and why they are missing"),
-    ("12a", "Use of the data", "which rows for what; here all for evaluation"),
-    ("12b", "Handling of predictors", "transformations and encodings before the model"),
-    ("12c", "Kind of model", "type, building, tuning and internal validation"),
-    ("12d", "Heterogeneity", "differences between centres or countries, and how they were examined"),
-    ("12e", "Measures of performance", "all measures and figures, and how models were compared"),
-    ("12f", "Updating", "recalibration and other changes after the evaluation, if any"),
-    ("12g", "How predictions were made", "formula, code, object or interface"),
-    ("13", "Imbalance of classes", "methods against it, and recalibration after them, if any"),
-    ("14", "Fairness", "what was done for it, and why"),
-    ("15", "Output of the model", "probability or class, and thresholds with their reasons"),
-    ("16", "Training against evaluation", "differences in setting, eligibility, outcome and predictors"),
-    ("17", "Ethics", "approval, and consent or its waiver"),
-    ("18a", "Funding", "sources, and the role of funders"),
-    ("18b", "Conflicts of interest", "of all authors"),
-    ("18c", "Protocol", "where it can be read, or that there is none"),
-    ("18d", "Registration", "register and number, or that there is none"),
-    ("18e", "Sharing of data", "whether and where the rows can be had"),
-    ("18f", "Sharing of code", "whether and where the code can be had"),
-    ("19", "Patients and public", "how they took part, or that they did not"),
-    ("20a", "Flow of participants", "from those approached to those analysed"),
-    ("20b", "Characteristics", "of participants, by centre and in key groups"),
-    ("20c", "Compared with the development data", "distribution of important predictors and of the outcome"),
-    ("21", "Numbers in each analysis", "participants and events in each"),
-    ("22", "The full model", "so that others can predict: coefficients, baseline, object or code"),
-    ("23a", "Performance", "also in key groups, such as of sex, age and origin"),
-    ("23b", "Heterogeneity of performance", "between centres or countries, if examined"),
-    ("24", "Results of updating", "the updated model and its performance, if any"),
-    ("25", "Interpretation", "compared with the aims and earlier studies, with fairness"),
-    ("26", "Limitations", "of the sample, of overfitting, of missing data"),
-    ("27a", "Poor or missing input", "how it is treated where the model is used"),
-    ("27b", "Users", "what they enter, and which knowledge they need"),
-    ("27c", "Next steps", "what is to be studied before or in use, and where else it may hold"),
-)
-
-
 def checklist(report: Report) -> pd.DataFrame:
-    """All items; see `ValidationReport.tripod`."""
+    """All items, in our words, with what is known of them; see `ValidationReport.tripod`."""
+    table = pd.read_csv(Path(__file__).with_name("tripod.csv"), dtype=str, index_col="item")
     reported = _reported(report)
-    rows = [(item, topic, reported.get(item, ""), left) for item, topic, left in ITEMS]
-    return pd.DataFrame(rows, columns=["item", "topic", "reported", "left"]).set_index("item")
+    table.insert(1, "reported", [reported.get(item, "") for item in table.index])
+    return table
 
 
 # Measures of performance that the checklist shows.
-_SHOWN = (
-    "c_harrell_t",
-    "c_wolbers",
-    "c_cause_specific",
-    "auc",
-    "oe_ratio",
-    "oe_hazard",
-    "calibration_slope",
-    "scaled_brier",
-)
+_SHOWN = "c_harrell_t c_wolbers c_cause_specific auc oe_ratio oe_hazard calibration_slope scaled_brier".split()
 
 
 def _measure_name(name: object) -> str:

@@ -163,10 +163,10 @@ def scores_of_splits(
     sizes = []
     for train, test in splits:
         sizes.append((np.unique(train).size, test.size))
+        drawn, left_out = cohort.drawn(train), cohort.take(test)
         for name, model in models.items():
-            fitted = refitted(model, cohort.drawn(train))
-            inside = cohort.take(test)
-            inside = Cohort.of(fitted, inside.X, inside.y, None, None)
+            fitted = refitted(model, drawn)
+            inside = Cohort.of(fitted, left_out.X, left_out.y, None, None)
             for t in times:
                 for label, rows in inside.rows(fitted, t, cause).items():
                     for score in names:

@@ -39,7 +39,7 @@ def competing() -> SurvivalRegression:
 def check_derivatives(model: SurvivalRegression, what: str) -> None:
     x = model.tree_.encode(DATA.frame[list(model.feature_names_in_)][:3])
     rows = RowHazards.of(model.tree_, model.covariance_, x)
-    quantity = Quantity.of(model.tree_, what, TIMES, 0.2, 1500.0)
+    quantity = Quantity.of(model, what, TIMES, 0.2, 1500.0)
     value, found = derivatives(quantity.prediction, rows.values)
     for k in range(rows.values.shape[1]):
         step = torch.zeros_like(rows.values)
@@ -109,7 +109,7 @@ def test_weibull_survival_has_the_error_of_the_closed_form(weibull: SurvivalRegr
 def test_errors_are_those_of_draws(competing: SurvivalRegression) -> None:
     frame = ROWS.drop(columns="age")
     rows = RowHazards.of(competing.tree_, competing.covariance_, competing.tree_.encode(frame))
-    quantity = Quantity.of(competing.tree_, "incidence", TIMES, 0.5, None)
+    quantity = Quantity.of(competing, "incidence", TIMES, 0.5, None)
     generator = torch.Generator().manual_seed(0)
     draws = torch.randn(400, rows.factors.shape[-1], dtype=torch.float64, generator=generator)
     with torch.no_grad():
@@ -125,10 +125,9 @@ def test_simultaneous_band_is_wider_and_holds_draws_together(spline: SurvivalReg
     band = inference.predict(spline, ROWS, times=times, simultaneous=True)
     assert (band.lower <= point.lower).all()
     assert (point.upper <= band.upper).all()
-    rows = RowHazards.of(spline.tree_, spline.covariance_, spline.tree_.encode(ROWS))
+    ((_, moves),) = Quantity.of(spline, "survival", times, 0.5, None).deviations(spline.tree_.encode(ROWS))
     generator = torch.Generator().manual_seed(1)
-    draws = torch.randn(1000, rows.factors.shape[-1], dtype=torch.float64, generator=generator)
-    _, moves = rows.deviations(Quantity.of(spline.tree_, "survival", times, 0.5, None).prediction)
+    draws = torch.randn(1000, moves.shape[-1], dtype=torch.float64, generator=generator)
     size = (moves @ draws.T).abs() / moves.norm(dim=-1, keepdim=True)
     with np.errstate(divide="ignore"):
         width = np.log(-np.log(band.lower)) - np.log(-np.log(band.estimate))
