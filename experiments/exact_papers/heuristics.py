@@ -5,14 +5,13 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch.bench.baselines.trees import Nodes
 from sstorch.exact import LogLikelihood
 
 IntArray = npt.NDArray[np.int64]
@@ -134,23 +133,23 @@ class CTree:
     """A conditional inference tree of partykit.
 
     Attributes:
-        nodes: of the tree.
+        nodes: of the tree, a row per node, see `sstorch.bench.baselines.models.leaf_of`.
         p: p-value of each node's test of independence, 1 at leaves, shape (n_nodes,).
         seconds: processor time of the fit in R.
     """
 
-    nodes: Nodes
+    nodes: pd.DataFrame
     p: FloatArray
     seconds: float
 
-    def pruned(self, mincriterion: float, depth: int) -> Nodes:
+    def pruned(self, mincriterion: float, depth: int) -> pd.DataFrame:
         """The tree of a larger `mincriterion` or smaller depth: no test depends on those below it."""
         nodes = self.nodes
         level = np.zeros(len(self.p), dtype=np.int64)
-        for node in np.flatnonzero(nodes.feature >= 0):  # a node comes before its children
-            level[[nodes.left[node], nodes.right[node]]] = level[node] + 1
+        for node in np.flatnonzero(nodes["feature"] >= 0):  # a node comes before its children
+            level[nodes.loc[node, ["left", "right"]].to_numpy(np.int64)] = level[node] + 1
         inner = (self.p <= 1.0 - mincriterion) & (level < depth)
-        return replace(nodes, feature=np.where(inner, nodes.feature, -1))
+        return nodes.assign(feature=nodes["feature"].where(inner, -1))
 
 
 def ctree(
@@ -184,4 +183,4 @@ def ctree(
 
 def _read(file: Path) -> CTree:
     table = pd.read_csv(file, float_precision="round_trip")
-    return CTree(Nodes.read(file), table["p"].to_numpy(), float(table["seconds"].iloc[0]))
+    return CTree(table, table["p"].to_numpy(), float(table["seconds"].iloc[0]))

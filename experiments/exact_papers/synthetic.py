@@ -31,6 +31,7 @@ from sksurv.util import Surv
 from synthetic_sets import sample
 
 from sstorch import OptimalSurvivalTreeCV, SurvivalData, metrics
+from sstorch.bench.baselines.models import leaf_of
 from sstorch.data import stratified_folds
 from sstorch.exact import Binarizer, LogLikelihood, solve
 from sstorch.exact.rows import weighted_rows
@@ -114,7 +115,7 @@ def _training_cell(source: Any, load: Callable[[], Any], depth: int, peer: bool)
     # As partykit grows it, and divided as long as the depth allows.
     for method, sizes in (("CTree", (0.95, 20, 7)), ("CTree (whole)", (0.0, 2, 1))):
         tree = ctree({"a": table}, depth, *sizes)["a"]
-        found.append((method, tree.nodes.apply(x), tree.seconds))
+        found.append((method, leaf_of(tree.nodes, x), tree.seconds))
     rows = []
     for method, leaf, took in found:
         numbers, place = np.unique(leaf, return_inverse=True)

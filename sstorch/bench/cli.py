@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from sstorch.bench.arguments import as_hydra_takes, refusal_text, setting_word
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.report.results import Results
-from sstorch.bench.report.tables import as_text, average_table
+from sstorch.bench.report.study import as_text, average_table
 from sstorch.bench.run import printed, run
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.store import ResultStore

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,17 +14,15 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from sstorch.bench.config import DatasetConfig
-from sstorch.bench.report.report import write_document, write_report
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.run import Run, run_report
-from sstorch.bench.report.tables import as_text, average_table
+from sstorch.bench.report.study import as_text, average_table, build_report
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.store import ResultStore
 from sstorch.bench.study import data_checksum
-from sstorch.data import SurvivalData
-from sstorch.document import Cell, Document, Section, as_table
+from sstorch.document import FIGURES, Cell, Document, Section, as_table, to_html, to_markdown
 from sstorch.exceptions import ConfigError, FormatError, SstorchError, exit_codes, show_warnings_as_notes
-from sstorch.files import JSON_NAME
+from sstorch.files import JSON_NAME, write_whole
 from sstorch.metrics.registry import METRICS
 from sstorch.soft import PrognosticTree, SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
@@ -32,8 +31,7 @@ from sstorch.soft.estimator import SoftEstimator
 _KINDS: dict[str, type[SoftEstimator]] = {
     kind._format: kind for kind in (SurvivalRegression, PrognosticTree, SoftSurvivalTree)
 }
-# Columns of scores.csv that are no scores of predictions.
-_ABOUT = ("objective",)
+# Scores of a sweep that are shown.
 _SHOWN = 3
 
 
@@ -59,26 +57,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes("sstorch-report", (SstorchError, OSError)):
         asked = vars(parser.parse_args(arguments))
         folder, out = asked.pop("run").expanduser(), asked.pop("out")
-        _report(folder, folder / "report" if out is None else out.expanduser(), asked)
+        out = folder / "report" if out is None else out.expanduser()
+        if (build := report_of_run(folder)) is not None:
+            if of_study := [f"--{name}" for name, names in asked.items() if names]:
+                raise ConfigError(f"{folder} is a single run: leave {', '.join(of_study)} out")
+            document, of = write_document(build, out), "the run"
+        else:
+            store = ResultStore(folder)
+            results = Results(store.table(), store.facts(), **asked)
+            document = write_document(lambda: build_report(results), out)
+            for note in results.notes:
+                print(f"sstorch-report: note: {note}", file=sys.stderr)
+            n, k = len(results.datasets), len(results.models)
+            of = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)} (with depths)"
+            print(f"{as_text(average_table(results))}\n")
+        print(f"{out / 'report.md'} (with {len(list(document.pictures()))} figures)")
+        print(f"done: report of {of}; open {out / 'report.html'}", flush=True)
 
 
-def _report(folder: Path, out: Path, chosen: Mapping[str, Sequence[str] | None]) -> None:
-    """Write the report of a run, a sweep or a study, of which a part may be chosen."""
-    if (build := report_of_run(folder)) is not None:
-        if of_study := [f"--{name}" for name, names in chosen.items() if names]:
-            raise ConfigError(f"{folder} is a single run: leave {', '.join(of_study)} out")
-        document, of = write_document(build, out), "the run"
-    else:
-        store = ResultStore(folder)
-        results = Results(store.table(), store.facts(), **chosen)
-        document = write_report(results, out)
-        for note in results.notes:
-            print(f"sstorch-report: note: {note}", file=sys.stderr)
-        n, k = len(results.datasets), len(results.models)
-        of = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)} (with depths)"
-        print(f"{as_text(average_table(results))}\n")
-    print(f"{out / 'report.md'} (with {len(list(document.pictures()))} figures)")
-    print(f"done: report of {of}; open {out / 'report.html'}", flush=True)
+def write_document(build: Callable[[], Document], folder: Path) -> Document:
+    """Write ``report.md`` with its figures, and ``report.html``, which needs no other file.
+
+    Every file appears complete or not at all; the texts come last. `build` makes the report once the folder
+    is there and can be written, else a ConfigError is raised.
+    """
+    try:
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK) or not os.access(folder / FIGURES, os.W_OK):
+            raise PermissionError("no permission to write")
+        document = build()
+        for picture in document.pictures():
+            write_whole(folder / FIGURES / f"{picture.name}.png", picture.png())
+        write_whole(folder / "report.md", to_markdown(document).encode())
+        write_whole(folder / "report.html", to_html(document).encode())
+    except OSError as error:
+        raise ConfigError(
+            f"the report cannot be written to {folder}: {error}; choose another with --out"
+        ) from error
+    return document
 
 
 # ---------------------------------------------------------------------- runs
@@ -108,27 +124,27 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
     if not (path / "held_out.csv").is_file():
         raise ConfigError(f"{path} has no held_out.csv: run it again")
     show_warnings_as_notes("sstorch-report")
-    config = _config(path)
-    status = folder.read_status()
-    data, name = _data(config)
+    config, status = _config(path), folder.read_status()
+    dataset = DatasetConfig(**config["dataset"])
+    data = dataset.load()
     if data_checksum(data) != status["data"]:
         raise ConfigError(f"the data of {path} have changed since it ran: run it again for a report")
-    return lambda: run_report(_run(path, data, name, config, status))
+
+    def build() -> Document:
+        model, held_out, peers = load_model(path / "model"), pd.read_csv(path / "held_out.csv"), None
+        if (path / "peers.csv").is_file():  # scores that are not defined for the data have no values
+            peers = pd.read_csv(path / "peers.csv").dropna(axis=1, how="all")
+        return run_report(Run(dataset.label, data.counted(), model, held_out, peers, config, status))
+
+    return build
 
 
-def _data(config: dict[Any, Any]) -> tuple[SurvivalData, str]:
-    """The rows of a run, and their name."""
-    dataset = DatasetConfig(**config["dataset"])
-    return dataset.load(), dataset.label
-
-
-def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], status: dict[str, Any]) -> Run:
-    model = load_model(path / "model")
-    held_out = pd.read_csv(path / "held_out.csv")
-    peers = None
-    if (path / "peers.csv").is_file():  # scores that are not defined for the data have no values
-        peers = pd.read_csv(path / "peers.csv").dropna(axis=1, how="all")
-    return Run(name, data.counted(), model, held_out, peers, config, status)
+def _config(run: Path) -> dict[Any, Any]:
+    """The configuration of a run."""
+    config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
+    if not isinstance(config, dict):
+        raise ConfigError(f"{run / 'config.yaml'} is not a configuration")
+    return config
 
 
 # ---------------------------------------------------------------------- sweeps
@@ -173,16 +189,8 @@ def sweep_report(folder: Path) -> Document:
     return Document("Sweep of settings", subtitle, [Section("Runs", [text, table])])
 
 
-def _config(run: Path) -> dict[str, Any]:
-    """The configuration of a run."""
-    config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    if not isinstance(config, dict):
-        raise ConfigError(f"{run / 'config.yaml'} is not a configuration")
-    return {str(name): value for name, value in config.items()}
-
-
 def _scores(table: pd.DataFrame) -> pd.DataFrame:
     """Mean over test folds and its standard error, rows ``mean`` and ``sem``, by score."""
     tests: pd.DataFrame = table[(table["part"] == "test") & table["chosen"]]
-    names = [str(name) for name in tests if str(name).partition(":")[0] in METRICS and name not in _ABOUT]
+    names = [str(name) for name in tests if str(name).partition(":")[0] in METRICS and name != "objective"]
     return tests[names].dropna(axis=1, how="all").agg(["mean", "sem"])

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
 from sstorch.bench import ResultStore, make_folds, score_predictor
-from sstorch.bench.baselines import trees as r_trees
+from sstorch.bench.baselines import models as r_trees
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES
 from sstorch.bench.study import Outcome, devices_of, plan

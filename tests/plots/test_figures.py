@@ -18,7 +18,7 @@ from sstorch import (
     SurvivalData,
     SurvivalRegression,
 )
-from sstorch.bench.report.plots import plot_critical_difference
+from sstorch.bench.report.figures import plot_critical_difference
 from sstorch.plots import (
     plot_effects,
     plot_groups,

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
-from sstorch.bench.baselines.base import Baseline, Curves, KaplanMeierBaseline
-from sstorch.bench.baselines.neural import CoxTime, DeepSurv, NeuralLogisticHazard
-from sstorch.bench.baselines.regressions import (
-    Cox,
-    GradientBoosting,
-    LifelinesCox,
-    LogLogisticAFT,
-    LogRankTree,
-    RandomForest,
-    WeibullAFT,
-)
-from sstorch.bench.baselines.trees import CTree, RPart
+from sstorch.bench.baselines import models, neural
+from sstorch.bench.baselines.base import Baseline, Curves
 from sstorch.checks import names_text, nearest_text
 from sstorch.exceptions import ConfigError
 
 __all__ = ["BASELINES", "Baseline", "Curves", "make_baseline"]
 
-_CLASSES: tuple[type[Baseline], ...] = (
-    *(KaplanMeierBaseline, Cox, LifelinesCox, WeibullAFT, LogLogisticAFT),
-    *(LogRankTree, RPart, CTree, RandomForest, GradientBoosting),
-    *(DeepSurv, CoxTime, NeuralLogisticHazard),
-)
-
-BASELINES: Mapping[str, type[Baseline]] = MappingProxyType({c.name: c for c in _CLASSES})
+_CLASSES: tuple[type[Baseline], ...] = (*models.BASELINES, *neural.BASELINES)
+BASELINES = {made.name: made for made in _CLASSES}
 
 
 def make_baseline(name: str, **options: Any) -> Baseline:

@@ -1,4 +1,4 @@
-"""The interface of all baselines, what they are made of, and Kaplan-Meier."""
+"""The interface of all baselines, and what they are made of: encoded rows, curves, baseline hazards."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
 from sstorch.base import check_times
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, TrainingError
-from sstorch.metrics.censoring import KaplanMeier, risk_sets
+from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.scored import PredictsIncidence
 from sstorch.usage import install_extra, pip_install
@@ -28,8 +27,6 @@ _ROUNDING = 1e-5
 _LARGEST_LOG = 700.0
 # Of curves of a cause that end at zero.
 _LEAST_SURVIVAL = 1e-12
-# Packages that an extra of this one brings; the others are always installed.
-_EXTRAS = {"scikit-survival": "baselines"}
 
 
 @runtime_checkable
@@ -64,14 +61,6 @@ class Baseline(ABC):
     # What it supports apart from times and events: "entry", "weights"; "causes" at once, not one by one.
     knows: ClassVar[tuple[str, ...]] = ()
 
-    def check(self) -> None:
-        """Make sure, before any work, that what the model needs is installed.
-
-        Raises:
-            ConfigError: a package is missing; the message contains the command that installs it.
-        """
-        self.versions()
-
     def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Curves | PredictsIncidence:
         """Fit the model to training rows.
 
@@ -97,12 +86,16 @@ class Baseline(ABC):
         of_causes = [self._fit(train.of_cause(name), schema, seed) for name in train.cause_names]
         return cause_specific(of_causes, train.event_times)
 
-    def check_rows(self, rows: SurvivalData) -> None:
-        """Raise an error for rows that this baseline does not support.
+    @abstractmethod
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Any:
+        """Fit the model, after all checks."""
 
-        Raises:
-            DataError: the rows have weights or entry times that the model does not support, or intervals.
-        """
+    def check(self) -> None:
+        """Raise a ConfigError with the command that installs it if something that it needs is missing."""
+        self.versions()
+
+    def check_rows(self, rows: SurvivalData) -> None:
+        """Raise a DataError for rows with intervals, weights or entry times that it does not support."""
         if np.ptp(rows.sample_weight) > 0 and "weights" not in self.knows:
             raise DataError(
                 f"the baseline {self.name!r} does not support weights; kaplan_meier and cox_lifelines do"
@@ -113,10 +106,6 @@ class Baseline(ABC):
                 "later; kaplan_meier, weibull_aft, log_logistic_aft and cox_lifelines support entry"
             )
         rows.refuse_intervals("the baseline")
-
-    @abstractmethod
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Any:
-        """Fit the model, after all checks."""
 
     def settings(self) -> dict[str, Any]:
         """Every setting and its value."""
@@ -129,8 +118,8 @@ class Baseline(ABC):
             try:
                 found[package] = metadata.version(package)
             except metadata.PackageNotFoundError:
-                extra = _EXTRAS.get(package)
-                remedy = pip_install(package) if extra is None else install_extra(extra)
+                of_extra = package == "scikit-survival"  # the others are always installed
+                remedy = install_extra("baselines") if of_extra else pip_install(package)
                 raise ConfigError(
                     f"the baseline {self.name!r} needs the package {package}; install it: {remedy}"
                 ) from None
@@ -165,6 +154,9 @@ def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> IntArray:
     return stratified_folds(train.event, min(n_folds, n_events), seed, train.subject)
 
 
+# ---------------------------------------------------------------------- fitted models
+
+
 @dataclass(frozen=True)
 class KnownCurves:
     """Curves known at some times: 1 at time zero, the last value beyond the last time.
@@ -173,7 +165,7 @@ class KnownCurves:
     """
 
     knots: FloatArray  # strictly increasing times > 0, (n_knots,)
-    values: Callable[[object], FloatArray]  # S at the knots, (n, n_knots), from rows with the raw columns
+    values: Callable[[object], npt.ArrayLike]  # S at the knots, (n, n_knots), from rows with the raw columns
     straight: bool = False
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
@@ -236,16 +228,12 @@ class BreslowBaseline:
         return KnownCurves(self.jumps, lambda X: self.survival(log_risk(X)))
 
 
-# ---------------------------------------------------------------------- competing causes
-
-
 @dataclass(frozen=True)
 class KnownIncidences:
     """Incidences that are steps."""
 
     jumps: FloatArray  # strictly increasing times, (n_jumps,)
-    # incidences at the jumps, (n, K, n_jumps), from rows with the raw columns
-    values: Callable[[object], FloatArray]
+    values: Callable[[object], FloatArray]  # at the jumps, (n, K, n_jumps), from rows with the raw columns
 
     def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Cumulative incidence of each cause at times >= 0, (n, K, n_times), in [0, 1], rising with t."""
@@ -274,19 +262,3 @@ def cause_specific(models: list[Curves], jumps: FloatArray) -> KnownIncidences:
         return np.asarray(np.cumsum(shares * lost[:, None], axis=2))
 
     return KnownIncidences(jumps, values)
-
-
-@dataclass(frozen=True)
-class KaplanMeierBaseline(Baseline):
-    """Kaplan-Meier estimate of all training rows, without features; Aalen-Johansen of competing causes."""
-
-    name: ClassVar[str] = "kaplan_meier"
-    knows: ClassVar = ("entry", "weights", "causes")
-
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves | KnownIncidences:
-        if train.causes is not None:
-            jumps = train.event_times
-            incidences = metrics.aalen_johansen(train.weighted_y, jumps)
-            return KnownIncidences(jumps, lambda X: np.repeat(incidences[None], len(schema.frame_of(X)), 0))
-        known = KaplanMeier.fit(train.weighted_y)
-        return KnownCurves(known.times, lambda X: np.tile(known.values, (len(schema.frame_of(X)), 1)))

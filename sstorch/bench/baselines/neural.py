@@ -20,8 +20,8 @@ from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, Kno
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import TrainingError
 
-# Of features (n, p), predictions (n, m).
-_Predict = Callable[[FloatArray], FloatArray]
+# Times, and survival there, (n, n_times), of features (n, p).
+_Trained = tuple[FloatArray, Callable[[FloatArray], FloatArray]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class NeuralBaseline(Baseline):
     """
 
     packages: ClassVar = ("pycox", "torchtuples")
+    straight: ClassVar[bool] = False  # curves between the times of predictions
 
     hidden: tuple[int, ...] = (32, 32)  # width of each hidden layer
     dropout: float = 0.1  # share of hidden units that are dropped in training
@@ -43,15 +44,12 @@ class NeuralBaseline(Baseline):
     epochs: int = 500  # most passes over the rows
     patience: int = 20  # epochs without improvement before training stops
 
-    straight: ClassVar[bool] = False  # curves between the times of predictions
-
     @abstractmethod
-    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> tuple[FloatArray, _Predict]:
-        """Train on float32 features, stop by the rows `left_out`; times, and survival there, (n, n_times)."""
+    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> _Trained:
+        """Train on float32 features, and stop by the rows `left_out`, (n,)."""
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
-        encoder = Encoder(schema, train)
-        left_out = inner_folds(train, 5, seed) == 0
+        encoder, left_out = Encoder(schema, train), inner_folds(train, 5, seed) == 0
         with _reproducible(seed):
             knots, predict = self._train(_float32(encoder.x), train, left_out)
 
@@ -63,7 +61,6 @@ class NeuralBaseline(Baseline):
         return KnownCurves(knots, values, self.straight)
 
     def _mlp(self, n_features: int, n_outputs: int, **options: Any) -> torch.nn.Module:
-        """The network."""
         made: torch.nn.Module = _packages()[1].practical.MLPVanilla(
             n_features, list(self.hidden), n_outputs, batch_norm=False, dropout=self.dropout, **options
         )
@@ -84,8 +81,7 @@ class NeuralBaseline(Baseline):
             size = len(kept[0]) if self.batch_size is None else self.batch_size
             with np.errstate(all="ignore"):
                 model.fit(*kept, size, self.epochs, [stop], verbose=False, val_data=left_out)
-        best = model.val_metrics.to_pandas()["loss"].min()
-        if not np.isfinite(best):
+        if not np.isfinite(model.val_metrics.to_pandas()["loss"].min()):
             raise TrainingError(f"training of {self.name} diverged; give a smaller learning_rate")
 
 
@@ -101,14 +97,12 @@ class DeepSurv(NeuralBaseline):
 
     batch_size: int | None = None
 
-    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> tuple[FloatArray, _Predict]:
+    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> _Trained:
         # Only their order counts, and float32 keeps small integers apart.
         rank, event = _float32(np.unique(train.time, return_inverse=True)[1]), _float32(train.event)
         model = self._model("CoxPH", self._mlp(x.shape[1], 1, output_bias=False))
-        kept = ~left_out
-        self._run(
-            model, (x[kept], (rank[kept], event[kept])), (x[left_out], (rank[left_out], event[left_out]))
-        )
+        kept, others = ((x[rows], (rank[rows], event[rows])) for rows in (~left_out, left_out))
+        self._run(model, kept, others)
 
         def log_risk(x: FloatArray) -> FloatArray:
             return np.asarray(model.predict(x), dtype=np.float64)[:, 0]
@@ -128,17 +122,14 @@ class CoxTime(NeuralBaseline):
 
     name: ClassVar[str] = "coxtime"
 
-    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> tuple[FloatArray, _Predict]:
+    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> _Trained:
         pycox, tuples = _packages()
         order = np.argsort(train.time, kind="stable")
         x, kept, time, event = x[order], ~left_out[order], train.time[order], _float32(train.event[order])
         scaled = _float32((time - time.mean()) / time.std())
-        model = self._model(
-            "CoxTime",
-            pycox.models.cox_time.MLPVanillaCoxTime(
-                x.shape[1], list(self.hidden), batch_norm=False, dropout=self.dropout
-            ),
-        )
+        network = pycox.models.cox_time.MLPVanillaCoxTime
+        net = network(x.shape[1], list(self.hidden), batch_norm=False, dropout=self.dropout)
+        model = self._model("CoxTime", net)
         # Its loss samples one row at risk for each event: ten times as many make it steadier.
         repeated = tuples.tuplefy(x[~kept], (scaled[~kept], event[~kept])).repeat(10).cat()
         self._run(model, (x[kept], (scaled[kept], event[kept])), repeated)
@@ -171,15 +162,14 @@ class NeuralLogisticHazard(NeuralBaseline):
 
     n_cuts: int = 20  # times that the network predicts at, 0 among them; fewer where they coincide
 
-    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> tuple[FloatArray, _Predict]:
+    def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> _Trained:
         labels = _packages()[0].models.LogisticHazard.label_transform(self.n_cuts, scheme="quantiles")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of cuts that coincide
             position, event = labels.fit_transform(train.time, train.event)
         model = self._model("LogisticHazard", self._mlp(x.shape[1], len(labels.cuts)))
-        kept = ~left_out
-        target, others = (position[kept], event[kept]), (position[left_out], event[left_out])
-        self._run(model, (x[kept], target), (x[left_out], others))
+        kept, others = ((x[rows], (position[rows], event[rows])) for rows in (~left_out, left_out))
+        self._run(model, kept, others)
 
         def survival(x: FloatArray) -> FloatArray:
             curves = np.asarray(model.predict_surv(x), dtype=np.float64)
@@ -222,3 +212,6 @@ def _packages() -> tuple[Any, Any]:
         if given is None:
             del os.environ["PYCOX_DATA_DIR"]
     return pycox, torchtuples
+
+
+BASELINES: tuple[type[Baseline], ...] = (DeepSurv, CoxTime, NeuralLogisticHazard)

@@ -6,7 +6,7 @@ from lifelines import CoxPHFitter
 
 from sstorch import SurvivalData
 from sstorch.bench.baselines.base import BreslowBaseline, KnownCurves, checked_curves
-from sstorch.bench.baselines.regressions import grouped_times, partial_log_likelihood
+from sstorch.bench.baselines.models import grouped_times, partial_log_likelihood
 from sstorch.exceptions import DataError, TrainingError
 
 KNOTS, VALUES = np.array([2.0, 5.0]), np.array([[0.8, 0.4], [1.0, 0.0]])

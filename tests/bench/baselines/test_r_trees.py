@@ -9,7 +9,7 @@ from lifelines import KaplanMeierFitter
 
 from sstorch import SurvivalData
 from sstorch.bench import make_baseline
-from sstorch.bench.baselines import trees as r_trees
+from sstorch.bench.baselines import models as r_trees
 from sstorch.data import Preprocessor, Schema
 from sstorch.exceptions import ConfigError, TrainingError
 

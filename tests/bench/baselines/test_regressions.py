@@ -16,8 +16,8 @@ from lifelines.exceptions import ConvergenceError
 
 from sstorch import Surv, SurvivalData
 from sstorch.bench import make_baseline
-from sstorch.bench.baselines import regressions as cox
-from sstorch.bench.baselines.regressions import Cox
+from sstorch.bench.baselines import models as cox
+from sstorch.bench.baselines.models import Cox
 from sstorch.data import Preprocessor, Schema
 from sstorch.exceptions import DataWarning, TrainingError
 from tests.histories import halved

@@ -94,16 +94,10 @@ def plot_scores_by_dataset(scores: pd.DataFrame, families: Mapping[str, str], ti
     panels = figure.subplots(*shape, sharey=True, squeeze=False).ravel()
     names = list(dict.fromkeys(families[label] for label in labels))
     colours = {name: _COLOURS[k % len(_COLOURS)] for k, name in enumerate(names)}
+    points = {"marker": "o", "markersize": 1.8, "mfc": _INK, "markeredgewidth": 0, "alpha": 0.5}
     values = dict(list(scores.groupby(["dataset", "label"])["value"]))
     for ax, dataset in zip(panels, datasets, strict=False):
         boxes = [values.get((dataset, label), ()) for label in labels]
-        points = {
-            "marker": "o",
-            "markersize": 1.8,
-            "markerfacecolor": _INK,
-            "markeredgewidth": 0,
-            "alpha": 0.5,
-        }
         drawn = ax.boxplot(
             boxes, orientation="horizontal", patch_artist=True, widths=0.62, flierprops=points, showcaps=False
         )

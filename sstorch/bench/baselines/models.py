@@ -1,27 +1,62 @@
-"""Models of scikit-survival and lifelines: Cox, accelerated failure time, trees, forests and boosting."""
+"""Kaplan-Meier, and models of scikit-survival, lifelines and R."""
 
 from __future__ import annotations
 
+import functools
+import shutil
+import subprocess
+import tempfile
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sstorch import metrics
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
-from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, KnownCurves, inner_folds
+from sstorch.bench.baselines.base import (
+    Baseline,
+    BreslowBaseline,
+    Encoder,
+    KnownCurves,
+    KnownIncidences,
+    inner_folds,
+)
 from sstorch.data import Schema, Surv, SurvivalData
 from sstorch.data.columns import array_names
-from sstorch.exceptions import DataWarning, TrainingError
-from sstorch.metrics.censoring import risk_sets
+from sstorch.exceptions import ConfigError, DataWarning, TrainingError
+from sstorch.metrics.censoring import KaplanMeier, risk_sets
 from sstorch.metrics.outcome import Observed
 
 # Fits of an accelerated failure time model, each with ten times the penalty of the one before.
 _TRIES = 4
+# Two numbers of float64 that differ are two numbers again when they are read.
+_DIGITS = "%.17g"
+
+
+@dataclass(frozen=True)
+class KaplanMeierBaseline(Baseline):
+    """Kaplan-Meier estimate of all training rows, without features; Aalen-Johansen of competing causes."""
+
+    name: ClassVar[str] = "kaplan_meier"
+    knows: ClassVar = ("entry", "weights", "causes")
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves | KnownIncidences:
+        if train.causes is not None:
+            jumps = train.event_times
+            incidences = metrics.aalen_johansen(train.weighted_y, jumps)
+            return KnownIncidences(jumps, lambda X: np.repeat(incidences[None], len(schema.frame_of(X)), 0))
+        known = KaplanMeier.fit(train.weighted_y)
+        return KnownCurves(known.times, lambda X: np.tile(known.values, (len(schema.frame_of(X)), 1)))
+
+
+# ---------------------------------------------------------------------- scikit-survival
 
 
 def grouped_times(time: FloatArray, event: BoolArray) -> FloatArray:
@@ -40,19 +75,14 @@ class ScikitSurvivalModel(Baseline):
     """An estimator of scikit-survival that predicts step functions."""
 
     packages: ClassVar = ("scikit-survival",)
-    predicts_risk: ClassVar[bool] = False  # a log risk, of which Breslow's baseline hazard makes curves
 
     @abstractmethod
     def _estimator(self, seed: int) -> Any:
         """The estimator, not fitted."""
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
-        encoder = Encoder(schema, train)
-        time = grouped_times(train.time, train.event)
+        encoder, time = Encoder(schema, train), grouped_times(train.time, train.event)
         model = self._estimator(seed).fit(encoder.x, Surv(time, train.event).to_structured())
-        if self.predicts_risk:
-            baseline = BreslowBaseline.of(model.predict(encoder.x), (time, train.event))
-            return baseline.curves(lambda X: model.predict(encoder(X)))
         predict = model.predict_survival_function
         return KnownCurves(model.unique_times_, lambda X: predict(encoder(X), return_array=True))
 
@@ -90,27 +120,30 @@ class RandomForest(ScikitSurvivalModel):
 
 
 @dataclass(frozen=True)
-class GradientBoosting(ScikitSurvivalModel):
+class GradientBoosting(Baseline):
     """``GradientBoostingSurvivalAnalysis`` of the partial likelihood, with Breslow's baseline hazard."""
 
     name: ClassVar[str] = "gradient_boosting"
-    predicts_risk: ClassVar[bool] = True
+    packages: ClassVar = ("scikit-survival",)
 
     n_trees: int = 100  # number of boosting steps
     learning_rate: float = 0.1  # factor of each tree
     depth_of_trees: int = 3  # largest depth of each
     subsample: float = 1.0  # share of the rows that each tree is fitted to
 
-    def _estimator(self, seed: int) -> Any:
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
         from sksurv.ensemble import GradientBoostingSurvivalAnalysis
 
-        return GradientBoostingSurvivalAnalysis(
+        encoder, time = Encoder(schema, train), grouped_times(train.time, train.event)
+        model = GradientBoostingSurvivalAnalysis(
             n_estimators=self.n_trees,
             learning_rate=self.learning_rate,
             max_depth=self.depth_of_trees,
             subsample=self.subsample,
             random_state=seed,
-        )
+        ).fit(encoder.x, Surv(time, train.event).to_structured())
+        baseline = BreslowBaseline.of(model.predict(encoder.x), (time, train.event))
+        return baseline.curves(lambda X: model.predict(encoder(X)))
 
 
 @dataclass(frozen=True)
@@ -120,7 +153,7 @@ class Cox(Baseline):
     The penalty maximises the cross-validated partial log-likelihood: for each inner fold, that of all
     training rows minus that of the rows fitted to, at the coefficients fitted without the fold. Unlike the
     concordance of the held-out rows it judges the size of the coefficients, on which the curves depend, and
-    it is steady where a fold has a handful of events.
+    a fold needs no more than a handful of events.
 
     References:
         Verweij and van Houwelingen (1993), Cross-validation in survival analysis, Statistics in Medicine 12.
@@ -194,8 +227,7 @@ def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: BoolArra
     sets = risk_sets(Observed(time, event, weight=np.exp(linear)))
     counts = np.bincount(sets.position, weights=event).astype(np.int64)
     # The j-th of d tied events, j = 0 .. d - 1, has the share j/d of all of them removed from its risk set.
-    ends = np.cumsum(counts)
-    which = np.repeat(np.arange(len(counts)), counts)
+    ends, which = np.cumsum(counts), np.repeat(np.arange(len(counts)), counts)
     share = (np.arange(len(which)) - (ends - counts)[which]) / counts[which]
     return float(linear[event].sum() - np.log(sets.at_risk[which] - share * sets.n_events[which]).sum())
 
@@ -206,8 +238,7 @@ def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: BoolArra
 def _table(x: FloatArray, rows: SurvivalData, unit: float = 1.0) -> pd.DataFrame:
     """Features and outcome as lifelines takes them, times in a unit."""
     table = pd.DataFrame(x, columns=array_names(x.shape[1]))
-    times = {"time": rows.time / unit, "entry": rows.entry / unit}
-    return table.assign(**times, event=rows.event.astype(float))
+    return table.assign(time=rows.time / unit, entry=rows.entry / unit, event=rows.event.astype(float))
 
 
 def _converges(fitter: Any, *arguments: Any, **columns: Any) -> bool:
@@ -324,3 +355,106 @@ class LogLogisticAFT(AcceleratedFailureTime):
 
     name: ClassVar[str] = "log_logistic_aft"
     fitter: ClassVar = "LogLogisticAFTFitter"
+
+
+# ---------------------------------------------------------------------- R
+
+
+def leaf_of(nodes: pd.DataFrame, x: FloatArray) -> IntArray:
+    """Row of `nodes`, as trees.R writes them, in which each row of features (n, p) ends, (n,)."""
+    feature, left, right = (nodes[name].to_numpy(np.int64) for name in ("feature", "left", "right"))
+    threshold, strict = nodes["threshold"].to_numpy(np.float64), nodes["strict"].to_numpy() == 1
+    node = np.zeros(len(x), dtype=np.int64)
+    while (inner := np.flatnonzero(feature[node] >= 0)).size:
+        at = node[inner]
+        value, limit = x[inner, feature[at]], threshold[at]
+        below = np.where(strict[at], value < limit, value <= limit)
+        node[inner] = np.where(below, left[at], right[at])
+    return node
+
+
+@dataclass(frozen=True)
+class RTree(Baseline):
+    """A tree of R; every setting but the depth is the default of its package.
+
+    One run of Rscript fits it and evaluates the curves of its leaves, the product-limit estimates of pec,
+    at all training times; rows are then sent down the tree here. Beyond the last time of a leaf its curve
+    keeps its value.
+
+    It gets the encoded features, categories as columns of 0 and 1, like all other baselines: so missing and
+    unknown categories are zeros, where factors of R would need surrogate splits.
+    """
+
+    depth: int = 5  # largest depth, >= 1
+
+    def versions(self) -> dict[str, str]:
+        """Versions of this package, of R and of its packages; ConfigError if one is missing."""
+        found = _r_found()
+        if isinstance(found, str):
+            raise ConfigError(found)
+        return super().versions() | found
+
+    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
+        encoder = Encoder(schema, train)
+        table = pd.DataFrame(encoder.x, columns=array_names(encoder.x.shape[1]))
+        table = table.assign(time=train.time, event=train.event.astype(int))
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            table.to_csv(folder / "train.csv", index=False, float_format=_DIGITS)
+            _run(self.name, str(self.depth), name)
+            nodes = pd.read_csv(folder / "nodes.csv", float_precision="round_trip")
+            leaf = np.loadtxt(folder / "leaf.csv", ndmin=1).astype(np.int64)
+            curves = pd.read_csv(folder / "curves.csv", header=None, float_precision="round_trip")
+        if not np.array_equal(leaf_of(nodes, encoder.x), leaf):
+            raise TrainingError(
+                f"the tree of {self.name} was read wrongly: training rows are in other leaves"
+            )
+        survival = curves.ffill(axis=1).to_numpy()  # prodlim gives NA beyond the last time of a leaf
+        return KnownCurves(np.unique(train.time), lambda X: survival[leaf_of(nodes, encoder(X))])
+
+
+@dataclass(frozen=True)
+class RPart(RTree):
+    """Recursive partitioning by the exponential deviance, with curves of ``pec::pecRpart``."""
+
+    name: ClassVar[str] = "rpart"
+
+
+@dataclass(frozen=True)
+class CTree(RTree):
+    """Conditional inference tree of party, with curves of ``pec::pecCtree``."""
+
+    name: ClassVar[str] = "ctree"
+
+
+def _run(*arguments: str) -> str:
+    """Run the program in R and return what it prints."""
+    program = resources.files("sstorch.bench.baselines") / "trees.R"
+    with resources.as_file(program) as file:
+        command = ["Rscript", "--vanilla", str(file), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TrainingError(f"Rscript {arguments[0]} ended with an error: {done.stderr.strip()}")
+    return done.stdout
+
+
+@functools.cache
+def _r_found() -> dict[str, str] | str:
+    """Versions by package, or what is missing; R takes seconds to start, and is started once."""
+    remedy = (
+        "install R with its packages rpart, party and pec; on Debian, as root: "
+        "apt-get install r-base-core r-cran-rpart r-cran-party r-cran-pec"
+    )
+    if shutil.which("Rscript") is None:
+        return f"there is no Rscript; {remedy}"
+    try:
+        lines = _run("versions").splitlines()
+    except TrainingError as error:
+        return f"R lacks a package: {error}; {remedy}"
+    return dict(line.split() for line in lines)
+
+
+BASELINES: tuple[type[Baseline], ...] = (
+    *(KaplanMeierBaseline, Cox, LifelinesCox, WeibullAFT, LogLogisticAFT),
+    *(LogRankTree, RPart, CTree, RandomForest, GradientBoosting),
+)

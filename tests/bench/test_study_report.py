@@ -1,0 +1,468 @@
+"""The report of a study: results by hand, tests against their definitions, tables, figures, the command."""
+
+import io
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from sstorch.bench.report.comparisons import (
+    against_paper,
+    compare_folds,
+    fold_section,
+    friedman_test,
+    holm,
+    nemenyi_critical_difference,
+    paper_section,
+    wilcoxon_pairs,
+)
+from sstorch.bench.report.figures import indistinguishable, plot_critical_difference, plot_scores_by_dataset
+from sstorch.bench.report.results import Results, common, model_of, published_tables
+from sstorch.bench.report.study import as_text, average_table, best_of, build_report, score_table
+from sstorch.bench.reporting import main, write_document
+from sstorch.bench.store import ResultStore, TaskKey
+from sstorch.document import Section, to_markdown
+from sstorch.exceptions import ConfigError, DataError
+from tests.bench.studies import facts, results_of, rows, study, whole_study
+
+# ---------------------------------------------------------------------- results
+
+
+def test_summaries_are_over_the_defined_runs() -> None:
+    values = [[0.5, 0.7], [0.6, 0.9], [0.4, np.nan]]
+    results = results_of(rows("aids", "sst_llog", 2, {"c_harrell": values}, chosen=1))
+    known = np.array([0.5, 0.7, 0.6, 0.9, 0.4])
+    (found,) = results.summary("c_harrell").to_numpy()
+    np.testing.assert_allclose(found, [known.mean(), known.std(ddof=1), 5, 6])
+    (chosen,) = results.summary("c_harrell", chosen=True).to_numpy()
+    np.testing.assert_allclose(chosen, [0.8, np.std([0.7, 0.9], ddof=1), 2, 3])
+    assert results.by_fold("c_harrell")["sst_llog_d2"].isna().tolist() == [False, False, True]
+    rejected = results_of(rows("aids", "cox", None, {"d_calibration_p": [[0.01], [0.2], [0.049], [np.nan]]}))
+    assert rejected.summary("d_calibration_p")["mean"].tolist() == [pytest.approx(2 / 3)]
+
+
+def test_of_several_configurations_the_last_is_reported_with_a_note() -> None:
+    old = rows("aids", "cox", None, {"c_harrell": [[0.1], [0.1]]}, config="f" * 12)
+    new = rows("aids", "cox", None, {"c_harrell": [[0.7], [0.7]]})
+    records = [
+        facts("aids", "cox", None),
+        facts("aids", "cox", None, config="f" * 12, finished="2025-01-01T00:00:00Z"),
+    ]
+    results = Results(pd.concat([old, new]), records)
+    assert results.means("c_harrell").to_numpy() == pytest.approx(0.7)
+    (note,) = results.notes
+    assert "2 configurations; the one finished last, 0123456789ab" in note
+
+
+def test_names_choose_models_metrics_and_data_sets() -> None:
+    table, records = whole_study()
+    assert list(Results(table, records, models=["ctree", "cox"]).models.index) == [
+        "ctree_d2",
+        "ctree_d3",
+        "cox",
+    ]
+    one = Results(table, records, models=["ctree_d3"], datasets=["gbsg2"], metrics=["c_uno"])
+    assert (list(one.models.index), one.datasets, one.metrics) == (["ctree_d3"], ["gbsg2"], ["c_uno"])
+    for option in ("metrics", "models", "datasets"):
+        with pytest.raises(ConfigError, match=f"{option}: no results of nonsense; there are "):
+            Results(table, records, **{option: ["nonsense"]})
+    trained = rows("aids", "sst_llog", 2, {"objective": [[3.0]], "c_harrell": [[0.7]]}, part="train")
+    assert results_of(trained).metrics == ["c_harrell"]  # objectives are shown on request only
+    assert results_of(trained, metrics=["objective"]).metrics == ["objective"]
+
+
+def test_names_families_and_depths_of_models() -> None:
+    model = model_of("sst_llog,ridge=0.1", 2)
+    assert (model["label"], model["family"]) == ("Llog (ridge=0.1) D2", "soft trees")
+    gated = model_of("sst_po_gated", 1)
+    assert (gated["label"], gated["family"], gated["plain"]) == ("PO gated D1", "soft trees", "sst_po")
+    cells = [("aids", "ctree", 3), ("aids", "ctree", 5), ("aids", "sst_llog", 2), ("aids", "cox", None)]
+    assert list(study(dict.fromkeys(cells, 0.7)).deepest()) == ["sst_llog_d2", "ctree_d5", "cox"]
+    table = pd.concat([rows("aids", name, 1, {"c_harrell": [[0.7], [0.6]]}) for name in ("mine", "other")])
+    records = [
+        facts("aids", "mine", 1) | {"settings": {"tree.depth": 1}},
+        facts("aids", "other", 1) | {"settings": {"baseline": "x"}},
+    ]
+    families = Results(table, records).models.set_index("name")["family"]
+    assert families.to_dict() == {"mine": "soft trees", "other": "other models"}
+
+
+def test_common_data_sets_leave_sparse_models_out() -> None:
+    means = {"full": [0.1, 0.2, 0.3, 0.4], "most": [0.1, 0.2, 0.3, np.nan], "few": [0.1] + [np.nan] * 3}
+    block = common(pd.DataFrame(means | {"none": np.nan}, index=list("abcd")).T)
+    assert (list(block), list(block.index)) == (["a", "b", "c"], ["full", "most"])
+    assert common(pd.DataFrame({"a": [np.nan]})).empty
+
+
+@pytest.mark.parametrize(("name", "said"), [("data", "rows or columns"), ("seed", "other folds")])
+def test_models_fitted_to_other_data_are_noted_and_not_compared(name: str, said: str) -> None:
+    models = (("cox", None), ("rsf", None), ("sst_llog", 2))
+    table = pd.concat([rows("aids", *model, {"c_harrell": [[0.7], [0.6]]}) for model in models])
+    records = [facts("aids", *model) | {name: 1 if model[0] == "cox" else 2} for model in models]
+    results = Results(table, records)
+    assert [note for note in results.notes if note.startswith("aids: cox had other") and said in note]
+    section = fold_section(results)
+    assert section is not None
+    (tests,) = section.blocks[1:]
+    assert isinstance(tests, Section)
+    assert {inner.title for inner in tests.blocks} == {
+        "Mean over starts against RSF",
+        "Chosen start against RSF",
+    }
+    assert not Results(table, [record | {name: 2} for record in records]).notes
+    assert fold_section(study({("aids", "sst_llog", 2): 0.7, ("aids", "ctree", 2): 0.6})) is None
+
+
+# ---------------------------------------------------------------------- tests
+
+
+def _ranks(n: int, k: int, decimals: int) -> pd.DataFrame:
+    values = np.random.default_rng(n + k).normal(0.7, 0.05, (n, k)).round(decimals)
+    return pd.DataFrame(values).rank(axis=1, ascending=False)
+
+
+@pytest.mark.parametrize("decimals", [1, 2, 8])  # many ties, few, none
+def test_friedman_is_scaled_by_the_spread_of_the_ranks(decimals: int) -> None:
+    n, k = 15, 6
+    table = _ranks(n, k, decimals)
+    spread = ((table - (k + 1) / 2) ** 2).to_numpy().sum()
+    chi_squared = n * n * (k - 1) * ((table.mean() - (k + 1) / 2) ** 2).sum() / spread
+    test = friedman_test(table)
+    expected = [chi_squared, stats.chi2.sf(chi_squared, k - 1)]
+    np.testing.assert_allclose([test.chi_squared, test.p_value], expected)
+
+
+def test_iman_davenport_of_demsar() -> None:
+    # Demšar (2006), section 3.2.2: N = 14, k = 4, chi-squared 9.28, F 3.69 with 3 and 39 degrees of freedom.
+    c45 = [0.763, 0.599, 0.954, 0.628, 0.882, 0.936, 0.661, 0.583, 0.775, 1.000, 0.940, 0.619, 0.972, 0.957]
+    m = [0.768, 0.591, 0.971, 0.661, 0.888, 0.931, 0.668, 0.583, 0.838, 1.000, 0.962, 0.666, 0.981, 0.978]
+    cf = [0.771, 0.590, 0.968, 0.654, 0.886, 0.916, 0.609, 0.563, 0.866, 1.000, 0.965, 0.614, 0.9751, 0.946]
+    both = [0.798, 0.569, 0.967, 0.657, 0.898, 0.931, 0.685, 0.625, 0.875, 1.000, 0.962, 0.669, 0.975, 0.970]
+    table = pd.DataFrame({"c45": c45, "m": m, "cf": cf, "both": both}).rank(axis=1, ascending=False)
+    np.testing.assert_allclose(table.mean(), [3.143, 2.000, 2.893, 1.964], atol=5e-4)
+    test, (n, k) = friedman_test(table), table.shape
+    assert test.f_statistic == pytest.approx((n - 1) * test.chi_squared / (n * (k - 1) - test.chi_squared))
+    assert test.f_p_value == pytest.approx(stats.f.sf(test.f_statistic, 3, 39))
+    # The paper's statistic is not corrected for ties.
+    plain = 12 * n / (k * (k + 1)) * ((table.mean() ** 2).sum() - k * (k + 1) ** 2 / 4)
+    assert plain == pytest.approx(9.28, abs=0.01)
+    assert test.chi_squared > plain
+
+
+def test_friedman_of_ties_and_of_agreement() -> None:
+    tied = friedman_test(pd.DataFrame(np.full((5, 3), 2.0)))
+    assert (tied.p_value, tied.f_p_value) == (1.0, 1.0)
+    agreed = friedman_test(pd.DataFrame([[1.0, 2.0, 3.0]] * 4))
+    assert agreed.chi_squared == pytest.approx(8.0)
+    assert (agreed.f_statistic, agreed.f_p_value) == (np.inf, 0.0)
+    with pytest.raises(DataError, match="3 models"):
+        friedman_test(pd.DataFrame([[1.0, 2.0], [2.0, 1.0]]))
+
+
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (5, 2.728), (10, 3.164)])  # Demšar (2006), table 5
+def test_nemenyi_against_the_published_table(k: int, q: float) -> None:
+    expected = q * np.sqrt(k * (k + 1) / (6 * 15))
+    assert nemenyi_critical_difference(k, 15) == pytest.approx(expected, rel=5e-4)
+
+
+def test_holm_and_wilcoxon() -> None:
+    p_values = {("a", "b"): 0.001, ("a", "c"): 0.3, ("b", "c"): 0.02, ("c", "d"): 0.019}
+    adjusted = holm(p_values)
+    assert list(adjusted) == list(p_values)
+    np.testing.assert_allclose(list(adjusted.values()), [0.004, 0.3, 0.057, 0.057])
+    scores = pd.DataFrame(np.random.default_rng(3).normal(size=(12, 2)), columns=["one", "two"])
+    pairs = wilcoxon_pairs(scores.assign(same=scores["one"]))
+    p = float(stats.wilcoxon(scores["one"], scores["two"]).pvalue)
+    assert pairs["one", "two"] == pytest.approx(min(1.0, 3 * p))
+    assert pairs["one", "same"] == 1.0
+
+
+def test_variance_is_corrected_for_shared_training_rows() -> None:
+    one, two = pd.Series([0.70, 0.74, 0.69, 0.75, 0.71]), pd.Series([0.68, 0.70, 0.70, 0.71, 0.70])
+    test, difference = compare_folds(one, two), one - two
+    assert test is not None
+    t = difference.mean() / np.sqrt(difference.var(ddof=1) * (1 / 5 + 1 / 4))
+    assert test.difference == pytest.approx(0.02)
+    assert test.p_value == pytest.approx(2 * stats.t.sf(t, 4))
+    undefined, infinite = (pd.Series([0.7, value, 0.6, 0.7, 0.7]) for value in (np.nan, -np.inf))
+    for other in (two[:4], undefined, infinite):
+        assert compare_folds(one, other) is None
+
+
+def test_wins_ties_and_losses() -> None:
+    tables = []
+    for dataset, gain in (("aids", 0.05), ("gbsg2", 0.0), ("veterans", -0.05)):
+        # The start that is chosen, the second, is the better one.
+        other = gain + 1e-4  # in the second fold: equal differences have no variance to test with
+        soft = [[0.70 + gain - 0.02, 0.70 + gain + 0.02], [0.72 + other - 0.02, 0.72 + other + 0.02]]
+        tables += [
+            rows(dataset, "sst_llog", 2, {"c_harrell": soft}, chosen=1),
+            rows(dataset, "cox", None, {"c_harrell": [[0.70], [0.72]]}),
+        ]
+    section = fold_section(results_of(pd.concat(tables)))
+    assert section is not None
+    (inner,) = section.blocks[1:]
+    assert isinstance(inner, Section)
+    for each, counts in zip(inner.blocks, ("1 / 1 / 1", "2 / 0 / 1"), strict=True):
+        assert isinstance(each, Section)
+        table = each.blocks[0]
+        assert isinstance(table, pd.DataFrame)
+        # Folds that all but agree leave no doubt.
+        assert table.loc["Llog D2"].iloc[:2].tolist() == [counts, counts]
+    assert [cell.text for cell in table.loc["Llog D2"].iloc[2:]] == ["+.070", "+.020", "\N{MINUS SIGN}.030"]
+
+
+# ---------------------------------------------------------------------- tables
+
+MEANS = {
+    ("aids", "cox", None): 0.7004,
+    ("aids", "rsf", None): 0.6996,
+    ("aids", "deepsurv", None): 0.65,
+    ("gbsg2", "cox", None): 0.6,
+    ("gbsg2", "rsf", None): 0.8,
+}
+
+
+def _bold(table: pd.DataFrame) -> dict[str, list[str]]:
+    names = table.columns.get_level_values(-1)
+    return {
+        name: [label for label, cell in zip(table.index, column, strict=True) if cell.best]
+        for name, column in zip(names, table.to_numpy().T, strict=True)
+    }
+
+
+def test_the_best_of_a_column_is_bold_and_averages_are_over_common_data_sets() -> None:
+    table = score_table(study(MEANS), "c_harrell")
+    assert _bold(table) == {"aids": ["Cox", "RSF"], "gbsg2": ["RSF"], "average (1)": ["Cox", "RSF"]}
+    assert [cell.text for cell in table.loc["DeepSurv"]] == [".650", "\N{EN DASH}", ".650"]
+    lower = _bold(score_table(study(MEANS, "ibs_graf"), "ibs_graf"))
+    assert (lower["aids"], lower["gbsg2"]) == (["DeepSurv"], ["Cox"])
+    complete = score_table(
+        study({cell: value for cell, value in MEANS.items() if cell[1] != "deepsurv"}), "c_harrell"
+    )
+    assert [cell.text for cell in complete.iloc[:, -1]] == [".650", ".750"]
+    values = pd.DataFrame([[0.5, 0.6], [0.4, np.nan]])
+    assert not best_of(values, None).to_numpy().any()
+    assert best_of(values, True).to_numpy().tolist() == [[True, False], [False, False]]
+
+
+def test_report_names_versions_reasons_and_times() -> None:
+    table = pd.concat([rows(name, "cox", None, {"c_harrell": [[0.6], [0.7]]}) for name in ("aids", "gbsg2")])
+    undefined = rows("aids", "cox", None, {"c_uno": [[np.nan], [np.nan], [np.nan], [0.7]]})
+    undefined["reason"] = ["row 7", "row 9", "row 9", ""]
+    infinite = rows("aids", "cox", None, {"log_likelihood": [[-10.0], [-np.inf]]})
+    first = {"versions": {"torch": "2.8"}, "finished": "2026-01-01T00:00:00Z"}
+    records = [
+        facts("aids", "cox", None, seconds={"fit": 3.0, "score": 1.0}, **first),
+        facts("gbsg2", "cox", None, seconds={"fit": 5.0, "score": 2.0}, versions={"torch": "2.9"}),
+    ]
+    text = to_markdown(build_report(Results(pd.concat([table, undefined, infinite]), records)))
+    for said in (
+        "tasks differ: 2.8 (1 task), 2.9 (1 task)",
+        "2026-01-01T00:00:00Z to 2026-01-02T03:04:05Z",
+        "| Cox | c\\_uno | test | 3 | aids | row 9 (2 times; 1 other reason) |",
+        "| Cox | 2 | 4 | 8.00 | 4.00 | 5.00 | 2.00 | 3.00 | 1.50 |",
+        "\N{MINUS SIGN}∞",
+    ):
+        assert said in text, said
+
+
+def test_averages_over_all_starts_and_over_the_chosen_ones() -> None:
+    results = results_of(rows("aids", "sst_llog", 2, {"c_harrell": [[0.6, 0.7], [0.7, 0.8]]}, chosen=1))
+    for chosen, mean in ((False, ".700"), (True, ".750")):
+        lines = as_text(average_table(results, chosen=chosen)).splitlines()
+        assert lines[1].split() == ["Llog", "D2", mean]
+    assert "Averages over the chosen start of each fold" in to_markdown(build_report(results))
+
+
+# ---------------------------------------------------------------------- the paper
+
+
+def test_published_tables_are_complete() -> None:
+    table = published_tables()
+    assert not table.duplicated(["split", "metric", "model", "depth", "dataset"]).any()
+    assert table["mean"].between(0, 1).all()
+    assert table["dataset"].nunique() == 15
+    llog = table[(table["metric"] == "c_harrell") & (table["split"] == "test") & (table["depth"] == 2)]
+    llog = llog[llog["model"] == "sst_llog"].set_index("dataset")["mean"]
+    assert (llog["aids"], len(llog)) == (0.741, 15)
+
+
+def test_ours_is_joined_to_theirs_by_data_set_model_and_depth() -> None:
+    means = {("aids", "sst_llog", 2): 0.751, ("colon", "sst_llog", 2): 0.7, ("aids", "sst_llog", 3): 0.1}
+    results = study(means | {("aids", "sst_llog_gated", 2): 0.751, ("aids", "cox", None): 0.7})
+    table = against_paper(results, "c_harrell", "test").set_index("key")
+    assert set(table.index) == {"sst_llog_d2", "sst_llog_gated_d2"}
+    assert (table["dataset"] == "aids").all()  # the paper has no colon
+    for name in table.index:
+        np.testing.assert_allclose(table.loc[name].iloc[1:].astype(float), [0.751, 0.741, 0.010])
+    (average, *_) = (section for section in paper_section(results).blocks if isinstance(section, Section))
+    (cells,) = [row for label, row in average.blocks[0].iterrows() if label == "Llog D2"]
+    assert [cell.text for cell in cells] == [".751", ".741", "+.010"]
+    assert cells.iloc[0].note == "1 set"
+    assert paper_section(study({("colon", "cox", None): 0.7})) is None
+    means = {("aids2", "sst_po", 2): 0.14, ("aids2", "sst_po_curved", 2): 0.14, ("aids2", "sst_llog", 2): 0.5}
+    brier = against_paper(study(means, "ibs_graf"), "ibs_graf", "test").set_index("key")["difference"]
+    assert brier.notna().to_dict() == {"sst_po_d2": False, "sst_po_curved_d2": False, "sst_llog_d2": True}
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def test_critical_difference_diagram() -> None:
+    assert indistinguishable([1.0, 2.0, 3.0, 5.0], 1.0) == [(0, 1), (1, 2)]
+    assert indistinguishable([1.0, 2.0, 3.0, 5.0], 9.0) == [(0, 3)]
+    assert indistinguishable([1.0, 3.0], 1.0) == []
+    figure = plot_critical_difference({"a": 3.2, "b": 1.1, "c": 2.0, "d": 3.7}, 1.3)
+    (ax,) = figure.axes
+    (scale,) = [line for line in ax.lines if line.get_gid() == "critical-difference"]
+    assert np.ptp(scale.get_xdata()) == pytest.approx(1.3)
+    bars = [line.get_xdata() for line in ax.lines if line.get_gid() == "not-separated"]
+    np.testing.assert_allclose(bars, [[1.1, 2.0], [2.0, 3.2], [3.2, 3.7]], atol=0.03)
+    texts = [text.get_text().strip() for text in ax.texts]
+    shown = [text for text in texts if text[0] in "abcd0123" and "  " in text]
+    assert shown == ["b  1.10", "c  2.00", "3.20  a", "3.70  d"]
+
+
+def test_box_plots_by_data_set() -> None:
+    values = {("one", "m"): [0.1, 0.2, 0.3, 0.4, 0.5], ("one", "n"): [0.3], ("two", "m"): [0.5, 0.7]}
+    table = pd.DataFrame([(*key, value) for key, each in values.items() for value in each])
+    table = table.set_axis(["dataset", "label", "value"], axis=1)
+    figure = plot_scores_by_dataset(table, {"m": "soft", "n": "other"}, "C")
+    first, second = (ax for ax in figure.axes if ax.get_visible())
+    assert [ax.get_title() for ax in (first, second)] == ["one", "two"]
+    assert [tick.get_text() for tick in first.get_yticklabels()] == ["m", "n"]
+    box = first.patches[0].get_path().vertices[:, 0]
+    np.testing.assert_allclose([box.min(), box.max()], [0.2, 0.4])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["soft", "other"]
+
+
+# ---------------------------------------------------------------------- the whole, and the command
+
+
+def test_page_and_markdown_are_complete(tmp_path: Path) -> None:
+    table, records = whole_study()
+    write_document(lambda: build_report(Results(table, records)), tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"<script [^t]|<link|src=\"(?!data:)|url\((?!#)|@import", page)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == [
+        "What was run",
+        "Completeness",
+        "Averages",
+        "Compared with the paper",
+        "Ranks",
+        "Soft trees against Cox and the random survival forest",
+        "Distributions over folds and starts",
+        "Scores",
+        "Time",
+        "Values that are not defined",
+    ]
+    tables = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    assert len(tables) > 20
+    for each in tables:  # rectangular
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in each.splitlines()}) == 1
+    figures = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert sorted(figures) == sorted(f"figures/{path.name}" for path in (tmp_path / "figures").iterdir())
+    for name in figures:
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    for said in (
+        "Cox has no results on whas500.",
+        "19 of 20 cells",
+        "1 of 840 values are NaN",
+        "no pair \\| up to \\<tau\\>",
+        "8 of 9 runs",
+    ):
+        assert said in text
+    again = to_markdown(build_report(Results(table.sample(frac=1, random_state=3), records[::-1])))
+    assert again == text  # in any order
+
+
+def test_a_single_model_on_a_single_data_set_is_enough() -> None:
+    document = build_report(results_of(rows("mine", "my_model", None, {"my_metric": [[0.5]]})))
+    assert list(document.pictures()) == []
+    text = to_markdown(document)
+    assert "my\\_model" in text
+    assert not re.search("paper|Ranks", text)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run")
+    table, records = whole_study()
+    for record in records:
+        depth = record["depth"]
+        task = table[(table["dataset"] == record["dataset"]) & (table["model"] == record["model"])]
+        task = task[task["depth"].isna() if depth is None else task["depth"].eq(depth).fillna(False)]
+        key = TaskKey(record["dataset"], record["model"], depth, record["config"])
+        ResultStore(path).write(key, task.drop(columns=["dataset", "model", "depth", "config"]), record)
+    return path
+
+
+def test_prints_the_averages_and_where_the_report_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(run), "--models", "sst_llog", "ctree_d2", "--metrics", "c_harrell"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["model", "C_H", "↑", "(4)"]
+    assert [line.split()[0] for line in lines[1:3]] == ["Llog", "CTree"]
+    assert lines[-1].startswith("done: report of 4 data sets and 2 models")
+    assert str(run / "report" / "report.html") in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--models", "ctree_d9"], "models: no results of ctree_d9"),
+        (["--out", "/dev/null/x"], "cannot be written"),
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_refusals_are_one_line(
+    run: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run), *arguments])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.startswith("sstorch-report: error: ")
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_disk_that_refuses_leaves_nothing_half_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run), "--out", str(tmp_path), "--metrics", "c_uno"])
+    assert stopped.value.code == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_reader_who_stops_early_is_no_refusal(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+        def fileno(self) -> int:
+            return 1
+
+    redirected: list[int] = []
+    monkeypatch.setattr(sys, "stdout", Closed())
+    monkeypatch.setattr(os, "dup2", lambda _, target: redirected.append(target))
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run), "--out", str(tmp_path), "--metrics", "c_uno"])
+    assert stopped.value.code == 141
+    assert redirected == [1]
+    assert capsys.readouterr().err == ""
