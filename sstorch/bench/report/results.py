@@ -207,8 +207,8 @@ class Results:
                 if len(groups) > 1:
                     few = min(groups, key=len)
                     notes.append(
-                        f"{dataset}: {', '.join(few)} had {difference} than the other models, and cannot be compared "
-                        "with them; run the study again for all models."
+                        f"{dataset}: {', '.join(few)} had {difference} than the other models, and cannot be "
+                        "compared with them; run the study again for all models."
                     )
         return notes
 
