@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         OptimalTreeRegressor,
         Search,
     )
-    from sstorch.groups.functions import recalibrate
+    from sstorch.groups.recalibration import recalibrate
     from sstorch.soft import (
         Columns,
         GatePenalties,
@@ -60,7 +60,7 @@ _HOMES = {
     **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
     "Search": "sstorch.exact.estimators",
-    "recalibrate": "sstorch.groups.functions",
+    "recalibrate": "sstorch.groups.recalibration",
     "validate": "sstorch.validation",
 }
 

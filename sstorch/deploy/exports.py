@@ -86,6 +86,8 @@ class Deployed:
         groups: rows of each group, by its number.
         time_unit: of the times; None if unknown.
         recalibrated: whether the rows are those of a recalibration.
+        beyond: how curves go on after the last event.
+        missing: how missing values are read.
     """
 
     kind: str
@@ -95,6 +97,8 @@ class Deployed:
     groups: Mapping[int, Counts]
     time_unit: str | None = None
     recalibrated: bool = False
+    beyond: str = ""
+    missing: str = ""
 
     def subtitle(self, texts: Mapping[str, str]) -> str:
         """The kind of tree and its rows."""

@@ -10,7 +10,8 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exact.tree import LeafCurves
 from sstorch.exceptions import DataError
-from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
+from sstorch.groups.recalibration import Recalibration, check_events
+from sstorch.groups.tree import Recalibrate
 from sstorch.metrics.weights import check_weighting, covariance_of
 from sstorch.newton import Gaussian, Smooth, newton
 

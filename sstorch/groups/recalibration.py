@@ -1,21 +1,74 @@
-"""Recalibration of a fitted tree for another place: groups stay, survival in them is estimated again."""
+"""Recalibration of a fitted tree: its groups stay, their survival is estimated for another population."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeVar, get_args
 
 import numpy as np
 
 from sstorch._types import BoolArray
+from sstorch.checks import check_choice, check_tree
 from sstorch.exceptions import DataError, DataWarning
+from sstorch.groups.tree import Recalibrate, SurvivalTree
 from sstorch.metrics.weights import Weighting
 
-Recalibrate = Literal["intercept", "slope", "baseline"]
+Tree = TypeVar("Tree", bound=SurvivalTree)
 # Events for each parameter below which a warning is given.
 _EVENTS_EACH = 10
+
+
+def recalibrate(
+    tree: Tree, X: object, y: object, how: Recalibrate = "intercept", sample_weight: object = None
+) -> Tree:
+    """Recalibrate a fitted tree to another population: groups are unchanged, their survival is re-estimated.
+
+    Soft trees: maximum likelihood on the new rows, with the same change in all leaves. ``"intercept"`` adds a
+    constant to the linear predictors, ``"slope"`` also multiplies them by a factor, ``"baseline"`` adds
+    constants to the intercept and to every shape parameter.
+
+    Exact trees: ``"intercept"`` multiplies the cumulative hazards of all leaves by the ratio of observed to
+    expected events (S becomes S^c), the maximum likelihood estimate of a Poisson model; ``"slope"`` also
+    multiplies the log hazard ratios of the leaves and needs ``objective="log_likelihood"``; ``"baseline"``
+    estimates the curves of the leaves on the new rows.
+
+    The new tree reports the changes in ``recalibration_`` and ``summary()`` and saves them; its tables count
+    the new rows. With competing causes each cause-specific hazard is recalibrated with other causes censored,
+    and ``recalibration_`` has one report per cause.
+
+    Args:
+        tree: fitted soft or exact tree, or a search (its chosen tree is used); it is not changed.
+        X: rows of the new population, with the columns of the tree.
+        y: outcome of the rows, as in ``fit``.
+        how: see above.
+        sample_weight: (n,), >= 0. Standard errors are of the sandwich with w^2, independent of their scale.
+
+    Raises:
+        ConfigError: ``how`` is unknown, survival curves of the leaves can increase, or an exact tree has no
+            hazard ratios for ``"slope"``.
+        DataError: the rows are invalid, have fewer events than parameters or, for ``"baseline"`` of an exact
+            tree, a leaf without events.
+
+    References:
+        Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal
+        of Clinical Epidemiology 61, 76-86, on updating methods.
+
+    Examples:
+        >>> from sstorch import PrognosticTree, load_dataset, recalibrate
+        >>> data = load_dataset("gbsg2")
+        >>> tree = PrognosticTree().fit(data.frame, (data.time, data.event))
+        >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
+        >>> print(elsewhere.recalibration_)
+        Recalibrated (intercept) on 686 rows, 299 events; groups as they were
+        linear predictor -1.1 (standard error 0.07...)
+        observed / expected events 0.49... before, 1.03... after
+        log-likelihood of a row -4.16... before, -4.00... after
+    """
+    check_tree(tree, "_recalibrated")
+    check_choice(how, "how", get_args(Recalibrate))
+    return tree._recalibrated(tree._rows(X, y, sample_weight), how)
 
 
 @dataclass(frozen=True)
@@ -85,7 +138,7 @@ def recalibration_texts(tree: object) -> list[str]:
 def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters: int, stacklevel: int) -> int:
     """Number of events (n,), which has to be at least that of the parameters; a DataWarning if it is small.
 
-    `how` names the kind of recalibration; the warning is about the effective number of events.
+    The warning is about the effective number of events.
     """
     n_events = int(event.sum())
     if n_events < n_parameters:

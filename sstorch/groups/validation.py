@@ -1,31 +1,103 @@
-"""Whether groups differ, by cross-validation, for one event and for competing causes.
-
-Rows are compared by trees whose gates were placed on other rows.
-"""
+"""Whether groups differ on held-out rows: trees whose gates were placed on other rows, for K >= 1 causes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 from scipy.stats import norm
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.data import SurvivalData
-from sstorch.exceptions import DataError, named
+from sstorch.checks import check_integer, check_tree
+from sstorch.data import SurvivalData, folds_of
+from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.exceptions import ConfigError, DataError, named
+from sstorch.groups.tree import PartitionOf, SurvivalTree
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.groups import risk_table
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.measures import c_harrell_t, limits_of
-from sstorch.metrics.outcome import Observed
 
 # Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
 LEVEL, LEAST_CONCORDANCE = 0.05, 0.55
 # Share of the rows from which on a group counts as one.
 _SMALL_GROUP = 0.05
+
+
+def validate_groups(
+    tree: SurvivalTree,
+    X: object,
+    y: object,
+    n_folds: int = 5,
+    sample_weight: object = None,
+    random_state: int = 0,
+) -> GroupValidation:
+    """Test whether groups obtained by the same procedure differ on held-out rows.
+
+    Trees with the parameters of the estimator are trained outside each fold and assign groups to the held-out
+    rows. Folds keep the rows of a subject together and are stratified by event or cause. A log-rank test,
+    stratified by fold, compares survival; with competing causes it compares each cause-specific hazard, and
+    Gray's test each cumulative incidence. ``tree.summary()`` shows the result, which is saved with the tree.
+    An exact search chooses the size again outside each fold. For a soft tree, earlier choices, such as of
+    parameters, are not repeated; a loaded tree uses the default trainer.
+
+    Args:
+        tree: fitted.
+        X: training rows.
+        y: outcome of the rows, as in ``fit``.
+        n_folds: number of folds.
+        sample_weight: (n,), >= 0, as in ``fit``. Tests then use the robust variance, which does not depend
+            on the scale of the weights (:func:`~sstorch.metrics.logrank_test`).
+        random_state: seed of the folds.
+
+    Raises:
+        DataError: the data are invalid or have too few events, or events of a cause, for the number of folds.
+        ConfigError: the tree has depth 0, or an argument is out of range.
+
+    References:
+        Gray (1988), Annals of Statistics 16, 1141-1154. Simon, Subramanian, Li and Menezes (2011), "Using
+        cross-validation to evaluate predictive accuracy of survival risk classifiers based on
+        high-dimensional data", Briefings in Bioinformatics 12, 203-214.
+    """
+    check_tree(tree, "_can_divide")
+    if not tree._can_divide:
+        raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
+    data = tree._rows(X, y, sample_weight)
+    data.refuse_intervals("validate_groups")
+    seed = check_integer("random_state", random_state, 0)
+    folds = folds_of(data, check_integer("n_folds", n_folds, 2), seed)
+
+    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, PartitionOf]]:
+        yield from enumerate(tree._trained(data, splits))
+
+    parts = train_outside_score_inside(split(data, folds), train, lambda _, of: of(data.frame).leaf)
+    found = held_out_groups(data, folds, np.stack(list(parts)))
+    tree._chosen.group_validation_ = found
+    return found
+
+
+def concordance_of_groups(tree: SurvivalTree, X: object, y: object, train: tuple[object, object]) -> float:
+    """Compute the concordance of a model with the group as only covariate.
+
+    The prediction is the Kaplan-Meier curve of the training rows of the group; with competing causes the
+    Aalen-Johansen incidences, with concordance averaged over causes as in ``tree.score``. 0.5 means no
+    difference between the groups. To test for a difference on these rows, use ``metrics.logrank_test(y,
+    tree.apply(X))`` or, for causes, ``metrics.gray_test``.
+
+    Args:
+        tree: fitted.
+        X: rows, preferably not the training rows.
+        y: outcome of the rows, as in ``fit``, with its weights and entry times.
+        train: X and y of the training rows.
+
+    Raises:
+        DataError: the data are invalid, or no two rows are comparable.
+    """
+    check_tree(tree, "_can_divide")
+    rows, training = tree._rows(X, y), tree._rows(*train)
+    leaf, known = (tree._partition(data.frame).leaf for data in (rows, training))
+    return concordance_of_rows(leaf, rows, known, training)
 
 
 @dataclass(frozen=True)
@@ -42,9 +114,6 @@ class GroupDifference:
         c_lower: lower 95 % confidence limit of `c_groups`, for fixed trees; None if the variance is not
             defined.
         c_upper: upper 95 % confidence limit of `c_groups`.
-        n_permutations: number of permutations of the covariates against the outcomes; 0 for none.
-        permutation_p_value: share of the permutations, including the observed data, in which retrained trees
-            have groups of at least this concordance; None without permutations.
         gray_p_value: of competing causes the p-value of Gray's test of equal cumulative incidences
             (:func:`~sstorch.metrics.gray_test`), stratified by fold. Groups of different trees are matched by
             the order of their training incidences.
@@ -58,8 +127,6 @@ class GroupDifference:
     n_events: int = 0
     c_lower: float | None = None
     c_upper: float | None = None
-    n_permutations: int = 0
-    permutation_p_value: float | None = None
     gray_p_value: float | None = None
     c_incidence: float | None = None
 
@@ -67,12 +134,21 @@ class GroupDifference:
     def differ(self) -> bool:
         """True if a difference was shown: p is at most .05, and the concordance at least .55.
 
-        p is the permutation p-value, if available, else that of the log-rank test. The log-rank test rejects
-        in 10 to 12 % of data without an effect (``experiments/groups``) and ignores the direction of the
-        difference: the confidence interval of the concordance must also be above .5. With many rows it also
-        detects differences that are too small to be relevant.
+        The log-rank test rejects in 10 to 12 % of data without an effect (``experiments/groups``) and ignores
+        the direction of the difference: the confidence interval of the concordance must also be above .5.
+        With many rows it also detects differences that are too small to be relevant.
         """
         return not self.reasons
+
+    @property
+    def reasons(self) -> str:
+        """Why no difference was shown; empty if groups differ."""
+        reasons = [f"log-rank p above {LEVEL:g}"] if self.p_value > LEVEL else []
+        if self.c_groups < LEAST_CONCORDANCE:
+            reasons.append(f"concordance below {LEAST_CONCORDANCE:g}")
+        if not reasons and self.c_lower is not None and self.c_lower <= 0.5:
+            reasons.append("the confidence interval of the concordance holds 0.5")
+        return " and ".join(reasons)
 
     @property
     def power(self) -> float:
@@ -92,10 +168,10 @@ class GroupDifference:
         limits = ""
         if self.c_lower is not None and self.c_upper is not None:
             limits = f" (95 % confidence interval {self.c_lower:.3f} to {self.c_upper:.3f})"
-        p = f"log-rank {p_text(self.p_value)} (anti-conservative)"
-        if self.permutation_p_value is not None:
-            p = f"{p_text(self.permutation_p_value)} by {self.n_permutations} permutations"
-        return f"concordance of the groups alone {self.c_groups:.3f}{limits}, {p}"
+        return (
+            f"concordance of the groups alone {self.c_groups:.3f}{limits}, log-rank {p_text(self.p_value)} "
+            "(anti-conservative)"
+        )
 
     @property
     def doubt(self) -> str:
@@ -104,19 +180,6 @@ class GroupDifference:
             f"No difference between the groups was shown: {self.reasons}. With {self.n_events} events the "
             f"power to see a hazard ratio of 2 between two halves is {self.power:.2f} at most"
         )
-
-    @property
-    def reasons(self) -> str:
-        """Why no difference was shown; empty if groups differ."""
-        permuted = self.permutation_p_value is not None
-        p_value = self.p_value if self.permutation_p_value is None else self.permutation_p_value
-        reasons = [
-            f"{'permutation' if permuted else 'log-rank'} p above {LEVEL:g}" * (p_value > LEVEL),
-            f"concordance below {LEAST_CONCORDANCE:g}" * (self.c_groups < LEAST_CONCORDANCE),
-        ]
-        if not permuted and not any(reasons) and self.c_lower is not None and self.c_lower <= 0.5:
-            reasons.append("the confidence interval of the concordance holds 0.5")
-        return " and ".join(filter(None, reasons))
 
     def lines(self, cause: str) -> list[str]:
         """Text of the difference for a cause, "" for one event."""
@@ -127,12 +190,6 @@ class GroupDifference:
             gray = f"Gray {p_text(self.gray_p_value)} (anti-conservative)"
             lines.append(f"Cumulative incidence of {cause}: {concordance}{gray}")
         return lines if self.differ else [*lines, f"{hazard}{self.doubt}"]
-
-    def against(self, null: Sequence[GroupDifference]) -> Self:
-        """Add the permutation p-value, from differences in permuted data."""
-        as_large = sum(each.c_groups >= self.c_groups for each in null)
-        p_value = (1 + as_large) / (1 + len(null))
-        return replace(self, n_permutations=len(null), permutation_p_value=p_value)
 
 
 @dataclass(frozen=True)
@@ -167,26 +224,14 @@ class GroupValidation:
         """True if groups differ in the hazard of at least one cause, see :class:`GroupDifference`."""
         return any(each.differ for each in self.causes.values())
 
-    @property
-    def agreement(self) -> str:
-        """Text with the adjusted Rand index and its definition."""
-        shared = (self.n_folds - 2) / (self.n_folds - 1)
-        return (
-            f"adjusted Rand index {self.ari:.2f}, of all rows by trees that share {shared:.0%} of their "
-            "training rows"
-        )
-
     def __str__(self) -> str:
-        head = f"Groups of held-out rows, {self.n_folds} folds: {self.n_groups:.3g} groups of 5 % or more"
-        lines = [line for name, each in self.causes.items() for line in each.lines(name)]
-        return "\n".join([head, self.agreement, *lines])
-
-    def against(self, null: Sequence[GroupValidation]) -> Self:
-        """Add permutation p-values, from validations of permuted data."""
-        causes = {
-            name: each.against([one.causes[name] for one in null]) for name, each in self.causes.items()
-        }
-        return replace(self, causes=causes)
+        shared = (self.n_folds - 2) / (self.n_folds - 1)
+        lines = [
+            f"Groups of held-out rows, {self.n_folds} folds: {self.n_groups:.3g} groups of 5 % or more",
+            f"adjusted Rand index {self.ari:.2f}, of all rows by trees that share {shared:.0%} of their "
+            "training rows",
+        ]
+        return "\n".join([*lines, *(line for name, each in self.causes.items() for line in each.lines(name))])
 
 
 def p_text(p_value: float) -> str:
@@ -203,29 +248,27 @@ def count_groups(group: IntArray, weight: FloatArray | None = None) -> int:
 def concordance_of_rows(
     group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
 ) -> float:
-    """:func:`sstorch.metrics.concordance_of_groups` of rows, with their weights and times of entry."""
-    if rows.causes is None:
+    """Concordance of groups (n,), by their curves in the training rows; of causes the mean."""
+    if rows.causes is None:  # counts by group are faster than curves of rows
         return metrics.concordance_of_groups(rows.weighted_y, group, train=(train.weighted_y, train_group))
     if not rows.event.any():
         raise DataError("no row has an event: no two rows are comparable; score more rows")
-    n_causes = len(rows.cause_names)
-    times = metrics.thinned(np.unique(rows.time[rows.event]), len(rows) * n_causes)
+    causes = np.unique(rows.cause[rows.event])
+    times = metrics.thinned(np.unique(rows.time[rows.event]), len(rows) * len(rows.cause_names))
     labels, place = np.unique(group, return_inverse=True)
-    members = [train_group == label for label in labels]
-    # A group without training rows has the incidences of all.
-    parts = [train.subset(inside) if inside.any() else train for inside in members]
+    parts = [_of_group(train, train_group, label) for label in labels]
     incidence: FloatArray = np.stack([metrics.aalen_johansen(part.weighted_y, times) for part in parts])
     scores = [
-        metrics.concordance_harrell(rows.weighted_y.of_cause(k), 1 - incidence[place, k - 1], times)
-        for k in range(1, n_causes + 1)
-        if (rows.cause == k).any()
+        metrics.concordance_harrell(rows.weighted_y.of_cause(int(k)), 1 - incidence[place, k - 1], times)
+        for k in causes
     ]
     return float(np.mean(scores))
 
 
-def from_zero(groups: IntArray) -> IntArray:
-    """Groups numbered again from 0 without gaps: one that no tree has would count as a place of risk."""
-    return np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
+def _of_group(train: SurvivalData, group: IntArray, number: int) -> SurvivalData:
+    """Training rows of a group, or all where it has none."""
+    inside = group == number
+    return train.subset(inside) if inside.any() else train
 
 
 def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupValidation:
@@ -234,7 +277,8 @@ def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> Gr
     `folds` is the fold of each row, 0 .. K - 1, (n,), and `groups` the group of each row in each tree,
     (K, n); tree k was trained on the rows outside fold k.
     """
-    groups = from_zero(groups)
+    # Numbered from 0 without gaps: a number that no tree has would count as a place of risk.
+    groups = np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
     counts = [
         count_groups(group[folds == fold], data.sample_weight[folds == fold])
         for fold, group in enumerate(groups)
@@ -242,8 +286,8 @@ def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> Gr
     causes = {}
     for number, name in enumerate(("",) if data.causes is None else data.cause_names, 1):
         with named(f"cause {name}" if name else ""):
-            found = _difference(data.of_cause(number) if name else data, folds, groups)
-        causes[name] = _with_incidence(found, data, folds, groups, number, name) if name else found
+            found = _difference(data.of_cause(name) if name else data, folds, groups)
+            causes[name] = _with_incidence(found, data, folds, groups, number) if name else found
     ari = float(metrics.adjusted_rand_index(groups)[np.triu_indices(len(groups), 1)].mean())
     return GroupValidation(len(groups), float(np.mean(counts)), ari, causes)
 
@@ -251,18 +295,13 @@ def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> Gr
 def _difference(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupDifference:
     """Difference of groups in the hazard of one event."""
     concordances, errors, place = [], [], np.zeros(len(data), dtype=np.int64)
-    n_groups = int(groups.max()) + 1
     for fold, group in enumerate(groups):
         inside = folds == fold
         train, test = data.subset(~inside), data.subset(inside)
-        try:
+        with named(f"fold {fold} of {len(groups)} has no comparable pairs, choose fewer folds"):
             concordances.append(concordance_of_rows(group[inside], test, group[~inside], train))
-        except DataError as error:
-            raise DataError(
-                f"fold {fold} of {len(groups)} has no comparable pairs, choose fewer folds: {error}"
-            ) from error
-        area = _area_under_survival(train, group[~inside], n_groups)
-        place[inside] = places_of_groups(area, group[~inside])[group[inside]]
+        without = _time_without(train, group[~inside], int(groups.max()) + 1, 1, float(train.time.max()))
+        place[inside] = places_of_groups(without, group[~inside])[group[inside]]
         errors.append(_error_of_concordance(place[inside], test))
     c_groups = float(np.mean(concordances))
     of_folds = float(np.sqrt(np.square(errors).sum())) / len(errors)
@@ -273,19 +312,22 @@ def _difference(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupD
 
 
 def _with_incidence(
-    found: GroupDifference, data: SurvivalData, folds: IntArray, groups: IntArray, cause: int, name: str
+    found: GroupDifference, data: SurvivalData, folds: IntArray, groups: IntArray, cause: int
 ) -> GroupDifference:
     """Add the difference of groups in the cumulative incidence of a cause."""
     plain = not data.entry.any() and data.subject is None and data.uneven_weight is None
-    places, concordances = np.zeros(len(data), dtype=np.int64), []
+    place, concordances = np.zeros(len(data), dtype=np.int64), []
     for fold, group in enumerate(groups):
         inside = folds == fold
         train, test = data.subset(~inside), data.subset(inside)
-        without = _time_without(train, group[~inside], int(groups.max()) + 1, cause)
-        places[inside] = places_of_groups(without, group[~inside])[group[inside]]
+        tau = float(train.time[train.cause == cause].max())
+        without = _time_without(train, group[~inside], int(groups.max()) + 1, cause, tau)
+        place[inside] = places_of_groups(without, group[~inside])[group[inside]]
         if plain:
-            concordances.append(_concordance(test, train, -without[group[inside]], cause, name))
-    gray = metrics.gray_test(data.weighted_y, places, cause, strata=folds).p_value
+            risk = -without[group[inside]]
+            with named("a fold has no comparable pair, choose fewer folds"):
+                concordances.append(metrics.concordance_wolbers(test.y, risk, cause, train=train.y, tau=tau))
+    gray = metrics.gray_test(data.weighted_y, place, cause, strata=folds).p_value
     return replace(found, gray_p_value=gray, c_incidence=float(np.mean(concordances)) if plain else None)
 
 
@@ -299,13 +341,13 @@ def _error_of_concordance(place: IntArray, rows: SurvivalData) -> float:
         return np.nan
 
 
-def _area_under_survival(train: SurvivalData, group: IntArray, n_groups: int) -> FloatArray:
-    """Area under the Kaplan-Meier estimate of each group, (n_groups,)."""
-    times = train.event_times
-    rows = Observed(train.time, train.event, train.entry, train.sample_weight)
-    table = risk_table(rows, group, n_groups, times)
-    width = np.diff(times, append=train.time.max())
-    return np.asarray(times[0] + table.survival() @ width)
+def _time_without(train: SurvivalData, group: IntArray, n_groups: int, cause: int, end: float) -> FloatArray:
+    """Mean time without a cause up to a time, the area above its incidence, by group, (n_groups,)."""
+    times = np.unique(train.time[train.cause == cause])
+    width = np.diff(times, prepend=0.0, append=end)
+    parts = (_of_group(train, group, number).weighted_y for number in range(n_groups))
+    incidence = np.stack([metrics.aalen_johansen(part, times)[cause - 1] for part in parts])
+    return np.asarray((1.0 - np.pad(incidence, ((0, 0), (1, 0)))) @ width)
 
 
 def places_of_groups(time_without_event: FloatArray, group: IntArray) -> IntArray:
@@ -319,30 +361,3 @@ def places_of_groups(time_without_event: FloatArray, group: IntArray) -> IntArra
     ranks = np.linspace(0, n_groups - 1, len(present)).round() if len(present) > 1 else [(n_groups - 1) // 2]
     place[present[np.argsort(-time_without_event[present], kind="stable")]] = ranks
     return place
-
-
-def _time_without(train: SurvivalData, group: IntArray, n_groups: int, cause: int) -> FloatArray:
-    """Area above the cumulative incidence of a cause up to its last event, of each group, (n_groups,).
-
-    Groups without training rows have that of all rows.
-    """
-    times = np.unique(train.time[train.cause == cause])
-    width = np.diff(times, prepend=0.0)
-
-    def area(rows: SurvivalData) -> float:
-        incidence = metrics.aalen_johansen(rows.weighted_y, times)[cause - 1]
-        return float(width @ (1.0 - np.append(0.0, incidence[:-1])))
-
-    members = [group == number for number in range(n_groups)]
-    return np.array([area(train.subset(rows) if rows.any() else train) for rows in members])
-
-
-def _concordance(test: SurvivalData, train: SurvivalData, risk: FloatArray, cause: int, name: str) -> float:
-    """Wolbers' concordance up to the last training event of the cause."""
-    tau = float(train.time[train.cause == cause].max())
-    try:
-        return metrics.concordance_wolbers(test.y, risk, cause, train=train.y, tau=tau)
-    except DataError as error:
-        raise DataError(
-            f"a fold has no comparable pair of cause {name}; choose fewer folds: {error}"
-        ) from error

@@ -7,17 +7,17 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_tree
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.hooks import GroupedTree
+from sstorch.groups.tree import SurvivalTree
 from sstorch.plots.figures import (
     COLOURS,
     colour_of,
     given_or_new,
+    outlined,
     survival_text,
     time_label,
     without_math,
@@ -33,7 +33,7 @@ _BELOW = 0.25
 
 
 def plot_survival_by_leaf(
-    tree: GroupedTree,
+    tree: SurvivalTree,
     X: object,
     ax: Axes | None = None,
     max_curves: int = 300,
@@ -69,7 +69,7 @@ def plot_survival_by_leaf(
         label = f"group {number}: {inside.sum()} rows"
         mean = curves[inside].mean(axis=0)
         (line,) = ax.plot(grid, mean, color=colour, linewidth=2.5, label=label)
-        line.set_path_effects([Stroke(linewidth=4.5, foreground="white"), Normal()])
+        outlined(line, 4.5)
     label = survival_text(tree, "predicted survival")
     ax.set(xlabel=time_label(tree, time_unit), ylabel=label, ylim=(0, 1.02), xlim=(0, grid[-1]))
     ax.spines[["top", "right"]].set_visible(False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import Normal, Stroke
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_same_order, check_weight
@@ -63,6 +65,11 @@ def without_math(legend: Legend) -> None:
     """Print the names in a legend as they are: two dollar signs are no formula."""
     for text in legend.get_texts():
         text.set_parse_math(False)
+
+
+def outlined(line: Line2D, width: float) -> None:
+    """Give a line a white edge of a width, in points."""
+    line.set_path_effects([Stroke(linewidth=width, foreground="white"), Normal()])
 
 
 def survival_text(tree: object, text: str) -> str:
@@ -143,6 +150,5 @@ class ObservedGroups:
         at = np.concatenate([[0.0], band.times, [last]])
         survival, lower, upper = band.at(at)
         ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0)
-        style: dict[str, Any] = {"drawstyle": "steps-post", "color": colour, "linewidth": 1.8}
-        ax.plot(at, survival, label="Kaplan-Meier", **style)
+        ax.plot(at, survival, label="Kaplan-Meier", drawstyle="steps-post", color=colour, linewidth=1.8)
         return float(survival[-1])

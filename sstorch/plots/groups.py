@@ -1,9 +1,8 @@
-"""Figures of the groups of a tree: how they fare, of what, and who changes group with other rows."""
+"""Figures of the groups of a tree: survival, or incidences of competing causes, and stability."""
 
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +11,14 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from sstorch._types import FloatArray
 from sstorch.checks import check_tree
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.data.time_unit import median_text
 from sstorch.exceptions import ConfigError
-from sstorch.groups import Stability
-from sstorch.groups.hooks import GroupedTree
+from sstorch.groups.stability import Stability
+from sstorch.groups.tree import SurvivalTree
 from sstorch.metrics import aalen_johansen, logrank_test
 from sstorch.plots.figures import (
     COLOURS,
@@ -29,6 +26,7 @@ from sstorch.plots.figures import (
     colour_of,
     dark,
     new_figure,
+    outlined,
     survival_text,
     time_label,
     without_math,
@@ -48,7 +46,7 @@ _EACH, _LEGEND = 3.0, 0.55
 
 
 def plot_groups(
-    tree: GroupedTree,
+    tree: SurvivalTree,
     X: object,
     y: object,
     figure: Figure | SubFigure | None = None,
@@ -93,15 +91,12 @@ def plot_groups(
     check_tree(tree, "falling_curves")
     if p_value is not None and not 0 <= p_value <= 1:
         raise ConfigError(f"p_value must be a probability, got {p_value!r}")
+    method = "Aalen-Johansen" if tree.causes_ else "Kaplan-Meier"
+    rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, method, X)
     if tree.causes_:
-        rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen", X)
         return _plot_incidence(tree, X, rows, time_unit)
     named = tree._group_rules(_TERMS) if rules else {}
-    rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, X=X)
-    time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
-    counted = weight > 0
-    numbers, end, label = rows.numbers, float(time[counted].max()), time_label(tree, time_unit)
-    table = _ROW * (1 + len(numbers))
+    end, table = float(rows.time[rows.weight > 0].max()), _ROW * (1 + len(rows.numbers))
     if figure is None:
         figure = new_figure(_WIDTH, _PANEL + _AXIS + table)
     height = figure.bbox.height / figure.dpi
@@ -109,45 +104,32 @@ def plot_groups(
     ax = figure.add_axes((0.095, bottom, 0.63, 0.97 - bottom))
     below = figure.add_axes((0.095, 0.3 * _ROW / height, 0.63, table / height), sharex=ax)
     grid = np.linspace(0.0, end, 201)
-    curves, ends = np.asarray(tree.falling_curves(X, grid)), []
+    curves, labels = np.asarray(tree.falling_curves(X, grid)), []
     # Curves that hold while the covariates stay as in the row are none of the same subjects.
-    compared, left_band = rows.outcome.id is None and not since.any(), False
-    for number in numbers:
-        inside, colour = rows.rows(number), colour_of(number)
-        band, last = rows.band(number, level), float(time[inside].max())
+    compared, left_band = rows.outcome.id is None and not rows.entry.any(), False
+    for number in map(int, rows.numbers):
+        inside, colour, band = rows.rows(number), colour_of(number), rows.band(number, level)
         final = rows.draw(ax, number, band, colour)
-        censored = time[inside & ~event]
-        ticks: dict[str, Any] = {
-            "color": colour,
-            "markersize": 4,
-            "markeredgewidth": 0.7,
-        }
-        ax.plot(censored, band.at(censored).value, "|", **ticks)
-        seen = grid <= last
-        mean = np.average(curves[inside], axis=0, weights=weight[inside])
-        style: dict[str, Any] = {
-            "color": dark(colour),
-            "linewidth": 1.5,
-            "label": "model",
-        }
-        (line,) = ax.plot(grid[seen], mean[seen], "--", **style)
-        line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
+        censored = rows.time[inside & ~rows.event]
+        ax.plot(censored, band.at(censored).value, "|", color=colour, markersize=4, markeredgewidth=0.7)
+        seen = grid <= rows.time[inside].max()
+        mean = np.average(curves[inside], axis=0, weights=rows.weight[inside])
+        (line,) = ax.plot(grid[seen], mean[seen], "--", color=dark(colour), linewidth=1.5, label="model")
+        outlined(line, 3.0)
         if compared:
             off = outside(mean[seen], *band.at(grid[seen])[1:])
             left_band |= bool(off.any())
             ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
-        lines = [f"group {number}: {inside.sum()} rows, {event[inside].sum()} events"]
-        if not getattr(tree, "time_varying_", False):  # subjects change group: rows have no median
-            lines.append(
-                median_text(float(band.quantile().value), time_unit or getattr(tree, "time_unit_", None))
-            )
-        text = "\n".join([*lines, *textwrap.wrap(named.get(int(number), ""), _CHARACTERS)])
-        ends.append((final, text, int(number)))
-    ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label)
+        lines = [f"group {number}: {inside.sum()} rows, {rows.event[inside].sum()} events"]
+        if not tree.time_varying_:  # subjects change group: rows have no median
+            lines.append(median_text(float(band.quantile().value), time_unit or tree.time_unit_))
+        lines += textwrap.wrap(named.get(number, ""), _CHARACTERS)
+        labels.append((final, "\n".join(lines), number))
+    ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=time_label(tree, time_unit))
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=end > 10))
     ax.spines[["top", "right"]].set_visible(False)
-    label_height = _LABEL / 2 * max(text.count("\n") + 1 for _, text, _ in ends)
-    _label_ends(ax, ends, label_height / (ax.get_position().height * height))
+    label_height = _LABEL / 2 * max(text.count("\n") + 1 for _, text, _ in labels)
+    _label_ends(ax, labels, label_height / (ax.get_position().height * height))
     handles = [
         Line2D([], [], color=_INK, linestyle="-", label="Kaplan-Meier"),
         Line2D([], [], color=_INK, linestyle="--", label=survival_text(tree, "model, mean")),
@@ -157,7 +139,7 @@ def plot_groups(
     if test := _test_text(tree, X, y, rows, p_value):
         handles.append(Line2D([], [], linestyle="none", label=test))
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
-    _number_at_risk(below, ax, time[counted], since[counted], group[counted])
+    _number_at_risk(below, ax, rows)
     return [ax, below]
 
 
@@ -177,55 +159,71 @@ def _test_text(tree: object, X: object, y: object, rows: ObservedGroups, p_value
 
 def _label_ends(ax: Axes, ends: list[tuple[float, str, int]], gap: float) -> None:
     """Texts to the right of the ends of curves, moved apart where they would meet."""
-    order = sorted(range(len(ends)), key=lambda k: ends[k][0])
-    at = np.array([ends[k][0] for k in order])
+    ends = sorted(ends, key=lambda end: end[0])
+    at = np.array([height for height, _, _ in ends])
     for k in range(1, len(at)):
         at[k] = max(at[k], at[k - 1] + gap)
     # What was pushed out at the top goes back down.
     at[-1:] = np.minimum(at[-1:], 1.0 - gap / 2)
     for k in range(len(at) - 2, -1, -1):
         at[k] = min(at[k], at[k + 1] - gap)
-    for position, k in zip(at, order, strict=True):
-        _, text, number = ends[k]
-        ax.text(
-            1.015,
-            position / 1.02,
-            text,
-            transform=ax.transAxes,
-            color=dark(colour_of(number)),
-            fontsize=8.5,
-            va="center",
-            linespacing=1.25,
-        )
+    for height, (_, text, number) in zip(at / 1.02, ends, strict=True):
+        label = ax.text(1.015, height, text, transform=ax.transAxes, va="center", linespacing=1.25)
+        label.set(color=dark(colour_of(number)), fontsize=8.5)
 
 
-def _number_at_risk(
-    ax: Axes, above: Axes, time: FloatArray, entry: FloatArray, group: npt.NDArray[Any]
-) -> None:
+def _number_at_risk(ax: Axes, above: Axes, rows: ObservedGroups) -> None:
     """A row for each group: how many of its rows are under observation at each tick of the axis above."""
     ticks = [tick for tick in above.get_xticks() if 0 <= tick <= above.get_xlim()[1]]
-    numbers = np.unique(group)
-    ax.set(ylim=(len(numbers) - 0.5, -1.1))
-    for row, number in enumerate(numbers):
-        colour = dark(colour_of(number))
-        label: dict[str, Any] = {"color": colour, "fontsize": 8.5, "va": "center"}
-        place = ax.get_yaxis_transform()
-        ax.text(-0.045, row, f"group {number}", ha="right", transform=place, **label)
+    place = ax.get_yaxis_transform()
+    ax.set(ylim=(len(rows.numbers) - 0.5, -1.1))
+    for row, number in enumerate(map(int, rows.numbers)):
+        inside, colour = rows.rows(number), dark(colour_of(number))
+        time, entry = rows.time[inside], rows.entry[inside]
+        ax.text(-0.045, row, f"group {number}", ha="right", va="center", transform=place, color=colour)
         for tick in ticks:
-            under_observation = (time >= tick) & ((entry < tick) | (entry == 0))
-            count = np.count_nonzero(under_observation & (group == number))
-            ax.text(tick, row, str(count), ha="center", **label)
-    ax.text(
-        -0.045,
-        -0.95,
-        "at risk",
-        transform=ax.get_yaxis_transform(),
-        ha="right",
-        va="center",
-        color=_GREY,
-        fontsize=8.5,
-    )
+            count = np.count_nonzero((time >= tick) & ((entry < tick) | (entry == 0)))
+            ax.text(tick, row, str(count), ha="center", va="center", color=colour)
+    ax.text(-0.045, -0.95, "at risk", ha="right", va="center", transform=place, color=_GREY)
+    for text in ax.texts:
+        text.set_fontsize(8.5)
     ax.axis("off")
+
+
+def _plot_incidence(tree: SurvivalTree, X: object, rows: ObservedGroups, time_unit: str | None) -> list[Axes]:
+    """Stacked cumulative incidences of competing causes, one panel per group, see :func:`plot_groups`."""
+    last = float(np.quantile(rows.time[rows.weight > 0], 0.95))
+    grid, names, colours = np.linspace(0.0, last, 121), tree.causes_, COLOURS[: len(tree.causes_)]
+    predicted = tree._predicted(tree._cleaned(X), grid)
+    figure = new_figure(_EACH * len(rows.numbers) + 0.5, _EACH + _LEGEND, "constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(rows.numbers), sharey=True))
+    for ax, number in zip(panels, rows.numbers, strict=True):
+        inside = rows.rows(number)
+        weight, cause = rows.weight[inside], rows.outcome.cause[inside]
+        mean = np.average(predicted[inside], axis=0, weights=weight)
+        ax.stackplot(grid, mean, colors=colours, alpha=0.55, linewidth=0)
+        seen = grid[grid <= rows.time[inside].max()]
+        incidence = aalen_johansen(rows.outcome[inside], seen, sample_weight=weight)
+        for name, edge in zip(names, np.cumsum(incidence, axis=0), strict=True):
+            ax.plot(seen, edge, label=name, drawstyle="steps-post", color=_INK, linewidth=1.0)
+        counts = ", ".join(f"{(cause == k).sum()} {name}" for k, name in enumerate(names, 1))
+        ax.set_title(f"group {number}: {inside.sum()} rows\n{counts}", fontsize=9.5, parse_math=False)
+        ax.set(xlim=(0, last), ylim=(0, 1), xlabel=time_label(tree, time_unit))
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=last > 10))
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        ax.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel(survival_text(tree, "cumulative incidence, stacked"))
+    handles: list[Patch | Line2D] = [
+        Patch(color=colour, alpha=0.55, label=f"{name}, model")
+        for colour, name in zip(colours, names, strict=True)
+    ]
+    handles.append(Line2D([], [], color=_INK, linewidth=1.0, label="Aalen-Johansen"))
+    n_entries = len(handles)
+    legend = figure.legend(
+        handles=handles, loc="outside upper center", ncols=n_entries, frameon=False, fontsize=9.5
+    )
+    without_math(legend)
+    return list(panels)
 
 
 def plot_stability(stability: Stability, figure: Figure | SubFigure | None = None) -> list[Axes]:
@@ -242,99 +240,40 @@ def plot_stability(stability: Stability, figure: Figure | SubFigure | None = Non
     Returns:
         The axes: of the strip, of the resamples, and of the shares.
     """
-    group, others = np.asarray(stability.groups), np.asarray(stability.resampled)
-    moves = np.asarray(stability.moves)
+    group, others, moves = stability.groups, stability.resampled, stability.moves
     rows = np.lexsort((moves, group))
     columns = np.argsort((others != group).mean(axis=1), kind="stable")
     palette = np.array([to_rgb(colour_of(k)) for k in range(int(max(group.max(), others.max())) + 1)])
     if figure is None:
         figure = new_figure(_WIDTH, 5.0, "constrained")
-    strip, heat, shares = figure.subplots(
-        1, 3, sharey=True, gridspec_kw={"width_ratios": (0.035, 1, 0.22), "wspace": 0.03}
-    )
-    extent = (0.0, float(len(others)), float(len(group)), 0.0)
-    image: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
-    strip.imshow(palette[group[rows]][:, None], extent=(0, 1, len(group), 0), **image)
+    widths = {"width_ratios": (0.035, 1, 0.22), "wspace": 0.03}
+    strip, heat, shares = figure.subplots(1, 3, sharey=True, gridspec_kw=widths)
     # What stays is light, so that those who change stand out in the colour of where they go.
-    shown = palette[others[np.ix_(columns, rows)].T]
-    stays = (others[np.ix_(columns, rows)] == group[rows]).T[:, :, None]
-    heat.imshow(np.where(stays, 0.28 * shown + 0.72, shown), extent=extent, **image)
+    sorted_others = others[np.ix_(columns, rows)].T
+    stays, shown = (sorted_others == group[rows][:, None])[:, :, None], palette[sorted_others]
+    pictures = palette[group[rows]][:, None], np.where(stays, 0.28 * shown + 0.72, shown)
+    for ax, picture in zip((strip, heat), pictures, strict=True):
+        extent = (0.0, float(picture.shape[1]), float(len(group)), 0.0)
+        ax.imshow(picture, extent=extent, aspect="auto", interpolation="nearest")
     position = np.arange(len(group)) + 0.5
     shares.fill_betweenx(position, 0, 100 * moves[rows], color=_GREY, alpha=0.5, linewidth=0, step="mid")
     counts = np.bincount(group)
-    borders = np.cumsum(counts)[:-1]
     for ax in (strip, heat, shares):
-        for border in borders:
+        for border in np.cumsum(counts)[:-1]:
             ax.axhline(border, color="white" if ax is not shares else _GREY, linewidth=1.2)
         ax.spines[:].set_visible(False)
+        ax.tick_params(left=False, labelleft=ax is strip)
     present = np.flatnonzero(counts)
-    middles = np.cumsum(counts)[present] - counts[present] / 2
     breaks = ["\n" if counts[k] > _THIN * len(group) else ": " for k in present]
     names = [f"group {k}{end}{counts[k]} rows" for k, end in zip(present, breaks, strict=True)]
-    strip.set_yticks(middles, names, fontsize=9)
+    strip.set_yticks(np.cumsum(counts)[present] - counts[present] / 2, names, fontsize=9)
     for label, k in zip(strip.get_yticklabels(), present, strict=True):
         label.set_color(dark(colour_of(int(k))))
     strip.set_xticks([])
-    strip.tick_params(length=0)
-    heat.tick_params(left=False, labelleft=False)
     heat.set_xlabel("resamples, those that agree most first")
-    heat.set_title(
-        f"a row changes group in {100 * moves.mean():.0f} %; adjusted Rand index {stability.ari:.2f}",
-        fontsize=10,
-        loc="left",
-    )
-    shares.tick_params(left=False, labelleft=False)
+    agreement = f"adjusted Rand index {stability.ari:.2f}"
+    title = f"a row changes group in {100 * moves.mean():.0f} %; {agreement}"
+    heat.set_title(title, fontsize=10, loc="left")
     shares.set(xlim=(0, 100), xlabel="changes, %")
     shares.set_xticks([0, 50, 100])
     return [strip, heat, shares]
-
-
-def _plot_incidence(
-    tree: GroupedTree, X: object, observed: ObservedGroups, time_unit: str | None
-) -> list[Axes]:
-    """Stacked cumulative incidences of competing causes, one panel per group, see :func:`plot_groups`."""
-    outcome, time, weight, cause = observed.outcome, observed.time, observed.weight, observed.outcome.cause
-    last = float(np.quantile(time[weight > 0], 0.95))
-    grid = np.linspace(0.0, last, 121)
-    predicted = tree._incidences(X, grid)
-    rows = {number: observed.rows(number) for number in observed.numbers}
-    means = {
-        number: np.average(predicted[inside], axis=0, weights=weight[inside])
-        for number, inside in rows.items()
-    }
-    numbers = sorted(rows)
-    figure = new_figure(_EACH * len(numbers) + 0.5, _EACH + _LEGEND, "constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(numbers), sharey=True))
-    colours = COLOURS[: len(tree.causes_)]
-    for ax, number in zip(panels, numbers, strict=True):
-        inside = rows[number]
-        ax.stackplot(grid, means[number], colors=colours, alpha=0.55, linewidth=0)
-        seen = grid[grid <= time[inside].max()]
-        incidence = aalen_johansen(outcome[inside], seen, sample_weight=weight[inside])
-        style: dict[str, Any] = {
-            "drawstyle": "steps-post",
-            "color": _INK,
-            "linewidth": 1.0,
-        }
-        for name, edge in zip(tree.causes_, np.cumsum(incidence, axis=0), strict=True):
-            ax.plot(seen, edge, label=name, **style)
-        counts = [int((cause[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]
-        said = ", ".join(f"{count} {name}" for count, name in zip(counts, tree.causes_, strict=True))
-        ax.set_title(f"group {number}: {inside.sum()} rows\n{said}", fontsize=9.5, parse_math=False)
-        ax.set(xlim=(0, last), ylim=(0, 1), xlabel=time_label(tree, time_unit))
-        ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=last > 10))
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-        ax.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel(survival_text(tree, "cumulative incidence, stacked"))
-    handles = [
-        *(
-            Patch(color=colour, alpha=0.55, label=f"{name}, model")
-            for colour, name in zip(colours, tree.causes_, strict=True)
-        ),
-        Line2D([], [], color=_INK, linewidth=1.0, label="Aalen-Johansen"),
-    ]
-    legend = figure.legend(
-        handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=9.5
-    )
-    without_math(legend)
-    return list(panels)

@@ -35,8 +35,8 @@ class Node:
     title: str  # above its panel
     draw: Callable[[Axes], None]  # fills the panel
     share: float  # of all rows
-    order: float  # nodes with a smaller one are further to the left
-    height: Callable[[float], float]  # of the panel, from its width, both in inches
+    number: int = 0  # of a group: those with a smaller one are further to the left
+    height: Callable[[float], float] = lambda _: 0.04  # of the panel, from its width, both in inches
     below: Sequence[str] = ()  # texts below the panel, each as long as fits into a line
     axis: tuple[float, float] = (0.0, 0.0)  # room for the axes of the panel, left and below, in inches
     colour: ColorType = INK  # of the title
@@ -45,6 +45,11 @@ class Node:
     x: float = 0.0  # middle, in widths of a group from the left
     level: int = 0  # from the top
     columns: int = 1  # groups below it
+
+    @property
+    def order(self) -> int:
+        """Smallest number of the groups below it."""
+        return min((child.order for _, child in self.branches), default=self.number)
 
     def walk(self) -> Iterator[Node]:
         """The gates, level by level, then the groups from left to right, once they are placed."""

@@ -23,7 +23,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
 from sstorch.plots.figures import ObservedGroups, colour_of, dark
 from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
-from sstorch.reading.rules import GateRule, values_of_gate
+from sstorch.reading.rules import values_of_gate
 from sstorch.reading.scores import Score, to_numbers
 
 if TYPE_CHECKING:
@@ -62,16 +62,8 @@ class _Groups:
             facts = [f"{facts[0]},", *(f"{each}," for each in events[:-1]), events[-1]]
         facts += self._at_horizon(number, curve) if n_rows else []
         draw = partial(self._draw, number, curve if n_rows else None)
-        return Node(
-            f"Group {number}",
-            draw,
-            share,
-            number,
-            lambda _: _CURVES,
-            facts,
-            _CURVES_AXIS,
-            dark(colour_of(number)),
-        )
+        title, colour = f"Group {number}", dark(colour_of(number))
+        return Node(title, draw, share, number, lambda _: _CURVES, facts, _CURVES_AXIS, colour)
 
     def _at_horizon(self, number: int, curve: FloatArray | None) -> list[str]:
         """Survival at the horizon in words: by Kaplan-Meier with limits, or else by the model."""
@@ -140,27 +132,6 @@ def _horizon(horizon: float | None, event_times: FloatArray, time_unit: str | No
     return float(horizon)
 
 
-def _rule_node(title: str, rule: str, share: float, branches: list[tuple[str, Node]]) -> Node:
-    """A gate that is written."""
-
-    def height(width: float) -> float:
-        return LINE * len(wrapped(rule, width - 2 * _PAD)) + 2 * _PAD
-
-    order = min(child.order for _, child in branches)
-    return Node(title, partial(_write, rule), share, order, height, branches=branches)
-
-
-def _write(text: str, ax: Axes) -> None:
-    """Write a text into a box, in as many lines as it needs."""
-    ax.set(xticks=[], yticks=[])
-    for spine in ax.spines.values():
-        spine.set_color(_LINE)
-    width = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi
-    lines = "\n".join(wrapped(text, width - 2 * _PAD))
-    style: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
-    ax.text(0.5, 0.5, lines, transform=ax.transAxes, **style, **TEXT)
-
-
 def plot_tree(
     tree: Any,
     X: object = None,
@@ -217,83 +188,85 @@ def plot_tree(
         survival = "event-free survival" if tree.causes_ else "survival"
         at = _horizon(horizon, tree.event_times_, unit)
         groups = _Groups(times, unit or "time", at, unit, survival, not soft, observed)
-    if soft:
-        assert groups is not None
-        root, caption, n_groups = _soft_nodes(tree, X, groups)
-    else:
-        root, caption, n_groups = _exact_nodes(tree, X, groups)
+    root, caption = _nodes(tree, X, groups)
     axes = draw_tree(root, figure, width, caption)
     if groups is not None:  # the scale of survival is at the first group
-        first = axes[len(axes) - n_groups]
+        first = axes[len(axes) - sum(not node.branches for node in root.walk())]
         first.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=SIZE)
         first.set_ylabel("survival", fontsize=SIZE, labelpad=1)
     return axes
 
 
-def _soft_nodes(tree: SoftEstimator, X: object, groups: _Groups) -> tuple[Node, list[str], int]:
-    """Root of a soft tree, its caption and the number of its groups."""
-    fitted, reading = tree._tree, tree._reading
-    n_leaves = fitted.group_numbers.size
-    leaf = fitted.leaf(tree._encode(X)) + n_leaves
-    curves = np.asarray(tree.falling_curves(X, groups.times))
-    weight = np.ones(len(leaf)) if groups.rows is None else groups.rows.weight
+def _nodes(tree: Any, X: object, groups: _Groups | None) -> tuple[Node, list[str]]:
+    """Root of a tree, and its caption; `groups` are None if leaves have no curves."""
+    nodes, soft = tree._page_nodes(), hasattr(tree, "_reading")
+    if X is None:
+        group = np.repeat(np.arange(1, len(tree.leaf_rows_) + 1), tree.leaf_rows_)
+    else:  # a survival tree gives numbers of groups, from 1 on, another tree those of leaves from 0 on
+        group = np.asarray(tree.apply(X)) + (groups is None)
+    curves = np.asarray(tree.falling_curves(X, groups.times)) if soft and groups is not None else None
+    weight = np.ones(len(group)) if groups is None or groups.rows is None else groups.rows.weight
+    empty = {number for number, each in tree._deployed(False).groups.items() if not each.rows} if soft else ()
     planes: list[str] = []
 
-    def below(node: int) -> BoolArray:
-        level = fitted.module.topology.level
-        return np.asarray(leaf >> (level(n_leaves) - level(node)) == node)
+    def leaves(place: int) -> list[int]:
+        """Groups below a node."""
+        children = nodes[place].children
+        return [number for child in children for number in leaves(child)] or [nodes[place].group]
 
-    def made(number: int) -> Node:
-        number = reading.shown(number)
-        inside = below(number)
+    def shown(place: int) -> int:
+        """The node itself, or the only child with training rows in place of a gate."""
+        kept = [child for child in nodes[place].children if not set(leaves(child)) <= set(empty)]
+        return shown(kept[0]) if len(kept) == 1 else place
+
+    def leaf(number: int, inside: BoolArray) -> Node:
         n_rows, share = int(inside.sum()), float(inside.mean())
-        if number >= n_leaves:
-            weighted = inside & (weight > 0)
-            mean = np.average(curves[weighted], axis=0, weights=weight[weighted]) if weighted.any() else None
-            return groups.node(int(fitted.group_numbers[number - n_leaves]), n_rows, share, mean)
+        if groups is None:
+            return _text_leaf(tree._leaf_texts()[number - 1], share)
+        if curves is None:
+            return groups.node(number, n_rows, share, np.append(1.0, tree.curves_.survival[number - 1]))
+        weighted = inside & (weight > 0)
+        mean = np.average(curves[weighted], axis=0, weights=weight[weighted]) if weighted.any() else None
+        return groups.node(number, n_rows, share, mean)
+
+    def made(place: int) -> Node:
+        place = shown(place)
+        inside = np.isin(group, leaves(place))
+        if not nodes[place].children:
+            return leaf(nodes[place].group, inside)
         branches = []
-        for word, child in (("yes", 2 * number), ("no", 2 * number + 1)):
-            part = 100 * below(child).sum() / max(n_rows, 1)
+        for word, child in zip(("yes", "no"), nodes[place].children, strict=True):
+            part = 100 * np.isin(group, leaves(child)).sum() / max(int(inside.sum()), 1)
             branches.append((f"{word} {part:.0f} %", made(child)))
-        title, rule = f"[{number}] {counted(n_rows, 'row')}", reading.rules[number]
-        if (plane := _Plane.of(tree, X, number, rule, inside)) is None:
-            return _rule_node(title, rule.text(_TERMS), share, branches)
-        planes.append(f"[{number}] yes: {rule.text()}.")
-        order = min(child.order for _, child in branches)
-        return Node(title, plane.draw, share, order, lambda _: _PLANE, axis=_PLANE_AXIS, branches=branches)
+        title, rule = counted(int(inside.sum()), "row"), nodes[nodes[place].children[0]].rule
+        title = f"[{place + 1}] {title}" if soft else title
+        plane, share = _Plane.of(tree, X, place + 1, inside) if soft else None, float(inside.mean())
+        if plane is None:
+            return Node(title, partial(_write, rule), share, height=partial(_height, rule), branches=branches)
+        planes.append(f"[{place + 1}] yes: {tree._reading.rules[place + 1].text()}.")
+        return Node(title, plane.draw, share, height=lambda _: _PLANE, axis=_PLANE_AXIS, branches=branches)
 
-    root = made(1)
-    caption = [*sorted(planes), *groups.caption(tree, "mean predicted survival")]
-    return root, caption, len(reading.leaves)
+    root = made(0)
+    if groups is None:
+        return root, []
+    curve = "mean predicted survival" if soft else "survival curve of the leaf"
+    return root, [*sorted(planes), *groups.caption(tree, curve)]
 
 
-def _exact_nodes(tree: Any, X: object, groups: _Groups | None) -> tuple[Node, list[str], int]:
-    """Root of an exact tree, its caption and the number of its leaves."""
-    exact, texts, rows = tree.tree_, tree._leaf_texts(), np.asarray(tree.leaf_rows_)
-    if X is not None:  # a survival tree gives numbers of groups, from 1 on
-        rows = np.bincount(np.asarray(tree.apply(X)) - (groups is not None), minlength=exact.n_leaves)
-    total = max(int(rows.sum()), 1)
+def _write(text: str, ax: Axes) -> None:
+    """Write a text into a box, in as many lines as it needs."""
+    ax.set(xticks=[], yticks=[])
+    for spine in ax.spines.values():
+        spine.set_color(_LINE)
+    width = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi
+    lines = "\n".join(wrapped(text, width - 2 * _PAD))
+    style: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
+    ax.text(0.5, 0.5, lines, transform=ax.transAxes, **style, **TEXT)
 
-    def made(number: int) -> tuple[Node, int]:
-        """The node, and how many of the rows are in it."""
-        if exact.feature[number] < 0:
-            leaf = int(exact.leaf_number[number])
-            n_rows = int(rows[leaf])
-            if groups is None:
-                return _text_leaf(texts[leaf], n_rows / total), n_rows
-            curve = np.concatenate([[1.0], tree.curves_.survival[leaf]])
-            return groups.node(leaf + 1, n_rows, n_rows / total, curve), n_rows
-        children = [made(int(child[number])) for child in (exact.present, exact.absent)]
-        n_rows = sum(count for _, count in children)
-        branches = [
-            (f"{answer} {100 * count / max(n_rows, 1):.0f} %", child)
-            for answer, (child, count) in zip(("yes", "no"), children, strict=True)
-        ]
-        title, rule = counted(n_rows, "row"), exact.names[exact.feature[number]]
-        return _rule_node(title, rule, n_rows / total, branches), n_rows
 
-    caption = [] if groups is None else groups.caption(tree, "survival curve of the leaf")
-    return made(0)[0], caption, exact.n_leaves
+def _height(rule: str, width: float) -> float:
+    """Height of a box with a text, from its width, in inches."""
+    return LINE * len(wrapped(rule, width - 2 * _PAD)) + 2 * _PAD
 
 
 @dataclass(frozen=True)
@@ -306,15 +279,17 @@ class _Plane:
     points: FloatArray  # values of rows that pass the gate, (m, 2)
 
     @classmethod
-    def of(
-        cls, tree: SoftEstimator, X: object, node: int, rule: GateRule, inside: BoolArray
-    ) -> _Plane | None:
+    def of(cls, tree: SoftEstimator, X: object, node: int, inside: BoolArray) -> _Plane | None:
         """The plane of a gate whose rule is a sum over two numbers; None for any other gate."""
         gate, frame = tree._tree.module.gate(node), tree._cleaned(X)
         score = Score.of_gate(tree._tree.preprocessor, to_numbers(gate.weight), float(gate.bias.detach()))
         terms = score.of_used_columns().terms
         names = list(dict.fromkeys(name for term in terms for name in term.columns))
-        if not rule.terms or len(names) != 2 or any(term.category is not None for term in terms):
+        if (
+            not tree._reading.rules[node].terms
+            or len(names) != 2
+            or any(term.category is not None for term in terms)
+        ):
             return None
         values = np.stack([numeric_values(frame[name], f"column {name!r}") for name in names], axis=1)
         known = values[~np.isnan(values).any(axis=1)]
@@ -371,4 +346,4 @@ def _text_leaf(text: str, share: float) -> Node:
     def draw(ax: Axes) -> None:
         ax.axis("off")
 
-    return Node(head, draw, share, 0.0, lambda _: 0.04, parts)
+    return Node(head, draw, share, below=parts)

@@ -24,10 +24,10 @@ from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataWarning, named
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.tree import FittedTree, leaves_of_state, tree_of_state, tree_state
-from sstorch.groups.hooks import RESULTS, PartitionOf
-from sstorch.groups.recalibration import Recalibrate, Recalibration
+from sstorch.groups.recalibration import Recalibration
 from sstorch.groups.stability import resamples
 from sstorch.groups.table import groups_without_events
+from sstorch.groups.tree import RESULTS, PartitionOf, Recalibrate
 from sstorch.groups.validation import GroupValidation
 from sstorch.inference.covariance import FitCovariance
 from sstorch.inference.terms import term_facts
@@ -298,7 +298,7 @@ class SoftEstimator(SoftModel):
         state["fitted"] = {name: vars(self)[name] for name in _FITTED if name in vars(self)}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
         # Pages need templates and figures, which a fit does not.
-        from sstorch.groups.functions import model_card
+        from sstorch.groups.card import model_card
 
         write_whole(Path(path) / CARD, model_card(self).encode())
 

@@ -303,10 +303,21 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
     return _Functions(parts, columns, block_diag(basis.mixing, np.diag(basis.factor)))
 
 
+def page_nodes(tree: FittedTree, reading: Reading) -> list[PageNode]:
+    """The nodes by heap number, the root first."""
+    branches, shown = tree.module.topology.branches, []
+    for node in range(1, 2 * len(branches) + 2):
+        rule = reading.rules[node // 2].text(_PAGE_TERMS, right=bool(node % 2)) if node > 1 else ""
+        if node <= len(branches):
+            shown.append(PageNode(rule, (2 * node - 1, 2 * node)))
+        else:
+            shown.append(PageNode(rule, (), int(tree.group_numbers[node - len(branches) - 1])))
+    return shown
+
+
 def deployed(tree: FittedTree, reading: Reading, medians: bool) -> Deployed:
     """Contents of the page for a tree: all nodes, with or without the predicted median of groups."""
     topology, preprocessor = tree.module.topology, tree.preprocessor
-    order = [*topology.branches, *topology.leaves]
     numbers = dict(zip(topology.leaves, tree.group_numbers.tolist(), strict=True))
 
     def counts(node: int, median: bool) -> Counts:
@@ -320,13 +331,6 @@ def deployed(tree: FittedTree, reading: Reading, medians: bool) -> Deployed:
     groups = {
         number: counts(leaf, medians) if leaf in reading.leaves else none for leaf, number in numbers.items()
     }
-    shown = []
-    for node in order:
-        rule = reading.rules[node // 2].text(_PAGE_TERMS, right=bool(node % 2)) if node > 1 else ""
-        if node < 2**topology.depth:
-            shown.append(PageNode(rule, (order.index(2 * node), order.index(2 * node + 1))))
-        else:
-            shown.append(PageNode(rule, (), numbers[node]))
     fields = []
     for name in preprocessor.schema.inputs:
         words = preprocessor.schema.categories.get(name)
@@ -343,4 +347,13 @@ def deployed(tree: FittedTree, reading: Reading, medians: bool) -> Deployed:
     kind = f"{model} regression with {families} hazards"
     if topology.depth:
         kind = f"{model} tree of depth {topology.depth} with {families} leaves"
-    return Deployed(kind, counts(1, False), fields, shown, dict(sorted(groups.items())), tree.time_unit)
+    return Deployed(
+        kind,
+        counts(1, False),
+        fields,
+        page_nodes(tree, reading),
+        dict(sorted(groups.items())),
+        tree.time_unit,
+        beyond="beyond it curves are extrapolated",
+        missing=preprocessor.missing_text,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -18,15 +19,16 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
+from sstorch.deploy.calculator import PageNode
 from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.fitted import FittedTree, Prediction
 from sstorch.fitted.estimator import DistributionEstimator
 from sstorch.fitted.program import export_program
-from sstorch.groups.hooks import CardFacts
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
-from sstorch.groups.stability import Partition, Stability
+from sstorch.groups.stability import Stability
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text
+from sstorch.groups.tree import Partition
 from sstorch.groups.validation import GroupValidation
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import FitCovariance, no_covariance
@@ -45,12 +47,9 @@ from sstorch.reading.texts import (
     rows_text,
     tree_html,
 )
-from sstorch.soft.formula import deployed, tree_formula
+from sstorch.soft.formula import deployed, page_nodes, tree_formula
 from sstorch.soft.group_choice import REGRESSION, GroupChoice
 from sstorch.soft.trained_batch import partition
-
-# On the card of a model.
-SHRUNK = "Coefficients are shrunk; their confidence intervals take {gates} as given."
 
 
 class SoftModel(DistributionEstimator):
@@ -113,7 +112,11 @@ class SoftModel(DistributionEstimator):
         return tree_formula(self._tree)
 
     def _deployed(self, medians: bool) -> Deployed:
-        return deployed(self._tree, self._reading, medians)
+        facts = deployed(self._tree, self._reading, medians)
+        return replace(facts, recalibrated="recalibration_" in vars(self))
+
+    def _page_nodes(self) -> list[PageNode]:
+        return page_nodes(self._tree, self._reading)
 
     @override
     def _write_program(self, path: Path, after: float | None) -> None:
@@ -129,35 +132,10 @@ class SoftModel(DistributionEstimator):
 
     # ------------------------------------------------------------------ trust
 
-    def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
-        return self._tree.group_of(frame)
-
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         tree = self._tree
         x = tree.encode(frame)
         return tree.incidence(x, times) if tree.competing else tree.curves(x, times)
-
-    def _card(self) -> CardFacts:
-        tree, root = self._tree, self._reading.root
-        preprocessor = tree.preprocessor
-        trained = self.choice_ is not None and self.choice_.has_trained_gates
-        curved = dict.fromkeys(f.columns[0] for f in preprocessor.leaf_features if f.kind == "curve")
-        families = dict.fromkeys(module.family.name for module in tree.hazards.values())
-        leaves = f"{' and '.join(families)} leaves"
-        return CardFacts(
-            title="A soft survival tree",
-            kind=f"soft survival tree, depth {tree.module.topology.depth}, {leaves}",
-            rows=int(root["rows"]),
-            events=events_text(tree, root),
-            groups=self._sentences(),
-            rules=self._export_text(4),
-            more=[
-                ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
-                ("missing values", preprocessor.missing_text),
-            ],
-            limits=[SHRUNK.format(gates="the path of a row" if trained else "the gates")],
-            beyond="; beyond it curves are extrapolated",
-        )
 
     def _partition(self, frame: pd.DataFrame) -> Partition:
         return partition(self._tree, frame)

@@ -12,7 +12,8 @@ from torch import Tensor
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT, FittedTree
-from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
+from sstorch.groups.recalibration import Recalibration, check_events
+from sstorch.groups.tree import Recalibrate
 from sstorch.metrics.weights import check_weighting, covariance_of
 from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.newton.minimize import Optimum

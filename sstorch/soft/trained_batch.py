@@ -18,7 +18,7 @@ from sstorch.data import Preprocessor
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.fitted import FittedTree, Prediction
-from sstorch.groups.stability import Partition
+from sstorch.groups.tree import Partition
 from sstorch.inference.covariance import FitCovariance, HazardCovariance
 from sstorch.inference.hazard_rows import LeafDerivatives
 from sstorch.monitoring import History

@@ -19,7 +19,7 @@ from sstorch import (
     metrics,
 )
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups import Stability
+from sstorch.groups.stability import Stability
 from sstorch.plots import (
     plot_groups,
     plot_stability,

@@ -19,6 +19,7 @@ from sstorch.base import FrameEstimator
 from sstorch.checks import check_integer, counted, names_text, wording
 from sstorch.data import Schema
 from sstorch.data.columns import labels
+from sstorch.deploy.calculator import PageNode
 from sstorch.exact.binarize import Binarizer, Preset, Rule
 from sstorch.exact.estimators.search import (
     SEARCH,
@@ -29,6 +30,7 @@ from sstorch.exact.estimators.search import (
     check_binary_columns,
     finite,
 )
+from sstorch.exact.formula import page_nodes
 from sstorch.exact.solution import Solution
 from sstorch.exact.solve import solve
 from sstorch.exact.task import Task
@@ -204,6 +206,9 @@ class ExactTree(FrameEstimator):
     def _export_graphviz(self, n_terms: int | None = None) -> str:
         check_is_fitted(self, "tree_")
         return self.tree_.graph(self._leaf_texts())
+
+    def _page_nodes(self) -> list[PageNode]:
+        return page_nodes(self.tree_, self.rules_)
 
     def _fitted_html(self) -> str:
         return f"<pre>{escape(self._export_text())}</pre>" if hasattr(self, "tree_") else ""

@@ -40,9 +40,8 @@ from sstorch.exact.tree import (
 )
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.groups import Recalibration
-from sstorch.groups.hooks import RESULTS, PartitionOf
-from sstorch.groups.stability import Partition
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_without_events, table_of
+from sstorch.groups.tree import RESULTS, Partition, PartitionOf
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.outcome import Observed
 from sstorch.reading.nodes import steps_from_entry

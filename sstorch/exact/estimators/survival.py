@@ -22,22 +22,18 @@ from sstorch.deploy.expression import Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.outcome import Objective, OutcomeTree, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
-from sstorch.exact.formula import page_nodes, tree_formula
+from sstorch.exact.formula import tree_formula
 from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
 from sstorch.exact.tree import (
     LeafCurveKind,
 )
 from sstorch.exceptions import ConfigError, named
 from sstorch.groups import Recalibration
-from sstorch.groups.hooks import RESULTS, CardFacts
-from sstorch.groups.recalibration import Recalibrate, recalibration_texts, recalibrations
-from sstorch.groups.table import (
-    groups_text,
-    survival_texts,
-)
+from sstorch.groups.recalibration import recalibration_texts, recalibrations
+from sstorch.groups.table import groups_text, survival_texts
+from sstorch.groups.tree import RESULTS, Recalibrate
 from sstorch.memory import check_room
 from sstorch.metrics.curves import check_alive
-from sstorch.reading.texts import group_sentences
 
 
 class ExactSurvivalTree(OutcomeTree):
@@ -140,29 +136,12 @@ class ExactSurvivalTree(OutcomeTree):
 
     # ------------------------------------------------------------------ groups
 
-    def _card(self) -> CardFacts:
-        kind, total = f"{'competing risks' if self._competing else 'survival'} tree", self.leaf_table_.sum()
-        return CardFacts(
-            title=f"An exact {kind}",
-            kind=f"exact {kind}, depth {self.tree_.depth}, {self.tree_.n_leaves} leaves, {self._proof}",
-            rows=int(total["rows"]),
-            events=self._events_text(total),
-            groups=self._sentences() if self._competing else self._leaf_texts(),
-            rules=self._export_text(),
-            beyond="; beyond it curves keep their value",
-        )
-
     def _group_rules(self, n_terms: int | None) -> dict[int, str]:
         names, rules = self.tree_.names, dict[int, str]()
         for number, path in enumerate(self.tree_.paths(), 1):
             if path:
                 rules[number] = " and ".join(names[j] if yes else f"not ({names[j]})" for j, yes in path)
         return rules
-
-    def _sentences(self) -> list[str]:
-        """A sentence on each group of competing causes: rule, rows, events and incidences."""
-        root, unit = self.leaf_table_[["rows"]].sum(), self.time_unit_
-        return group_sentences(self.group_table_, self._group_rules(None), root, unit, self.time_varying_)
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         if self._competing:
@@ -275,10 +254,12 @@ class ExactSurvivalTree(OutcomeTree):
             f"Optimal survival tree with {self.tree_.n_leaves} leaves",
             Counts(int(table["rows"].sum()), {name: int(count.sum()) for name, count in events.items()}),
             [Field(name, name, None, self.schema_.categories.get(name)) for name in self.schema_.columns],
-            page_nodes(self.tree_, self.rules_),
+            self._page_nodes(),
             groups,
             self.time_unit_,
             hasattr(self, "recalibration_"),
+            "beyond it curves keep their value",
+            "the side 'no' of every split except 'is missing'",
         )
 
 

@@ -1,43 +1,52 @@
-"""What functions of groups need of the estimator of a fitted tree, soft or exact."""
+"""What functions of groups and figures need of a fitted survival tree, soft or exact."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import pandas as pd
 
-from sstorch._types import FloatArray, IntArray
-from sstorch.data import OutcomeType, Schema, SurvivalData
-from sstorch.groups.recalibration import Recalibrate
-from sstorch.groups.stability import Partition
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.data import OutcomeType, SurvivalData
+from sstorch.deploy.exports import Deployable
 
-# From rows that were read to the groups that a tree makes of them.
-PartitionOf = Callable[[pd.DataFrame], Partition]
+Recalibrate = Literal["intercept", "slope", "baseline"]
 # Results about a tree's groups, which another tree does not have.
 RESULTS = ("group_validation_", "stability_")
 
 
 @dataclass(frozen=True)
-class CardFacts:
-    """Facts for a model card of one kind of tree."""
+class Partition:
+    """Partition of rows by a tree.
 
-    title: str  # "A soft survival tree"
-    kind: str  # of tree, with its size
-    rows: int  # that tables count
-    events: str  # among them, as text
-    groups: Sequence[str]  # a sentence on each group
-    rules: str  # the tree as text
-    more: Sequence[tuple[str, str]] = ()  # further facts, names and texts
-    limits: Sequence[str] = ()  # further ones than those of all trees
-    beyond: str = ""  # how curves go on after the last event, as the end of a sentence
+    Attributes:
+        leaf: number of the group of each row, 1 .. L, shape (n,).
+        place: position of the leaf in the complete tree of this depth, 0 .. 2^depth - 1, shape (n,).
+        depth: depth of the tree.
+        branches: inner nodes, by heap number: root 1, children 2k and 2k + 1.
+        columns: columns used by each node, by heap number, (p,) bool; none for an absent node.
+    """
+
+    leaf: IntArray
+    place: IntArray
+    depth: int
+    branches: tuple[int, ...]
+    columns: Callable[[int], BoolArray]
+
+    def place_at(self, depth: int) -> IntArray:
+        """Position in a deeper complete tree, (n,): the first leaf below the leaf of the row."""
+        return self.place << (depth - self.depth)
 
 
-class GroupedTree(Protocol):
-    """A survival estimator whose leaves are groups of rows."""
+# From rows that were read to the groups that a tree makes of them.
+PartitionOf = Callable[[pd.DataFrame], Partition]
 
-    event_times_: FloatArray
+
+class SurvivalTree(Deployable, Protocol):
+    """A fitted estimator whose leaves are groups of rows."""
+
     outcome_type_: OutcomeType
     time_varying_: bool
 
@@ -48,10 +57,6 @@ class GroupedTree(Protocol):
     @property
     def time_unit_(self) -> str | None:
         """Unit of the times; None if unknown."""
-
-    @property
-    def _schema(self) -> Schema:
-        """Columns of the training rows."""
 
     @property
     def _seed(self) -> int:
@@ -65,20 +70,14 @@ class GroupedTree(Protocol):
     def _chosen(self) -> Any:
         """The estimator that holds the results, of a search that of the chosen tree."""
 
-    def apply(self, X: object) -> IntArray:
-        """Group of each row, shape (n,)."""
+    def summary(self) -> str:
+        """The tree, its groups and results about them, as text."""
 
     def falling_curves(self, X: object, times: FloatArray) -> FloatArray:
         """Predicted survival, (n, n_times)."""
 
-    def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
-        """Predicted incidences of the causes, (n, K, n_times)."""
-
     def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows of positive weight with an outcome of the type of the training outcome."""
-
-    def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
-        """Group of each row that was read, (n,), without a warning."""
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         """Survival of rows that were read, (n, n_times); of K causes their incidences, (n, K, n_times)."""
@@ -94,6 +93,3 @@ class GroupedTree(Protocol):
 
     def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
         """A copy, recalibrated on rows."""
-
-    def _card(self) -> CardFacts:
-        """Facts of the fitted tree for the model card."""

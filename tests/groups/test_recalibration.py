@@ -1,0 +1,265 @@
+"""Recalibration: groups stay, leaves are the most likely ones of the new rows, and reports are kept."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.base import clone
+
+from sstorch import (
+    GroupPenalties,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+    metrics,
+    recalibrate,
+)
+from sstorch.exact.recalibration import scaled_incidence
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.groups import Recalibration
+from sstorch.nn import Spline
+from sstorch.soft.recalibration import recalibrated
+from tests.conftest import nightly
+from tests.flat import soft_tree
+from tests.groups.trees import CAUSES, TREES, fitted
+from tests.histories import halved
+
+KINDS = ["soft", "exact", "soft causes", "exact causes"]
+
+
+def _reports(tree: Any) -> dict[str, Recalibration]:
+    found = tree.recalibration_
+    return {"": found} if isinstance(found, Recalibration) else found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_stay_and_reports_are_kept(kind: str, tmp_path: Path) -> None:
+    tree, data = fitted(kind)
+    before, plain = tree.predict_survival_function(data.frame, [500.0]), tree.summary()
+    new = recalibrate(tree, data.frame, Surv(2 * data.time, data.cause, causes=data.y.causes))
+    np.testing.assert_array_equal(new.apply(data.frame), tree.apply(data.frame))
+    np.testing.assert_array_equal(tree.predict_survival_function(data.frame, [500.0]), before)
+    assert (tree.summary(), "recalibration_" in vars(tree)) == (plain, False)
+    for name, report in _reports(new).items():
+        assert f"{name}: {report}" if name else str(report) in new.summary()
+    new.save(tmp_path)
+    again = type(tree).load(tmp_path)
+    assert again.recalibration_ == new.recalibration_
+    times = [400.0, 4000.0]
+    np.testing.assert_array_equal(
+        *(each.predict_survival_function(data.frame, times) for each in (new, again))
+    )
+    if kind == "exact":
+        assert "686 rows, 299 events of the recalibration" in new.summary()
+        assert "Groups, recalibrated kaplan_meier curves" in new.summary()
+    if kind == "soft":
+        assert new._reading.rules == tree._reading.rules
+        assert new.node_table_["rows"].tolist() == tree.node_table_["rows"].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_repetitions_and_split_rows_are_whole_rows(kind: str) -> None:
+    tree, data = fitted(kind)
+    weight = 1 + np.arange(len(data)) % 2
+    rows = np.repeat(np.arange(len(data)), weight)
+    whole = Surv(data.time, data.cause, id=np.arange(len(data)), causes=data.y.causes)
+    subjects = clone(tree).fit(data.frame, whole)
+    for how in ("intercept", "slope", "baseline"):
+        one = recalibrate(tree, data.frame, data.y, how, weight)
+        many = recalibrate(tree, data.frame.iloc[rows].reset_index(drop=True), data.y[rows], how)
+        first = recalibrate(subjects, data.frame, whole, how)
+        both = data.frame.iloc[np.tile(np.arange(len(data)), 2)].reset_index(drop=True)
+        second = recalibrate(subjects, both, halved(data.y), how)
+        for new, same, names in ((one, many, ()), (first, second, ("intercept_error", "slope_error"))):
+            for name, report in _reports(new).items():
+                for field in ("intercept", "slope", *names):
+                    value, expected = (getattr(each, field) for each in (report, _reports(same)[name]))
+                    assert value is expected is None or value == pytest.approx(expected, abs=1e-6), field
+
+
+@pytest.mark.parametrize(
+    ("leaf", "how", "more"),
+    [
+        ("log_logistic", "intercept", {}),
+        ("weibull", "slope", {"prediction": "mixture"}),
+        nightly("spline_ph", "baseline", {}),
+        nightly("log_normal", "slope", {"dtype": "float32"}),
+    ],
+)
+def test_soft_leaves_are_the_maximum_of_the_likelihood(
+    leaf: str, how: Any, more: dict[str, Any], gbsg2: SurvivalData
+) -> None:
+    rows = gbsg2.subset(np.random.default_rng(0).choice(len(gbsg2), 300))
+    X, time = rows.frame, 3 * rows.time**0.9
+    late = Surv(time, rows.event, entry=0.3 * time * (np.arange(300) % 3 == 0))
+    old = soft_tree(leaf=leaf, **more).fit(gbsg2.frame, gbsg2.y)
+    new = recalibrate(old, X, late, how)
+    report = new.recalibration_
+    # The same tree with numbers that a general minimiser finds, from predictions alone.
+    state = {name: value.clone() for name, value in new.module_.state_dict().items()}
+
+    def loss(step: np.ndarray) -> float:
+        factor = 1 + (step[1] if how == "slope" else 0)
+        for node in new.module_.topology.leaves:
+            parts, key = new.module_.leaf(node), f"leaves.{node}."
+            parts.slope.data = state[key + "slope"] * factor
+            parts.intercept.data = state[key + "intercept"] * factor + step[0]
+            if how == "baseline":
+                parts.shape.data = state[key + "shape"] + parts.shape.data.new_tensor(step[1:])
+        return -new.log_likelihood(X, late)
+
+    n_free = {"intercept": 1, "slope": 2, "baseline": 1 + len(report.shape)}[how]
+    at_rest, within = loss(np.zeros(n_free)), 1e-5 if "dtype" in more else 1e-10
+    assert -at_rest == pytest.approx(report.log_likelihood[1], rel=within)
+    assert old.log_likelihood(X, late) == pytest.approx(report.log_likelihood[0], rel=within)
+    options = {"xatol": 1e-6, "fatol": 1e-12}
+    found = minimize(loss, np.full(n_free, 0.01), method="Nelder-Mead", options=options)
+    assert at_rest <= found.fun + 10 * within
+
+
+def test_times_in_another_unit_are_a_shift(gbsg2: SurvivalData) -> None:
+    old = PrognosticTree(leaf="log_logistic", penalties=GroupPenalties(ridge=0.0)).fit(gbsg2.frame, gbsg2.y)
+    report = recalibrate(old, gbsg2.frame, (2 * gbsg2.time, gbsg2.event)).recalibration_
+    assert report.intercept == pytest.approx(np.log(2), abs=0.02)
+    assert 0.02 < report.intercept_error < 0.08
+    assert report.slope_error is None
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_soft_causes_are_recalibrated_one_by_one(depth: int) -> None:
+    tree, data = fitted("soft causes")
+    if depth == 0:
+        tree = clone(tree).set_params(depth=0).fit(data.frame, data.y)
+    y = Surv(2 * data.time, data.cause, causes=CAUSES)
+    new = recalibrate(tree, data.frame, y, "slope")
+    for number, cause in enumerate(CAUSES, 1):
+        rows = SurvivalData(data.frame, Surv(y.time, data.cause == number))
+        _, alone = recalibrated(tree.tree_.of_cause(cause), rows, "slope")
+        assert new.recalibration_[cause] == alone
+    assert new.log_likelihood(data.frame, y) > tree.log_likelihood(data.frame, y)
+
+
+# ---------------------------------------------------------------------- exact trees
+
+
+def test_intercept_is_observed_over_expected() -> None:
+    tree, data = fitted("exact")
+    leaf = tree.apply(data.frame) - 1
+    hazard = tree.curves_.cumulative_hazard_at(2 * data.time[:, None], leaf)[:, 0]
+    new = recalibrate(tree, data.frame, (2 * data.time, data.event))
+    report = new.recalibration_
+    factor = np.exp(report.intercept)
+    assert report.observed_expected == pytest.approx((data.event.sum() / hazard.sum(), 1.0))
+    assert factor == pytest.approx(report.observed_expected[0])
+    # sandwich: sum of squared residuals over the square of the events
+    residuals = data.event - factor * hazard
+    assert report.intercept_error == pytest.approx(np.sqrt((residuals**2).sum()) / data.event.sum())
+    old = tree.predict_survival_function(data.frame, [500.0, 1500.0])
+    np.testing.assert_allclose(new.predict_survival_function(data.frame, [500.0, 1500.0]), old**factor)
+    # Left truncation takes off the hazard before; Nelson-Aalen expects as many events as there were.
+    y = Surv(data.time, data.event, entry=0.3 * data.time)
+    late = clone(TREES["exact"]).set_params(max_depth=1).fit(data.frame, y)
+    hazard = late.curves_.cumulative_hazard_at(data.time[:, None] * [0.3, 1.0], late.apply(data.frame) - 1)
+    found = recalibrate(late, data.frame, y).recalibration_.observed_expected[0]
+    assert found == pytest.approx(data.event.sum() / np.diff(hazard).sum())
+    assert found == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("curve", ["kaplan_meier", "proportional_hazards"])
+def test_slope_is_poisson_regression_on_log_hazard_ratios(gbsg2: SurvivalData, curve: str) -> None:
+    tree = clone(TREES["exact"]).set_params(leaf_curve=curve).fit(gbsg2.frame, gbsg2.y)
+    rng = np.random.default_rng(2)
+    rows = rng.permutation(len(gbsg2))[:500]
+    X, time, event = gbsg2.frame.iloc[rows], 1.5 * gbsg2.time[rows], gbsg2.event[rows]
+    weight, leaf, ratio = rng.integers(1, 4, 500), tree.apply(X) - 1, tree.hazard_ratios_
+    g = np.log(ratio[leaf, 0])
+    hazard = tree.curves_.cumulative_hazard_at(time[:, None], leaf)[:, 0]
+
+    def loss(theta: np.ndarray) -> float:
+        linear = theta[0] + (theta[1] - 1) * g
+        return float(weight @ (np.exp(linear) * hazard - event * linear)) / weight.sum()
+
+    best = minimize(loss, [0.0, 1.0], method="BFGS", options={"gtol": 1e-10}).x
+    new = recalibrate(tree, X, (time, event), "slope", weight)
+    report = new.recalibration_
+    assert (report.intercept, report.slope) == pytest.approx(best, abs=1e-5)
+    assert report.observed_expected[1] == pytest.approx(1.0)
+    np.testing.assert_allclose(new.hazard_ratios_, ratio**report.slope)
+    np.testing.assert_allclose(new.leaf_table_["hazard_ratio"], new.hazard_ratios_[:, 0])
+    if curve == "proportional_hazards":
+        baseline = tree.curves_.cumulative_hazard / ratio
+        np.testing.assert_allclose(
+            new.curves_.cumulative_hazard, np.exp(report.intercept) * new.hazard_ratios_ * baseline
+        )
+    # A tree that was recalibrated on some rows is calibrated on them, whatever the scale of their weights.
+    second = recalibrate(new, X, (time, event), "slope", 1e-3 * weight).recalibration_
+    assert (second.intercept, second.slope) == pytest.approx((0.0, 1.0), abs=1e-9)
+    scaled = recalibrate(tree, X, (time, event), "slope", 1e-3 * weight).recalibration_
+    for name in ("intercept_error", "slope_error"):
+        assert getattr(scaled, name) == pytest.approx(getattr(report, name))
+    plain = recalibrate(tree, X, (time, event), "slope").recalibration_
+    assert report.slope_error > plain.slope_error
+
+
+def test_baseline_is_the_curve_of_the_new_rows() -> None:
+    tree, data = fitted("exact")
+    y, leaf = Surv(3 * data.time, data.event), tree.apply(data.frame) - 1
+    new = recalibrate(tree, data.frame, y, "baseline")
+    for number in range(tree.tree_.n_leaves):
+        band = metrics.KaplanMeierBand.fit(y[leaf == number])
+        survival = new.curves_.survival_at(np.array([1500.0]))[number]
+        np.testing.assert_allclose(survival, band.at(1500.0).value)
+    assert new.recalibration_.observed_expected[1] == pytest.approx(1.0)
+    assert new.recalibration_.intercept is None
+    with pytest.raises(DataError, match="group 1 has none"):
+        recalibrate(tree, data.frame[leaf != 0], y[leaf != 0], "baseline")
+    # Numbers stay where group 1 has the shorter survival.
+    other = recalibrate(tree, data.frame, (np.where(leaf == 0, 0.1, 3) * data.time, data.event), "baseline")
+    np.testing.assert_array_equal(other.apply(data.frame), leaf + 1)
+
+
+def test_cause_specific_hazards_are_multiplied() -> None:
+    tree, data = fitted("exact causes")
+    same = recalibrate(tree, data.frame, data.y)
+    np.testing.assert_allclose(same.incidence_, tree.incidence_, rtol=1e-10)  # factors are one
+    new = recalibrate(tree, data.frame, Surv(2 * data.time, data.cause, causes=CAUSES))
+    for k, report in enumerate(new.recalibration_.values()):
+        assert report.observed_expected[1] == pytest.approx(1.0)
+        np.testing.assert_allclose(new.hazards_[:, k], np.exp(report.intercept) * tree.hazards_[:, k])
+    np.testing.assert_allclose(new.incidence_.sum(axis=1) + new.curves_.survival, 1.0, rtol=1e-12)
+    # Equal factors give a power of survival.
+    factors = np.full((tree.tree_.n_leaves, 2), 0.5)
+    curves, incidence = scaled_incidence(tree.curves_, tree.hazards_, factors)
+    np.testing.assert_allclose(curves.survival, tree.curves_.survival**0.5, rtol=1e-10)
+    np.testing.assert_allclose(incidence.sum(axis=1), 1 - curves.survival, rtol=1e-10)
+    np.testing.assert_allclose(tree.hazards_.sum(axis=1), tree.curves_.cumulative_hazard, rtol=1e-10)
+
+
+def test_invalid_arguments_raise(gbsg2: SurvivalData) -> None:
+    exact, X, y = fitted("exact").tree, gbsg2.frame, gbsg2.y
+    with pytest.raises(ConfigError, match="how must be one of"):
+        recalibrate(exact, X, y, "shift")  # type: ignore[arg-type]
+    brier = OptimalSurvivalTree(max_depth=1, objective="integrated_brier", min_leaf=40).fit(X, y)
+    with pytest.raises(ConfigError, match="'integrated_brier' has none"):
+        recalibrate(brier, X, y, "slope")
+    assert recalibrate(brier, X, y).recalibration_.observed_expected[1] == pytest.approx(1.0)
+    leaf = exact.apply(X) - 1
+    with pytest.raises(DataError, match="two hazard ratios"):
+        recalibrate(exact, X[leaf == 0], y[leaf == 0], "slope")
+    soft = fitted("soft").tree
+    few = gbsg2.subset(np.r_[np.flatnonzero(~gbsg2.event)[:20], np.flatnonzero(gbsg2.event)[:1]])
+    with pytest.raises(DataError, match=r"parameters, 2, and 1 of 21 rows.*how='intercept'"):
+        recalibrate(soft, few.frame, few.y, "slope")
+    with pytest.warns(DataWarning, match="estimated from 1 events: 1"):
+        recalibrate(soft, few.frame, few.y)
+    rising = SurvivalRegression(leaf=Spline("hazard", monotone=False)).fit(X, y)
+    with pytest.raises(ConfigError, match="monotone=True"):
+        recalibrate(rising, X, y)
+    causes, data = fitted("soft causes")
+    none = Surv(data.time, np.where(data.cause == 2, 0, data.cause), causes={1: "relapse"})
+    with pytest.raises(DataError, match="cause death: how='intercept'"):
+        recalibrate(causes, data.frame, none)
