@@ -17,9 +17,14 @@ from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.nn import GateParameters, SoftTree
 from sstorch.objective import Sample
 from sstorch.optim.linear_hazards import LinearHazards
-from sstorch.optim.starts.distilled import gates_of_splits, gates_of_targets
-from sstorch.optim.starts.regression_tree import GateColumns, Split, regression_tree
-from sstorch.optim.starts.residuals import model_tree, residual_bag
+from sstorch.optim.starts.regression_tree import (
+    GateColumns,
+    Split,
+    gates_of_splits,
+    model_tree,
+    regression_tree,
+)
+from sstorch.optim.starts.residuals import residual_bag
 from sstorch.progress import report
 from sstorch.soft.settings import BatchSettings
 
@@ -63,24 +68,7 @@ class GatePlacing:
     def distilled(self, targets: Tensor) -> GateParameters:
         """Gates of the targets of a teacher, (S, J, n)."""
         report("distilling", 0, 1)
-        batches: list[Tensor] = [torch.arange(len(self.splits))]
-        if len({id(columns) for columns in self.columns}) > 1:
-            batches = list(batches[0][:, None])
-        parts = [
-            gates_of_targets(
-                self.sample.select(splits),
-                targets[splits],
-                self.tree.n_gate_features,
-                self.columns[int(splits[0])],
-                self.tree.topology,
-                self.settings.min_leaf,
-                None if self._drawn is None else self._drawn[splits],
-            )
-            for splits in batches
-        ]
-        return GateParameters(
-            torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
-        )
+        return self.gates([self._tree(split, targets, {}) for split in range(len(self.splits))])
 
     def filled(
         self, gates: GateParameters, given: Sequence[Mapping[int, Split] | None], target: Tensor
@@ -89,21 +77,18 @@ class GatePlacing:
 
         Gates of a split stay where None is given.
         """
-        topology, target = self.tree.topology, target.double().cpu()
-        trees: list[Mapping[int, Split]] = []
-        for split, own in enumerate(given):
-            if own is None:
-                trees.append({})
-                continue
-            rows, x, share = self._rows(split)
-            known = target[split].numpy()[:, rows]
-            trees.append(
-                regression_tree(x, known, share, self.columns[split], topology, self.settings.min_leaf, own)
-            )
+        trees = [{} if own is None else self._tree(split, target, own) for split, own in enumerate(given)]
         grown, stays = self.gates(trees), torch.tensor([own is None for own in given])
         stays = stays.to(gates.bias.device)[:, None]
         weight = torch.where(stays[..., None], gates.weight, grown.weight)
         return GateParameters(weight, torch.where(stays, gates.bias, grown.bias))
+
+    def _tree(self, split: int, target: Tensor, given: Mapping[int, Split]) -> Mapping[int, Split]:
+        """Splits of the tree of a split on a target (S, J, n), by node; those that are given stay."""
+        rows, x, share = self._rows(split)
+        known = target[split].double().cpu().numpy()[:, rows]
+        columns, topology = self.columns[split], self.tree.topology
+        return regression_tree(x, known, share, columns, topology, self.settings.min_leaf, given)
 
     def residual_trees(
         self,
@@ -126,7 +111,7 @@ class GatePlacing:
             curvature = torch.maximum(curvature, _LEAST_CURVATURE * mean.clamp(min=1e-12))
             residuals.append((-first[..., 0] / curvature).cpu().numpy())
             curvatures.append((each.weight * curvature).cpu().numpy())
-        trees, depth = [], self.tree.topology.depth
+        trees = []
         for split, data in enumerate(self.splits):
             report("distilling", split, len(self.splits))
             rows, x, share = self._rows(split)
@@ -142,7 +127,7 @@ class GatePlacing:
                 for each, own in zip(residuals, precision, strict=True)
             ]
             given = lines(split, torch.as_tensor(rows)).cpu().numpy(), np.stack(bags), precision, share
-            trees.append(model_tree(x, *given, columns, depth, 2**depth, self.settings.min_leaf))
+            trees.append(model_tree(x, *given, columns, self.tree.topology, self.settings.min_leaf))
         return trees
 
     def _rows(self, split: int) -> tuple[IntArray, DesignMatrix, FloatArray]:

@@ -15,8 +15,7 @@ from sstorch.nn import Topology
 from sstorch.optim.evidence import Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.soft_gates import SoftGates, path_signs
-from sstorch.optim.starts.distilled import gates_of_splits
-from sstorch.optim.starts.regression_tree import GateColumns, Split
+from sstorch.optim.starts.regression_tree import GateColumns, Split, gates_of_splits
 from sstorch.soft.group_choice import Candidate, positions_of
 
 # Kind of the weights of trained gates.

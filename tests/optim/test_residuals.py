@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.optim.starts import residuals
-from sstorch.optim.starts.regression_tree import GateColumns, Split
-from sstorch.optim.starts.residuals import model_tree, residual_bag
+from sstorch.nn import Topology
+from sstorch.optim.starts import regression_tree
+from sstorch.optim.starts.regression_tree import GateColumns, Split, model_tree
+from sstorch.optim.starts.residuals import residual_bag
 
 
 def step(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -37,11 +38,11 @@ def test_rows_of_a_subject_are_seen_together() -> None:
     assert np.corrcoef(apart, target)[0, 1] < 0.3
 
 
-def grown(x: np.ndarray, target: np.ndarray, n_leaves: int = 2, min_leaf: float = 0.1) -> dict[int, Split]:
+def grown(x: np.ndarray, target: np.ndarray, min_leaf: float = 0.1) -> dict[int, Split]:
     columns = GateColumns(tuple(np.array([j]) for j in range(x.shape[1])), (False,) * x.shape[1])
     n = len(x)
     given = (x - x.mean(0)) / x.std(0), target[None], np.ones((1, n)), np.full(n, 1 / n), columns
-    return model_tree(DesignMatrix.of(x), *given, 2, n_leaves, min_leaf)
+    return model_tree(DesignMatrix.of(x), *given, Topology(1), min_leaf)
 
 
 def test_slope_that_differs_between_sides_is_found() -> None:
@@ -64,7 +65,7 @@ def test_best_split_is_that_of_brute_force() -> None:
 
     def errors(rows: np.ndarray) -> float:
         gram = lines[rows].T @ lines[rows]
-        ridge = residuals._RIDGE * len(rows) * np.diag([1e-6, 1, 1])
+        ridge = regression_tree._RIDGE * len(rows) * np.diag([1e-6, 1, 1])
         moment = lines[rows].T @ target[rows]
         return float(target[rows] @ target[rows] - moment @ np.linalg.solve(gram + ridge, moment))
 

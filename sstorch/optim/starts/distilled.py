@@ -8,9 +8,6 @@ stay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,10 +16,8 @@ from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.nodec import Joint
 from sstorch.optim.starts.clusters import start_leaves
-from sstorch.optim.starts.regression_tree import GateColumns, Split, regression_tree
+from sstorch.optim.starts.regression_tree import GateColumns, Split, gates_of_splits, regression_tree
 
-# A gate that splits nothing: all rows go left.
-CLOSED = 20.0
 # Of rows whose hazard underflows.
 _LEAST_HAZARD = 1e-12
 
@@ -34,7 +29,6 @@ def gates_of_targets(
     columns: GateColumns,
     topology: Topology,
     min_leaf: float,
-    rows: Tensor | None = None,
 ) -> GateParameters:
     """Gates of one column each that split the rows of R problems by predictions of teachers.
 
@@ -48,7 +42,6 @@ def gates_of_targets(
         columns: raw columns of these features.
         topology: of the trees.
         min_leaf: least share of the weight of a leaf.
-        rows: rows of each split by which gates are placed, (S, m), -1 for padding; all if None.
 
     Returns:
         weights (R, B, q) and biases (R, B); those of problems with the same targets and rows are the same.
@@ -57,18 +50,15 @@ def gates_of_targets(
         Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network".
     """
     stored = first_features(sample.x, n_gate_features).to("cpu", torch.float64)
+    share = sample.weight.double() / sample.weight.double().sum(-1, keepdim=True)
     known: dict[tuple[int | bytes, ...], dict[int, Split]] = {}
     trees = []
     for problem, split in enumerate(stored.split.tolist()):
-        x, target, weight = stored.of_split(split), targets[problem].double(), sample.weight[problem].double()
-        if rows is not None:
-            drawn = rows[split][rows[split] >= 0].to(weight.device)
-            x, target, weight = x[drawn.cpu()], target[:, drawn], weight[drawn]
-        given = target.cpu().numpy(), (weight / weight.sum()).cpu().numpy()
+        given = targets[problem].double().cpu().numpy(), share[problem].cpu().numpy()
         # Starts of a split with the same penalties have the same teacher, and so the same gates.
         key = split, *(part.tobytes() for part in given)
         if key not in known:
-            known[key] = regression_tree(x, *given, columns, topology, min_leaf)
+            known[key] = regression_tree(stored.of_split(split), *given, columns, topology, min_leaf)
         trees.append(known[key])
     return gates_of_splits(trees, topology, n_gate_features, targets.double())
 
@@ -99,10 +89,8 @@ def log_hazard_targets(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tens
 
     The hazard of a row is that of its most probable leaf; `log_time` (R,) is in original units.
     """
-    linear, shape = tree.linear_predictor(sample.x)[..., None], tree.shape_parameters(sample.x)[..., None, :]
-    at = (log_time.to(tree.log_time_scale) - tree.log_time_scale)[:, None, None, None].expand_as(linear)
-    hazard = tree.family.cumulative_hazard(at, linear, shape).squeeze(-1)
-    hazard = hazard.gather(1, tree.apply_leaf(sample.x)[:, None]).squeeze(1)
+    at = (log_time.to(tree.log_time_scale) - tree.log_time_scale)[:, None, None]
+    hazard = _hazards(tree, sample, at).gather(1, tree.apply_leaf(sample.x)[:, None]).squeeze(1)
     n_events = (sample.weight * sample.event).sum(-1, keepdim=True)
     return n_events.sqrt() * hazard.clamp(min=_LEAST_HAZARD).log()
 
@@ -118,20 +106,13 @@ def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
     if family.ancillary == "constant" and family.ratio is not None:
         linear = teacher.linear_predictor(sample.x).squeeze(1)
         return linear if family.ratio == "time ratio" else -linear
-    linear, shape = teacher.linear_predictor(sample.x), teacher.shape_parameters(sample.x)
-    at = torch.zeros_like(linear)[..., None]
-    hazard = family.cumulative_hazard(at, linear[..., None], shape[..., None, :])
+    hazard = _hazards(teacher, sample, torch.zeros_like(teacher.log_time_scale)[:, None, None]).squeeze(1)
     least = torch.finfo(hazard.dtype).tiny
-    return -hazard.squeeze(-1).squeeze(1).clamp(min=least, max=1 / least).log()
+    return -hazard.clamp(min=least, max=1 / least).log()
 
 
-def gates_of_splits(
-    trees: Sequence[Mapping[int, Split]], topology: Topology, n_features: int, like: Tensor
-) -> GateParameters:
-    """Gates of K trees given by the splits of their nodes; a gate without a split sends all rows left."""
-    slope = np.zeros((len(trees), len(topology.branches), n_features))
-    constant = np.full(slope.shape[:-1], CLOSED)
-    for problem, splits in enumerate(trees):
-        for node, own in splits.items():
-            slope[problem, node - 1], constant[problem, node - 1] = own.slope, own.constant
-    return GateParameters(torch.as_tensor(slope).to(like), torch.as_tensor(constant).to(like))
+def _hazards(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
+    """Cumulative hazards of rows in all leaves at log times in model units (R, 1, 1), (R, L, M)."""
+    linear, shape = tree.linear_predictor(sample.x)[..., None], tree.shape_parameters(sample.x)[..., None, :]
+    at = log_time[..., None].expand_as(linear)
+    return tree.family.cumulative_hazard(at, linear, shape).squeeze(-1)

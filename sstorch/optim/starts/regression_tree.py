@@ -1,22 +1,27 @@
-"""Gates of one raw column: rows as gates are placed on them, and greedy least-squares trees of targets."""
+"""Gates of one raw column each, and the greedy trees that place them on rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.nn import Topology
+from sstorch.nn import GateParameters, Topology
 
 # A gate goes from .12 to .88 within one standard deviation of its score's only column.
 SHARPNESS = 4.0
-# What a split must gain of the variance.
-_LEAST_GAIN = 1e-9
-# A difference, or a standard deviation, that counts as none.
-CONSTANT = 1e-9
+# A gate that splits nothing: all rows go left.
+_CLOSED = 20.0
+# What a split must gain of the errors, and a difference or a standard deviation that counts as none.
+_LEAST_GAIN, _CONSTANT = 1e-9, 1e-9
+# Cuts of a column that are tried for lines, and ridge of the lines, as a share of the weight of a side.
+_CUTS, _RIDGE = 9, 0.02
 
 
 @dataclass(frozen=True)
@@ -41,34 +46,8 @@ class Split:
     constant: float  # of the score
 
 
-def deviations(x: DesignMatrix, weight: FloatArray) -> FloatArray:
-    """Standard deviations (q,) of the numbers of rows by weights (n,) with sum one; 0 for coded ones."""
-    out, numbers = np.zeros(x.shape[-1]), x.numbers.numpy()
-    variance = weight @ numbers**2 - (weight @ numbers) ** 2
-    out[x.places.numpy()] = np.sqrt(np.maximum(variance, 0))
-    return out
-
-
-def scores(x: DesignMatrix, slope: FloatArray, rows: IntArray | slice = slice(None)) -> FloatArray:
-    """Slope . x of rows, (n,), by the features that it looks at."""
-    used = np.flatnonzero(slope)
-    out: FloatArray = x.columns(used.tolist(), rows).numpy() @ slope[used]
-    return out
-
-
-def levels(x: DesignMatrix, places: IntArray, rows: IntArray) -> IntArray:
-    """Level of a category with indicators at some places, 0 ... L - 1, and L for none, (n,)."""
-    for k, (first, _) in enumerate(x.blocks):
-        if first == places[0] and x.codes is not None:
-            return np.asarray(x.codes.numpy()[rows, k], dtype=np.int64)
-    block = x.columns(places.tolist(), rows).numpy()
-    return np.asarray(np.where(block.any(axis=1), block.argmax(axis=1), len(places)))
-
-
-def in_order(x: DesignMatrix) -> Iterator[tuple[int, int | None]]:
-    """Position and size of each block of indicators, and position and None of each number, in order."""
-    numbers: list[tuple[int, int | None]] = [(place, None) for place in x.places.tolist()]
-    return iter(sorted([*numbers, *x.blocks], key=lambda each: each[0]))
+# Gain of the best cut of values (m,) of some rows (m,), and the cut; (0, 0) if there is none.
+BestCut = Callable[[FloatArray, IntArray], tuple[float, float]]
 
 
 def regression_tree(
@@ -90,43 +69,117 @@ def regression_tree(
     References:
         Breiman, Friedman, Olshen and Stone (1984), Classification and Regression Trees, 8.4 and 9.4.
     """
-    splits: dict[int, Split] = {}
-    rows_of, deviation = {1: np.flatnonzero(weight > 0)}, deviations(x, weight)
-    for node in topology.branches:
-        rows = rows_of.pop(node, None)
-        if rows is None or len(rows) == 0:
-            continue
-        best, found = _LEAST_GAIN, None if given is None else given.get(node)
-        w, t = weight[rows], target[:, rows]
-        tried = () if found is not None else zip(columns.places, columns.categorical, strict=True)
-        for number, (places, categorical) in enumerate(tried):
-            value, level = column_values(x, rows, places, categorical, t, w)
-            gain, cut = _best_cut(value, t, w, min_leaf)
+
+    def best_cut(value: FloatArray, rows: IntArray) -> tuple[float, float]:
+        return _best_cut(value, target[:, rows], weight[rows], min_leaf)
+
+    return _grown(x, target, weight, columns, topology.depth, best_cut, given)
+
+
+def model_tree(
+    x: DesignMatrix,
+    lines: FloatArray,
+    target: FloatArray,
+    precision: FloatArray,
+    weight: FloatArray,
+    columns: GateColumns,
+    topology: Topology,
+    min_leaf: float,
+) -> dict[int, Split]:
+    """The greedy tree of least-squares lines of targets, by node, the best split first.
+
+    Each side of a cut has a line of its own, so that a slope that differs between groups is found, which a
+    difference of means would not show. Lines are of standardised `lines` (n, p), gates of features (n, q).
+    Errors of the targets (J, n) are weighted by their precision (J, n) and summed; rows weigh (n,), with sum
+    one.
+
+    References:
+        Zeileis, Hothorn and Hornik (2008), Journal of Computational and Graphical Statistics 17, 492-514.
+    """
+    design = np.column_stack([np.ones(len(x)), lines])
+
+    def best_cut(value: FloatArray, rows: IntArray) -> tuple[float, float]:
+        cuts = _cuts(value)
+        side, w = np.searchsorted(cuts, value, side="left"), weight[rows]
+        mass = np.bincount(side, w, len(cuts) + 1).cumsum()[:-1]
+        allowed = np.minimum(mass, w.sum() - mass) >= min_leaf - _CONSTANT
+        if not allowed.any():
+            return 0.0, 0.0
+        targets = zip(target[:, rows], precision[:, rows], strict=True)
+        gain = sum(_gains(design[rows], *each, side, len(cuts)) for each in targets)
+        gain = np.where(allowed, gain, -np.inf)
+        return float(gain.max()), float(cuts[gain.argmax()])
+
+    return _grown(x, target, weight, columns, topology.depth, best_cut)
+
+
+def gates_of_splits(
+    trees: Sequence[Mapping[int, Split]], topology: Topology, n_features: int, like: Tensor
+) -> GateParameters:
+    """Gates of K trees given by the splits of their nodes; a gate without a split sends all rows left."""
+    slope = np.zeros((len(trees), len(topology.branches), n_features))
+    constant = np.full(slope.shape[:-1], _CLOSED)
+    for problem, splits in enumerate(trees):
+        for node, own in splits.items():
+            slope[problem, node - 1], constant[problem, node - 1] = own.slope, own.constant
+    return GateParameters(torch.as_tensor(slope).to(like), torch.as_tensor(constant).to(like))
+
+
+def _grown(
+    x: DesignMatrix,
+    target: FloatArray,
+    weight: FloatArray,
+    columns: GateColumns,
+    depth: int,
+    best_cut: BestCut,
+    given: Mapping[int, Split] | None = None,
+) -> dict[int, Split]:
+    """Splits of a greedy tree by node, those that are given first, then those that gain most."""
+    numbers, deviation = x.numbers.numpy(), np.zeros(x.shape[-1])
+    variance = weight @ numbers**2 - (weight @ numbers) ** 2
+    deviation[x.places.numpy()] = np.sqrt(np.maximum(variance, 0))
+
+    def best_split(node: int, rows: IntArray) -> tuple[float, Split | None]:
+        if given is not None and node in given:
+            return np.inf, given[node]
+        best, split, t, w = _LEAST_GAIN, None, target[:, rows], weight[rows]
+        for column, (places, categorical) in enumerate(zip(columns.places, columns.categorical, strict=True)):
+            level = _levels(x, places, rows) if categorical else None
+            if level is None:
+                value = x.columns(places[:1].tolist(), rows)[:, 0].numpy()
+            else:
+                value = _category_means(level, len(places), t, w)
+            gain, cut = best_cut(value, rows)
             if gain > best:
-                best, found = gain, split_at(number, places, level, value, cut, w, deviation)
-        if found is not None:
-            splits[node] = found
-            left = scores(x, found.slope, rows) + found.constant >= 0
-            rows_of[2 * node], rows_of[2 * node + 1] = rows[left], rows[~left]
+                best, split = gain, _split_at(column, places, level, value, cut, w, deviation)
+        return best, split
+
+    splits: dict[int, Split] = {}
+    rows_of = {1: np.flatnonzero(weight > 0)}
+    found = {1: best_split(1, rows_of[1])} if depth else {}
+    while found:
+        node = max(found, key=lambda number: found[number][0])
+        (_, split), rows = found.pop(node), rows_of.pop(node)
+        if split is None:
+            continue
+        splits[node], used = split, np.flatnonzero(split.slope)
+        left = x.columns(used.tolist(), rows).numpy() @ split.slope[used] + split.constant >= 0
+        for child, own in ((2 * node, rows[left]), (2 * node + 1, rows[~left])):
+            if child < 2**depth and len(own):
+                rows_of[child], found[child] = own, best_split(child, own)
     return splits
 
 
-def column_values(
-    x: DesignMatrix,
-    rows: IntArray,
-    places: IntArray,
-    categorical: bool,
-    target: FloatArray,
-    weight: FloatArray,
-) -> tuple[FloatArray, IntArray | None]:
-    """What a column is cut by, (n,): a number, or means of targets (J, n) by its level, None of a number."""
-    if not categorical:
-        return x.columns(places[:1].tolist(), rows)[:, 0].numpy(), None
-    level = levels(x, places, rows)
-    return _category_means(level, len(places), target, weight), level
+def _levels(x: DesignMatrix, places: IntArray, rows: IntArray) -> IntArray:
+    """Level of a category with indicators at some places, 0 ... L - 1, and L for none, (n,)."""
+    for k, (first, _) in enumerate(x.blocks):
+        if first == places[0] and x.codes is not None:
+            return np.asarray(x.codes.numpy()[rows, k], dtype=np.int64)
+    block = x.columns(places.tolist(), rows).numpy()
+    return np.asarray(np.where(block.any(axis=1), block.argmax(axis=1), len(places)))
 
 
-def split_at(
+def _split_at(
     number: int,
     places: IntArray,
     level: IntArray | None,
@@ -135,19 +188,18 @@ def split_at(
     weight: FloatArray,
     deviation: FloatArray,
 ) -> Split:
-    """The gate on a raw column that sends left what is at most at a cut between two of its values (n,).
+    """The gate that sends rows up to a cut of a column's values left.
 
-    `places` are those of its features among the q of gates, whose deviations are given; `level` (n,) is that
-    of a category, None of a number.
+    `level` (n,) is that of rows of a category, None of a number; rows without any go the way of most.
     """
-    slope = np.zeros(len(deviation))
+    slope, side_of = np.zeros(len(deviation)), np.where(value <= cut, 1.0, -1.0)
     if level is None:
         sharpness = SHARPNESS / deviation[places[0]]
         slope[places[0]] = -sharpness
         return Split(number, slope, float(sharpness * cut))
     # A category that no row here has goes the way of most.
-    side = np.full(len(places) + 1, np.sign(weight @ np.where(value <= cut, 1.0, -1.0)) or 1.0)
-    side[level] = np.where(value <= cut, 1.0, -1.0)
+    side = np.full(len(places) + 1, np.sign(weight @ side_of) or 1.0)
+    side[level] = side_of
     slope[places] = SHARPNESS * (side[:-1] - side[-1])
     return Split(number, slope, float(SHARPNESS * side[-1]))
 
@@ -170,8 +222,8 @@ def _best_cut(value: FloatArray, target: FloatArray, weight: FloatArray, least: 
     value, w, wt = value[order], weight[order].cumsum(), (weight * target)[:, order].cumsum(axis=1)
     whole = w[-1]
     # Differences that only rounding makes in means of categories are none.
-    cuts = np.flatnonzero(np.diff(value) > CONSTANT * (1 + np.abs(value[:-1])))
-    cuts = cuts[(w[cuts] >= least - CONSTANT) & (whole - w[cuts] >= least - CONSTANT)]
+    cuts = np.flatnonzero(np.diff(value) > _CONSTANT * (1 + np.abs(value[:-1])))
+    cuts = cuts[(w[cuts] >= least - _CONSTANT) & (whole - w[cuts] >= least - _CONSTANT)]
     if len(cuts) == 0:
         return 0.0, 0.0
     left, all_rows = wt[:, cuts], wt[:, -1:]
@@ -179,3 +231,44 @@ def _best_cut(value: FloatArray, target: FloatArray, weight: FloatArray, least: 
     gain = gains.sum(axis=0)
     best = cuts[gain.argmax()]
     return float(gain.max()), float(value[best] + value[best + 1]) / 2
+
+
+def _cuts(value: FloatArray) -> FloatArray:
+    """Between all distinct values, or between quantiles where there are many."""
+    distinct = np.unique(value)
+    if len(distinct) <= _CUTS + 1:
+        out: FloatArray = (distinct[:-1] + distinct[1:]) / 2
+        return out[np.diff(distinct) > _CONSTANT * (1 + np.abs(distinct[:-1]))]
+    quantiles = np.unique(np.quantile(value, np.linspace(0, 1, _CUTS + 2)[1:-1], method="lower"))
+    after = distinct[np.minimum(np.searchsorted(distinct, quantiles, side="right"), len(distinct) - 1)]
+    return np.unique(((quantiles + after) / 2)[after > quantiles])
+
+
+def _gains(
+    design: FloatArray, target: FloatArray, weight: FloatArray, side: IntArray, n_cuts: int
+) -> FloatArray:
+    """By how much lines on both sides of each cut lower the weighted squared errors of one, (n_cuts,)."""
+    order = np.argsort(side, kind="stable")
+    ends = np.searchsorted(side[order], np.arange(n_cuts + 2))
+    grams, moments, squares = [], [], []
+    for first, last in pairwise(ends):
+        rows = order[first:last]
+        weighted = design[rows] * weight[rows, None]
+        grams.append(weighted.T @ design[rows])
+        moments.append(weighted.T @ target[rows])
+        squares.append(weight[rows] @ target[rows] ** 2)
+    parts = [np.cumsum(np.stack(each), axis=0) for each in (grams, moments, squares)]
+    whole = _errors(*(each[-1:] for each in parts))
+    left = _errors(*(each[:-1] for each in parts))
+    return whole - left - _errors(*(each[-1] - each[:-1] for each in parts))
+
+
+def _errors(gram: FloatArray, moment: FloatArray, square: FloatArray) -> FloatArray:
+    """Least squared errors, penalised, of C lines: (C, p, p), (C, p), (C,) -> (C,)."""
+    ridge = np.full(gram.shape[-1], _RIDGE)
+    ridge[0] = 1e-6 * _RIDGE
+    scale = np.maximum(gram[:, 0, 0], 1e-9)
+    held = gram + scale[:, None, None] * np.diag(ridge)
+    solution = np.linalg.solve(held, moment[..., None])[..., 0]
+    out: FloatArray = square - (moment * solution).sum(-1)
+    return out
