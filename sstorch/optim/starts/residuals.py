@@ -11,9 +11,10 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data.design_matrix import DesignMatrix
@@ -52,7 +53,7 @@ def residual_bag(
 class _Bins:
     """Rows as trees of a bag see them: the interval of each number, and the level of each category."""
 
-    bins: IntArray  # of rows, (n, C)
+    bins: npt.NDArray[Any]  # of rows, (n, C)
     n_bins: IntArray  # of each column; levels of a category with one for none, (C,)
     # first feature of each column in the order of features, its number, and whether it is a category
     columns: tuple[tuple[int, int, bool], ...]
@@ -61,7 +62,8 @@ class _Bins:
     @classmethod
     def of(cls, x: DesignMatrix) -> Self:
         """Numbers are cut between few values, or at quantiles."""
-        parts, columns = [], []
+        parts: list[npt.NDArray[Any]] = []
+        columns: list[tuple[int, int, bool]] = []
         for place, values in zip(x.places.tolist(), x.numbers.numpy().T, strict=True):
             edges = np.unique(values)[:-1]
             if len(edges) >= _BINS:
