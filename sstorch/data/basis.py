@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
@@ -16,16 +16,17 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks
 from sstorch.data.encodings import (
     MIN_DISTINCT,
-    Combination,
+    STRAIGHT,
+    Curves,
     Encodings,
     Log,
     NumericEncoding,
-    Pairs,
-    cubed,
+    function_values,
     logarithm,
 )
 
-FeatureKind = Literal["column", "curve", "product"]
+# Elements of the products with the mixing from which on its zeros are left out, and of a block of rows.
+_LARGE, _BLOCK = 2**27, 2**18
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Feature:
     columns: tuple[str, ...]  # the raw column it is made of, or two
     base: tuple[int, ...]  # positions among the scaled columns and categories of what it is made of
     # ``"column"``, a number or category itself; ``"curve"``, a function of a number; ``"product"``
-    kind: FeatureKind = "column"
+    kind: Literal["column", "curve", "product"] = "column"
     curved: bool = False  # whether the penalty on roughness acts on it instead of the ridge
     # Whether it is a product with the logarithm of a column, and so has no original unit
     logged: bool = False
@@ -95,15 +96,93 @@ class Basis:
             z: the rows' base features, scaled to [0, 1], (n, p).
             given: positions of those that are given, all if None; the others are categories without products.
         """
-        given = np.arange(len(names)) if given is None else given
-        return cls(**_Builder(encodings, origins, names, z, given).fields())
+        column_of = {int(j): z[:, k] for k, j in enumerate(range(len(names)) if given is None else given)}
+        # Features of gates alone, of both, and of leaves alone; and the straight ones of leaves, by column.
+        sides: tuple[list[_Made], list[_Made], list[_Made]] = ([], [], [])
+        straight: dict[str, list[_Made]] = {}
+        for j, (column, category) in enumerate(origins):
+            if category is not None:
+                sides[1].append(_Made(Feature(names[j], (column,), (j,)), j, STRAIGHT))
+                straight.setdefault(column, []).append(sides[1][-1])
+                continue
+            of_gates, of_leaves = encodings.gates[column], encodings.leaves[column]
+            leaves = _of_number(column, j, column_of[j], of_leaves)
+            straight[column] = leaves[:1]
+            if of_gates == of_leaves:
+                sides[1].extend(leaves)
+                continue
+            gates = _of_number(column, j, column_of[j], of_gates)
+            if not isinstance(of_gates, Log) and not isinstance(of_leaves, Log):
+                sides[1].append(gates.pop(0))
+                leaves.pop(0)
+            sides[0].extend(gates)
+            sides[2].extend(leaves)
+        made = [*sides[0], *sides[1], *sides[2]]
+        scales = ((each.j, each.curves.log_scale) for each in made)
+        logs = list(dict.fromkeys((j, scale) for j, scale in scales if scale is not None))
+        place_of = {log: len(names) + k for k, log in enumerate(logs)}
+
+        def base_of(each: _Made) -> int:
+            """Position of the column, or of its logarithm."""
+            return place_of.get((each.j, each.curves.log_scale or 0.0), each.j)
+
+        center = np.zeros(len(names) + len(logs))
+        column_of |= {place: logarithm(column_of[j], scale) for (j, scale), place in place_of.items()}
+        for place in [j for j, (_, category) in enumerate(origins) if category is None] + list(
+            place_of.values()
+        ):
+            center[place] = column_of[place].mean()
+        curved = list({id(each.curves): each for each in made if each.curves.hinges.size}.values())
+        hinge, cube = 1 + len(center), 1 + len(center) + sum(len(each.curves.hinges) for each in curved)
+        rows: dict[int, list[int]] = {}
+        for each in curved:
+            ends = hinge + len(each.curves.hinges), cube + len(each.curves.cubes)
+            rows[id(each.curves)] = [*range(hinge, ends[0]), *range(cube, ends[1])]
+            hinge, cube = ends
+        mixing = np.zeros((cube, len(made)))
+        for k, each in enumerate(made):
+            if each.number < each.curves.mixing.shape[1]:
+                at = [0, 1 + base_of(each), *rows.get(id(each.curves), [])]
+                mixing[at, k] = each.curves.mixing[:, each.number]
+        products: list[tuple[Feature, int, int, float]] = []
+        for pair in encodings.pairs(list(straight)):
+            for one, other in product(*(straight.get(name, ()) for name in pair)):
+                i, j = base_of(one), base_of(other)
+                # Without information in these rows it is zero.
+                seen = ((column_of[i] - center[i]) * (column_of[j] - center[j])).any()
+                factor = float(one.curves.mixing[1, 0] * other.curves.mixing[1, 0] * seen)
+                name, both = f"{one.feature.name}:{other.feature.name}", one.feature.base + other.feature.base
+                logged = max(i, j) >= len(names)
+                products.append((Feature(name, pair, both, "product", logged=logged), i, j, factor))
+
+        def joined(values: Sequence[Any], kind: type) -> Any:
+            return np.concatenate([np.empty(0), *values]).astype(kind)
+
+        return cls(
+            features=(*(each.feature for each in made), *(feature for feature, *_ in products)),
+            n_gates=len(sides[0]) + len(sides[1]),
+            n_leaves=len(made) + len(products) - len(sides[0]),
+            log_column=np.array([j for j, _ in logs], dtype=np.int64),
+            log_scale=np.array([scale for _, scale in logs], dtype=np.float64),
+            hinge_column=joined(
+                [np.full(len(each.curves.hinges), base_of(each)) for each in curved], np.int64
+            ),
+            hinge_knot=joined([each.curves.hinges for each in curved], np.float64),
+            cube_column=joined([np.full(len(each.curves.cubes), base_of(each)) for each in curved], np.int64),
+            cube_knot=joined([each.curves.cubes for each in curved], np.float64),
+            cube_end=joined([each.curves.ends for each in curved], np.float64),
+            mixing=mixing,
+            center=center,
+            first=np.array([i for _, i, _, _ in products], dtype=np.int64),
+            second=np.array([j for _, _, j, _ in products], dtype=np.int64),
+            factor=np.array([factor for *_, factor in products], dtype=np.float64),
+        )
 
     @property
     def informative(self) -> BoolArray:
         """True for features that are more than a constant zero, or that are columns, (q,)."""
         columns = np.array([feature.kind == "column" for feature in self.features])
-        out: BoolArray = columns | np.r_[self.mixing.any(axis=0), self.factor != 0]
-        return out
+        return np.asarray(columns | np.r_[self.mixing.any(axis=0), self.factor != 0])
 
     def keep(self, chosen: BoolArray) -> Self:
         """The basis with some of its features, boolean (q,)."""
@@ -123,32 +202,28 @@ class Basis:
 
     def of_columns(self, given: IntArray) -> Basis:
         """The features of some base features, at ascending positions (p',), as a basis of these alone."""
-        n_base, p = len(self.center), len(self.center) - len(self.log_column)
-        kept = np.array([set(feature.base) <= set(given.tolist()) for feature in self.features])
-        of_logs = np.isin(self.log_column, given)
-        base = np.r_[given, p + np.flatnonzero(of_logs)]
-        at = np.full(n_base, -1)
+        own, p = set(given.tolist()), len(self.center) - len(self.log_column)
+        logs = np.isin(self.log_column, given)
+        base = np.r_[given, p + np.flatnonzero(logs)]
+        at = np.full(len(self.center), -1)
         at[base] = np.arange(len(base))
         hinges, cubes = at[self.hinge_column] >= 0, at[self.cube_column] >= 0
-        rows = np.r_[True, at >= 0, hinges, cubes]
-        basis, mixed = self.keep(kept), self.mixing.shape[1]
-        products = kept[mixed:]
+        basis = self.keep(np.array([own.issuperset(feature.base) for feature in self.features]))
+        moved = (replace(each, base=tuple(int(at[j]) for j in each.base)) for each in basis.features)
         return replace(
             basis,
-            features=tuple(
-                replace(feature, base=tuple(int(at[j]) for j in feature.base)) for feature in basis.features
-            ),
-            log_column=at[self.log_column[of_logs]],
-            log_scale=self.log_scale[of_logs],
+            features=tuple(moved),
+            log_column=at[self.log_column[logs]],
+            log_scale=self.log_scale[logs],
             hinge_column=at[self.hinge_column[hinges]],
             hinge_knot=self.hinge_knot[hinges],
             cube_column=at[self.cube_column[cubes]],
             cube_knot=self.cube_knot[cubes],
             cube_end=self.cube_end[cubes],
-            mixing=np.ascontiguousarray(basis.mixing[rows]),
+            mixing=np.ascontiguousarray(basis.mixing[np.r_[True, at >= 0, hinges, cubes]]),
             center=self.center[base],
-            first=at[self.first[products]],
-            second=at[self.second[products]],
+            first=at[basis.first],
+            second=at[basis.second],
         )
 
     def transform(self, z: FloatArray) -> FloatArray:
@@ -163,15 +238,11 @@ class Basis:
 
     def _features_of(self, z: FloatArray, mixing: Any) -> FloatArray:
         base = np.concatenate([z, logarithm(z[:, self.log_column], self.log_scale)], axis=1)
-        functions = [
-            np.ones((len(z), 1)),
-            base,
-            np.maximum(base[:, self.hinge_column] - self.hinge_knot, 0),
-            cubed(np.maximum(np.minimum(base[:, self.cube_column], self.cube_end) - self.cube_knot, 0)),
-        ]
-        mixed, away = np.concatenate(functions, axis=1) @ mixing, base - self.center
-        products = self.factor * away[:, self.first] * away[:, self.second]
-        return np.concatenate([mixed, products], axis=1)
+        at = base[:, self.hinge_column], base[:, self.cube_column]
+        values = function_values(*at, self.hinge_knot, self.cube_knot, self.cube_end)
+        mixed = np.concatenate([np.ones((len(z), 1)), base, values], axis=1) @ mixing
+        away = base - self.center
+        return np.concatenate([mixed, self.factor * away[:, self.first] * away[:, self.second]], axis=1)
 
     def slopes(self, j: int) -> FloatArray:
         """Derivatives of the features by a column, once in each piece of its broken line, (pieces, q).
@@ -190,6 +261,26 @@ class Basis:
         ]
         mixed = np.concatenate(functions, axis=1) @ self.mixing
         return np.concatenate([mixed, np.zeros((len(z), len(self.factor)))], axis=1)
+
+
+class _Made(NamedTuple):
+    """A feature of a column, and where its coefficients are."""
+
+    feature: Feature
+    j: int  # position of the column
+    curves: Curves
+    number: int = 0  # column of the mixing of the curves; zero if they have fewer
+
+
+def _of_number(column: str, j: int, z: FloatArray, encoding: NumericEncoding) -> list[_Made]:
+    """Features of a number: the straight one, and as many curved ones as the encoding may have."""
+    curves = encoding.curves(z) if len(np.unique(z)) >= MIN_DISTINCT else STRAIGHT
+    straight = Feature(column, (column,), (j,))
+    if curves.log_scale is not None:
+        straight = Feature(f"log({column})", (column,), (j,), "curve")
+    numbers = range(1, encoding.n_curved + 1)
+    curved = [Feature(f"{column}~{k}", (column,), (j,), "curve", curved=True) for k in numbers]
+    return [_Made(feature, j, curves, k) for k, feature in enumerate([straight, *curved])]
 
 
 class BasisModule(torch.nn.Module):
@@ -233,143 +324,3 @@ class BasisModule(torch.nn.Module):
             return mixed
         away = base - self.center
         return torch.cat([mixed, self.factor * away[:, self.first] * away[:, self.second]], dim=1)
-
-
-# Fields of a basis that define the functions of each kind: positions, then numbers.
-_FIELDS: dict[str, tuple[list[str], list[str]]] = {
-    "log": (["log_column"], ["log_scale"]),
-    "hinge": (["hinge_column"], ["hinge_knot"]),
-    "cube": (["cube_column"], ["cube_knot", "cube_end"]),
-    "product": (["first", "second"], ["factor"]),
-}
-# Elements of the products with the mixing from which on its zeros are left out, and of a block of rows.
-_LARGE, _BLOCK = 2**27, 2**18
-# A feature, and its coefficients by kind of function and number among those of this kind.
-_Made = tuple[Feature, dict[tuple[str, int], float]]
-
-
-class _Builder:
-    """Collects features and the functions they are combinations of."""
-
-    def __init__(
-        self,
-        encodings: Encodings,
-        origins: Sequence[tuple[str, str | None]],
-        names: Sequence[str],
-        z: FloatArray,
-        given: IntArray,
-    ) -> None:
-        self._p, self._z = len(names), z
-        self._logs: dict[int, FloatArray] = {}
-        self._at = dict(zip(given.tolist(), range(len(given)), strict=True))
-        # Functions of each kind and their numbers.
-        self._functions: dict[str, dict[tuple[float, ...], int]] = {kind: {} for kind in _FIELDS}
-        # Of gates alone, of both, and of leaves alone; and the straight features of leaves, by column.
-        sides: tuple[list[_Made], list[_Made], list[_Made]] = ([], [], [])
-        straight: dict[str, list[_Made]] = {}
-        for j, (column, category) in enumerate(origins):
-            if category is not None:
-                sides[1].append((Feature(names[j], (column,), (j,)), {("base", j): 1.0}))
-                straight.setdefault(column, []).append(sides[1][-1])
-                continue
-            of_gates, of_leaves = encodings.gates[column], encodings.leaves[column]
-            leaves = self._numeric(j, column, of_leaves)
-            straight[column] = leaves[:1]
-            if of_gates == of_leaves:
-                sides[1].extend(leaves)
-                continue
-            gates = self._numeric(j, column, of_gates)
-            if not isinstance(of_gates, Log) and not isinstance(of_leaves, Log):
-                sides[1].append(gates.pop(0))
-                leaves.pop(0)
-            sides[0].extend(gates)
-            sides[2].extend(leaves)
-        self._made = [*sides[0], *sides[1], *sides[2]]
-        of_logs = [int(j) for j, _ in self._functions["log"]]
-        self._center = np.zeros(self._p + len(of_logs))
-        numbers = [j for j, (_, category) in enumerate(origins) if category is None]
-        means = z.mean(axis=0)
-        self._center[numbers] = [means[self._at[j]] for j in numbers]
-        for place in range(self._p, len(self._center)):
-            self._center[place] = self._base(place).mean()
-        products = self._products(encodings.pairs(list(straight)), straight)
-        self._features = [*(feature for feature, _ in self._made), *products]
-        self._n_gates = len(sides[0]) + len(sides[1])
-        self._n_leaves = len(self._features) - len(sides[0])
-
-    def fields(self) -> dict[str, Any]:
-        """Fields of a :class:`Basis`."""
-        state: dict[str, Any] = {
-            "features": tuple(self._features),
-            "n_gates": self._n_gates,
-            "n_leaves": self._n_leaves,
-            "center": self._center,
-        }
-        starts, place = {"one": 0, "base": 1}, 1 + len(self._center)
-        for kind, (positions, numbers) in _FIELDS.items():
-            made = np.array(list(self._functions[kind])).reshape(-1, len(positions) + len(numbers))
-            if kind in ("hinge", "cube"):
-                starts[kind], place = place, place + len(made)
-            for name, values in zip((*positions, *numbers), made.T, strict=True):
-                state[name] = values.astype(np.int64 if name in positions else np.float64)
-        mixing = np.zeros((place, len(self._made)))
-        for k, (_, coefficients) in enumerate(self._made):
-            for (kind, number), value in coefficients.items():
-                mixing[starts[kind] + number, k] += value
-        return state | {"mixing": mixing}
-
-    def _numeric(self, j: int, column: str, encoding: NumericEncoding) -> list[_Made]:
-        """Features of a number: the straight one, and as many curved ones as the encoding may have."""
-        z = self._base(j)
-        straight: Combination | None = None
-        curved: list[Combination] = []
-        if len(np.unique(z)) >= MIN_DISTINCT:
-            straight, curved = encoding.functions(z)
-        made: list[_Made] = [(Feature(column, (column,), (j,)), {("base", j): 1.0})]
-        if straight is not None:
-            made = [(Feature(f"log({column})", (column,), (j,), "curve"), self._coefficients(j, straight))]
-        for k in range(encoding.n_curved):
-            coefficients = self._coefficients(j, curved[k]) if k < len(curved) else {}
-            made.append((Feature(f"{column}~{k + 1}", (column,), (j,), "curve", curved=True), coefficients))
-        return made
-
-    def _coefficients(self, j: int, combination: Combination) -> dict[tuple[str, int], float]:
-        if combination.log_scale is not None:
-            j = self._p + self._place("log", j, combination.log_scale)[1]
-        coefficients = {("one", 0): combination.constant, ("base", j): combination.slope}
-        for kind, terms in (("hinge", combination.hinges), ("cube", combination.cubes)):
-            for *numbers, value in terms:
-                coefficients[self._place(kind, j, *numbers)] = value
-        return coefficients
-
-    def _place(self, kind: str, *function: float) -> tuple[str, int]:
-        """Where a function stands among those of its kind, once."""
-        known = self._functions[kind]
-        return kind, known.setdefault(function, len(known))
-
-    def _base(self, place: int) -> FloatArray:
-        """A base feature of the rows, or a logarithm, (n,)."""
-        if place < self._p:
-            return np.asarray(self._z[:, self._at[place]])
-        if place not in self._logs:
-            j, scale = list(self._functions["log"])[place - self._p]
-            self._logs[place] = logarithm(self._base(int(j)), scale)
-        return self._logs[place]
-
-    def _products(self, pairs: Pairs, straight: Mapping[str, Sequence[_Made]]) -> list[Feature]:
-        """Products of the straight features of two columns, as they are counted from their centers."""
-        made = []
-        for pair in pairs:
-            for (one, of_one), (other, of_other) in product(*(straight.get(name, ()) for name in pair)):
-                # A straight feature is a column, or a multiple of its logarithm.
-                (i, first), (j, second) = (
-                    next((number, value) for (kind, number), value in each.items() if kind == "base")
-                    for each in (of_one, of_other)
-                )
-                # Without information in these rows it is zero.
-                away = [self._base(k) - self._center[k] for k in (i, j)]
-                seen = bool((away[0] * away[1]).any())
-                self._place("product", i, j, first * second * seen)
-                name, logged = f"{one.name}:{other.name}", max(i, j) >= self._p
-                made.append(Feature(name, pair, one.base + other.base, "product", logged=logged))
-        return made

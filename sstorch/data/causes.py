@@ -1,4 +1,4 @@
-"""Competing causes of an event: reading of a column of causes, and their numbers 1 .. K."""
+"""Competing causes of an event: their numbers 1 .. K, and the column that they are read from."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pandas.api import types as pdt
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import names_text, rows_text
 from sstorch.data.columns import folded, label, vocabulary
-from sstorch.data.target import event_words, split_target, times_of
+from sstorch.data.target import event_words, times_and_column
 from sstorch.exceptions import ConfigError, DataError
 
-# Values of a column of causes: their names by value, or "auto" where codes or levels speak for themselves.
-CauseNames = Mapping[Any, str] | str
+# Values of a column of causes: their names by value or number, or "auto".
+CauseNames = Mapping[Any, str] | Sequence[str] | str
 # More causes than this are values of a measurement.
 _MAX_CAUSES = 20
 _CENSORED = ("0", "censored", "right-censored", "right censored", "censor", "cens", "none")
@@ -42,34 +42,31 @@ def known_causes(causes: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def parse_causes(
-    time: object, event: object, causes: CauseNames | Sequence[str]
+    time: object, event: object, causes: CauseNames
 ) -> tuple[FloatArray, IntArray, tuple[str, ...]]:
     """Times (n,) >= 0 and causes (n,), 0 if censored, of two columns, and names of the causes.
 
     `causes` are as in `Surv`. Values are compared without blanks around them and whatever their case.
     """
-    time_column, time_where, cause_column, where = split_target((time, event))
-    times = times_of(time_column, time_where)
-    if len(times) != len(cause_column):
-        raise DataError(f"{len(times)} times but {len(cause_column)} causes; give one of each for every row")
-    column = cause_column.reset_index(drop=True)
+    times, column, where = times_and_column((time, event), "causes")
+    column = column.reset_index(drop=True)
     words = [folded(word) for word in event_words(column, where)]
-    if isinstance(causes, str) and causes != "auto":
-        raise ConfigError(f"causes must be 'auto' or names by value, got {causes!r}")
     levels: dict[str, str] = {}
     for level in vocabulary(column):
         levels.setdefault(folded(level), level.strip())
-    if isinstance(causes, str):
+    if not isinstance(causes, str):
+        present = set(words)
+        censored, named = _named([levels[word] for word in levels if word in present], causes, where)
+    elif causes == "auto":
         censored, named = _coded(column, levels, where)
     else:
-        censored, named = _named([levels[word] for word in levels if word in set(words)], causes, where)
-    number = {folded(censored): 0} | {folded(value): k for k, value in enumerate(named, 1)}
-    codes = np.array([number[word] for word in words], dtype=np.int64)
+        raise ConfigError(f"causes must be 'auto' or names by value, got {causes!r}")
     if not named:
         raise DataError(f"{where} has no cause: all rows are censored")
     if len({folded(name) for name in named.values()}) < len(named):
         raise ConfigError(f"two values of {where} have one name; give one value per cause")
-    return times, codes, tuple(named.values())
+    number = {folded(censored): 0} | {folded(value): k for k, value in enumerate(named, 1)}
+    return times, np.array([number[word] for word in words], dtype=np.int64), tuple(named.values())
 
 
 def _named(
@@ -101,17 +98,18 @@ def _coded(column: pd.Series, levels: Mapping[str, str], where: str) -> tuple[st
     """The value of censored rows, and names by value, where the `levels` of a column say which it is."""
     if pdt.is_bool_dtype(column.dtype):
         raise DataError(f"{where} is boolean and names no cause; give 0 for censored, 1 .. K for causes")
-    if pdt.is_numeric_dtype(column.dtype):
+    numeric = pdt.is_numeric_dtype(column.dtype)
+    if numeric:
         values = column.to_numpy(dtype=np.float64)
-        if (bad := (values != np.round(values)) | (values < 0) | (values > _MAX_CAUSES)).any():
+        if (bad := ~np.isin(values, np.arange(_MAX_CAUSES + 1))).any():
             raise DataError(
                 f"{where} is {values[bad][0]:g} in {rows_text(bad)}; causes are 1 .. K (at most "
                 f"{_MAX_CAUSES}), 0 is censored: {_remedy(['1', '2'])}"
             )
     numbers = levels.keys() <= {str(k) for k in range(_MAX_CAUSES + 1)}
-    censored = [level for word, level in levels.items() if word in _CENSORED]
-    if numbers and ("0" in levels or pdt.is_numeric_dtype(column.dtype)):
+    if numbers and ("0" in levels or numeric):
         return "0", {str(k): str(k) for k in range(1, max(map(int, levels)) + 1)}
+    censored = [level for word, level in levels.items() if word in _CENSORED]
     if not censored and isinstance(column.dtype, pd.CategoricalDtype) and column.cat.ordered:
         censored = [next(iter(levels.values()))]
     if len(censored) != 1:
@@ -125,15 +123,14 @@ def _coded(column: pd.Series, levels: Mapping[str, str], where: str) -> tuple[st
 
 def check_all_occur(cause: IntArray, names: Sequence[str], weight: FloatArray) -> None:
     """Check that some row of positive weight, (n,), has each cause."""
-    absent = [name for k, name in enumerate(names, 1) if not (cause == k).any()]
-    if absent:
+    numbers = range(1, len(names) + 1)
+    if absent := [names[k - 1] for k in numbers if not (cause == k).any()]:
         raise DataError(
             f"y must have an event of each cause, got none of {names_text(absent)}: give more rows, or of "
             "cross-validation folds stratified by cause, cv=PredefinedSplit(sstorch.data.folds_of(y, 2, 0)); "
             "codes of causes are consecutive, 1 .. K"
         )
-    lost = [name for k, name in enumerate(names, 1) if not weight[cause == k].any()]
-    if lost:
+    if lost := [names[k - 1] for k in numbers if not weight[cause == k].any()]:
         raise DataError(
             f"every row with cause {names_text(lost)} has sample_weight 0: no event to learn from"
         )

@@ -1,4 +1,4 @@
-"""Rows that belong together by position: features, target, weights.
+"""Columns of features and labels, read.
 
 Numbers are float64 with NaN for missing; booleans count as 0 and 1, sparse columns as their values. Labels
 are text: a value is identified by ``str(value)``, whole numbers without decimals, so that the labels ``1``,
@@ -8,11 +8,10 @@ missing).
 
 from __future__ import annotations
 
-import datetime as dt
-import numbers
 import re
 from collections.abc import Container, Mapping
 from decimal import Decimal
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -22,28 +21,29 @@ import scipy.sparse
 from pandas.api import types as pdt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    check_unique,
-    names_text,
-    rows_text,
-)
+from sstorch.checks import check_unique, names_text, rows_text
 from sstorch.exceptions import DataError
 from sstorch.memory import check_fits
-
-Kind = Literal["numeric", "categorical"]
 
 # Sums and squares of larger values leave the range of float64; no measurement is that large.
 LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
-MAX_NUMBER_LABELS = 10
-_NUMBER = re.compile(r"[+\u2212-]?(\d+|\d{1,3}([ .,'\u00a0\u202f\u2019]\d{3})+)([.,]\d+)?\s*%?")
-_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
+_MAX_NUMBER_LABELS = 10
+# The beginning of a number or a date, as any country writes them.
+_NUMBER = re.compile(r"\s*[+\u2212-]?[.,]?\d")
+_CONVERT = (
+    "convert it with pd.to_numeric, decimal commas to points, without units; codes of missing values become "
+    "empty cells, na_values=[CODE] when a file is read"
+)
 # Cells of a text file that are missing; pandas would also take the category None.
 MISSING = ("", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null")
 # Texts that a missing label becomes, in any case.
 _MISSING_LABELS = {word.casefold() for word in (*MISSING, "NaT")}
 # A design is wide from so many columns on, where they are half as many as rows, or very many.
 _FEWEST, _MANY = 100, 500
+
+
+# ---------------------------------------------------------------------- frames
 
 
 def to_pandas(values: object) -> object:
@@ -92,18 +92,15 @@ def as_frame(X: object) -> pd.DataFrame:
         frame = X.reset_index(drop=True)
         frame.columns = pd.Index([str(c) for c in X.columns])
         check_unique(list(frame.columns))
-        return _native(frame)
-    array = _as_array(X)
-    if array.ndim != 2 or array.dtype.names is not None:
-        raise DataError(
-            f"X is an array of shape {array.shape}; give a plain array (n, p). Reshape your data with "
-            "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row"
-        )
-    return _native(pd.DataFrame(array, columns=array_names(array.shape[1])))
-
-
-def _native(frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns in the byte order of the machine, the only one that pandas sorts; files may have another."""
+    else:
+        array = _as_array(X)
+        if array.ndim != 2 or array.dtype.names is not None:
+            raise DataError(
+                f"X is an array of shape {array.shape}; give a plain array (n, p). Reshape your data with "
+                "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row"
+            )
+        frame = pd.DataFrame(array, columns=array_names(array.shape[1]))
+    # pandas sorts columns in the byte order of the machine alone; files may have another.
     kinds = [(name, kind) for name, kind in frame.dtypes.items() if isinstance(kind, np.dtype)]
     foreign = {name: kind.newbyteorder("=") for name, kind in kinds if not kind.isnative}
     return frame.astype(foreign) if foreign else frame
@@ -112,8 +109,7 @@ def _native(frame: pd.DataFrame) -> pd.DataFrame:
 def _as_array(X: object) -> npt.NDArray[Any]:
     if isinstance(X, (scipy.sparse.sparray, scipy.sparse.spmatrix)):
         _check_dense(*X.shape)
-        dense: npt.NDArray[Any] = X.toarray()
-        return dense
+        return np.asarray(X.toarray())
     if isinstance(X, np.ndarray):
         return X
     if isinstance(X, list) or (hasattr(X, "__array__") and not isinstance(X, pd.Series)):
@@ -135,14 +131,50 @@ def array_names(p: int) -> list[str]:
     return [f"x{j}" for j in range(p)]
 
 
-def _cell_kind(value: object) -> str:
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, (bool, np.bool_, numbers.Real, Decimal)):
-        return "number"
-    if isinstance(value, (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64, pd.Period)):
-        return "date"
-    return "other"
+def clean_features(X: object, *, categories: Container[str] = ()) -> pd.DataFrame:
+    """Read all feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
+
+    Text in columns that training rows had as `categories` may look like numbers. A DataError names all
+    columns that cannot be read.
+    """
+    frame = as_frame(X)
+    if frame.shape[1] == 0:
+        raise DataError(
+            f"X has no columns: 0 feature(s) (shape={frame.shape}) while a minimum of 1 is required; "
+            "give at least one feature"
+        )
+    _check_dense(len(frame), sum(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes))
+    out, faults = dict[str, object](), list[DataError]()
+    for name in frame.columns:
+        column = frame[name]
+        try:
+            if (name in categories and _is_text(column)) or kind_of(column) == "categorical":
+                out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
+            else:
+                out[name] = values = numeric_values(column, where := f"column {name!r}")
+                check_size(values, where)
+        except DataError as fault:
+            faults.append(fault)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        texts = [f"({number}) {fault}" for number, fault in enumerate(faults, 1)]
+        raise DataError(f"{len(faults)} faults: {'; '.join(texts)}")
+    return pd.DataFrame(out, index=frame.index)
+
+
+def check_not_all_missing(frame: pd.DataFrame) -> None:
+    """Refuse columns without a single value."""
+    if empty := [name for name in frame.columns if frame[name].isna().all()]:
+        raise DataError(f"column {names_text(empty)} is missing in every row; drop it")
+
+
+def is_wide(n_columns: int, n_rows: int) -> bool:
+    """Whether a regression on so many numeric columns has straight lines and held shapes."""
+    return n_columns >= _FEWEST and (2 * n_columns >= n_rows or n_columns >= _MANY)
+
+
+# ---------------------------------------------------------------------- numbers
 
 
 def _is_text(column: pd.Series) -> bool:
@@ -150,72 +182,46 @@ def _is_text(column: pd.Series) -> bool:
     return bool(pdt.infer_dtype(column, skipna=True) == "string")
 
 
-def _cell_kinds(column: pd.Series) -> npt.NDArray[np.str_]:
-    """Kind of every cell (n,), ``""`` where missing."""
-    missing = column.isna().to_numpy(dtype=bool)
-    cells = column.astype(object)
-    return np.array([("" if m else _cell_kind(v)) for v, m in zip(cells, missing, strict=True)], dtype="<U6")
+def _cells(column: pd.Series, kinds: type | tuple[type, ...]) -> BoolArray:
+    """Cells of some types that are not missing, (n,)."""
+    found = np.fromiter((isinstance(cell, kinds) for cell in column.astype(object)), bool, len(column))
+    return found & column.notna().to_numpy(dtype=bool)
+
+
+def _numbers(column: pd.Series) -> BoolArray:
+    return _cells(column, (bool, np.bool_, Real, Decimal))
+
+
+def _first(column: pd.Series, mask: BoolArray) -> str:
+    return repr(column.iloc[int(mask.argmax())])
 
 
 def _refuse_dates(column: pd.Series, where: str) -> None:
-    dtype = column.dtype
-    if pdt.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
+    if pdt.is_datetime64_any_dtype(column.dtype) or isinstance(column.dtype, pd.PeriodDtype):
         raise DataError(
             f"{where} holds dates; turn it into a number, for instance days since a start: "
             "(date - start).dt.days, or drop it"
         )
-    if pdt.is_timedelta64_dtype(dtype):
+    if pdt.is_timedelta64_dtype(column.dtype):
         raise DataError(f"{where} holds time differences; turn it into a number, for instance with .dt.days")
-
-
-def _first(column: pd.Series, mask: BoolArray) -> str:
-    return repr(column.iloc[int(np.flatnonzero(mask)[0])])
-
-
-def _looks_like_number(text: str) -> bool:
-    # A decimal comma, grouped digits or a percent sign must not turn a measurement into labels.
-    try:
-        float(text.replace(",", ".", 1))
-    except ValueError:
-        return _NUMBER.fullmatch(text.strip()) is not None
-    return True
 
 
 def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     """Refuse text cells that are mostly numbers or dates: labels where a measurement was meant."""
-    words = column.dropna().astype(str).str.strip()
-    if words.nunique() <= MAX_NUMBER_LABELS:
+    found = column.astype(str).str.match(_NUMBER).to_numpy(dtype=bool) & column.notna().to_numpy(dtype=bool)
+    n_labels = column[found].nunique()
+    if n_labels <= _MAX_NUMBER_LABELS or 2 * found.sum() < column.notna().sum():
         return
-    # A unit such as mg/l stands behind all numbers, the text behind the last digit.
-    units = words.str.extract(r"([^\d]*)$", expand=False).unique()
-    unit = str(units[0]) if len(units) == 1 else ""
-    dates = words.map(lambda word: _DATE.fullmatch(word) is not None)
-    numbers = words.map(lambda word: _looks_like_number(word.removesuffix(unit)))
-    for what, found, remedy in (
-        (
-            "dates",
-            dates,
-            "turn it into days since a start: (pd.to_datetime(date) - start).dt.days, or drop it",
-        ),
-        ("numbers", numbers, f"{_CONVERT}, or into a category if they are names of groups"),
-    ):
-        n_labels = words[found].nunique()
-        if n_labels > MAX_NUMBER_LABELS and 2 * found.sum() >= len(words):
-            odd = (~found).reindex(column.index, fill_value=False).to_numpy(dtype=bool)
-            others = f", but {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
-            raise DataError(
-                f"{where} holds {n_labels} different {what} written as text, such as {words[found].iloc[0]!r}"
-                f"{others}; {remedy}"
-            )
+    odd = ~found & column.notna().to_numpy(dtype=bool)
+    others = f", but {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
+    text = f"{n_labels} different numbers or dates written as text, such as {_first(column, found)}{others}"
+    raise DataError(
+        f"{where} holds {text}; {_CONVERT}; dates become days since a start, (pd.to_datetime(date) - "
+        "start).dt.days, and names of groups a category"
+    )
 
 
-_CONVERT = (
-    "convert it with pd.to_numeric, decimal commas to points, without units; codes of missing values become "
-    "empty cells, na_values=[CODE] when a file is read"
-)
-
-
-def kind_of(column: pd.Series) -> Kind:
+def kind_of(column: pd.Series) -> Literal["numeric", "categorical"]:
     """Whether a feature column holds numbers or labels.
 
     Numeric and boolean columns (also objects that are all numbers or all missing) are numeric. Text and
@@ -232,34 +238,25 @@ def kind_of(column: pd.Series) -> Kind:
         )
     if pdt.is_numeric_dtype(column.dtype):
         return "numeric"
-    if _is_text(column):
-        _refuse_numbers_as_text(column, where)
-        return "categorical"
-    kinds = _cell_kinds(column)
-    for kind, remedy in (("date", "turn it into a number of days"), ("other", "give numbers or text")):
-        if (bad := kinds == kind).any():
-            kind_found = type(column.iloc[int(np.flatnonzero(bad)[0])]).__name__
+    if not _is_text(column):
+        text, number = _cells(column, str), _numbers(column)
+        if (bad := column.notna().to_numpy(dtype=bool) & ~text & ~number).any():
+            kind = type(column.iloc[int(bad.argmax())]).__name__
             raise DataError(
-                f"{where} holds objects of type {kind_found} in {rows_text(bad)}; {remedy} or drop it"
+                f"{where} holds objects of type {kind} in {rows_text(bad)}; give numbers, of dates the "
+                "number of days, or text, or drop it"
             )
-    text, number = kinds == "text", kinds == "number"
-    if text.any() and number.any():
-        rare, name = (text, "text") if text.sum() <= number.sum() else (number, "numbers")
-        raise DataError(
-            f"{where} mixes numbers with text: {name} such as {_first(column, rare)} in {rows_text(rare)}; "
-            "convert it with pd.to_numeric(..., errors='coerce') or with astype(str)"
-        )
-    if text.any():
-        _refuse_numbers_as_text(column, where)
-        return "categorical"
-    return "numeric"
-
-
-def _to_float(value: object) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except OverflowError:  # an int beyond float64: refused as infinite later
-        return float("inf")
+        if text.any() and number.any():
+            rare, name = (text, "text") if text.sum() <= number.sum() else (number, "numbers")
+            found = f"{name} such as {_first(column, rare)} in {rows_text(rare)}"
+            raise DataError(
+                f"{where} mixes numbers with text: {found}; "
+                "convert it with pd.to_numeric(..., errors='coerce') or with astype(str)"
+            )
+        if not text.any():
+            return "numeric"
+    _refuse_numbers_as_text(column, where)
+    return "categorical"
 
 
 def numeric_values(
@@ -271,20 +268,19 @@ def numeric_values(
         values = np.array(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
         values[np.isnan(values)] = np.nan  # NA of R is a signalling NaN, of which arithmetic warns
         return values
-    kinds = _cell_kinds(column)
-    if (bad := (kinds != "number") & (kinds != "")).any():
+    number = _numbers(column)
+    if (bad := column.notna().to_numpy(dtype=bool) & ~number).any():
         # One stray word makes a whole CSV column text: name the word, not every row.
-        odd = bad & ~np.array([isinstance(v, str) and _looks_like_number(v) for v in column.astype(object)])
-        if odd.any():
+        spelled = [isinstance(cell, str) and _NUMBER.match(cell) is not None for cell in column]
+        if (odd := bad & ~np.array(spelled)).any():
             raise DataError(
                 f"{where} holds {_first(column, odd)}, which is not a number, in {rows_text(odd)}; {remedy}"
             )
-        raise DataError(
-            f"{where} holds numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}; "
-            f"{_CONVERT}"
-        )
-    cells = zip(column.astype(object), kinds, strict=True)
-    return np.array([_to_float(v) if k else np.nan for v, k in cells], dtype=np.float64)
+        text = f"numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}"
+        raise DataError(f"{where} holds {text}; {_CONVERT}")
+    # An int beyond float64 is one beyond the largest, which is refused later.
+    huge, cells = 2 * LARGEST, zip(column.astype(object), number, strict=True)
+    return np.array([float(max(-huge, min(huge, cell))) if known else np.nan for cell, known in cells])
 
 
 def check_size(values: FloatArray, where: str) -> None:
@@ -295,11 +291,31 @@ def check_size(values: FloatArray, where: str) -> None:
         )
 
 
+# ---------------------------------------------------------------------- labels
+
+
 def label(value: object) -> str:
     """Return the text that identifies a category: ``str(value)``, whole numbers without decimals."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def folded(word: str) -> str:
+    """A word without blanks around it and in one case, as words of outcomes are compared."""
+    return word.strip().casefold()
+
+
+def label_codes(column: pd.Series) -> tuple[IntArray, list[str]]:
+    """Read a column as labels: the position of each cell's, -1 if missing, (n,), and the labels."""
+    _refuse_dates(column, f"column {str(column.name)!r}")
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return np.asarray(column.cat.codes, dtype=np.int64), [label(c) for c in column.cat.categories]
+    cells = column.astype(object)
+    if not _is_text(column):
+        cells = cells.map(label, na_action="ignore")
+    codes, names = pd.factorize(cells)
+    return np.asarray(codes, dtype=np.int64), list(names)
 
 
 def labels(column: pd.Series) -> npt.NDArray[np.object_]:
@@ -308,9 +324,11 @@ def labels(column: pd.Series) -> npt.NDArray[np.object_]:
     return np.asarray(np.array([*names, None], dtype=object)[codes], dtype=object)
 
 
-def folded(word: str) -> str:
-    """A word without blanks around it and in one case, as words of outcomes are compared."""
-    return word.strip().casefold()
+def vocabulary(column: pd.Series) -> tuple[str, ...]:
+    """Return the categories of a column: in the order of a pandas Categorical, else sorted as text."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return tuple(dict.fromkeys(label(c) for c in column.cat.categories))
+    return tuple(sorted(set(labels(column)) - {None}))
 
 
 def missing_labels(column: pd.Series) -> BoolArray:
@@ -340,67 +358,3 @@ def row_labels(values: object, n_rows: int, name: str) -> pd.Series:
             "such as 'unknown'"
         )
     return column
-
-
-def label_codes(column: pd.Series) -> tuple[IntArray, list[str]]:
-    """Read a column as labels: the position of each cell's, -1 if missing, (n,), and the labels."""
-    _refuse_dates(column, f"column {str(column.name)!r}")
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return np.asarray(column.cat.codes, dtype=np.int64), [label(c) for c in column.cat.categories]
-    cells = column.astype(object)
-    if not _is_text(column):
-        cells = cells.map(label, na_action="ignore")
-    codes, names = pd.factorize(cells)
-    return np.asarray(codes, dtype=np.int64), list(names)
-
-
-def vocabulary(column: pd.Series) -> tuple[str, ...]:
-    """Return the categories of a column: in the order of a pandas Categorical, else sorted as text."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return tuple(dict.fromkeys(label(c) for c in column.cat.categories))
-    return tuple(sorted(set(labels(column)) - {None}))
-
-
-def clean_features(X: object, *, categories: Container[str] = ()) -> pd.DataFrame:
-    """Read all feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
-
-    Text in columns that training rows had as `categories` may look like numbers. A DataError names all
-    columns that cannot be read.
-    """
-    frame = as_frame(X)
-    if frame.shape[1] == 0:
-        raise DataError(
-            f"X has no columns: 0 feature(s) (shape={frame.shape}) while a minimum of 1 is required; "
-            "give at least one feature"
-        )
-    _check_dense(len(frame), sum(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes))
-    out, faults = dict[str, object](), list[DataError]()
-    for name in frame.columns:
-        column = frame[name]
-        try:
-            if (name in categories and _is_text(column)) or kind_of(column) == "categorical":
-                out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
-            else:
-                values = numeric_values(column, where := f"column {name!r}")
-                check_size(values, where)
-                out[name] = values
-        except DataError as fault:
-            faults.append(fault)
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        texts = [f"({number}) {fault}" for number, fault in enumerate(faults, 1)]
-        raise DataError(f"{len(faults)} faults: {'; '.join(texts)}")
-    return pd.DataFrame(out, index=frame.index)
-
-
-def check_not_all_missing(frame: pd.DataFrame) -> None:
-    """Refuse columns without a single value."""
-    empty = [name for name in frame.columns if frame[name].isna().all()]
-    if empty:
-        raise DataError(f"column {names_text(empty)} is missing in every row; drop it")
-
-
-def is_wide(n_columns: int, n_rows: int) -> bool:
-    """Whether a regression on so many numeric columns has straight lines and held shapes."""
-    return n_columns >= _FEWEST and (2 * n_columns >= n_rows or n_columns >= _MANY)

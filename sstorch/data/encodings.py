@@ -15,8 +15,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import combinations, pairwise
-from typing import Any, ClassVar, Literal, Self
+from itertools import combinations
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from sstorch.exceptions import ConfigError
 # A column of fewer distinct values stays as it is: between so few points there is no curve to be seen.
 MIN_DISTINCT = 5
 # Skewness from which a column is a matter of proportions rather than of differences.
-SKEWED = 1.5
+_SKEWED = 1.5
 # Distinct values, and knots, from which "smooth" has a curve besides its straight line.
 _MIN_SMOOTH, _MIN_KNOTS = 7, 4
 # Products of columns at most: each is a coefficient of every leaf.
@@ -36,6 +36,53 @@ _MAX_PRODUCTS = 5_000
 _OUTER = 0.05
 # Knots of a spline that are closer, as a share of the distance of the outermost ones, are one.
 _LEAST_WIDTH = 1e-6
+_NONE = np.zeros(0)
+
+
+class Curves(NamedTuple):
+    """Features of one column x as combinations of 1, x, (x - hinge)+ and (min(x, end) - cube)+^3."""
+
+    mixing: FloatArray  # (2 + h + c, 1 + m): the straight feature, then the curved ones
+    hinges: FloatArray = _NONE  # (h,)
+    cubes: FloatArray = _NONE  # (c,)
+    ends: FloatArray = _NONE  # (c,)
+    log_scale: float | None = None  # x is the :func:`logarithm` of the column with this scale; None: itself
+
+    @classmethod
+    def of(
+        cls,
+        x: FloatArray,
+        parts: FloatArray,
+        hinges: FloatArray,
+        cubes: FloatArray = _NONE,
+        ends: FloatArray = _NONE,
+    ) -> Curves:
+        """Curves of coefficients (h + c, m), without the straight line nearest to each in rows x (n,).
+
+        Then the coefficient of the straight feature is the slope of the line nearest to the whole curve.
+        """
+        values = function_values(x[:, None], x[:, None], hinges, cubes, ends) @ parts
+        lines = np.linalg.lstsq(np.column_stack([np.ones(len(x)), x]), values, rcond=None)[0]
+        straight = np.zeros(2 + len(parts))
+        straight[1] = 1.0
+        return cls(np.column_stack([straight, np.vstack([-lines, parts])]), hinges, cubes, ends)
+
+
+def function_values(
+    at_hinges: FloatArray, at_cubes: FloatArray, hinges: FloatArray, cubes: FloatArray, ends: FloatArray
+) -> FloatArray:
+    """(x - hinge)+ of columns x (n, h), and (min(x, end) - cube)+^3 of others (n, c), in (n, h + c)."""
+    above = np.maximum(np.minimum(at_cubes, ends) - cubes, 0)
+    # Third powers by products: numpy's power takes ten times as long.
+    return np.concatenate([np.maximum(at_hinges - hinges, 0), above * above * above], axis=1)
+
+
+def logarithm(z: FloatArray, scale: float | FloatArray) -> FloatArray:
+    """log(1 + z / scale), and z / scale below zero, where it goes on as a straight line."""
+    return np.log1p(np.maximum(z, 0) / scale) + np.minimum(z, 0) / scale
+
+
+STRAIGHT = Curves(np.array([[0.0], [1.0]]))
 
 
 @dataclass(frozen=True)
@@ -50,10 +97,10 @@ class NumericEncoding(ABC):
         return 0
 
     @abstractmethod
-    def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
-        """The straight feature, None for the column itself, and the curved ones, as few as there are knots.
+    def curves(self, z: FloatArray) -> Curves:
+        """The features, with at most `n_curved` curved ones, of a column scaled to [0, 1], (n,).
 
-        `z` is the column, scaled to [0, 1], (n,), of at least ``MIN_DISTINCT`` distinct values.
+        It has at least ``MIN_DISTINCT`` distinct values.
         """
 
     def __str__(self) -> str:
@@ -62,37 +109,14 @@ class NumericEncoding(ABC):
 
 
 @dataclass(frozen=True)
-class Combination:
-    """A sum of simple functions of one column z, or of its logarithm: 1, z, (z - knot)+ and cubes of it."""
-
-    constant: float = 0.0  # coefficient of 1
-    slope: float = 0.0  # of z
-    hinges: tuple[tuple[float, float], ...] = ()  # knots and coefficients of (z - knot)+
-    # Knots, ends and coefficients of (min(z, end) - knot)+^3
-    cubes: tuple[tuple[float, float, float], ...] = ()
-    # None, or the scale of the :func:`logarithm` of the column, which then takes the place of z
-    log_scale: float | None = None
-
-
-def logarithm(z: FloatArray, scale: float | FloatArray) -> FloatArray:
-    """log(1 + z / scale), and z / scale below zero, where it goes on as a straight line."""
-    return np.log1p(np.maximum(z, 0) / scale) + np.minimum(z, 0) / scale
-
-
-def cubed(values: FloatArray) -> FloatArray:
-    """Third powers, by products: numpy's power takes ten times as long."""
-    return values * values * values
-
-
-@dataclass(frozen=True)
 class Linear(NumericEncoding):
     """A straight line: the column as it is."""
 
     name: ClassVar[str] = "linear"
 
-    def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
-        """See :meth:`NumericEncoding.functions`."""
-        return None, []
+    def curves(self, z: FloatArray) -> Curves:
+        """The straight feature alone."""
+        return STRAIGHT
 
 
 @dataclass(frozen=True)
@@ -105,12 +129,12 @@ class Log(NumericEncoding):
 
     name: ClassVar[str] = "log"
 
-    def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
-        """See :meth:`NumericEncoding.functions`."""
-        if ((z - z.mean()) ** 3).mean() <= SKEWED * z.std() ** 3:
-            return None, []
+    def curves(self, z: FloatArray) -> Curves:
+        """The straight feature alone."""
+        if ((z - z.mean()) ** 3).mean() <= _SKEWED * z.std() ** 3:
+            return STRAIGHT
         scale = float(np.median(z[z > 0]))
-        return Combination(slope=float(1 / np.log1p(z.max() / scale)), log_scale=scale), []
+        return Curves(STRAIGHT.mixing / np.log1p(z.max() / scale), log_scale=scale)
 
 
 @dataclass(frozen=True)
@@ -125,18 +149,14 @@ class Piecewise(NumericEncoding):
 
     @property
     def n_curved(self) -> int:
-        """See :attr:`NumericEncoding.n_curved`."""
+        """Bends."""
         return self.pieces - 1
 
-    def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
-        """See :meth:`NumericEncoding.functions`: each adds one to the slope per sd from a bend on."""
+    def curves(self, z: FloatArray) -> Curves:
+        """Each curve adds one to the slope per standard deviation from a bend on."""
         knots = np.unique(np.quantile(z, np.linspace(0, 1, self.pieces + 1)))
         knots = knots[(knots > z.min()) & (knots < z.max())]
-        bends = np.maximum(z[:, None] - knots, 0) / z.std()
-        constants, slopes = _nearest_lines(z, bends)
-        hinges = [((float(knot), float(1 / z.std())),) for knot in knots]
-        parts = zip(constants, slopes, hinges, strict=True)
-        return None, [Combination(-constant, -slope, hinge) for constant, slope, hinge in parts]
+        return Curves.of(z, np.eye(len(knots)) / z.std(), knots)
 
 
 @dataclass(frozen=True)
@@ -154,16 +174,13 @@ class NaturalSpline(NumericEncoding):
 
     @property
     def n_curved(self) -> int:
-        """See :attr:`NumericEncoding.n_curved`."""
+        """Degrees of freedom without the straight line's."""
         return self.df - 1
 
-    def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
-        """See :meth:`NumericEncoding.functions`: such that their squared coefficients sum to the roughness.
-
-        That is the integral of the squared second derivative, z in units of its standard deviation.
-        """
+    def curves(self, z: FloatArray) -> Curves:
+        """Squared coefficients sum to the integral of the squared second derivative, in units of sd(z)."""
         knots = _distinct(np.quantile(z, np.linspace(_OUTER, 1 - _OUTER, self.df + 1)))
-        return None, _natural_curves(z, knots) if len(knots) > 2 else []
+        return _natural_curves(z, knots) if len(knots) > 2 else STRAIGHT
 
 
 @dataclass(frozen=True)
@@ -186,69 +203,45 @@ class Smooth(Log):
 
     @property
     def n_curved(self) -> int:
-        """See :attr:`NumericEncoding.n_curved`."""
+        """Degrees of freedom without the straight line's."""
         return self.df - 1
 
-    def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
-        """See :meth:`NumericEncoding.functions`: squared coefficients as those of :class:`NaturalSpline`.
-
-        Their sum is the roughness on the scale of the curve, in units of the standard deviation there.
-        """
-        straight, _ = super().functions(z)
-        scale = None if straight is None else straight.log_scale
-        x = z if scale is None else logarithm(z, scale)
+    def curves(self, z: FloatArray) -> Curves:
+        """Squared coefficients sum to the roughness on the scale of the curve, in units of its deviation."""
+        straight = super().curves(z)
+        x = z if straight.log_scale is None else logarithm(z, straight.log_scale)
         knots = _distinct(np.quantile(x, np.linspace(0, 1, self.df + 1)))
         if len(np.unique(z)) < _MIN_SMOOTH or len(knots) < _MIN_KNOTS:
-            return straight, []
-        return straight, [replace(curve, log_scale=scale) for curve in _natural_curves(x, knots)]
+            return straight
+        found = _natural_curves(x, knots)
+        mixing = found.mixing.copy()
+        mixing[1, 0] = straight.mixing[1, 0]
+        return found._replace(mixing=mixing, log_scale=straight.log_scale)
 
 
-def _distinct(knots: FloatArray) -> list[float]:
+def _distinct(knots: FloatArray) -> FloatArray:
     """Knots in order, without those that nearly equal the one before."""
     kept: list[float] = knots[:1].tolist()
     for knot in knots[1:].tolist():
         if knot - kept[-1] > _LEAST_WIDTH * (knots[-1] - knots[0]):
             kept.append(knot)
-    return kept
+    return np.array(kept)
 
 
-def _natural_curves(z: FloatArray, knots: Sequence[float]) -> list[Combination]:
+def _natural_curves(x: FloatArray, knots: FloatArray) -> Curves:
     """Curves whose combinations are all natural cubic splines with these knots, three or more, but for lines.
 
-    The squared coefficients of a combination sum to its roughness; its nearest straight line is taken off.
+    The squared coefficients of a combination sum to its roughness.
     """
     # The second derivative of a natural spline is a broken line, zero at both ends: a sum of triangles
     # over the inner knots. The integrals of their products are the roughness, whose root is inverted.
-    width = np.diff(knots)
-    roughness = np.diag((width[:-1] + width[1:]) / 3) + np.diag(width[1:-1] / 6, 1)
-    roughness += np.triu(roughness, 1).T
-    weights = np.linalg.inv(np.linalg.cholesky(roughness * z.std() ** 3))
-    # A triangle integrated twice, cubes on it and a straight line behind it.
-    triangles, values = [], np.empty((len(z), len(width) - 1))
-    for k, (before, after) in enumerate(pairwise(width)):
-        first, top, last = knots[k : k + 3]
-        up_and_down = ((first, last, 1 / (6 * before)), (top, last, -(1 / before + 1 / after) / 6))
-        triangles.append((up_and_down, (last, (before + after) / 2)))
-        values[:, k] = (before + after) / 2 * np.maximum(z - last, 0)
-        for knot, _, coefficient in up_and_down:
-            values[:, k] += coefficient * cubed(np.maximum(np.minimum(z, last) - knot, 0))
-    constants, slopes = _nearest_lines(z, values @ weights.T)
-    curved = []
-    for row, constant, slope in zip(weights.tolist(), constants, slopes, strict=True):
-        parts = list(zip(row, triangles, strict=True))
-        hinges = tuple((knot, w * value) for w, (_, (knot, value)) in parts)
-        cubes = tuple((knot, last, w * value) for w, (three, _) in parts for knot, last, value in three)
-        curved.append(Combination(-constant, -slope, hinges, cubes))
-    return curved
-
-
-def _nearest_lines(z: FloatArray, values: FloatArray) -> tuple[list[float], list[float]]:
-    """Constant and slope of the straight line nearest to each column of values (n, m), by least squares.
-
-    With it taken off, the coefficient of the straight feature is the slope of the line nearest to the curve.
-    """
-    lines = np.linalg.lstsq(np.column_stack([np.ones(len(z)), z]), values, rcond=None)[0]
-    return lines[0].tolist(), lines[1].tolist()
+    before, after = np.diff(knots)[:-1], np.diff(knots)[1:]
+    roughness = np.diag((before + after) / 3) + np.diag(before[1:] / 6, 1) + np.diag(before[1:] / 6, -1)
+    weights = np.linalg.inv(np.linalg.cholesky(roughness * x.std() ** 3)).T
+    # A triangle integrated twice: a straight line behind it, and cubes on its two sides.
+    triangle = ((before + after) / 2, 1 / (6 * before), -(1 / before + 1 / after) / 6)
+    parts = np.vstack([value[:, None] * weights for value in triangle])
+    return Curves.of(x, parts, knots[2:], np.append(knots[:-2], knots[1:-1]), np.tile(knots[2:], 2))
 
 
 @dataclass(frozen=True)
@@ -257,7 +250,7 @@ class Automatic(Linear):
 
     name: ClassVar[str] = "auto"
 
-    def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
+    def curves(self, z: FloatArray) -> Curves:
         """Refused."""
         raise ConfigError("encoding 'auto' is one for leaves and another for gates: use Encodings.settled")
 
@@ -314,16 +307,9 @@ class ColumnEncodings:
 
     def settled(self, encoding: NumericEncoding) -> ColumnEncodings:
         """The same with an encoding in place of ``"auto"``."""
-
-        def settle(each: NumericEncoding) -> NumericEncoding:
-            return encoding if isinstance(each, Automatic) else each
-
-        return ColumnEncodings(settle(self.default), tuple((name, settle(each)) for name, each in self.named))
-
-    @property
-    def plain(self) -> str | dict[str, str]:
-        """As text, which :meth:`of` takes back."""
-        return {name: str(each) for name, each in self.named} if self.named else str(self.default)
+        of_names = [(name, encoding if isinstance(each, Automatic) else each) for name, each in self.named]
+        default = encoding if isinstance(self.default, Automatic) else self.default
+        return ColumnEncodings(default, tuple(of_names))
 
 
 # As users give them.
@@ -335,10 +321,8 @@ Monotone = tuple[tuple[str, Literal["up", "down"]], ...]
 
 def parse_monotone(value: object) -> Monotone:
     """Columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``."""
-    if value is None:
-        return ()
-    items = sorted(value.items()) if isinstance(value, Mapping) else None
-    if items is None or not all(isinstance(name, str) and way in ("up", "down") for name, way in items):
+    items = sorted(value.items()) if isinstance(value, Mapping) else [] if value is None else [(None, value)]
+    if not all(isinstance(name, str) and way in ("up", "down") for name, way in items):
         raise ConfigError(
             "monotone must be a dictionary of columns and 'up' or 'down', such as {'nodes': 'up'}, "
             f"got {value!r}"
@@ -390,19 +374,19 @@ class Encodings:
 
     def check_columns(self, columns: Sequence[str], categories: Mapping[str, Sequence[str]]) -> None:
         """Refuse names that are no columns, encodings of numbers for categories, and too many products."""
-        for what, encodings in (("numeric", self.leaves), ("gate_numeric", self.gates)):
-            for name, each in encodings.named:
-                if name not in columns:
-                    raise ConfigError(f"{what} names {name!r}; the columns are {names_text(columns)}")
-                if name in categories and not isinstance(each, Linear):
-                    raise ConfigError(
-                        f"{what}: column {name!r} is categorical and has no curve; leave it out"
-                    )
-        pairs = self.pairs(columns)
-        for pair in pairs:
-            for name in pair:
-                if name not in columns:
-                    raise ConfigError(f"interactions name {name!r}; the columns are {names_text(columns)}")
+        pairs, known = self.pairs(columns), set(columns)
+        curved = {"numeric": self.leaves.named, "gate_numeric": self.gates.named}
+        named = {what: [name for name, _ in each] for what, each in curved.items()}
+        named["interactions"] = [name for pair in pairs for name in pair]
+        named["monotone"] = [name for name, _ in self.monotone]
+        for what, names in named.items():
+            if absent := [name for name in names if name not in known]:
+                raise ConfigError(f"{what} names {absent[0]!r}; the columns are {names_text(columns)}")
+        for what, each in curved.items():
+            if words := [name for name, own in each if name in categories and not isinstance(own, Linear)]:
+                raise ConfigError(
+                    f"{what}: column {words[0]!r} is categorical and has no curve; leave it out"
+                )
         width = {name: len(categories[name]) if name in categories else 1 for name in columns}
         if (n_products := sum(width[first] * width[second] for first, second in pairs)) > _MAX_PRODUCTS:
             raise ConfigError(
@@ -410,13 +394,10 @@ class Encodings:
                 f"{_MAX_PRODUCTS:,}: name the pairs that matter, or leave out columns of many categories"
             )
         for name, _ in self.monotone:
-            if name not in columns:
-                raise ConfigError(f"monotone names {name!r}; the columns are {names_text(columns)}")
+            where = f"monotone: column {name!r}"
             if name in categories:
-                raise ConfigError(
-                    f"monotone: column {name!r} is categorical and has no direction; leave it out"
-                )
+                raise ConfigError(f"{where} is categorical and has no direction; leave it out")
             if isinstance(self.leaves[name], NaturalSpline | Smooth):
-                raise ConfigError(f"monotone: column {name!r} is a spline, which can turn; use 'piecewise'")
+                raise ConfigError(f"{where} is a spline, which can turn; use 'piecewise'")
             if any(name in pair for pair in pairs):
-                raise ConfigError(f"monotone: column {name!r} has interactions, in which it can turn")
+                raise ConfigError(f"{where} has interactions, in which it can turn")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from pandas.api import types as pdt
 
@@ -18,7 +17,7 @@ from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.usage import install_extra
 
-# Files by their suffix; those of `_TEXTS` may be packed, such as .csv.gz.
+# Files by their suffix, and options of their readers; those of `_TEXTS` may be packed, such as .csv.gz.
 READERS: dict[str, Callable[..., Any]] = {
     ".csv": pd.read_csv,
     ".tsv": pd.read_csv,
@@ -31,25 +30,20 @@ READERS: dict[str, Callable[..., Any]] = {
 }
 _TEXTS = (".csv", ".tsv", ".txt")
 _OPTIONS: dict[str, dict[str, Any]] = {
-    **{suffix: {"index_col": False, "skipinitialspace": True} for suffix in _TEXTS},
+    **{suffix: {"index_col": False, "skipinitialspace": True, "low_memory": False} for suffix in _TEXTS},
     ".xlsx": {"dtype": object},  # else a text cell 1.970 is 1.97
     ".sas7bdat": {"encoding": "infer"},
 }
-# Options of a text file by which its cells are found.
-_CELLS = (
-    "sep",
-    "delimiter",
-    "skiprows",
-    "encoding",
-    "compression",
-    "comment",
-    "quotechar",
-    "engine",
-    "nrows",
-)
+# Options of a text file by which its header is found, and those by which pandas itself makes values of cells.
+_CELLS = ("sep", "delimiter", "skiprows", "encoding", "compression", "comment", "quotechar", "engine")
+_VALUES = {"dtype", "converters", "true_values", "false_values"}
 # A number with signs between thousands and before decimals, and one that is read either way.
 _NUMBER = r"[+-]?\d+(?:(?:[.,' \u00a0\u202f\u2019]\d{3})+)?(?:[.,]\d+)?"
 _EITHER = r"[+-]?[1-9]\d{0,2}\.\d{3}"
+_HINT = (
+    "give the separator, such as read={'sep': ';'}, or where lines stand above the names of the columns, "
+    "read={'skiprows': 1}"
+)
 
 
 def load_file(
@@ -116,30 +110,19 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
             raise DataError(f"unknown kind of file; readable are {', '.join(READERS)}")
         if file.stat().st_size == 0:
             raise DataError("the file is empty")
+        signs = {name: str(given[name]) for name in ("decimal", "thousands") if given.get(name)}
+        options = {"sep": "\t"} if suffix == ".tsv" else {}
+        options |= _OPTIONS.get(suffix, {}) | {key: value for key, value in given.items() if key not in signs}
         try:
-            read_rows = READERS[suffix]
-            options = {"sep": "\t"} if suffix == ".tsv" else {}
-            options |= _OPTIONS.get(suffix, {}) | given
-            if (
-                suffix == ".xlsx"
-                and {"decimal", "thousands", "converters"} & given.keys()
-                and "dtype" not in given
-            ):
-                del options["dtype"]  # texts are numbers with these signs
-            frame = _read_text(file, options) if suffix in _TEXTS else read_rows(file, **options)
-            frame = _stripped(frame.infer_objects())
-            _check_texts(frame, given)
+            frame = _read_text(file, options) if suffix in _TEXTS else READERS[suffix](file, **options)
         except DataError:
             raise
         except ImportError as error:
             text = f"{suffix} files need a package of the extra that holds it: {install_extra('files')}"
             raise ConfigError(f"{text} ({error})") from error
-        except pd.errors.ParserError as error:
-            raise DataError(
-                f"not every row has the cells of the header ({' '.join(str(error).split())}): correct it, "
-                "give the separator, such as read={'sep': ';'}, or where lines stand above the names of the "
-                "columns, read={'skiprows': 1}"
-            ) from error
+        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+            text = f"not every row has the cells of the header ({' '.join(str(error).split())}): correct it"
+            raise DataError(f"{text}, {_HINT}") from error
         except UnicodeError as error:
             raise DataError(
                 f"not in the encoding expected ({error}): give read={{'encoding': 'latin-1'}}, or utf-16"
@@ -149,85 +132,70 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
             raise DataError(text) from error
         if frame.empty:
             raise DataError("the file has no rows below its header")
+        frame = frame.infer_objects().rename(columns=lambda name: str(name).strip())
+        frame.index = pd.RangeIndex(1, len(frame) + 1, name=DATA_ROW)
+        with wording(frame):
+            for place, kind in enumerate(frame.dtypes):
+                if pdt.is_object_dtype(kind) or isinstance(kind, pd.StringDtype):
+                    cells = frame.iloc[:, place].map(
+                        lambda cell: cell.strip() if isinstance(cell, str) else cell
+                    )
+                    cells = cells.mask(cells == "", None)
+                    if pdt.infer_dtype(cells, skipna=True) == "string" and "dtype" not in given:
+                        cells = _values(cells, signs, convert=suffix in _TEXTS or bool(signs))
+                    frame.isetitem(place, cells.array)
         return frame
 
 
 def _read_text(file: Path, options: dict[str, Any]) -> pd.DataFrame:
+    """Cells of a text file, as texts without blanks around them unless options make values of them."""
     cells = {name: options[name] for name in _CELLS if name in options} | {"skipinitialspace": True}
-    texts = pd.read_csv(file, header=None, dtype=str, keep_default_na=False, **cells)
-    if texts.shape[1] == 1:
-        raise DataError(
-            f"it has one column, {texts.iloc[0, 0]!r}: give the separator, such as read={{'sep': ';'}}, or "
-            "where lines stand above the names of the columns, read={'skiprows': 1}"
-        )
-    names, texts = texts.iloc[0].str.strip(), texts.iloc[1:]
-    if not {"header", "names"} & set(options):
-        check_unique([name for name in names if name])  # pandas would number them
-    texts = texts.set_axis(names.to_list(), axis=1)
-    if "keep_default_na" not in options:
-        missing = _missing(options.get("na_values", []), list(texts.columns))
-        options = {**options, "keep_default_na": False, "na_values": missing}
-    if "engine" not in options:
-        # Reading in pieces can give one column two types; pandas' C parser overlooks signs beyond ASCII.
-        simple = str(options.get("thousands", "")).isascii()
-        options |= {"low_memory": False} if simple else {"engine": "python"}
-    frame: pd.DataFrame = pd.read_csv(file, **options)
-    # The signs of a number are those of `options`, or those of pandas where they cannot be others.
-    if not {"decimal", "thousands", "dtype", "header", "names"} & set(options):
-        with wording(_numbered(texts)):
-            for name in texts.columns.intersection(frame.columns):
-                if pdt.is_numeric_dtype(frame[name]):
-                    _check_either(texts[name].str.strip())
+    header = pd.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False, **cells).iloc[0]
+    if len(header) == 1:
+        raise DataError(f"it has one column, {header[0]!r}: {_HINT}")
+    if not {"header", "names"} & options.keys():
+        check_unique([name for name in header.str.strip() if name])  # pandas would number them
+    if options.get("engine") == "python":
+        options = {name: value for name, value in options.items() if name != "low_memory"}
+    if not _VALUES & options.keys():
+        options = {"keep_default_na": False, **options, "dtype": str}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Length of header or names", pd.errors.ParserWarning)
+        frame: pd.DataFrame = pd.read_csv(file, **options)
+    if options.get("keep_default_na") is False:
+        texts = frame.select_dtypes(["object", "string"])
+        frame[texts.columns] = texts.mask(texts.apply(lambda cells: cells.str.strip()).isin(MISSING))
     return frame
 
 
-def _missing(own: Any, columns: list[Any]) -> Any:
-    """Codes of missing values, with those of the user, of all columns or by column."""
-    if isinstance(own, Mapping):
-        return {name: _missing(own.get(name, []), []) for name in columns}
-    return [*MISSING, *([own] if pdt.is_scalar(own) else own)]
+def _values(cells: pd.Series, signs: Mapping[str, str], convert: bool) -> pd.Series:
+    """Numbers or booleans of a column of texts if all are such, else the texts.
 
-
-def _check_either(cells: pd.Series) -> None:
-    """Refuse numbers whose points all separate three digits: thousands or decimals."""
-    with_point = cells.str.contains(".", regex=False).to_numpy(dtype=bool)
-    if with_point.any() and cells[with_point].str.fullmatch(_EITHER).all():
+    Numbers that are read either way, or have other signs than `signs`, raise a DataError.
+    """
+    known = cells.dropna()
+    number = known.str.fullmatch(_NUMBER)
+    mostly = 2 * number.sum() > len(known)
+    point = cells.str.contains(".", regex=False, na=False).to_numpy(dtype=bool)
+    if mostly and not signs and point.any() and cells[point].str.fullmatch(_EITHER).all():
         raise DataError(
-            f"column {str(cells.name)!r} holds numbers such as {cells[with_point].iloc[0]!r} in "
-            f"{rows_text(with_point)}, all with three digits behind the sign: give read={{'thousands': '.'}} "
+            f"column {str(cells.name)!r} holds numbers such as {cells[point].iloc[0]!r} in "
+            f"{rows_text(point)}, all with three digits behind the sign: give read={{'thousands': '.'}} "
             "if it separates thousands, or read={'decimal': '.'} if decimals"
         )
-
-
-def _check_texts(frame: pd.DataFrame, given: Mapping[str, Any]) -> None:
-    """Refuse numbers that are text by signs of other countries."""
-    plain = re.compile(rf"[+-]?\d+(?:[{given.get('decimal', '.')}]\d+)?")
-    with wording(frame):
-        for name, column in frame.items():
-            if pdt.infer_dtype(column, skipna=True) != "string":
-                continue
-            cells = column.astype(str).where(column.notna(), "")
-            numbers = cells.str.fullmatch(_NUMBER).to_numpy(dtype=bool)
-            if 2 * numbers.sum() <= (cells != "").sum():
-                continue
-            if (signed := numbers & ~cells.str.fullmatch(plain).to_numpy(dtype=bool)).any():
-                raise DataError(
-                    f"column {str(name)!r} holds {cells[signed].iloc[0]!r} in {rows_text(signed)}, which is "
-                    "text: name the signs of its numbers, such as read={'decimal': ',', 'thousands': '.'}"
-                )
-            if not {"decimal", "thousands", "dtype"} & given.keys():
-                _check_either(cells)
-
-
-def _numbered(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name=DATA_ROW), axis=0)
-
-
-def _stripped(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows numbered from 1, texts and names without blanks around them; empty ones are missing."""
-    frame = _numbered(frame).rename(columns=lambda name: str(name).strip())
-    for place, kind in enumerate(frame.dtypes):
-        if pdt.is_object_dtype(kind) or isinstance(kind, pd.StringDtype):
-            cut = frame.iloc[:, place].map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
-            frame.isetitem(place, cut.mask(cut == "", np.nan).array)
-    return frame
+    decimal, thousands = signs.get("decimal", "."), signs.get("thousands", "")
+    plain = known.str.replace(thousands, "", regex=False) if thousands else known
+    if decimal != ".":
+        plain = plain.where(~plain.str.contains(".", regex=False), "?").str.replace(decimal, ".", regex=False)
+    if convert and set(plain.str.casefold()) <= {"true", "false"} and len(plain):
+        return cells.map({word: word.casefold() == "true" for word in known.unique()})
+    numbers = pd.to_numeric(plain, errors="coerce")
+    if convert and numbers.notna().all():
+        return numbers.reindex(cells.index)
+    if mostly and (signed := number & numbers.isna()).any():
+        rows = signed.reindex(cells.index, fill_value=False).to_numpy(dtype=bool)
+        raise DataError(
+            f"column {str(cells.name)!r} holds {cells[rows].iloc[0]!r} in {rows_text(rows)}, which is "
+            "text: name the signs of its numbers, such as read={'decimal': ',', 'thousands': '.'}"
+        )
+    return cells

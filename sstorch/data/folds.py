@@ -87,19 +87,12 @@ def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """One fold of a cross-validation.
+    """One fold of a cross-validation."""
 
-    Attributes:
-        number: Number of the fold, from 0.
-        inside: True for test rows (n,).
-        train: Training rows, outside the fold.
-        test: Test rows, inside the fold.
-    """
-
-    number: int
-    inside: BoolArray
-    train: SurvivalData
-    test: SurvivalData
+    number: int  # from 0
+    inside: BoolArray  # True for test rows (n,)
+    train: SurvivalData  # rows outside the fold
+    test: SurvivalData  # rows inside the fold
 
     @property
     def parts(self) -> dict[str, SurvivalData]:
@@ -134,10 +127,10 @@ def train_outside_score_inside(
     train: Callable[[list[SurvivalData]], Iterable[tuple[int, M]]],
     score: Callable[[Fold, M], R],
 ) -> Iterator[R]:
-    """Train models on the rows outside each fold and score them on the rows inside, in the order of models.
+    """Scores of models on the rows inside the fold that each was trained outside of, in the order of models.
 
-    Nothing of the test rows reaches the training: `train` is called once with the training rows of all folds,
-    and yields the number of the fold and a fitted model, in any order, any number of models a fold.
+    `train` is called once with the training rows of all folds, and yields the number of the fold and a fitted
+    model, in any order, any number of models a fold.
     """
     for number, model in train([fold.train for fold in folds]):
         yield score(folds[number], model)

@@ -28,8 +28,8 @@ def as_surv(y: object) -> Surv:
     if isinstance(y, Surv):
         return y
     time, event = parse_target(y)
-    cause = event.astype(np.int64)
-    return Surv._of_parts(time=time, cause=cause, index=index_of(*(y if isinstance(y, tuple) else [y])))
+    index = index_of(*(y if isinstance(y, tuple) else [y]))
+    return Surv._of_parts(time=time, cause=event.astype(np.int64), index=index)
 
 
 def outcome_of(model: object, y: object) -> Surv:
@@ -44,23 +44,18 @@ def outcome_of(model: object, y: object) -> Surv:
         The outcome, with causes in the order of the model.
 
     Raises:
-        DataError: As :func:`as_surv` and :func:`check_outcome`, or a cause unknown to the model.
+        DataError: As :func:`as_surv`; entry times, subjects or causes of the training outcome are missing, or
+            a cause is unknown to the model.
     """
     outcome, trained = as_surv(y), getattr(model, "outcome_type_", None)
-    if isinstance(trained, OutcomeType):
-        check_outcome(trained, outcome)
-        if trained.causes is not None:
-            outcome = recoded(outcome, trained.causes)
-    return outcome
+    if not isinstance(trained, OutcomeType):
+        return outcome
+    check_outcome(trained, outcome)
+    return outcome if trained.causes is None else recoded(outcome, trained.causes)
 
 
 def check_outcome(trained: OutcomeType, y: Surv) -> None:
-    """Check that an outcome has all parts of the training outcome.
-
-    Raises:
-        DataError: Entry times, subjects or causes are missing, or there are causes but the model has one
-            event; the message contains the remedy.
-    """
+    """Check that an outcome has all parts of the training outcome, and no causes that it had not."""
     wanted = {"entry": trained.entry and y.entry is None, "id": trained.id and y.id is None}
     if lacking := [part for part, lacks in wanted.items() if lacks]:
         raise DataError(
@@ -80,17 +75,10 @@ def check_outcome(trained: OutcomeType, y: Surv) -> None:
 
 
 def recoded(y: Surv, names: Sequence[str]) -> Surv:
-    """Return the outcome with causes in the order of a model; causes without events are allowed.
-
-    Raises:
-        DataError: A cause is not in `names`, or the outcome has one event.
-    """
+    """Return the outcome with causes in the order of a model; causes without events are allowed."""
     known = known_causes(y.causes)
-    if known == tuple(names):
-        return y
     place = {folded(name): k for k, name in enumerate(names, 1)}
-    unknown = [name for name in known if folded(name) not in place]
-    if unknown:
+    if unknown := [name for name in known if folded(name) not in place]:
         raise DataError(
             f"y has the cause {', '.join(map(repr, unknown))}; the model has {', '.join(names)}: name the "
             "causes alike, Surv(time, cause, causes={value: name})"

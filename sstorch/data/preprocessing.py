@@ -10,14 +10,10 @@ import pandas as pd
 import torch
 from sklearn.exceptions import NotFittedError
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_choice, names_text, rows_text
 from sstorch.data.basis import Basis, Feature
-from sstorch.data.columns import (
-    check_size,
-    label_codes,
-    numeric_values,
-)
+from sstorch.data.columns import check_size, label_codes, numeric_values
 from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix, RowFeatures
 from sstorch.data.encodings import Encodings
 from sstorch.data.schema import MISSING_LEVEL, Schema
@@ -67,7 +63,7 @@ class Preprocessor(Packed):
     scale_: FloatArray
     fill_: dict[str, float]
     mode_: dict[str, str | None]
-    basis_: Basis | None
+    basis_: Basis | None = None
 
     def __init__(
         self,
@@ -78,17 +74,14 @@ class Preprocessor(Packed):
         offset: str | None = None,
         strata: str | None = None,
     ) -> None:
-        for name, value, choices in (
-            ("numeric", numeric, get_args(Numeric)),
-            ("categorical", categorical, get_args(Categorical)),
-        ):
-            check_choice(value, name, choices)
-        self.schema = schema
-        self.numeric = numeric
-        self.categorical = categorical
+        check_choice(numeric, "numeric", get_args(Numeric))
+        check_choice(categorical, "categorical", get_args(Categorical))
+        self.schema, self.numeric, self.categorical = schema, numeric, categorical
         self.encodings = encodings if encodings is not None else Encodings()
         self.encodings.check_columns(schema.columns, schema.categories)
         self.offset, self.strata = offset, strata
+
+    # ------------------------------------------------------------------ what it makes
 
     def filled_category(self, column: str) -> str | None:
         """Imputed category of a categorical column; None for all indicators 0."""
@@ -105,9 +98,8 @@ class Preprocessor(Packed):
     @property
     def features(self) -> tuple[Feature, ...]:
         """The encoded features, in order."""
-        basis: Basis | None = getattr(self, "basis_", None)
-        if basis is not None:
-            return basis.features
+        if self.basis_ is not None:
+            return self.basis_.features
         origins = zip(self.schema.feature_names_out, self.schema.origins, strict=True)
         return tuple(Feature(name, (column,), (j,)) for j, (name, (column, _)) in enumerate(origins))
 
@@ -127,6 +119,15 @@ class Preprocessor(Packed):
         """Names of the encoded features: ``"age"``, ``"grade=II"``."""
         return [feature.name for feature in self.features]
 
+    def leaf_slopes(self, column: str) -> FloatArray:
+        """Derivatives of the features of leaves by a scaled number, one row per piece, (pieces, q)."""
+        j = self.schema.origins.index((column, None))
+        if self.basis_ is None:
+            return np.eye(len(self.scale_))[j : j + 1]
+        return self.basis_.slopes(j)[:, len(self.features) - self.basis_.n_leaves :]
+
+    # ------------------------------------------------------------------ statistics of training rows
+
     def fit(self, X: object, weight: FloatArray | None = None) -> Self:
         """Estimate means, most frequent categories, ranges, and knots of curves.
 
@@ -141,47 +142,44 @@ class Preprocessor(Packed):
         frame = self.schema.frame_of(X)
         if len(frame) == 0:
             raise DataError("there are no rows to fit the preprocessing to")
-        offset: list[float] = []
-        scale: list[float] = []
-        self.fill_, self.mode_ = {}, {}
-        empty: list[str] = []
+        scaling: list[tuple[float, float]] = []
+        self.fill_, self.mode_, empty = {}, {}, []
         for name in self.schema.columns:
-            if name in self.schema.categories:
-                words = self.schema.categories[name]
-                codes = _level_codes(frame[name], words)
-                own = None if weight is None else weight[codes >= 0]
-                counts = np.bincount(codes[codes >= 0], own, minlength=len(words))
-                present = len(words) > 0 and bool(counts.any())
-                self.mode_[name] = words[int(counts.argmax())] if present else None
-                offset += [0.0] * len(words)
-                scale += [1.0 if count else 0.0 for count in counts]
-            else:
+            words = self.schema.categories.get(name)
+            if words is None:
                 values = _numbers(frame[name])
                 known = ~np.isnan(values)
-                values, own = values[known], None if weight is None else weight[known]
-                present = len(values) > 0
-                self.fill_[name] = self._fill_value(name, values, own) if present else 0.0
-                low, factor = self._range(values) if present else (0.0, 0.0)
-                if name == self.offset:
-                    low, factor = 0.0, 1.0
-                offset.append(low)
-                scale.append(factor)
-            if not present:
+                present, own = values[known], None if weight is None else weight[known]
+                self.fill_[name] = self._fill_value(name, present, own) if known.any() else 0.0
+                scaling.append((0.0, 1.0) if name == self.offset else _range(present))
+            else:
+                codes = _level_codes(frame[name], words)
+                known = codes >= 0
+                counts = np.bincount(codes[known], None if weight is None else weight[known], len(words))
+                self.mode_[name] = words[int(counts.argmax())] if known.any() else None
+                scaling += [(0.0, 1.0 if count else 0.0) for count in counts]
+            if not known.any():
                 empty.append(name)
-        self.offset_, self.scale_, self.basis_ = np.array(offset), np.array(scale), None
+        self.offset_, self.scale_ = np.array(scaling).reshape(-1, 2).T.copy()
+        self.basis_ = None
         if not self.encodings.are_linear:
-            names, origins = self.schema.feature_names_out, self.schema.origins
             pairs = self.encodings.pairs(self.schema.columns)
             coded = self._many_levels({column for pair in pairs for column in pair})
             z, _, given = self._scaled(frame, coded)
+            names, origins = self.schema.feature_names_out, self.schema.origins
             self.basis_ = Basis.fit(self.encodings, origins, names, z, given)
         if empty:
-            warnings.warn(
-                f"column {names_text(empty)} is missing in every training row and is set to zero",
-                DataWarning,
-                stacklevel=2,
-            )
+            text = f"column {names_text(empty)} is missing in every training row and is set to zero"
+            warnings.warn(text, DataWarning, stacklevel=2)
         return self
+
+    def _fill_value(self, name: str, values: FloatArray, weight: FloatArray | None) -> float:
+        by_mean = self.numeric == "mean" and name not in self.schema.missing
+        middle = np.average(values, weights=weight) if by_mean else _median(values, weight)
+        # A rounded mean can leave the range by one unit in the last place.
+        return float(np.clip(middle, values.min(), values.max()))
+
+    # ------------------------------------------------------------------ rows
 
     def transform(self, X: object) -> FloatArray:
         """Encode rows.
@@ -209,25 +207,16 @@ class Preprocessor(Packed):
     def encode(self, X: object) -> RowFeatures:
         """As :meth:`transform`, with categories of many levels stored as codes unless they are in a product.
 
-        Args:
-            X: Rows, as for :meth:`transform`.
-
-        Returns:
-            (n, q) float64: a tensor if no category has more than 16 levels.
+        The result, (n, q) float64, is a tensor if no category has more than 16 levels.
         """
         coded = self._coded
         if not coded:
             return torch.as_tensor(self.transform(X))
         z, codes, given = self._scaled(X, coded)
-        basis = None if self.basis_ is None else self.basis_.of_columns(given)
-        numbers = z if basis is None else basis.transform(z)
-        columns = [feature.columns[0] for feature in self.features]
-        blocks = tuple(
-            (columns.index(name), len(self.schema.categories[name]))
-            for name in self.schema.columns
-            if name in coded
-        )
-        return DesignMatrix(torch.as_tensor(numbers), codes=torch.as_tensor(codes), blocks=blocks)
+        numbers = z if self.basis_ is None else self.basis_.of_columns(given).transform(z)
+        columns, levels = [feature.columns[0] for feature in self.features], self.schema.categories
+        blocks = [(columns.index(name), len(levels[name])) for name in self.schema.columns if name in coded]
+        return DesignMatrix(torch.as_tensor(numbers), codes=torch.as_tensor(codes), blocks=tuple(blocks))
 
     @property
     def coded_levels(self) -> list[int]:
@@ -242,11 +231,8 @@ class Preprocessor(Packed):
 
     def _many_levels(self, in_products: Collection[str]) -> frozenset[str]:
         """Categories of many levels but for those in products."""
-        return frozenset(
-            name
-            for name, words in self.schema.categories.items()
-            if len(words) > CODED_LEVELS and name not in in_products
-        )
+        many = {name for name, words in self.schema.categories.items() if len(words) > CODED_LEVELS}
+        return frozenset(many.difference(in_products))
 
     def _scaled(
         self, X: object, coded: Collection[str]
@@ -264,36 +250,35 @@ class Preprocessor(Packed):
         codes = np.empty((len(frame), len(coded)), dtype=np.int32)
         at = first = number = 0
         for name in self.schema.columns:
-            if name not in self.schema.categories:
-                values = _numbers(frame[name])
+            column, words = frame[name], self.schema.categories.get(name)
+            if words is None:
+                values = _numbers(column)
                 if name == self.offset:
-                    self._check_known(frame[name], np.isnan(values))
+                    self._check_known(column, np.isnan(values))
                 out[:, at] = np.where(np.isnan(values), self.fill_[name], values)
                 at, first = at + 1, first + 1
                 continue
-            words = self.schema.categories[name]
+            # A level that no training row had is none.
+            seen = self.scale_[first : first + len(words)] != 0
+            first += len(words)
             if name == self.strata:
-                seen = {words[k] for k in np.flatnonzero(self.scale_[first : first + len(words)])}
-                codes_of_rows, found = label_codes(frame[name])
-                known = np.array([*(label in seen for label in found), False])
-                self._check_known(frame[name], ~known[codes_of_rows])
-            levels = _level_codes(frame[name], words)
+                cells, found = label_codes(column)
+                own = {word for word, known in zip(words, seen, strict=True) if known}
+                self._check_known(column, ~np.array([*(each in own for each in found), False])[cells])
+            levels = _level_codes(column, words)
             if (filled := self.filled_category(name)) is not None:
-                levels[frame[name].isna().to_numpy(dtype=bool)] = words.index(filled)
+                levels[column.isna().to_numpy(dtype=bool)] = words.index(filled)
             if name in coded:
-                # A level that no training row had is none.
-                known = np.append(self.scale_[first : first + len(words)] != 0, False)
-                codes[:, number] = np.where(known[levels], levels, len(words))
+                codes[:, number] = np.where(np.append(seen, False)[levels], levels, len(words))
                 number += 1
             else:
                 out[:, at : at + len(words)] = levels[:, None] == np.arange(len(words))
                 at += len(words)
-            first += len(words)
         out -= self.offset_[given]
         out *= self.scale_[given]
         return out, codes, np.asarray(np.flatnonzero(given), dtype=np.int64)
 
-    def _check_known(self, column: pd.Series, unknown: npt.NDArray[np.bool_]) -> None:
+    def _check_known(self, column: pd.Series, unknown: BoolArray) -> None:
         """Refuse values of the offset or strata that are missing, or strata without training rows."""
         if not unknown.any():
             return
@@ -305,59 +290,40 @@ class Preprocessor(Packed):
             "there is no baseline for these rows; remove them, or give their value"
         )
 
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "scale_"):
+            raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
+
     def warn_of_far_values(self, X: object) -> None:
-        """Warn about numbers outside the training range by more than its width.
+        """Warn about numbers outside the training range by more than its width: values, range and rows.
 
         Used in predictions of estimators, but not for folds and candidates scored by the package.
-
-        Args:
-            X: Frame (n, ...) or, if the schema was read from an array, array (n, p).
-
-        Warns:
-            DataWarning: For each such column: the values, the range and the rows.
         """
         self._check_fitted()
         frame = self.schema.frame_of(X)
         for j, (name, category) in enumerate(self.schema.origins):
             if category is not None or not self.scale_[j] or name == self.offset:
                 continue
-            values = _numbers(frame[name])
-            z = (values - self.offset_[j]) * self.scale_[j]
+            values, low, width = _numbers(frame[name]), self.offset_[j], 1 / self.scale_[j]
+            z = (values - low) / width
             far = (z < -_FAR) | (z > 1 + _FAR)  # never where missing
             if far.any():
-                low = self.offset_[j]
                 warnings.warn(
                     f"column {name!r} is {values[far][0]:g} in {rows_text(far)}, far outside its training "
-                    f"range {low:g} to {low + 1 / self.scale_[j]:g}: predictions are extrapolated there; is "
+                    f"range {low:g} to {low + width:g}: predictions are extrapolated there; is "
                     "the unit that of the training rows, and is a missing value left empty?",
                     DataWarning,
                     stacklevel=4,
                 )
 
-    def leaf_slopes(self, column: str) -> FloatArray:
-        """Derivatives of the features of leaves by a scaled number, one row per piece, (pieces, q)."""
-        j = self.schema.origins.index((column, None))
-        if self.basis_ is None:
-            return np.eye(len(self.scale_))[j : j + 1]
-        return self.basis_.slopes(j)[:, len(self.features) - self.basis_.n_leaves :]
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "scale_"):
-            raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
-
-    def _fill_value(self, name: str, values: FloatArray, weight: FloatArray | None) -> float:
-        by_mean = self.numeric == "mean" and name not in self.schema.missing
-        middle = np.average(values, weights=weight) if by_mean else _median(values, weight)
-        # A rounded mean can leave the range by one unit in the last place.
-        return float(np.clip(middle, values.min(), values.max()))
-
-    def _range(self, values: FloatArray) -> tuple[float, float]:
-        """Offset and factor of a numeric column."""
-        low, high = float(values.min()), float(values.max())
-        width = high - low
-        if width <= max(_NOISE * max(abs(low), abs(high)), float(np.finfo(np.float64).tiny)):
-            return low, 0.0
-        return low, 1.0 / width
+def _range(values: FloatArray) -> tuple[float, float]:
+    """Offset and factor of a numeric column; factor 0 for a constant, or without values."""
+    if not len(values):
+        return 0.0, 0.0
+    low, high = float(values.min()), float(values.max())
+    noise = max(_NOISE * max(abs(low), abs(high)), float(np.finfo(np.float64).tiny))
+    return low, 1.0 / (high - low) if high - low > noise else 0.0
 
 
 def _median(values: FloatArray, weight: FloatArray | None) -> float:

@@ -10,15 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.checks import check_columns_exist, names_text, wording
-from sstorch.data.columns import (
-    array_names,
-    as_frame,
-    clean_features,
-    kind_of,
-    labels,
-    to_rows,
-    vocabulary,
-)
+from sstorch.data.columns import array_names, as_frame, clean_features, kind_of, labels, to_rows, vocabulary
 from sstorch.exceptions import ConfigError, DataError
 
 # The level of missing values where they are one.
@@ -98,23 +90,12 @@ class Schema:
     @cached_property
     def origins(self) -> list[tuple[str, str | None]]:
         """Column and category (None: numeric) of each encoded feature, in order."""
-        out: list[tuple[str, str | None]] = []
-        for name in self.columns:
-            if name in self.categories:
-                out.extend((name, category) for category in self.categories[name])
-            else:
-                out.append((name, None))
-        return out
+        return [(name, category) for name in self.columns for category in self.categories.get(name, (None,))]
 
     @property
     def feature_names_out(self) -> list[str]:
         """Names of the encoded features: ``"age"``, ``"grade=II"``."""
         return [column if category is None else f"{column}={category}" for column, category in self.origins]
-
-    @property
-    def takes_arrays(self) -> bool:
-        """True if the columns are those of a plain array: ``x0``, ``x1``, ..."""
-        return list(self.inputs) == array_names(len(self.inputs))
 
     def frame_of(self, X: object) -> pd.DataFrame:
         """Select the columns of a model from rows: names as text, in order, with the index of a DataFrame.
@@ -128,20 +109,20 @@ class Schema:
         Raises:
             DataError: A column is missing, or an array does not fit the columns.
         """
-        X = to_rows(X)
+        X, inputs = to_rows(X), self.inputs
         frame = as_frame(X)
         if not isinstance(X, pd.DataFrame):
-            if not self.takes_arrays:
+            if list(inputs) != array_names(len(inputs)):
                 raise DataError(
                     "X is an array, but the columns have names; give a DataFrame with the columns "
-                    f"{names_text(self.inputs)}"
+                    f"{names_text(inputs)}"
                 )
-            if frame.shape[1] != len(self.inputs):
+            if frame.shape[1] != len(inputs):
                 raise DataError(
                     f"X has {frame.shape[1]} features, but {type(self).__name__} is expecting "
-                    f"{len(self.inputs)} features as input; give the training columns in their order"
+                    f"{len(inputs)} features as input; give the training columns in their order"
                 )
-        check_columns_exist(self.inputs, list(frame.columns))
+        check_columns_exist(inputs, list(frame.columns))
         for name in self.missing:
             missing = frame[name].isna().to_numpy(dtype=bool)
             if name not in self.categories:

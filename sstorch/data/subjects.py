@@ -39,10 +39,9 @@ def check_histories(
     one, other = one[follows], other[follows]
 
     def rows(pairs: BoolArray) -> str:
-        k = int(np.flatnonzero(pairs)[0])
-        both = np.zeros(len(subject), dtype=bool)
-        both[[one[k], other[k]]] = True
-        more = f" ({pairs.sum()} such pairs)" if pairs.sum() > 1 else ""
+        k, n_pairs = int(pairs.argmax()), int(pairs.sum())
+        both = np.isin(np.arange(len(subject)), [one[k], other[k]])
+        more = f" ({n_pairs} such pairs)" if n_pairs > 1 else ""
         return f"{rows_text(both)} of id {ids[subject[one[k]]]!r}{more}"
 
     if (overlap := entry[other] < time[one]).any():
@@ -59,25 +58,21 @@ def check_histories(
 
 def check_no_roles_left(frame: pd.DataFrame, id: npt.NDArray[Any] | None, entry: FloatArray) -> None:
     """Refuse features of counting-process rows that are the entry times or the subjects."""
-    subjects = None if id is None else labels(pd.Series(id))
-    for name in frame.columns:
-        column = frame[name]
-        coded = isinstance(column.dtype, pd.CategoricalDtype)
-        if not coded and np.ptp(entry) and np.array_equal(column.to_numpy(), entry):
-            raise DataError(f"column {str(name)!r} of X holds the entry times; drop it from X")
+    subjects = labels(pd.Series([] if id is None else id))
+    for name, column in frame.items():
+        what = ""
         # Labels of whole columns are slow; that of the first row of a measurement differs already.
-        if subjects is None or not np.array_equal(labels(column[:1]), subjects[:1]):
-            continue
-        if np.array_equal(labels(column), subjects):
-            raise DataError(
-                f"column {str(name)!r} of X identifies the subjects of start-stop rows; drop it from X"
-            )
+        if np.array_equal(labels(column[:1]), subjects[:1]) and np.array_equal(labels(column), subjects):
+            what = "identifies the subjects of start-stop rows"
+        elif np.ptp(entry) and np.array_equal(column.to_numpy(), entry):
+            what = "holds the entry times"
+        if what:
+            raise DataError(f"column {str(name)!r} of X {what}; drop it from X")
 
 
 def rows_of_subjects(rows: float, subjects: float | None) -> str:
     """Number of rows in words, with that of their subjects; None if each subject has one row."""
-    of_subjects = "" if subjects is None else f" of {counted(subjects, 'subject')}"
-    return counted(rows, "row") + of_subjects
+    return counted(rows, "row") + ("" if subjects is None else f" of {counted(subjects, 'subject')}")
 
 
 def continuations(
@@ -93,12 +88,3 @@ def continuations(
     for values in (subject, *same):
         goes_on &= values[one] == values[other]
     return order, goes_on
-
-
-def ends_of_follow_up(subject: IntArray, entry: FloatArray, time: FloatArray, event: BoolArray) -> IntArray:
-    """Of each row the last of those that continue it without an event or a gap, (n,)."""
-    order, goes_on = continuations(subject, entry, time, event)
-    ends = np.append(np.flatnonzero(~goes_on), len(order) - 1)
-    last = np.empty_like(order)
-    last[order] = order[ends[np.append(0, np.cumsum(~goes_on))]]
-    return last

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ from sstorch.checks import (
 )
 from sstorch.data.causes import CauseNames, cause_number, known_causes, parse_causes
 from sstorch.data.columns import row_labels, to_pandas
-from sstorch.data.subjects import ends_of_follow_up, parse_subjects
+from sstorch.data.subjects import continuations, parse_subjects
 from sstorch.data.target import (
     Intervals,
     check_begun,
@@ -36,6 +36,8 @@ from sstorch.data.target import (
 from sstorch.exceptions import ConfigError, DataError
 
 OutcomeName = Literal["right", "counting", "interval", "competing", "competing counting"]
+# Parts with a value for each row.
+_BY_ROW = ("time", "cause", "entry", "id", "weight", "index")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class OutcomeType:
     weighted: bool = False
 
 
+@dataclass(init=False, repr=False, eq=False, frozen=True)
 class Surv:
     """Survival outcome: times, events, entry times, subjects, causes or intervals, as R's ``Surv``.
 
@@ -75,22 +78,18 @@ class Surv:
         causes: Competing causes: names of the codes 1 .. K, such as ``("relapse", "death")``, with 0 for
             censored rows; names by value, such as ``{1: "relapse", 2: "death"}``, with one other value for
             censored rows; or ``"auto"``: 0 is censored and 1 .. K are causes, or the word ``censored`` is,
-            or the first level of an ordered category. None for one event. Case and blanks around words do
-            not matter.
+            or the first level of an ordered category. Case and blanks around words do not matter.
         event_value: Value of `event` for an event, such as ``"dead"`` in any case, or 2 where 1 = censored;
             all other values are censored.
         weight: Weight of each row (n,), >= 0, used as `sample_weight`.
 
     Attributes:
-        time: (n,) float64; None for interval-censored times.
+        time, entry, weight: (n,) float64 or None; `time` is None for interval-censored times.
         cause: (n,) int, cause of each row's event, 1 .. K, 0 = censored; 1 for one event.
         causes: names of the K causes; None for one event.
-        entry: (n,) float64, or None.
         id: (n,), as given, or None.
         intervals: bounds `lower` and `upper` of the times, (n,) float64: the last time at which the event had
-            not happened, and the first one at which it had, infinite if that was never observed; None unless
-            interval-censored.
-        weight: (n,) float64, or None.
+            not happened, and the first one at which it had; None unless interval-censored.
         source: Columns of the frame used by :meth:`of`, by role, as they were given; None without a frame.
 
     Raises:
@@ -111,17 +110,15 @@ class Surv:
     Surv([4-, 2, (3, 7], 5+], interval, 3 events in 4 rows)
     """
 
-    __slots__ = ("cause", "causes", "entry", "id", "index", "intervals", "source", "time", "weight")
-
     cause: IntArray
-    causes: tuple[str, ...] | None
-    entry: FloatArray | None
-    id: npt.NDArray[Any] | None
-    index: pd.Index | None
-    intervals: Intervals | None
-    source: Mapping[str, pd.Series] | None
-    time: FloatArray | None
-    weight: FloatArray | None
+    time: FloatArray | None = None
+    causes: tuple[str, ...] | None = None
+    entry: FloatArray | None = None
+    id: npt.NDArray[Any] | None = None
+    intervals: Intervals | None = None
+    weight: FloatArray | None = None
+    index: pd.Index | None = None
+    source: Mapping[str, pd.Series] | None = None
 
     def __init__(
         self,
@@ -130,7 +127,7 @@ class Surv:
         *,
         entry: object = None,
         id: object = None,
-        causes: CauseNames | Sequence[str] | None = None,
+        causes: CauseNames | None = None,
         event_value: object = None,
         weight: object = None,
     ) -> None:
@@ -176,7 +173,7 @@ class Surv:
         check_same_order(lower=lower, upper=upper, entry=entry, weight=weight)
         bounds = read_bounds(lower, upper)
         entries, where = entries_of(entry, len(bounds.lower))
-        *ends, entries = snapped(bounds.lower, bounds.upper, entries)
+        *ends, entries = snapped(*bounds, entries)
         bounds = Intervals(*ends)
         event = bounds.upper < np.inf
         check_begun(entries, where, bounds.middle, event)
@@ -203,22 +200,13 @@ class Surv:
         entry: str | None = None,
         id: str | None = None,
         weight: str | None = None,
-        causes: CauseNames | Sequence[str] | None = None,
+        causes: CauseNames | None = None,
         event_value: object = None,
     ) -> Self:
         """Create the outcome from columns of a frame, which are then not features.
 
-        Estimators exclude these columns from the same frame as `X`.
-
-        Args:
-            frame: DataFrame of features and of the columns named here.
-            time: Column of the times.
-            event: Column of the events, or with `causes` of the causes; None if every row has an event.
-            entry: Column of the entry times.
-            id: Column of the subjects.
-            weight: Column of the weights.
-            causes: As for the class.
-            event_value: As for the class.
+        Estimators exclude these columns from the same frame as `X`. The frame has features, and columns whose
+        names are given as `time`, `event`, `entry`, `id` and `weight`; other arguments are as for the class.
 
         Raises:
             DataError: `frame` is not a DataFrame or lacks a column, or values are invalid.
@@ -228,55 +216,44 @@ class Surv:
         >>> Surv.of(frame, time="days", event="died")
         Surv([300, 210+], right, 1 event in 2 rows)
         """
-        roles = {"time": time, "event": event, "entry": entry, "id": id, "weight": weight}
-        named = {role: str(name) for role, name in roles.items() if name is not None}
         table = to_pandas(frame)
         if not isinstance(table, pd.DataFrame):
             raise DataError(f"frame is a {type(frame).__name__}; give a DataFrame that has the columns named")
         names = [str(name) for name in table.columns]
         check_unique(names)
-        check_columns_exist(tuple(named.values()), names)
-        if len(set(named.values())) < len(named):
-            twice = next(name for name in named.values() if list(named.values()).count(name) > 1)
-            both = " and ".join(role for role, name in named.items() if name == twice)
-            raise ConfigError(f"column {twice!r} is named as {both}; name different columns")
-        taken: dict[str, Any] = {role: table.iloc[:, names.index(name)] for role, name in named.items()}
-        y = cls(**taken, causes=causes, event_value=event_value)
-        object.__setattr__(y, "source", taken)
-        return y
+        given = {"time": time, "event": event, "entry": entry, "id": id, "weight": weight}
+        taken: dict[str, Any] = {}
+        for role, name in given.items():
+            if name is None:
+                continue
+            check_columns_exist((str(name),), names)
+            for other in taken:
+                if given[other] == name:
+                    raise ConfigError(
+                        f"column {name!r} is named as {other} and {role}; name different columns"
+                    )
+            taken[role] = table.iloc[:, names.index(str(name))]
+        return cls(**taken, causes=causes, event_value=event_value)._with(source=taken)
 
     @classmethod
     def _of_parts(cls, **parts: Any) -> Self:
-        """An outcome of checked parts."""
+        """An outcome of checked parts; those that are not given are None."""
         y = cls.__new__(cls)
         y._set(**parts)
         return y
 
     def _set(self, **parts: Any) -> None:
-        """Take over checked parts, read-only; those that are not given are None."""
-        for name in self.__slots__:
-            value = parts.get(name)
+        for name, value in parts.items():
             if isinstance(value, np.ndarray):
                 value = value.view()
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
 
-    def _parts(self) -> dict[str, Any]:
-        """The parts that :meth:`_set` takes."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
     def _with(self, **parts: Any) -> Self:
         """The same outcome with other parts, which are checked already."""
-        return self._of_parts(**self._parts() | parts)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Surv is immutable: make a new one to set {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Surv is immutable: {name!r} stays")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(self._of_parts, **self._parts()), ()
+        y = copy(self)
+        y._set(**parts)
+        return y
 
     # ------------------------------------------------------------------ what it is
 
@@ -301,34 +278,18 @@ class Surv:
         return self.cause > 0
 
     @property
-    def lower(self) -> FloatArray | None:
-        """Lower bounds (n,); None unless interval-censored."""
-        return None if self.intervals is None else self.intervals.lower
-
-    @property
-    def upper(self) -> FloatArray | None:
-        """Upper bounds (n,); None unless interval-censored."""
-        return None if self.intervals is None else self.intervals.upper
+    def n_events(self) -> int:
+        """Number of rows with an event."""
+        return int(self.event.sum())
 
     def right_censored(self, what: str) -> tuple[FloatArray, BoolArray, FloatArray]:
         """Return times, events (of any cause) and entry times, (n,) each; entry is 0 without left truncation.
 
-        Args:
-            what: Name of the method that needs exact or right-censored times, for the message.
-
-        Raises:
-            DataError: Times are interval-censored.
+        Raises a DataError for interval-censored times, which `what`, the name of a method, does not support.
         """
-        if self.intervals is not None:
+        if self.time is None:
             raise no_intervals(what)
-        assert self.time is not None
-        entry = np.zeros(len(self)) if self.entry is None else self.entry
-        return self.time, self.event, entry
-
-    @property
-    def n_events(self) -> int:
-        """Number of rows with an event."""
-        return int(self.event.sum())
+        return self.time, self.event, np.zeros(len(self)) if self.entry is None else self.entry
 
     # ------------------------------------------------------------------ rows
 
@@ -358,28 +319,19 @@ class Surv:
         if not isinstance(rows, slice):
             rows = np.atleast_1d(np.asarray(rows))
             if rows.ndim > 1:
-                raise IndexError(
-                    f"a Surv is indexed by rows, (m,) positions or an (n,) mask; got {rows.shape}"
-                )
-            if rows.size == 0:
-                rows = rows.astype(np.int64)
+                raise IndexError(f"a Surv is indexed by (m,) positions or an (n,) mask, got {rows.shape}")
+            rows = rows if rows.size else rows.astype(np.int64)
         place: Any = np.arange(len(self))[rows]
-        parts = self._parts()
-        for name in ("time", "cause", "entry", "id", "weight", "index"):
-            if parts[name] is not None:
-                parts[name] = parts[name][place]
+        own = {name: getattr(self, name) for name in _BY_ROW}
+        parts = {name: None if value is None else value[place] for name, value in own.items()}
         if self.intervals is not None:
             parts["intervals"] = self.intervals.subset(place)
         if self.source is not None:
             parts["source"] = {role: column.iloc[place] for role, column in self.source.items()}
-        return self._of_parts(**parts)
+        return self._with(**parts)
 
     def weighted(self, weight: object) -> Self:
-        """Return the outcome with other weights (n,), >= 0, or None.
-
-        Raises:
-            DataError: Invalid weights.
-        """
+        """Return the outcome with other weights (n,), >= 0, or None."""
         check_same_order(y=self, weight=weight)
         return self._with(weight=check_weight(weight, len(self)))
 
@@ -398,11 +350,7 @@ class Surv:
         return self._with(cause=self.event.astype(np.int64), causes=None)
 
     def from_landmark(self, after: float) -> Self:
-        """Return the outcome with times counted from a landmark before the end of every row.
-
-        Raises:
-            DataError: Times are interval-censored.
-        """
+        """Return the outcome with times counted from a landmark before the end of every row."""
         time, _, entry = self.right_censored("a landmark")
         after = time_of_rows(after, time, entry)
         late = None if self.entry is None else np.maximum(entry - after, 0.0)
@@ -413,9 +361,6 @@ class Surv:
 
         Follow-up continues through the later rows of the subject, up to the first event or gap: the end of a
         start-stop row is a change of covariates, not the end of follow-up.
-
-        Args:
-            after: the landmark.
 
         Returns:
             Positions of the rows with entry <= after < time, (m,), and their outcome, (m,), without entry.
@@ -443,12 +388,15 @@ class Surv:
         if not rows.size:
             raise DataError(f"no row is at risk at after={after:g}: all entered later or ended before")
         at = end = self[rows]
-        if self.id is not None:
-            subject = parse_subjects(self.id, len(self))[0]
-            end = self[ends_of_follow_up(subject, entry, time, event)[rows]]
-        return rows, end._with(
-            weight=at.weight, index=at.index, source=at.source, entry=np.full(rows.size, float(after))
-        )
+        if self.id is not None:  # the last of the rows that continue each
+            subject, _ = parse_subjects(self.id, len(self))
+            order, goes_on = continuations(subject, entry, time, event)
+            chain = np.append(0, np.cumsum(~goes_on))
+            last = np.empty_like(order)
+            last[order] = order[np.append(np.flatnonzero(~goes_on), len(order) - 1)[chain]]
+            end = self[last[rows]]
+        entries = np.full(rows.size, float(after))
+        return rows, end._with(weight=at.weight, index=at.index, source=at.source, entry=entries)
 
     # ------------------------------------------------------------------ other forms
 
@@ -470,8 +418,9 @@ class Surv:
 
     def __repr__(self) -> str:
         shown = ", ".join(self[:6]._texts()) + (", ..." if len(self) > 6 else "")
-        n, k = len(self), self.n_events
-        return f"Surv([{shown}], {self.type}, {counted(k, 'event')} in {counted(n, 'row')})"
+        return (
+            f"Surv([{shown}], {self.type}, {counted(self.n_events, 'event')} in {counted(len(self), 'row')})"
+        )
 
     def _texts(self) -> list[str]:
         """Each outcome as R prints it: ``5``, ``5+``, ``(2, 7+]``, ``5:relapse``."""

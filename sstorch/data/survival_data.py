@@ -11,31 +11,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    check_columns_exist,
-    check_same_order,
-    check_unique,
-    check_weight,
-    counted,
-    wording,
-)
+from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted, wording
 from sstorch.data.causes import cause_number, check_all_occur, known_causes
 from sstorch.data.columns import clean_features
-from sstorch.data.oddities import (
-    Oddity,
-    check_trainable,
-    constant_columns,
-    few_events,
-    odd_columns,
-    report,
-)
+from sstorch.data.oddities import check_trainable, constant_columns, few_events, odd_columns, report
 from sstorch.data.outcomes import as_surv, without_outcome
-from sstorch.data.subjects import (
-    check_histories,
-    check_no_roles_left,
-    continuations,
-    parse_subjects,
-)
+from sstorch.data.subjects import check_histories, check_no_roles_left, continuations, parse_subjects
 from sstorch.data.surv import OutcomeType, Surv
 from sstorch.data.target import Groups, Intervals, no_intervals, parse_groups, positive_times
 from sstorch.data.time_unit import check_time_unit
@@ -66,13 +47,11 @@ class SurvivalData:
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
             columns whose categories are text.
-        cause: (n,) int, cause of each row's event, 1 .. K, 0 = censored; 1 for one event.
-        causes: Names of the K causes; None for one event.
-        intervals: Intervals of the times; None if all times are exact or right-censored.
+        nominal_time: (n,) float64 > 0; of intervals the midpoints.
+        cause, causes, intervals: As of a `Surv`; no intervals if all times are exact or right-censored.
         sample_weight: (n,) float64.
         entry: (n,) float64 >= 0, 0 if a row is at risk from time zero.
         groups: Sensitive groups of the rows; None if not given.
-        time_unit: Unit of the times; None if undefined.
         subject: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
         outcome_type: Type of the outcome, which a model keeps.
 
@@ -111,25 +90,24 @@ class SurvivalData:
         self.time_unit = check_time_unit(time_unit)
         with wording(rows=X):
             X = without_outcome(X, y)
-            frame, outcome = clean_features(X), as_surv(y)
-            self._set(frame, X, outcome, sample_weight, require_events, zero_time)
-            if require_events:
-                report(self._oddities(), strict=False, stacklevel=2)
+            outcome = as_surv(y)
+            self._read(X, outcome, sample_weight, require_events, zero_time)
         if sensitive is not None:
             check_same_order(X=X, y=outcome, sensitive=sensitive)
             self._set_groups(sensitive, feature=False)
 
-    def _set(
+    def _read(
         self,
-        frame: pd.DataFrame,
         X: object,
         y: Surv,
-        sample_weight: object,
-        require_events: bool,
+        sample_weight: object = None,
+        require_events: bool = True,
         zero_time: float | None = None,
+        strict: bool = False,
     ) -> None:
-        """Take over features and outcome."""
-        self.frame, n = frame, len(frame)
+        """Take over features and outcome; odd features of training rows are reported, or refused."""
+        frame = self.frame = clean_features(X)
+        n = len(frame)
         if n != len(y):
             raise DataError(f"X has {n} rows but y has {len(y)}; give one outcome for every row")
         if n == 0:
@@ -140,18 +118,14 @@ class SurvivalData:
         weight = check_weight(y.weight if sample_weight is None else sample_weight, n)
         self.sample_weight = np.ones(n) if weight is None else weight
         self.outcome_type, self.cause, self.causes = y.outcome_type, y.cause.copy(), y.causes
-        bounds: list[FloatArray] = []
-        if y.intervals is None:
-            time = y.right_censored("the data")[0].copy()
-        else:
-            time = y.intervals.middle
-            if y.intervals.censored.any():
-                self.intervals, bounds = y.intervals, [*y.intervals]
         self.entry = np.zeros(n) if y.entry is None else y.entry.copy()
+        time = y.right_censored("the data")[0].copy() if y.intervals is None else y.intervals.middle
+        if y.intervals is not None and y.intervals.censored.any():
+            self.intervals = y.intervals
         if require_events:
             if self.causes is not None:
                 check_all_occur(self.cause, self.causes, self.sample_weight)
-            check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
+            check_trainable(frame, time, self.event, self.sample_weight, [time, *(self.intervals or ())])
         self.nominal_time, self._moved = positive_times(time, self.event, zero_time)
         self._unobserved = self._moved & ~self.event
         if self.intervals is not None:
@@ -159,18 +133,17 @@ class SurvivalData:
         if y.id is not None:
             self.subject, ids = parse_subjects(y.id, n)
             # Rows that are only scored may be any part of a history.
-            check_histories(self.subject, ids, self.entry, self.given_time, self.event, whole=require_events)
-        if require_events and y.type in ("counting", "competing counting"):
+            check_histories(self.subject, ids, self.entry, self._given_time, self.event, whole=require_events)
+        if not require_events:
+            return
+        if y.type in ("counting", "competing counting"):
             check_no_roles_left(frame, y.id, self.entry)
-
-    def _oddities(self) -> list[Oddity]:
-        """Findings about the training rows of positive weight."""
-        used = self.sample_weight > 0.0
-        frame, time, event = self.frame, self.nominal_time, self.event
+        used, parts = self.sample_weight > 0.0, (frame, self.nominal_time, self.event)
         if not used.all():
-            frame, time, event = frame[used].reset_index(drop=True), time[used], event[used]
+            parts = frame[used].reset_index(drop=True), self.nominal_time[used], self.event[used]
         with wording(part=used):
-            return odd_columns(frame, time, event)
+            found = odd_columns(*parts)
+        report([*constant_columns(frame), *found] if strict else found, strict, stacklevel=3)
 
     @classmethod
     def from_frame(
@@ -204,37 +177,22 @@ class SurvivalData:
             ConfigError: As `Surv.of`; `drop` and the columns of the outcome overlap, or `time_unit` is not a
                 text.
         """
-        names = [str(c) for c in frame.columns]
-        check_unique(names)
-        dropped = [drop] if isinstance(drop, str) else list(drop)
-        others = [outcome.get(role) for role in ("entry", "id", "weight")]
-        target = {name for name in (time, event, *others) if name is not None}
-        check_columns_exist((*sorted(target), *dropped), names)
-        if overlap := target & set(dropped):
-            raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
-        keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
-        if not keep:
-            raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(target)))}")
+        dropped = {drop} if isinstance(drop, str) else set(drop)
+        names = list(map(str, frame.columns))
+        check_columns_exist(sorted(dropped), names)
+        data = cls.__new__(cls)
+        data.time_unit = check_time_unit(time_unit)
         with wording(frame):
             frame = frame.reset_index(drop=True)
-            y, features = Surv.of(frame, time, event, **outcome), frame.iloc[:, keep]
-            data = cls.__new__(cls)
-            data.time_unit = check_time_unit(time_unit)
-            data._set(clean_features(features), features, y, None, True)
-            oddities = data._oddities()
-            report(constant_columns(data.frame) + oddities if strict else oddities, strict, stacklevel=2)
+            y = Surv.of(frame, time, event, **outcome)
+            if both := dropped & {str(column.name) for column in (y.source or {}).values()}:
+                raise ConfigError(f"column {min(both)!r} is both the target and to be dropped")
+            X = without_outcome(frame.loc[:, [name not in dropped for name in names]], y)
+            data._read(X, y, strict=strict)
         return data
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
-        """Return the rows with sensitive groups.
-
-        Args:
-            sensitive: Group of each row (n,), or the name of a feature.
-            feature: True to keep a named feature as a feature.
-
-        Raises:
-            DataError: The feature does not exist, or its values are not valid groups; see `parse_groups`.
-        """
+        """Return the rows with sensitive groups (n,), or those of a named feature, kept if `feature`."""
         data = copy(self)
         data._set_groups(sensitive, feature)
         return data
@@ -250,30 +208,26 @@ class SurvivalData:
                 raise DataError(f"no feature column is left apart from the sensitive column {sensitive!r}")
             self.frame = self.frame.drop(columns=sensitive)
 
+    # ------------------------------------------------------------------ outcome
+
     def __len__(self) -> int:
         return len(self.nominal_time)
 
-    def __repr__(self) -> str:
-        return f"SurvivalData({self.describe()})"
-
     @property
     def time(self) -> FloatArray:
-        """Times (n,) float64 > 0, exact or right-censored, in the unit of the data.
-
-        Raises:
-            DataError: Some times are intervals; `nominal_time` has their midpoints.
-        """
+        """Times (n,) float64 > 0, in the unit of the data; DataError if some are intervals."""
         self.refuse_intervals("this method")
         return self.nominal_time
 
     def refuse_intervals(self, what: str) -> None:
-        """Raise if `what` needs exact or right-censored times: midpoints are never used implicitly.
-
-        Raises:
-            DataError: Some times are intervals.
-        """
+        """Raise a DataError if some times are intervals, which `what` does not support."""
         if self.intervals is not None:
             raise no_intervals(what)
+
+    @property
+    def event(self) -> BoolArray:
+        """Event indicator (n,): True if an event was observed, exactly or in an interval."""
+        return self.cause > 0
 
     @property
     def event_times(self) -> FloatArray:
@@ -282,9 +236,9 @@ class SurvivalData:
         return np.unique(time[self.event])
 
     @property
-    def event(self) -> BoolArray:
-        """Event indicator (n,): True if an event was observed, exactly or in an interval."""
-        return self.cause > 0
+    def _given_time(self) -> FloatArray:
+        """Original times (n,), zeros not replaced."""
+        return np.where(self._moved, 0.0, self.nominal_time)
 
     @property
     def y(self) -> Surv:
@@ -299,7 +253,7 @@ class SurvivalData:
     @property
     def given_y(self) -> Surv:
         """The original outcome: times of zero not replaced, with the weights if they differ."""
-        time = self.given_time
+        time = self._given_time
         intervals = None if self.intervals is None else self.intervals.moved(self._moved, time)
         return self._outcome(time, intervals).weighted(self.uneven_weight)
 
@@ -324,19 +278,9 @@ class SurvivalData:
         return self.subject is not None and int(self.subject.max()) + 1 < len(self)
 
     @property
-    def n_moved(self) -> int:
-        """Number of events at time zero, which are moved."""
-        return int((self._moved & ~self._unobserved).sum())
-
-    @property
     def begin(self) -> FloatArray:
         """Times from which rows are at risk (n,): H(time) - H(begin) is zero for rows without follow-up."""
         return np.where(self._unobserved, self.nominal_time, self.entry)
-
-    @property
-    def given_time(self) -> FloatArray:
-        """Original times (n,), zeros not replaced."""
-        return np.where(self._moved, 0.0, self.nominal_time)
 
     @property
     def zero_time(self) -> float:
@@ -344,6 +288,11 @@ class SurvivalData:
         if self._moved.any():
             return float(self.nominal_time[self._moved][0])
         return 0.5 * float(self.nominal_time.min())
+
+    @property
+    def n_moved(self) -> int:
+        """Number of events at time zero, which are moved."""
+        return int((self._moved & ~self._unobserved).sum())
 
     @property
     def n_subjects(self) -> int:
@@ -360,6 +309,13 @@ class SurvivalData:
         """Names of the p raw features."""
         return list(self.frame.columns)
 
+    @property
+    def cause_names(self) -> tuple[str, ...]:
+        """Names of the K causes; DataError for one event."""
+        return known_causes(self.causes)
+
+    # ------------------------------------------------------------------ rows
+
     def subset(self, rows: object) -> Self:
         """Return a subset of the rows without new checks; it may have no event.
 
@@ -369,8 +325,7 @@ class SurvivalData:
         Raises:
             DataError: No row is selected, or `rows` does not fit the data.
         """
-        index = np.asarray(rows)
-        n = len(self)
+        index, n = np.asarray(rows), len(self)
         if index.dtype == np.bool_:
             if index.shape != (n,):
                 raise DataError(f"the row mask has shape {index.shape}; the data have {n} rows")
@@ -379,19 +334,16 @@ class SurvivalData:
             raise DataError("the subset has no rows")
         if index.ndim != 1 or index.dtype.kind not in "iu":
             raise DataError("rows must be a list of positions or a boolean mask")
-        if index.min() < -n or index.max() >= n:
-            raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
+        if (outside := (index < -n) | (index >= n)).any():
+            raise DataError(f"row {index[outside][0]} does not exist; n = {n}")
         part = copy(self)
         part.frame = self.frame.iloc[index].reset_index(drop=True)
         for name in ("nominal_time", "cause", "sample_weight", "_moved", "_unobserved", "entry"):
             setattr(part, name, getattr(self, name)[index])
-        for name in ("groups", "intervals"):
-            own = getattr(self, name)
-            setattr(part, name, None if own is None else own.subset(index))
-        # Subjects keep their order, and are numbered again without those that have no row.
-        part.subject = (
-            None if self.subject is None else np.unique(self.subject[index], return_inverse=True)[1]
-        )
+        part.groups = None if self.groups is None else self.groups.subset(index)
+        part.intervals = None if self.intervals is None else self.intervals.subset(index)
+        if self.subject is not None:  # in their order, without those that have no row
+            part.subject = np.unique(self.subject[index], return_inverse=True)[1]
         return part
 
     def counted(self) -> Self:
@@ -413,8 +365,7 @@ class SurvivalData:
         if part.subject is None:
             return part
         same = [part.sample_weight, *([] if part.groups is None else [part.groups.codes])]
-        for name in part.frame.columns:
-            column = part.frame[name]
+        for _, column in part.frame.items():
             coded = isinstance(column.dtype, pd.CategoricalDtype)
             same.append((column.cat.codes if coded else column.fillna(np.inf)).to_numpy())
         order, goes_on = continuations(part.subject, part.entry, part.nominal_time, part.event, *same)
@@ -426,40 +377,21 @@ class SurvivalData:
         joined.entry = part.entry[first[place]]
         return joined
 
-    @property
-    def cause_names(self) -> tuple[str, ...]:
-        """Names of the K causes.
-
-        Raises:
-            DataError: Causes were not requested.
-        """
-        return known_causes(self.causes)
-
     def of_cause(self, cause: int | str) -> Self:
         """Return the rows with one cause, by number or name, as the event; other causes are censored.
 
         Models of these rows estimate the cause-specific hazard; 1 - S is not the probability of the cause,
         since it ignores competing events.
-
-        Raises:
-            DataError: Causes were not requested.
-            ConfigError: Unknown cause.
         """
-        part = copy(self)
-        number = cause_number(cause, self.cause_names)
+        part, number = copy(self), cause_number(cause, self.cause_names)
         part.cause, part.causes = (self.cause == number).astype(np.int64), None
         part.outcome_type = part.y.outcome_type
         return part
 
     def reweighted(self, factor: npt.ArrayLike) -> Self:
-        """Return the rows with weights multiplied by a factor; rows with factor zero are excluded.
+        """Return the rows with weights multiplied by a factor (n,), >= 0, such as the draws of a resample.
 
-        Args:
-            factor: (n,), >= 0, such as the number of draws of each row in a resample.
-
-        Raises:
-            DataError: No factor is positive, one is negative or not finite, or the number of factors is
-                wrong.
+        Rows with factor zero are excluded.
         """
         weight = check_weight(factor, len(self))
         assert weight is not None
@@ -470,6 +402,11 @@ class SurvivalData:
     def warn_of_few_events(self) -> None:
         """Warn before fitting about fewer than ten events, or fewer events than encoded columns."""
         report(few_events(self.frame, self.event), strict=False, stacklevel=2)
+
+    # ------------------------------------------------------------------ text
+
+    def __repr__(self) -> str:
+        return f"SurvivalData({self.describe()})"
 
     def describe(self) -> str:
         """Describe the data in one line."""
@@ -484,8 +421,8 @@ class SurvivalData:
         if self.intervals is not None:
             causes = f": {int(self.intervals.censored.sum())} within intervals"
         if self.causes is not None:
-            counts = np.bincount(self.cause, minlength=len(self.cause_names) + 1)[1:]
-            causes = ": " + ", ".join(f"{k} {name}" for k, name in zip(counts, self.cause_names, strict=True))
+            counts = np.bincount(self.cause, minlength=len(self.causes) + 1)[1:]
+            causes = ": " + ", ".join(f"{k} {name}" for k, name in zip(counts, self.causes, strict=True))
         return (
             f"{counted(n, 'row')}{subjects}, {counted(p, 'feature')} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "

@@ -1,9 +1,9 @@
-"""Event times and sensitive groups: the columns of a table that are not features."""
+"""What is given as y, read: times, events, entry times, bounds of intervals and sensitive groups."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,80 +39,22 @@ _FORMS = (
     "give sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event column, "
     "or a structured array with a boolean and a float field"
 )
+_REMOVE = "correct or remove these rows"
 # A column with more values than this is a measurement, not a group.
 _MAX_GROUPS = 20
-# More event codes than this are hardly those of competing causes.
-_MAX_CODES = 10
 # Times that differ by less, relative to their size, differ by rounding.
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Sensitive groups of rows.
-
-    Attributes:
-        name: name of the sensitive column.
-        labels: names of the G groups; a subset of the rows keeps all.
-        codes: group of each row, 0 .. G - 1, shape (n,).
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    codes: IntArray
-
-    @property
-    def counts(self) -> IntArray:
-        """Rows of each group, shape (G,)."""
-        return np.bincount(self.codes, minlength=len(self.labels))
-
-    def subset(self, index: IntArray) -> Groups:
-        """The groups of the rows at positions ``index``."""
-        return Groups(self.name, self.labels, self.codes[index])
-
-    def check_pairs(self, weight: FloatArray, where: str) -> None:
-        """Check that at least two groups have rows with weight; the message begins with ``where``."""
-        present = np.unique(self.codes[weight > 0])
-        if len(present) < 2:
-            only = self.labels[present[0]] if len(present) else "none"
-            raise DataError(
-                f"{where} are all of one group, {self.name}={only}: there is no other group to compare with; "
-                "use more rows, other folds, or no fairness penalty"
-            )
-
-
-def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
-    """Read the group of every row.
-
-    Args:
-        values: one label for each row: text, numbers, booleans or categories.
-        n: number of rows.
-        name: name of the column; the name of a Series has priority.
-
-    Raises:
-        DataError: values are missing, the length is wrong, or there is a single group or too many.
-    """
-    column = row_labels(values, n, "sensitive")
-    name, text = name if column.name is None else str(column.name), labels(column)
-    present = set(text)
-    names = tuple(value for value in vocabulary(column) if value in present)
-    if len(names) < 2:
-        raise DataError(f"sensitive column {name!r} is {names[0]} in every row; two groups are needed")
-    if len(names) > _MAX_GROUPS:
-        raise DataError(
-            f"sensitive column {name!r} has {len(names)} different values; at most {_MAX_GROUPS} groups can "
-            "be compared: cut it into a few, for instance with pd.cut"
-        )
-    code = {value: number for number, value in enumerate(names)}
-    return Groups(name, names, np.array([code[value] for value in text], dtype=np.int64))
+# ---------------------------------------------------------------------- times that differ by rounding
 
 
 def snapped(*parts: FloatArray | None) -> tuple[Any, ...]:
-    """Make times (n,) >= 0 that differ by rounding equal, such as 0.3 and 0.1 + 0.2.
+    """Arrays of times in which values within rounding of each other are the smallest of them.
 
-    Sorted values whose relative difference to the one before is at most 1e-9 get the value before; below 1e-3
-    of the median time the difference is relative to that, and zero is one of the values: what rounding leaves
-    of a difference is zero. Times, entries and landmarks of the same rows are read together. Infinite values
+    Ages that are subtracted give .1 + .2 for .3: events at one time would have an order. Values within
+    `ROUNDING` of their size, at least of a thousandth of the median, are the first of a chain of such values;
+    values near zero are zero. Times, entries and bounds of the same rows are read together. Infinite values
     and None stay.
 
     References:
@@ -157,8 +99,11 @@ def steps_up_to(times: FloatArray, at: npt.ArrayLike) -> IntArray:
     return np.searchsorted(times, np.asarray(at) * (1.0 + ROUNDING), side="right")
 
 
+# ---------------------------------------------------------------------- times and events
+
+
 def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, BoolArray]:
-    """Read times and events from any of the accepted forms of y.
+    """Read times, (n,) float64 >= 0, and events, (n,) bool, from any of the accepted forms of y.
 
     Args:
         y: A tuple (time, event) of two arrays, Series or lists; a DataFrame with columns ``time`` and
@@ -167,24 +112,14 @@ def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, Boo
         event_value: Value of `event` for an event, compared as text; all other values are censored. None for
             booleans or 0/1 with 1 = event.
 
-    Returns:
-        Times (n,) float64 >= 0, in the unit of the data, including zeros; events (n,) bool, True = observed.
-
     Raises:
         DataError: Unsupported form, different lengths, or a value that is missing, infinite, negative, text
             or not 0/1. Rows are given as 0-based positions.
     """
     if event_value is None and (clean := _clean(y)) is not None:
         return clean
-    time_column, time_where, event_column, event_where = split_target(y)
-    times = times_of(time_column, time_where)
-    if event_value is None:
-        events = _events(event_column, event_where)
-    else:
-        events = _events_of_value(event_column, event_where, label(event_value))
-    if len(times) != len(events):
-        raise DataError(f"{len(times)} times but {len(events)} events; give one of each for every row")
-    return times, events
+    times, column, where = times_and_column(y, "events")
+    return times, _events(column, where) if event_value is None else _of_value(column, where, event_value)
 
 
 def _clean(y: object) -> tuple[FloatArray, BoolArray] | None:
@@ -198,11 +133,19 @@ def _clean(y: object) -> tuple[FloatArray, BoolArray] | None:
     return (snapped(times.copy())[0], events.copy()) if known else None
 
 
-def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
+def times_and_column(y: object, what: str) -> tuple[FloatArray, pd.Series, str]:
+    """Times (n,), the column of events or causes, `what`, unread, and its name for messages."""
+    time, time_where, column, where = _split(to_pandas(y))
+    times = _times(time, time_where)
+    if len(times) != len(column):
+        raise DataError(f"{len(times)} times but {len(column)} {what}; give one of each for every row")
+    return times, column, where
+
+
+def _split(y: object) -> tuple[pd.Series, str, pd.Series, str]:
     """Time column, its name for messages, event column, its name."""
     if y is None:
         raise DataError(f"a survival model requires y to be passed, but the target y is None; {_FORMS}")
-    y = to_pandas(y)
     if isinstance(y, pd.DataFrame):
         names = [str(c) for c in y.columns]
         check_unique(names)
@@ -211,8 +154,7 @@ def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
         return times, "column 'time'", events, "column 'event'"
     if isinstance(y, np.ndarray) and y.dtype.names is not None:
         t, e = _field_names(y)
-        time, event = f"field {t!r}", f"field {e!r}"
-        return column_of(y[t], time), time, column_of(y[e], event), event
+        return _column(y[t], t), f"field {t!r}", _column(y[e], e), f"field {e!r}"
     if isinstance(y, np.ndarray):
         raise DataError(
             f"y is a plain array of shape {y.shape}, whose times and events are not named; {_FORMS}"
@@ -223,7 +165,7 @@ def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")
     check_same_order(time=y[0], event=y[1])
-    return column_of(y[0], "time"), _where(y[0], "time"), column_of(y[1], "event"), _where(y[1], "event")
+    return _column(y[0], "time"), _where(y[0], "time"), _column(y[1], "event"), _where(y[1], "event")
 
 
 def _field_names(y: npt.NDArray[np.void]) -> tuple[str, str]:
@@ -245,40 +187,98 @@ def _field_names(y: npt.NDArray[np.void]) -> tuple[str, str]:
 
 def _where(values: object, name: str) -> str:
     """Name of a part of a target in messages: that of its column, if any."""
-    if isinstance(values, pd.Series) and values.name is not None:
-        return f"column {str(values.name)!r}"
-    return name
+    own = values.name if isinstance(values, pd.Series) else None
+    return name if own is None else f"column {str(own)!r}"
 
 
-def column_of(values: object, where: str) -> pd.Series:
+def _column(values: object, where: str) -> pd.Series:
     """Values of rows (n,) as a column, from an array, Series or list of any library."""
-    own = (pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
     values = to_pandas(values)
-    if isinstance(values, np.ma.MaskedArray) and values.ndim == 1:
-        values = pd.Series(values)  # masked values are missing
-    if not isinstance(values, own) and hasattr(values, "__array__"):
+    own = (pd.Series, pd.Index, pd.api.extensions.ExtensionArray, list, tuple)
+    if not isinstance(values, (*own, np.ma.MaskedArray)) and hasattr(values, "__array__"):
         values = np.asarray(values)  # a column of another library, such as a tensor
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise DataError(f"{where} is an array of shape {values.shape}; give one value a row")
-        return pd.Series(values)
-    if isinstance(values, (*own, list, tuple)):
-        # An empty list has no type of its own.
-        return pd.Series(values, dtype=None if len(values) else np.float64)
-    raise DataError(f"{where} is a {type(values).__name__}; give an array, a Series or a list")
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise DataError(f"{where} is an array of shape {values.shape}; give one value a row")
+    if not isinstance(values, (*own, np.ndarray)):
+        raise DataError(f"{where} is a {type(values).__name__}; give an array, a Series or a list")
+    # An empty list has no type of its own; masked values are missing.
+    return pd.Series(values, dtype=np.float64 if isinstance(values, list | tuple) and not values else None)
 
 
-def times_of(column: pd.Series, where: str) -> FloatArray:
-    """Times (n,) >= 0 of a column, which messages call ``where``; see :func:`snapped`."""
+def _times(column: pd.Series, where: str) -> FloatArray:
+    """Times (n,) >= 0 of a column; see :func:`snapped`."""
     if pdt.is_bool_dtype(column.dtype):
         raise DataError(f"{where} is boolean; times are numbers. Are time and event swapped?")
-    times = numeric_values(column, where, "correct or remove these rows")
+    times = numeric_values(column, where, _REMOVE)
     if (bad := np.isnan(times)).any():
-        raise DataError(f"{where} is missing in {rows_text(bad)}; correct or remove these rows")
+        raise DataError(f"{where} is missing in {rows_text(bad)}; {_REMOVE}")
     check_size(times, where)
     if (bad := times < 0).any():
         raise DataError(f"{where} is negative in {rows_text(bad)}; times count from the start of follow-up")
     return np.asarray(snapped(times)[0])
+
+
+def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:
+    """Values of a column of events or causes as text (n,); those that are missing are refused."""
+    if (bad := missing_labels(column)).any():
+        raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
+    return labels(column)
+
+
+def _of_value(column: pd.Series, where: str, event_value: object) -> BoolArray:
+    """Rows whose label is the value of an event, whatever its case and the blanks around it."""
+    words, value = event_words(column, where), label(event_value)
+    events = np.array([folded(word) == folded(value) for word in words], dtype=bool)
+    if not events.any():
+        known = sorted(set(words))
+        raise DataError(
+            f"{where} is {value!r} in no row; its values are {names_text(known)}.{nearest_text(value, known)}"
+        )
+    return events
+
+
+def _events(column: pd.Series, where: str) -> BoolArray:
+    """Rows with an event, from booleans or 0/1."""
+    remedy = "code it as 1 = event, 0 = censored, or name the value of an event, event_value=VALUE"
+    causes = "give Surv(time, cause, causes=...)"
+    values = numeric_values(column, where, f"{remedy}. If the values are competing causes, {causes}")
+    if (bad := np.isnan(values)).any():
+        raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
+    if not (bad := ~np.isin(values, (0.0, 1.0))).any():
+        return np.asarray(values == 1.0)
+    found = f"{where} is {values[bad][0]:g} in {rows_text(bad)}"
+    if np.isin(values, (1.0, 2.0)).all():
+        raise DataError(f"{found} and never 0; if 1 = censored and 2 = event, give event_value=2")
+    raise DataError(
+        f"{found}; {remedy}. If the values are competing causes, {causes}: coded as censored, they give "
+        "risks that are too high"
+    )
+
+
+# ---------------------------------------------------------------------- entries, intervals, zeros
+
+
+def entries_of(entry: object, n_rows: int) -> tuple[FloatArray | None, str]:
+    """Entry times (n,), >= 0, None if there are none; and what messages call them."""
+    name = getattr(entry, "name", None)
+    where = "entry" if name is None else f"entry column {name!r}"
+    if entry is None:
+        return None, where
+    column = _column(entry, "entry")
+    if len(column) != n_rows:
+        raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
+    entries = numeric_values(column, where)
+    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
+        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
+    return entries, where
+
+
+def check_begun(entry: FloatArray | None, where: str, time: FloatArray, event: BoolArray) -> None:
+    """Refuse rows that end before or at their entry; an event at time zero is moved later."""
+    if entry is not None and (bad := (entry >= time) & ~(event & (time == 0))).any():
+        raise DataError(
+            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
+        )
 
 
 class Intervals(NamedTuple):
@@ -295,8 +295,7 @@ class Intervals(NamedTuple):
     @property
     def middle(self) -> FloatArray:
         """Midpoint of each interval, (n,); the lower bound if right-censored."""
-        upper = np.where(self.upper < np.inf, self.upper, self.lower)
-        return self.lower + (upper - self.lower) / 2
+        return self.lower + (np.where(self.upper < np.inf, self.upper, self.lower) - self.lower) / 2
 
     def moved(self, rows: BoolArray, time: FloatArray) -> Intervals:
         """Replace exact and right-censored times of some rows, such as zeros."""
@@ -318,7 +317,7 @@ def no_intervals(what: str) -> DataError:
 
 
 def read_bounds(lower: object, upper: object) -> Intervals:
-    """Bounds of event times, (n,) each, that are known up to an interval; see `Intervals`."""
+    """Bounds of event times, (n,) each, that are known up to an interval."""
     low, high = snapped(*(_bound(values, name) for name, values in (("lower", lower), ("upper", upper))))
     if len(low) != len(high):
         raise DataError(f"{len(low)} lower but {len(high)} upper bounds; give one of each a row")
@@ -330,7 +329,7 @@ def read_bounds(lower: object, upper: object) -> Intervals:
 
 
 def _bound(values: object, name: str) -> FloatArray:
-    numbers = numeric_values(column_of(values, name), name, "correct or remove these rows")
+    numbers = numeric_values(_column(values, name), name, _REMOVE)
     check_size(numbers[np.isfinite(numbers)], name)
     if (bad := np.isnan(numbers) | (numbers < 0)).any():
         raise DataError(
@@ -340,29 +339,6 @@ def _bound(values: object, name: str) -> FloatArray:
     return numbers
 
 
-def entries_of(entry: object, n_rows: int) -> tuple[FloatArray | None, str]:
-    """Entry times (n,), >= 0, None if there are none; and what messages call them."""
-    name = getattr(entry, "name", None)
-    where = "entry" if name is None else f"entry column {name!r}"
-    if entry is None:
-        return None, where
-    column = column_of(entry, "entry")
-    if len(column) != n_rows:
-        raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
-    entries = numeric_values(column, where)
-    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
-        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
-    return entries, where
-
-
-def check_begun(entry: FloatArray | None, where: str, time: FloatArray, event: BoolArray) -> None:
-    """Refuse rows that end before or at their entry; an event at time zero is moved later."""
-    if entry is not None and (bad := (entry >= time) & ~(event & (time == 0))).any():
-        raise DataError(
-            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
-        )
-
-
 def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> tuple[FloatArray, BoolArray]:
     """Move zero times to `value`, below the smallest positive one; times and mask of the moved rows."""
     zero = time == 0
@@ -370,53 +346,62 @@ def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> t
         return time, zero
     if zero.all() and value is None:
         raise DataError("all times are zero; check the time column")
-    half = [0.5 * float(time[~zero].min())] if not zero.all() else []
-    value = min([*half, *([] if value is None else [value])])
+    half = np.inf if zero.all() else 0.5 * float(time[~zero].min())
+    value = half if value is None else min(half, value)
     if n_events := int((zero & event).sum()):
-        warnings.warn(
-            f"{counted(n_events, 'event')} at time zero moved to {value:g}, "
-            + ("half the smallest positive time" if half == [value] else "as in training"),
-            DataWarning,
-            stacklevel=4,
-        )
+        why = "half the smallest positive time" if value == half else "as in training"
+        text = f"{counted(n_events, 'event')} at time zero moved to {value:g}, {why}"
+        warnings.warn(text, DataWarning, stacklevel=4)
     return np.where(zero, value, time), zero
 
 
-def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:
-    """Values of a column of events or causes as text (n,); those that are missing are refused."""
-    if (bad := missing_labels(column)).any():
-        raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
-    return labels(column)
+# ---------------------------------------------------------------------- sensitive groups
 
 
-def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
-    """Rows whose label is the value that represents an event, whatever its case and the blanks around it."""
-    words = event_words(column, where)
-    events = np.array([folded(word) == folded(value) for word in words], dtype=bool)
-    known = sorted(set(words))
-    if not events.any():
+@dataclass(frozen=True)
+class Groups:
+    """Sensitive groups of rows."""
+
+    name: str  # of the sensitive column
+    labels: tuple[str, ...]  # names of the G groups; a subset of the rows keeps all
+    codes: IntArray  # group of each row, 0 .. G - 1, (n,)
+
+    @property
+    def counts(self) -> IntArray:
+        """Rows of each group, shape (G,)."""
+        return np.bincount(self.codes, minlength=len(self.labels))
+
+    def subset(self, index: IntArray) -> Groups:
+        """The groups of the rows at positions ``index``."""
+        return replace(self, codes=self.codes[index])
+
+    def check_pairs(self, weight: FloatArray, where: str) -> None:
+        """Check that at least two groups have rows with weight; the message begins with ``where``."""
+        present = np.unique(self.codes[weight > 0])
+        if len(present) < 2:
+            only = self.labels[present[0]] if len(present) else "none"
+            raise DataError(
+                f"{where} are all of one group, {self.name}={only}: there is no other group to compare with; "
+                "use more rows, other folds, or no fairness penalty"
+            )
+
+
+def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
+    """Read the group of every row: text, numbers, booleans or categories, (n,).
+
+    The name of a Series has priority over `name`. Raises DataError: labels are missing, or the number of
+    groups is not from 2 to 20.
+    """
+    column = row_labels(values, n, "sensitive")
+    name, words = name if column.name is None else str(column.name), labels(column)
+    present = set(words)
+    names = [value for value in vocabulary(column) if value in present]
+    if len(names) < 2:
+        raise DataError(f"sensitive column {name!r} is {names[0]} in every row; two groups are needed")
+    if len(names) > _MAX_GROUPS:
         raise DataError(
-            f"{where} is {value!r} in no row; its values are {names_text(known)}.{nearest_text(value, known)}"
+            f"sensitive column {name!r} has {len(names)} different values; at most {_MAX_GROUPS} groups can "
+            "be compared: cut it into a few, for instance with pd.cut"
         )
-    return events
-
-
-def _events(column: pd.Series, where: str) -> BoolArray:
-    remedy = "code it as 1 = event, 0 = censored, or name the value of an event, event_value=VALUE"
-    causes = "give Surv(time, cause, causes=...)"
-    values = numeric_values(column, where, f"{remedy}. If the values are competing causes, {causes}")
-    if (bad := np.isnan(values)).any():
-        raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
-    bad = ~np.isin(values, (0.0, 1.0))
-    if not bad.any():
-        return np.asarray(values == 1.0)
-    found = f"{where} is {values[bad][0]:g} in {rows_text(bad)}"
-    if np.isin(values, (1.0, 2.0)).all():
-        raise DataError(f"{found} and never 0; if 1 = censored and 2 = event, give event_value=2")
-    codes = np.unique(values)
-    if np.array_equal(codes, np.arange(len(codes))) and len(codes) <= _MAX_CODES:
-        raise DataError(
-            f"{found}: the codes 0 to {codes[-1]:g} are those of competing causes; {causes}. "
-            "Competing events that are coded as censored give risks that are too high"
-        )
-    raise DataError(f"{found}; {remedy}. If the values are competing causes, {causes}")
+    code = {value: number for number, value in enumerate(names)}
+    return Groups(name, tuple(names), np.array([code[word] for word in words], dtype=np.int64))

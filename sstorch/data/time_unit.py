@@ -51,10 +51,8 @@ def round_horizons(
 ) -> FloatArray:
     """Round times near to some quantiles of positive times: ``365, 730`` days rather than ``446.5, 692.5``.
 
-    Hours, days, weeks and months have their own round numbers (a week, half a year); other units, and None,
-    have those of one digit: 1, 2, 3, 5, 7, 10, 20, ... At most one time a quantile is returned, increasing,
-    none after the last of ``times``: to each quantile the round number that is nearest by its ratio, and a
-    quantile itself where no round number is in reach.
+    To each quantile the round number that is nearest by its ratio, none after the last of ``times``; a
+    quantile itself where none is within a factor of two. They increase, and there are at most as many.
     """
     values = np.asarray(times, dtype=np.float64)
     last = float(values.max())

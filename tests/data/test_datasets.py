@@ -1,6 +1,5 @@
 """The registry: what it lists, and that it holds loading to it."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 
 from sstorch.data import list_datasets, load_dataset
 from sstorch.data.datasets import ENTRIES
-from sstorch.data.sources import SKSURV, Package
-from sstorch.data.wheels import Wheel
+from sstorch.data.sources import SKSURV, Package, Wheel
 from sstorch.exceptions import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +30,10 @@ def test_list_needs_no_loading(monkeypatch):
     assert (table[["time_unit", "source", "licence", "notes"]] != "").all(axis=None)
 
 
-@pytest.mark.parametrize("change", [{"n": 685}, {"p": 9}, {"events": 300}])
+@pytest.mark.parametrize("change", [{"N": 685}, {"p": 9}, {"events": 300}])
 def test_a_changed_source_is_noticed(monkeypatch, change):
-    monkeypatch.setitem(ENTRIES, "gbsg2", dataclasses.replace(ENTRIES["gbsg2"], **change))
-    listed = [change.get("n", 686), change.get("p", 8), change.get("events", 299)]
+    monkeypatch.setitem(ENTRIES, "gbsg2", ENTRIES["gbsg2"] | change)
+    listed = [change.get("N", 686), change.get("p", 8), change.get("events", 299)]
     with pytest.raises(
         DataError,
         match=r"'gbsg2': 686 rows, 8 features and 299 events, but {}, {} and {} are".format(*listed),
@@ -45,7 +43,7 @@ def test_a_changed_source_is_noticed(monkeypatch, change):
 
 def test_a_changed_package_is_named_with_the_version_to_install(monkeypatch):
     pytest.importorskip("sksurv", reason="scikit-survival is not installed")
-    monkeypatch.setitem(ENTRIES, "veterans", dataclasses.replace(ENTRIES["veterans"], n=136))
+    monkeypatch.setitem(ENTRIES, "veterans", ENTRIES["veterans"] | {"N": 136})
     with pytest.raises(
         DataError, match=rf"listed: scikit-survival .* -m pip install scikit-survival=={SKSURV.tested}$"
     ):
@@ -74,4 +72,4 @@ def test_causes_are_as_listed(name, causes):
     data = load_dataset(name)
     counts = np.bincount(data.cause, minlength=len(causes) + 1)[1:]
     assert dict(zip(data.cause_names, counts.tolist(), strict=True)) == causes
-    assert {str(count) for count in causes.values()} <= set(re.findall(r"\((\d+)\)", ENTRIES[name].notes))
+    assert {str(count) for count in causes.values()} <= set(re.findall(r"\((\d+)\)", ENTRIES[name]["notes"]))

