@@ -17,16 +17,9 @@ if TYPE_CHECKING:
         Search,
     )
     from sstorch.groups.recalibration import recalibrate
-    from sstorch.soft import (
-        Columns,
-        GatePenalties,
-        GroupPenalties,
-        Penalties,
-        PrognosticTree,
-        SoftSurvivalTree,
-        SurvivalRegression,
-        TorchSurvival,
-    )
+    from sstorch.soft.estimators import PrognosticTree, SoftSurvivalTree, SurvivalRegression
+    from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
+    from sstorch.soft.torch_survival import TorchSurvival
     from sstorch.validation import validate
 
 __all__ = [
@@ -54,12 +47,14 @@ __all__ = [
     "validate",
 ]
 
-# Modules of these names, and sstorch.soft of the others: they load torch, at the first use, so that a command
-# can report that it starts.
+# Modules of these names: they load torch, at the first use, so that a command can report that it starts.
 _HOMES = {
     **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
     "Search": "sstorch.exact.estimators",
+    **dict.fromkeys(("Columns", "GatePenalties", "GroupPenalties", "Penalties"), "sstorch.soft.parameters"),
+    **dict.fromkeys(("PrognosticTree", "SoftSurvivalTree", "SurvivalRegression"), "sstorch.soft.estimators"),
+    "TorchSurvival": "sstorch.soft.torch_survival",
     "recalibrate": "sstorch.groups.recalibration",
     "validate": "sstorch.validation",
 }
@@ -71,7 +66,7 @@ def __getattr__(name: str) -> Any:
     if name == "metrics":
         value: Any = import_module("sstorch.metrics")
     else:
-        value = getattr(import_module(_HOMES.get(name, "sstorch.soft")), name)
+        value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

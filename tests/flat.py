@@ -6,11 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sstorch.bench.study_model import SoftTreeModel, _grid
-from sstorch.checks import nearest_text
-from sstorch.exceptions import ConfigError
-from sstorch.optim import Leaves, Trainer
-from sstorch.soft import (
+from sstorch import (
     Columns,
     GatePenalties,
     GroupPenalties,
@@ -19,6 +15,10 @@ from sstorch.soft import (
     SoftSurvivalTree,
     SurvivalRegression,
 )
+from sstorch.bench.study_model import SoftTreeModel, _grid
+from sstorch.checks import nearest_text
+from sstorch.exceptions import ConfigError
+from sstorch.optim import Leaves, Trainer
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import TRAINERS
 

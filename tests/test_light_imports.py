@@ -37,7 +37,7 @@ def test_import_loads_no_heavy_library_and_use_nothing_of_the_bench(tmp_path: Pa
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     imported, used = (set(line.split()) for line in done.stdout.splitlines())
     assert done.stderr == ""
-    assert "sstorch.soft.tree" in imported
+    assert "sstorch.soft.estimators" in imported
     assert not HEAVY & {name.partition(".")[0] for name in imported}
     assert not {"sklearn.metrics", "sklearn.cluster", "sklearn.model_selection"} & imported
     assert "sstorch.bench" not in used

@@ -49,10 +49,8 @@ def verdicts(name: str, repeats: int, tree: SoftSurvivalTree) -> pd.DataFrame:
     batch = train_batch(splits, tree._batch_settings(), Schema.of(sets[0].frame))
     rows = []
     for number, (data, own) in enumerate(zip(sets, folds, strict=True)):
-        members = tuple(
-            (split, batch.best_start(split)) for split in range(N_FOLDS * number, N_FOLDS * (number + 1))
-        )
-        found = held_out_groups(data, own, TreeSample(batch, members, tree._prediction).apply(data.frame))
+        trees = [*batch.best_trees()][N_FOLDS * number : N_FOLDS * (number + 1)]
+        found = held_out_groups(data, own, TreeSample(trees).apply(data.frame))
         rows.append(asdict(found.first) | {"differ": found.differ})
     return pd.DataFrame(rows)
 

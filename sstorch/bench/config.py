@@ -23,7 +23,7 @@ from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import ENTRIES, optional_columns
 from sstorch.data.files import load_file
 from sstorch.exceptions import ConfigError, SstorchError
-from sstorch.soft import SoftSurvivalTree
+from sstorch.soft.estimators import SoftSurvivalTree
 from sstorch.usage import configuration
 
 # Of a data set, whether it is a file or not.

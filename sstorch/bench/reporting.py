@@ -24,8 +24,8 @@ from sstorch.document import FIGURES, Cell, Document, Section, as_table, to_html
 from sstorch.exceptions import ConfigError, FormatError, SstorchError, exit_codes, show_warnings_as_notes
 from sstorch.files import JSON_NAME, write_whole
 from sstorch.metrics.registry import METRICS
-from sstorch.soft import PrognosticTree, SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.estimators import PrognosticTree, SoftSurvivalTree, SurvivalRegression
 
 # Models of runs, by the format of their files.
 _KINDS: dict[str, type[SoftEstimator]] = {

@@ -1,6 +1,5 @@
 """Trained trees: what predicting, reading, scoring and exporting need of them."""
 
-from sstorch.fitted.model import EVENT
-from sstorch.fitted.tree import FittedTree, Prediction
+from sstorch.fitted.tree import FittedTree
 
-__all__ = ["EVENT", "FittedTree", "Prediction"]
+__all__ = ["FittedTree"]

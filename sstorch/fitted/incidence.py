@@ -64,12 +64,10 @@ def cumulative_incidence(
 ) -> tuple[Tensor, Tensor]:
     """F_k(t), the integral of h_k S from 0 to t, and S(t), the survival function of any event.
 
-    With `after` both are of rows without an event by then: the integral of h_k S / S(after) from there, which
-    keeps its digits however small S(after) is, and S(t) / S(after).
-
-    In each panel the causes share what S loses as their integrals do, so that incidences and S sum to one
-    whatever the quadrature, and its error acts on the shares alone. The last panel of a time begins at the
-    edge before it, so that an incidence does not depend on the other times that are requested.
+    With `after` both are of rows without an event by then, F_k counted from there and divided by S(after),
+    which keeps its digits however small S(after) is. In each panel the causes share what S loses as their
+    integrals do. The last panel of a time begins at the edge before it, so that an incidence does not depend
+    on the other times that are requested.
 
     Args:
         curves: of times (M,) the log hazard of each cause, (n, K, M), and the cumulative hazard of any event,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from numpy.polynomial import chebyshev
 from torch import Tensor
 
 from sstorch._types import FloatArray
@@ -41,8 +42,8 @@ MOST_TERMS = 4096
 # Beyond, so many pieces with so many nodes each: 512 terms.
 _PIECES, _PIECE_NODES = 64, 8
 
-
 Outcome = dict[str, Tensor]
+Kind = CurveKind | Literal["log_hazard"]
 
 
 def outcome_of_rows(data: SurvivalData, device: torch.device) -> Outcome:
@@ -78,15 +79,9 @@ class FittedModel(ABC):
     """Predictions of a trained model whose rows have one distribution of event times for each cause.
 
     Rows are encoded, ``x`` (n, ...), as the model reads them; times are in original units. Results are NumPy
-    arrays of the model's floating point type.
-
-    With competing causes the likelihood is a product over causes, in each of which the events of the others
-    are censored: so each cause has a hazard of its own, and what a subject can expect is the cumulative
-    incidence of a cause. Survival is then free of any event.
-
-    References:
-        Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), "The analysis of failure times
-        in the presence of competing risks", Biometrics 34, 541-554.
+    arrays of the model's floating point type. The likelihood of competing causes is a product over causes, in
+    each of which the events of the others are censored (Prentice et al., 1978, Biometrics 34, 541-554): each
+    cause has a hazard of its own, and survival is free of any event.
     """
 
     @property
@@ -119,33 +114,22 @@ class FittedModel(ABC):
         """Whether causes compete."""
         return self.causes != (EVENT,)
 
-    def curves(
-        self, x: Any, times: FloatArray, kind: CurveKind | Literal["log_hazard"] = "survival"
-    ) -> FloatArray:
-        """Curves of rows.
-
-        Args:
-            x: encoded rows, (n, ...).
-            times: shape (n_times,), or (n, n_times) if every row has its own.
-            kind: of the curves.
-
-        Returns:
-            shape (n, n_times).
-        """
-        function, at = self.function(kind), torch.as_tensor(times, device=self.like.device)
+    def curves(self, x: Any, times: FloatArray, kind: Kind = "survival") -> FloatArray:
+        """Curves of any event of rows (n, ...) at times (n_times,), or (n, n_times) with a row for each."""
+        at = torch.as_tensor(times, device=self.like.device)
         rows = (x, at) if at.ndim == 2 else (x,)
-        return self._by_chunk(lambda x, at=at: function(x, at), at.shape[-1], *rows)
+        return self._by_chunk(lambda x, at=at: self.function(kind)(x, at), at.shape[-1], *rows)
 
-    def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[Any, Tensor], Tensor]:
+    def function(self, kind: Kind) -> Callable[[Any, Tensor], Tensor]:
         """Curves of encoded rows at times, (T,) or (n, T); of competing causes those of any event."""
         return lambda x, at: _of_any_event(self.distributions(x), at, kind)
 
     def incidence(self, x: Any, times: FloatArray, after: float = 0.0) -> FloatArray:
-        """Cumulative incidence of each cause, F_k(t), the integral of h_k S from 0 to t.
+        """Cumulative incidence of each of K >= 1 causes, F_k(t), the integral of h_k S from 0 to t.
 
-        S is the survival function of any event. Between two times the causes share what S loses, as their
-        integrals do, so that incidences and S sum to one whatever the quadrature, and its error, below 1e-8
-        with every family (tests/fitted/test_incidence.py), acts on the shares alone.
+        S is the survival function of any event; of one cause F = 1 - S. Between two times several causes
+        share what S loses, as their integrals do, so that incidences and S sum to one whatever the
+        quadrature, and its error, below 1e-8 with every family, acts on the shares alone.
 
         Args:
             x: encoded rows, (n, ...).
@@ -155,6 +139,11 @@ class FittedModel(ABC):
         Returns:
             shape (n, K, n_times), in [0, 1], rising with t.
         """
+        if not self.competing and not after:
+            return 1.0 - self.curves(x, times)[:, None]
+        if not self.competing:
+            hazard = self.curves(x, np.append(0.0, times) + after, "cumulative_hazard")[:, None]
+            return -np.expm1(hazard[..., :1] - hazard[..., 1:])
         at = torch.as_tensor(after + times, device=self.like.device)
         edges = panels_before(panels_from(self.panels_for(x), after), after + float(times.max(initial=0.0)))
 
@@ -167,14 +156,7 @@ class FittedModel(ABC):
     def incidence_and_survival(
         self, x: Any, times: Tensor, edges: Tensor, after: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Incidences (n, K, n_times) and survival (n, n_times) as tensors; see :meth:`incidence`.
-
-        Args:
-            x: encoded rows, (n, ...).
-            times: shape (n_times,), >= `after`, from time zero.
-            edges: those of `panels`, from `after` on, before the largest time.
-            after: time until which the rows are event-free, >= 0.
-        """
+        """Incidences (n, K, n_times) and survival (n, n_times) as tensors: :func:`cumulative_incidence`."""
         causes = self.distributions(x)
 
         def curves(at: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,7 +204,7 @@ class FittedModel(ABC):
     ) -> FloatArray:
         """Time by which a share ``q`` has had the event, shape (n,); +inf if that is never so.
 
-        With ``after`` (n,) it is counted from there, of those who are alive then. A time beyond the last
+        With ``after`` (n,) it is counted from there, of rows that are alive then. A time beyond the last
         training event is +inf unless ``extrapolate``.
         """
         rows = (x,) if after is None else (x, torch.as_tensor(after).to(self.like))
@@ -313,43 +295,24 @@ def sum_rule(times: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights (n_nodes,) that sum a smooth function over increasing times > 0, (n_times,).
 
     Up to 4096 times they are the times themselves, of weight one. Beyond, the times are cut into 64 pieces of
-    equal numbers, and on each the function is replaced by the polynomial of degree 7 in log t through eight
-    Chebyshev nodes; the weights are the sums of its Lagrange polynomials over the times of the piece, so that
-    these polynomials are summed exactly. Cumulative hazards of smooth families are summed to about seven
-    digits so, those of the families with steps to four (``tests/fitted/test_sum_rule.py``).
-
-    References:
-        Trefethen (2019), Approximation Theory and Approximation Practice, chapter 5.
-
-    >>> import numpy as np
-    >>> times = np.linspace(0.01, 3.0, 100_000)
-    >>> nodes, weights = sum_rule(times)
-    >>> nodes.size, bool(abs(np.sqrt(nodes) @ weights / np.sqrt(times).sum() - 1) < 1e-7)
-    (512, True)
+    equal numbers, on each of which polynomials of degree 7 in log t are summed exactly by their values at
+    eight Chebyshev nodes (Trefethen, 2019, Approximation Theory and Approximation Practice, chapter 5).
+    Cumulative hazards of smooth families are summed to about seven digits so, those with steps to four.
     """
     if times.size <= MOST_TERMS:
         return times, np.ones_like(times)
-    angles = (2 * np.arange(_PIECE_NODES) + 1) * np.pi / (2 * _PIECE_NODES)
-    # Inverse of the values of the Chebyshev polynomials at their nodes, by their discrete orthogonality.
-    inverse = np.cos(np.outer(angles, np.arange(_PIECE_NODES))) * (2 / _PIECE_NODES)
-    inverse[:, 0] /= 2
+    points, degree = chebyshev.chebpts1(_PIECE_NODES), _PIECE_NODES - 1
+    inverse = np.linalg.inv(chebyshev.chebvander(points, degree))
     nodes, weights = [], []
     for piece in np.array_split(np.log(times), _PIECES):
-        middle, half = (
-            0.5 * (piece[-1] + piece[0]),
-            0.5 * (piece[-1] - piece[0]) or 1.0,
-        )  # logarithms may be equal
-        place = np.arccos(np.clip((piece - middle) / half, -1.0, 1.0))
-        sums = np.cos(np.arange(_PIECE_NODES)[:, None] * place).sum(axis=1)
-        nodes.append(np.exp(middle + half * np.cos(angles)))
-        weights.append(inverse @ sums)
+        middle, half = (piece[-1] + piece[0]) / 2, (piece[-1] - piece[0]) / 2 or 1.0  # they may be equal
+        nodes.append(np.exp(middle + half * points))
+        weights.append(chebyshev.chebvander((piece - middle) / half, degree).sum(axis=0) @ inverse)
     order = np.argsort(joined := np.concatenate(nodes))
     return joined[order], np.concatenate(weights)[order]
 
 
-def _of_any_event(
-    causes: list[SurvivalDistribution], at: Tensor, kind: CurveKind | Literal["log_hazard"]
-) -> Tensor:
+def _of_any_event(causes: list[SurvivalDistribution], at: Tensor, kind: Kind) -> Tensor:
     """Curves of any event, to which the hazards of causes add up, at times (T,) or (n, T)."""
     # As (1, T) it is a grid whatever the number of rows.
     at = at[None] if at.ndim == 1 else at

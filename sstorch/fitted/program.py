@@ -26,29 +26,17 @@ METADATA = "sstorch.json"
 _LARGEST = 2**31 - 1
 
 
-def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after: float | None = None) -> None:
+def export_program(tree: FittedTree, path: Path, after: float | None = None) -> None:
     """Write the prediction as one file that torch runs without this package, with a JSON in the file.
 
-    The program runs on the CPU, whatever the device of the tree. After an error, the file is as before.
+    The program runs on the CPU, whatever the device of the tree. After an error, the file is as before. With
+    a time `after` at which rows are at risk it is S(after + t | x) / S(after | x), incidences likewise.
 
-    Args:
-        tree: trained.
-        path: of the file.
-        event_times: distinct training event times, for the JSON.
-        after: time at which rows are at risk, for S(after + t | x) / S(after | x); None for S(t | x). Of
-            several causes likewise for their incidences.
-
-    Raises:
-        ConfigError: the leaves are of a family that torch cannot trace, torch fails at it or at serializing
-            the program, or the file cannot be written. The message names the step.
+    Raises ConfigError: the leaves are of a family that torch cannot trace, torch fails at it or at
+    serializing the program, or the file cannot be written. The message names the step.
     """
     names = tree.preprocessor.schema.feature_names_out
-    for family in (module.family for module in tree.hazards.values()):
-        if not family.exportable:
-            raise ConfigError(
-                f"{family.name} leaves cannot be exported: their curves are computed by cases that depend on "
-                "the values; choose another family, or keep the tree with save()"
-            )
+    tree.check_exportable("exported")
     # A program holds the device of its constants: wherever the tree was trained, every machine has a CPU.
     on_cpu = {cause: copy.deepcopy(module).cpu() for cause, module in tree.hazards.items()}
     tree = replace(tree, hazards=on_cpu)
@@ -60,7 +48,7 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
         "sstorch_version": __version__,
         "torch_version": torch.__version__,
         "features": names,
-        "event_times": event_times.tolist(),
+        "event_times": tree.event_times.tolist(),
         "output": "incidences, rows x causes x times, and survival function, rows x times"
         if tree.competing
         else "survival function, rows x times",

@@ -27,12 +27,9 @@ from sstorch.threads import threads_for
 
 Prediction = Literal["hbp", "mixture"]
 PREDICTIONS: tuple[Prediction, ...] = ("hbp", "mixture")
-# Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below. Two MiB stay
-# in the cache, which thirty do not.
-_CHUNK_ELEMENTS = 2**18
-# Of curves to be scored, of which a study asks for hundreds: freed arrays of this size stay with the process.
-# Larger ones go back to the system, and having them again takes longer than computing the curves.
-_SCORED_ELEMENTS = 2**16
+# Elements of the largest intermediate of a prediction, two MiB, which stay in the cache; and of curves to be
+# scored, of which a study asks for hundreds: freed arrays of this size stay with the process.
+_CHUNK_ELEMENTS, _SCORED_ELEMENTS = 2**18, 2**16
 # Of a prediction, below which a second thread gains nothing, chunks being small.
 _FEW_ELEMENTS = 2**25
 # Times at which survival is averaged to order groups by prognosis, and the digits of the mean that count.
@@ -45,8 +42,7 @@ _SAME_SLOPES = 1e-9
 class FittedTree(FittedModel):
     """A trained soft tree with the preprocessing of its rows: all that predicting, reading and scoring need.
 
-    Rows are passed as encoded features ``x``, shape (n, p), made by :meth:`encode`. With competing causes
-    each cause has a hazard of its own under the same gates.
+    Rows are passed as encoded features ``x``, shape (n, p), made by :meth:`encode`.
 
     Attributes:
         hazards: by cause the tree that has its hazard in the leaves, without batch dimension; all have the
@@ -54,10 +50,8 @@ class FittedTree(FittedModel):
         preprocessor: fitted on the training rows.
         prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, the average of all leaves.
         time_unit: of its times, as texts name it; None if unknown.
-        time_varying: whether training subjects had several rows, so that one row does not determine survival
-            from time zero: texts then say on what condition it holds.
-        event_times: distinct training event times, increasing; incidences and restricted means of competing
-            causes need them, and no quantile lies beyond the last one.
+        time_varying: whether training subjects had several rows: survival from time zero is then conditional.
+        event_times: distinct training event times, increasing, the range of quadratures and quantiles.
         groups: number of the group that each leaf is, from left to right, shape (L,): 1 for the longest
             survival. By default the order of the leaves.
     """
@@ -99,6 +93,15 @@ class FittedTree(FittedModel):
         """The tree with the hazard of one cause alone, as if the others did not exist."""
         return replace(self, hazards={EVENT: self.hazards[cause]})
 
+    def check_exportable(self, how: str) -> None:
+        """Raise ConfigError for families whose curves no program or code can hold."""
+        for family in (module.family for module in self.hazards.values()):
+            if not family.exportable:
+                raise ConfigError(
+                    f"{family.name} leaves cannot be {how}: their curves are computed by cases that depend "
+                    "on the values; choose another family, or keep the tree with save()"
+                )
+
     def encode(self, frame: pd.DataFrame) -> RowFeatures:
         """Encoded features of rows, (n, p), on the device of the tree."""
         return self.preprocessor.encode(frame).to(device=self.like.device, dtype=self.like.dtype)
@@ -116,17 +119,11 @@ class FittedTree(FittedModel):
         return self.panels
 
     def falling_curves(self, x: RowFeatures, times: FloatArray) -> FloatArray:
-        """Survival curves of one event as scores read them.
+        """Survival curves of one event as scores read them, (n, n_times), float64 in Fortran order.
 
-        Curves that rise, as those of unconstrained splines can, are replaced by their running minimum. All
-        rows enter the matrix products at once, which round differently with another number of rows.
-
-        Args:
-            x: encoded features, shape (n, p).
-            times: increasing, shape (n_times,).
-
-        Returns:
-            shape (n, n_times), float64 in Fortran order; scores compare all rows at a time.
+        Curves that rise, as those of unconstrained splines can, are replaced by their running minimum up to
+        each of the increasing times. All rows enter the matrix products at once, which round differently with
+        another number of rows.
         """
         check_room(len(x), len(times))
         out, at = np.empty((len(times), len(x))), torch.as_tensor(times, device=x.device)
@@ -158,20 +155,11 @@ class FittedTree(FittedModel):
         """Group of each row, the number of the leaf of its most probable path, 1 .. L, shape (n,)."""
         return self.group_numbers[self.leaf(x)]
 
-    def group_of(self, frame: pd.DataFrame) -> IntArray:
-        """:meth:`apply` to rows that were read and are not encoded yet."""
-        return self.apply(self.encode(frame))
-
     def numbered(self, x: RowFeatures, weight: FloatArray, end: float) -> FittedTree:
         """The tree with its groups numbered by prognosis, 1 for the longest survival.
 
-        That is the weighted mean over the rows of a group of :meth:`mean_survival`; groups without rows come
-        last, and those of like survival in the order of the leaves.
-
-        Args:
-            x: encoded features of the training rows, shape (n, p).
-            weight: of the rows, >= 0, shape (n,).
-            end: of the follow-up, > 0.
+        That is the weighted mean over the training rows x (n, p) of a group of :meth:`mean_survival` to the
+        end of follow-up; groups without rows come last, those of like survival in the order of the leaves.
         """
         if self._n_leaves == 1:
             return replace(self, groups=np.ones(1, dtype=np.int64))
@@ -204,11 +192,7 @@ class FittedTree(FittedModel):
             return in_chunks(function, size, *rows)
 
     def shares_slopes(self, leaves: Sequence[int] | None = None) -> bool:
-        """Whether some leaves, all by default, have the same slopes, those of the shapes included.
-
-        Args:
-            leaves: by node.
-        """
+        """Whether some leaves by node, all by default, have the same slopes, those of shapes included."""
         for module in self.hazards.values():
             parameters = module.leaf_parameters(leaves)
             # Leaves come before the features, and before the shapes of which each has slopes.
@@ -225,32 +209,18 @@ def tree_state(tree: FittedTree) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         ConfigError: the leaf is a family that is not in the registry, which no file could rebuild.
     """
-    families = {name: module.family for name, module in tree.hazards.items()}
-    for family in families.values():
+    leaves, tensors = [], dict[str, Tensor]()
+    for number, (cause, module) in enumerate(tree.hazards.items(), 1):
+        family = module.family
         if family.name not in FAMILIES or type(FAMILIES[family.name]()) is not type(family):
             raise ConfigError(
                 f"leaf family {type(family).__name__} is not registered and could not be loaded again; "
                 "put @register_family above its class"
             )
-    state = {
-        "leaves": [
-            {"cause": name, "name": family.name, "options": family.options()}
-            for name, family in families.items()
-        ],
-        "depth": tree.module.topology.depth,
-        "prediction": tree.prediction,
-        "preprocessing": tree.preprocessor,
-        "time_unit": tree.time_unit,
-        "time_varying": tree.time_varying,
-        "event_times": tree.event_times.tolist(),
-        "groups": tree.group_numbers.tolist(),
-    }
-    tensors = {
-        f"{number}.{name}": tensor
-        for number, module in enumerate(tree.hazards.values(), 1)
-        for name, tensor in module.state_dict().items()
-    }
-    return state, tensors
+        leaves.append({"cause": cause, "name": family.name, "options": family.options()})
+        tensors |= {f"{number}.{name}": tensor for name, tensor in module.state_dict().items()}
+    facts = replace(tree, hazards={}, groups=tree.group_numbers)
+    return {"leaves": leaves, "depth": tree.module.topology.depth, "tree": facts}, tensors
 
 
 def tree_of_state(state: Mapping[str, Any], tensors: Mapping[str, Tensor], device: str) -> FittedTree:
@@ -258,35 +228,26 @@ def tree_of_state(state: Mapping[str, Any], tensors: Mapping[str, Tensor], devic
 
     What an altered state raises is of any kind: see :func:`sstorch.files.reading`.
     """
-    preprocessor: Preprocessor = state["preprocessing"]
+    facts: FittedTree = state["tree"]
     hazards = {}
     for number, leaf in enumerate(state["leaves"], 1):
-        own = {
-            name.removeprefix(f"{number}."): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(f"{number}.")
-        }
+        first = f"{number}."
+        own = {name.removeprefix(first): each for name, each in tensors.items() if name.startswith(first)}
         module = hazards[str(leaf["cause"])] = SoftTree(
-            len(preprocessor.leaf_features),
+            len(facts.preprocessor.leaf_features),
             state["depth"],
             _family_of(leaf),
             device=device,
             dtype=own["log_time_scale"].dtype,
-            n_gate_features=len(preprocessor.gate_features),
+            n_gate_features=len(facts.preprocessor.gate_features),
             start="zeros",
         )
         module.load_state_dict(own)
     if not hazards:
         raise ValueError("there is no hazard")
-    tree = FittedTree(
-        hazards,
-        preprocessor,
-        state["prediction"],
-        check_time_unit(state["time_unit"]),
-        bool(state["time_varying"]),
-        np.array(state["event_times"], dtype=np.float64),
-        np.array(state["groups"], dtype=np.int64),
-    )
+    event_times = np.array(facts.event_times, dtype=np.float64)
+    tree = replace(facts, hazards=hazards, event_times=event_times)
+    check_time_unit(tree.time_unit)
     if sorted(tree.group_numbers) != list(range(1, len(tree.module.topology.leaves) + 1)):
         raise ValueError("groups are not the numbers of the leaves")
     return tree

@@ -1,27 +1,17 @@
-"""Regressions, prognostic and soft survival trees, estimators of torch modules, and what goes with them."""
+"""Regressions, prognostic and soft survival trees, estimators of torch modules, and what goes with them.
+
+The estimators and their parameters are names of :mod:`sstorch`.
+"""
 
 from sstorch.soft.batch import train_batch
-from sstorch.soft.estimator import bootstrap_trees
-from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
-from sstorch.soft.prognostic import PrognosticTree
-from sstorch.soft.regression import SurvivalRegression
+from sstorch.soft.bootstrap import Band, TreeSample, bootstrap_trees
 from sstorch.soft.settings import BatchSettings, Coefficients
-from sstorch.soft.torch_survival import TorchSurvival
-from sstorch.soft.trained_batch import Band, TrainedBatch, TreeSample
-from sstorch.soft.tree import SoftSurvivalTree
+from sstorch.soft.trained_batch import TrainedBatch
 
 __all__ = [
     "Band",
     "BatchSettings",
     "Coefficients",
-    "Columns",
-    "GatePenalties",
-    "GroupPenalties",
-    "Penalties",
-    "PrognosticTree",
-    "SoftSurvivalTree",
-    "SurvivalRegression",
-    "TorchSurvival",
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",

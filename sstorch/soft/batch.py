@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,12 +15,12 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.columns import is_wide
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.data.encodings import Linear
-from sstorch.exceptions import ConfigError
-from sstorch.fitted import EVENT
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.fitted.model import EVENT
 from sstorch.inference.covariance import FitCovariance
 from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
-from sstorch.nn import GateParameters, SoftTree, Topology
+from sstorch.nn import Topology
 from sstorch.objective import Sample
 from sstorch.optim import (
     Leaves,
@@ -36,7 +36,6 @@ from sstorch.optim.starts.regression_tree import GateColumns
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
 from sstorch.soft.estimation import Estimator
-from sstorch.soft.fixed_columns import check_fixed_columns, check_strata
 from sstorch.soft.problems import Problems, check_groups
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher, regression_targets
@@ -100,18 +99,8 @@ def train_encoded(
     """
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
-    with ExitStack() as stack:
-        stack.enter_context(one_blas_thread())
-        stack.enter_context(threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])))
+    with one_blas_thread(), threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])):
         return _train(splits, settings, schema, callbacks, checkpoint, coefficients)
-
-
-def events_of_causes(data: SurvivalData) -> dict[str, int]:
-    """Number of events of each cause, by name; of the only event."""
-    if data.causes is None:
-        return {EVENT: int(data.event.sum())}
-    counts = np.bincount(data.cause, minlength=len(data.cause_names) + 1)[1:]
-    return dict(zip(data.cause_names, counts.tolist(), strict=True))
 
 
 def _train(
@@ -132,7 +121,8 @@ def _train(
             raise ConfigError("an offset or strata do not support so many columns: leave most of them out")
         settings = replace(settings, numeric=settings.numeric.settled(Linear()))
     preprocessors = fit_preprocessors(splits, settings, schema)
-    of_causes = {name: _of_cause(name, splits, settings) for name in events_of_causes(splits[0])}
+    names = (EVENT,) if splits[0].causes is None else splits[0].cause_names
+    of_causes = {name: _of_cause(name, splits, settings) for name in names}
     plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
     coded = plain and not settings.trains_gates
     _check_memory(splits, preprocessors[0], plain, coded)
@@ -167,10 +157,22 @@ def _of_cause(
     """Splits with the events of one cause, or of the only event, and settings with its leaf."""
     cause = None if splits[0].causes is None else name
     own = list(splits) if cause is None else [data.of_cause(cause) for data in splits]
-    if settings.strata is not None:
-        for data in own:
-            check_strata(data, settings.strata, cause)
+    for data in own if settings.strata is not None else ():
+        _check_strata(data, str(settings.strata), cause)
     return own, settings.for_cause(cause, min(data.n_events for data in own))
+
+
+def _check_strata(data: SurvivalData, strata: str, cause: str | None) -> None:
+    """Raise DataError if a stratum has no event, of a cause where they compete, and so no baseline."""
+    known = data.frame[strata].dropna().astype(str)
+    events = pd.Series(data.event * data.sample_weight > 0, index=data.frame.index)[known.index]
+    rows, had = known.value_counts(), events.groupby(known).any()
+    if empty := [f"{name!r} ({rows[name]} rows)" for name in had.index if not had[name]]:
+        what = f"no event of cause {cause}" if cause else "no event"
+        raise DataError(
+            f"strata: {what} in {', '.join(empty)} of column {strata!r}: such a stratum has no baseline; "
+            "join it with another, or leave its rows out"
+        )
 
 
 def _check_memory(
@@ -186,11 +188,6 @@ def _check_memory(
     check_fits(
         n_bytes, what, "take fewer folds, Columns(numeric='linear'), fewer columns, or a part of the rows"
     )
-
-
-def sum_of(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of tensors of one shape; a single one as it is."""
-    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
 
 
 def check_causes(data: SurvivalData, settings: BatchSettings) -> None:
@@ -231,17 +228,28 @@ class _Batch:
 
         Otherwise the trainer minimises E from there, restrictions included, under the estimated prior.
         """
-        estimator = self._estimator(callbacks)
+        counts, causes = torch.tensor(self.sample.x.counts), self.causes
+        if bool((counts > 1).any()):  # of each split one problem is estimated
+            causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}
+        estimator = Estimator(
+            {name: each.tree for name, each in causes.items()},
+            {name: each.sample for name, each in causes.items()},
+            self.splits,
+            self.preprocessors,
+            gate_columns(self.preprocessors[0]),
+            self.settings,
+            self.checkpoint,
+            callbacks,
+        )
         choices = tuple(estimator.choose())
         if self.plain:
             finished = {name: (estimator.objective(name), History()) for name in self.causes}
             covariance = fit_covariance(self.causes, self.settings, estimator, {})
             result = self._result(finished, estimator.converged, covariance)
         else:
-            counts = torch.tensor(self.sample.x.counts)
             split = torch.arange(len(counts)).repeat_interleave(counts)
             own, gates = {}, estimator.gate_precision[split.to(estimator.gate_precision.device)]
-            for name, each in self.causes.items():  # one problem a split was estimated
+            for name, each in self.causes.items():
                 each.tree.assign(torch.arange(len(split)), estimator.trees[name].select(split))
                 own[name] = each.under(estimator.prior(name).select(split), gates)
             choices = tuple(choices[number] for number in split.tolist())
@@ -260,38 +268,25 @@ class _Batch:
 
     def _trained(self, callbacks: Sequence[Callback]) -> TrainedBatch:
         """Minimise the objectives by the trainer, from where the trees are."""
-        finished = {
-            name: each.train(
-                self.settings.trainer,
-                callbacks,
-                None if self.checkpoint is None else self.checkpoint.within(f"{TRAINING}/{name}"),
-            )
-            for name, each in self.causes.items()
-        }
-        converged = self._converged([history for _, history in finished.values()])
+        trainer, finished = self.settings.trainer, {}
+        converged = torch.ones(self.sample.weight.shape[0], dtype=torch.bool)
+        for name, each in self.causes.items():
+            file = None if self.checkpoint is None else self.checkpoint.within(f"{TRAINING}/{name}")
+            finished[name] = each.train(trainer, callbacks, file)
+            # Trainers of gates end after as many iterations as they are given.
+            if isinstance(trainer, Leaves):
+                last = finished[name][1].steps.groupby("problem")["status"].last()
+                converged[last.index[last != "CONVERGED"].to_numpy(np.int64)] = False
         return self._result(finished, converged, fit_covariance(self.causes, self.settings, None, {}))
 
-    def _converged(self, histories: Sequence[History]) -> Tensor:
-        """False for problems whose leaves alone are trained and did not converge in every run, (R,)."""
-        converged = torch.ones(self.sample.weight.shape[0], dtype=torch.bool)
-        # Trainers of gates end after as many iterations as they are given.
-        if isinstance(self.settings.trainer, Leaves):
-            for history in histories:
-                last = history.steps.groupby("problem")["status"].last()
-                converged[last.index[last != "CONVERGED"].to_numpy(np.int64)] = False
-        return converged
-
     def _result(
-        self,
-        finished: Mapping[str, tuple[Tensor, History]],
-        converged: Tensor,
-        covariance: FitCovariance,
+        self, finished: Mapping[str, tuple[Tensor, History]], converged: Tensor, covariance: FitCovariance
     ) -> TrainedBatch:
         """The trees of all causes, with their objectives and records."""
         objectives, histories = zip(*finished.values(), strict=True)
         return TrainedBatch(
             {name: each.tree for name, each in self.causes.items()},
-            sum_of(objectives),
+            torch.stack(objectives).sum(0),
             dict(zip(finished, histories, strict=True)),
             self.preprocessors,
             tuple(data.event_times for data in self.splits),
@@ -299,22 +294,6 @@ class _Batch:
             converged,
             self.coefficients,
             covariance=covariance,
-        )
-
-    def _estimator(self, callbacks: Sequence[Callback] = ()) -> Estimator:
-        """Regressions of all causes with estimated penalties, one per split, however many problems it has."""
-        counts, causes = torch.tensor(self.sample.x.counts), self.causes
-        if bool((counts > 1).any()):
-            causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}
-        return Estimator(
-            {name: each.tree for name, each in causes.items()},
-            {name: each.sample for name, each in causes.items()},
-            self.splits,
-            self.preprocessors,
-            gate_columns(self.preprocessors[0]),
-            self.settings,
-            self.checkpoint,
-            callbacks,
         )
 
     # ------------------------------------------------------------------ starting values
@@ -335,38 +314,27 @@ class _Batch:
 
     def _distil(self) -> None:
         """Give the first start of each split and setting distilled gates, and leaves all its regression."""
-        n_starts = self.settings.n_starts
+        settings, n_starts = self.settings, self.settings.n_starts
         first = torch.arange(0, next(iter(self.causes.values())).tree.n_problems, n_starts)
         own = {name: each.select(first) if n_starts > 1 else each for name, each in self.causes.items()}
         regressions = {
             name: initialize_regression(each.tree, each.plain, each.sample) for name, each in own.items()
         }
-        if self.settings.depth:
-            gates = self._distilled_gates(regressions, {name: each.sample for name, each in own.items()})
+        if settings.depth:
+            samples = {name: each.sample for name, each in own.items()}
+            sample, tree = next(iter(samples.values())), next(iter(regressions.values()))
+            if isinstance(settings.teacher, Teacher):
+                targets = settings.teacher.targets(self.splits, sample)
+            else:
+                targets = regression_targets(regressions, samples, self.splits)
+            columns, topology = gate_columns(self.preprocessors[0]), Topology(settings.depth)
+            gates = gates_of_targets(
+                sample, targets, tree.n_gate_features, columns, topology, settings.min_leaf
+            )
             for each in own.values():
                 each.tree.set_gates(gates)
-        if n_starts > 1:
-            for name, each in own.items():
-                self.causes[name].tree.assign(first, each.tree)
-
-    def _distilled_gates(
-        self, regressions: Mapping[str, SoftTree], samples: Mapping[str, Sample]
-    ) -> GateParameters:
-        """Gates of regressions, trees of depth 0 by cause, or of another teacher."""
-        settings = self.settings
-        tree, sample = next(iter(regressions.values())), next(iter(samples.values()))
-        if isinstance(settings.teacher, Teacher):
-            targets = settings.teacher.targets(self.splits, sample)
-        else:
-            targets = regression_targets(regressions, samples, self.splits)
-        return gates_of_targets(
-            sample,
-            targets,
-            tree.n_gate_features,
-            gate_columns(self.preprocessors[0]),
-            Topology(settings.depth),
-            settings.min_leaf,
-        )
+        for name, each in own.items() if n_starts > 1 else ():
+            self.causes[name].tree.assign(first, each.tree)
 
     def _initialize(self) -> None:
         """Give the problems of the only event their initial solutions."""
@@ -391,19 +359,15 @@ def fit_preprocessors(
     splits: Sequence[SurvivalData], settings: BatchSettings, schema: Schema
 ) -> tuple[Preprocessor, ...]:
     """Of every split, fitted to its rows; all make the same features."""
-    filled = settings.missing_numbers, settings.missing_categories
     schema = schema.with_missing(settings.missing)
-    check_fixed_columns(schema, settings.offset_column, settings.strata)
-    fitted = tuple(
-        Preprocessor(
-            schema,
-            *filled,
-            encodings=settings.encodings,
-            offset=settings.offset_column,
-            strata=settings.strata,
-        ).fit(data.frame, data.uneven_weight)
-        for data in splits
+    settings.check_fixed_columns(schema)
+    filled = settings.missing_numbers, settings.missing_categories
+    offset, strata = settings.offset_column, settings.strata
+    made = (
+        Preprocessor(schema, *filled, encodings=settings.encodings, offset=offset, strata=strata)
+        for _ in splits
     )
+    fitted = tuple(each.fit(data.frame, data.uneven_weight) for each, data in zip(made, splits, strict=True))
     # A curve may have fewer knots in a split, whose other features are zero there: what is zero in all goes.
     bases = [preprocessor.basis_ for preprocessor in fitted if preprocessor.basis_ is not None]
     if bases:

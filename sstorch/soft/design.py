@@ -20,10 +20,11 @@ from sstorch.nn import HazardFamily, LeafParameters
 from sstorch.objective import Sample
 from sstorch.optim.evidence import HELD, MANY_ROWS, Estimates, Kinds, estimate
 from sstorch.optim.linear_hazards import LinearHazards
-from sstorch.soft.fixed_columns import FIXED, OFFSET, STRATUM
 
-# Kinds of coefficients, each with a variance of its own.
+# Kinds of coefficients, each with a variance of its own, and of features that are no part of the problem.
 KINDS = ("line", "curve", "category", "interaction", "level", "own slope", "own shape")
+OFFSET, STRATUM = "offset", "stratum"
+FIXED = (OFFSET, STRATUM)
 # Precision of the priors under which a hazard without covariates is fitted, and of what stays zero.
 _VAGUE, _ZERO = 1e-4, 1e8
 # Standard deviation below which a feature is the same in all rows.
@@ -34,14 +35,19 @@ _ELEMENTS = 2**22
 _ENOUGH_EVENTS = 1_000
 # A category with more levels has no slopes of its own in the groups.
 _MANY_LEVELS = 6
+# Singular values of features that count as zero, as a share of the largest.
+_RANK = 1e-7
+# Features that a product of matrices takes at once.
+_AT_ONCE = 4096
+# Folds by which shape parameters are estimated, where columns are many.
+_N_FOLDS = 5
 
 
-def kind_of(feature: Feature, preprocessor: Preprocessor) -> str:
+def _kind_of(feature: Feature, preprocessor: Preprocessor) -> str:
     """The kind of a leaf feature's coefficient."""
-    if feature.columns == (preprocessor.offset,):
-        return OFFSET
-    if feature.columns == (preprocessor.strata,):
-        return STRATUM
+    for kind, column in ((OFFSET, preprocessor.offset), (STRATUM, preprocessor.strata)):
+        if feature.columns == (column,):
+            return kind
     if feature.kind == "product":
         return "interaction"
     if feature.curved:
@@ -73,24 +79,22 @@ class Design:
         """Of the rows of S problems, one per split."""
         x = last_features(sample.x, n_features).to(dtype=torch.float64)
         centre, variance = _moments(x, sample.normalised_weight.double())
-        features = preprocessor.leaf_features
-        kinds = tuple(kind_of(feature, preprocessor) for feature in features)
-        scale = variance.sqrt()
-        blocks: dict[str, list[int]] = {}
+        features, levels = preprocessor.leaf_features, preprocessor.schema.categories
+        kinds = tuple(_kind_of(feature, preprocessor) for feature in features)
+        scale, blocks = variance.sqrt(), dict[str, list[int]]()
+        constant = scale <= _CONSTANT
+        constant[:, [j for j, kind in enumerate(kinds) if kind in FIXED]] = True
         for j, (kind, feature) in enumerate(zip(kinds, features, strict=True)):
             if kind == "curve":
                 blocks.setdefault(feature.columns[0], []).append(j)
-        constant = scale <= _CONSTANT
-        constant[:, [j for j, kind in enumerate(kinds) if kind in FIXED]] = True
         for places in blocks.values():
             scale[:, places] = variance[:, places].sum(-1, keepdim=True).sqrt()
         scale[:, [j for j, kind in enumerate(kinds) if kind == "category"]] = 1.0
-        scale = torch.where(constant, torch.inf, scale)
-        levels = preprocessor.schema.categories
         own = [
             kind == "line" or (kind == "category" and len(levels[feature.columns[0]]) <= _MANY_LEVELS)
             for kind, feature in zip(kinds, features, strict=True)
         ]
+        scale = torch.where(constant, torch.inf, scale)
         return cls(x, centre, scale, kinds, torch.tensor(own, device=centre.device))
 
     def lines(self, split: int, rows: slice | Tensor) -> Tensor:
@@ -120,17 +124,6 @@ class Design:
         """Slopes that all rows share, d."""
         return len(self._straight) + (0 if self.components is None else self.components[0].shape[-1])
 
-    def of_features(self, slope: Tensor) -> Tensor:
-        """Slopes of the features as they are, (S, L, p), from those of z, (S, L, d)."""
-        out = slope.new_zeros(*slope.shape[:-1], len(self.kinds))
-        straight = self._straight
-        out[..., straight] = slope[..., : len(straight)]
-        if self.components is not None:
-            lines = self._places_of("line")
-            turned = torch.matmul(slope[..., len(straight) :], self.components[1].mT)
-            out[..., lines] = torch.matmul(turned, self.z[..., lines])
-        return out / self.scale[:, None]
-
     def freedom(self, estimates: Estimates, split: int) -> Tensor:
         """Effective degrees of freedom of each feature in what all groups share, (p,)."""
         straight = self._straight
@@ -141,8 +134,11 @@ class Design:
             unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, end : 1 + self._width]
             covariance = estimates.quadratic(unit)[split]
             penalty = estimates.penalty[split, estimates.kinds.names.index("line")]
+            inner = torch.eye(len(covariance)).to(covariance) - penalty * covariance
             lines, dual = self._places_of("line"), self.components[1][split]
-            out[lines] = freedom_of_features(self.z[split][:, lines], dual, covariance, penalty)
+            z = (some for some in self.z[split][:, lines].split(_AT_ONCE, dim=-1))
+            turned = (torch.matmul(dual.mT, some) for some in z)
+            out[lines] = torch.cat([(torch.matmul(inner, each) * each).sum(0) for each in turned])
         return out
 
     def prior_parts(self, estimates: Estimates, split: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -180,16 +176,26 @@ class Design:
         group: Tensor | None = None,
         n_groups: int = 1,
     ) -> LinearHazards:
-        """The problems: all rows in one group, or parameters of their own in groups (S, n)."""
+        """The problems: all rows in one group, or parameters of their own in groups (S, n).
+
+        An offset is without its mean; strata are groups without slopes of their own.
+        """
         if self.components is None:
             hazards = LinearHazards(family, sample, weight, self.x, self.centre, self.scale)
         else:
             columns = torch.cat([self.z[..., self._straight], self.components[0]], -1)
             hazards = LinearHazards(family, sample, weight, DesignMatrix(columns, self.x.counts))
-        hazards = self._with_fixed(hazards)
-        if group is None or n_groups == 1:
+        known, (offset, strata) = self.x.places.tolist(), map(self._places_of, (OFFSET, STRATUM))
+        if offset:
+            values = self.x.numbers[..., known.index(offset[0])] - self.centre[:, offset]
+            hazards = replace(hazards, offset=torch.where(weight > 0, values, 0.0))
+        own = self.own_places
+        if strata:
+            group = self.x.numbers[..., [known.index(place) for place in strata]].argmax(-1)
+            own, n_groups = own[:0], len(strata)
+        if group is None or (n_groups == 1 and not strata):
             return hazards
-        return replace(hazards, group=group, own=1 + self.own_places, n_groups=n_groups)
+        return replace(hazards, group=group, own=own if strata else 1 + own, n_groups=n_groups)
 
     @property
     def own_places(self) -> Tensor:
@@ -199,18 +205,6 @@ class Design:
     def _places_of(self, kind: str) -> list[int]:
         """Positions of the features of a kind."""
         return [place for place, own in enumerate(self.kinds) if own == kind]
-
-    def _with_fixed(self, hazards: LinearHazards) -> LinearHazards:
-        """Hazards with an offset, minus its mean, and strata as groups without slopes of their own."""
-        known, (offset, strata) = self.x.places.tolist(), map(self._places_of, (OFFSET, STRATUM))
-        if offset:
-            values = self.x.numbers[..., known.index(offset[0])] - self.centre[:, offset]
-            hazards = replace(hazards, offset=torch.where(hazards.weight > 0, values, 0.0))
-        if not strata:
-            return hazards
-        stratum = self.x.numbers[..., [known.index(place) for place in strata]].argmax(-1)
-        none = torch.zeros(0, dtype=torch.long, device=self.centre.device)
-        return replace(hazards, group=stratum, own=none, n_groups=len(strata))
 
     def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
         """Prior of the coefficients of :meth:`hazards` by `curvature` of slopes, (S, p), in rows.
@@ -246,10 +240,20 @@ class Design:
         shape = shapes[..., :1].expand(-1, -1, n_groups)
         if n_groups > 1:
             shape = shape + shapes[..., 1:]
-        slope = self.of_features(slope)
+        slope = self._of_features(slope)
         intercept = intercept - (slope * self.centre[:, None]).sum(-1)
         none = slope.new_zeros(*slope.shape[:-1], 0, slope.shape[-1])
         return LeafParameters(slope, intercept, shape.mT.contiguous(), none)
+
+    def _of_features(self, slope: Tensor) -> Tensor:
+        """Slopes of the features as they are, (S, L, p), from those of z, (S, L, d)."""
+        out, straight = slope.new_zeros(*slope.shape[:-1], len(self.kinds)), self._straight
+        out[..., straight] = slope[..., : len(straight)]
+        if self.components is not None:
+            lines = self._places_of("line")
+            turned = torch.matmul(slope[..., len(straight) :], self.components[1].mT)
+            out[..., lines] = torch.matmul(turned, self.z[..., lines])
+        return out / self.scale[:, None]
 
     def _leaves_with_fixed(
         self, theta: Tensor, slope: Tensor, intercept: Tensor, n_shapes: int
@@ -257,7 +261,7 @@ class Design:
         """Parameters of the one group, from slopes of z (S, 1, p) and intercepts (S, 1)."""
         strata = self._places_of(STRATUM)
         p, count = len(self.kinds), len(strata)
-        slope = self.of_features(slope)
+        slope = self._of_features(slope)
         slope[..., self._places_of(OFFSET)] = 1.0
         intercept = intercept - (slope * self.centre[:, None]).sum(-1)
         shapes = theta[:, 1 + p + count :].unflatten(1, (n_shapes, 1 + count))
@@ -327,14 +331,6 @@ def null_start(hazards: LinearHazards) -> Tensor:
     return start
 
 
-# Singular values of features that count as zero, as a share of the largest.
-_RANK = 1e-7
-# Features that a product of matrices takes at once.
-_AT_ONCE = 4096
-# Folds by which shape parameters are estimated, and the precision of what is not penalised there.
-_N_FOLDS, _VAGUE = 5, 1e-4
-
-
 def principal_components(z: Tensor) -> tuple[Tensor, Tensor]:
     """Components U S and U S^-1, (S, n, r), of features Z = U S V', (S, n, q); zero beyond a split's rank.
 
@@ -349,19 +345,6 @@ def principal_components(z: Tensor) -> tuple[Tensor, Tensor]:
     root, vectors, counts = root[:, first:], vectors[..., first:], counts[:, first:]
     scores = vectors * torch.where(counts, root, 0.0)[:, None]
     return scores, vectors / torch.where(counts, root, torch.inf)[:, None]
-
-
-def freedom_of_features(z: Tensor, dual: Tensor, covariance: Tensor, penalty: Tensor) -> Tensor:
-    """Effective degrees of freedom (q,) of features (n, q) whose U S^-1 is `dual`, (n, r).
-
-    Covariance and penalty are those of the components.
-    """
-    inner = torch.eye(len(covariance)).to(covariance) - penalty * covariance
-    parts = []
-    for some in z.split(_AT_ONCE, dim=-1):
-        turned = torch.matmul(dual.mT, some)
-        parts.append((torch.matmul(inner, turned) * turned).sum(0))
-    return torch.cat(parts)
 
 
 def held_out_start(

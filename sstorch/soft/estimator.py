@@ -1,4 +1,4 @@
-"""Base class of the soft estimators: training and files."""
+"""Base class of the soft estimators: training, predictions, texts, files."""
 
 from __future__ import annotations
 
@@ -13,39 +13,45 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from typing_extensions import override
 
-from sstorch.checks import check_device
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_device, wording
 from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
-from sstorch.data.oddities import Oddity, few_events, report
-from sstorch.data.time_unit import check_time_unit
+from sstorch.data.oddities import report
+from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError, DataWarning, named
 from sstorch.files import read_folder, reading, write_folder, write_whole
+from sstorch.fitted.estimator import SurvivalEstimator
 from sstorch.fitted.tree import FittedTree, leaves_of_state, tree_of_state, tree_state
 from sstorch.groups.recalibration import Recalibration
-from sstorch.groups.stability import resamples
 from sstorch.groups.table import groups_without_events
-from sstorch.groups.tree import RESULTS, PartitionOf, Recalibrate
+from sstorch.groups.tree import RESULTS, Partition, PartitionOf, Recalibrate
 from sstorch.groups.validation import GroupValidation
 from sstorch.inference.covariance import FitCovariance
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.parameters import restored
+from sstorch.reading import Explanation
+from sstorch.reading.effects import explain_row
 from sstorch.reading.nodes import Reading
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
+from sstorch.soft.fit_checks import rare_causes, separation, step_curves
 from sstorch.soft.group_choice import GroupChoice
-from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
-from sstorch.soft.separation import separation
 from sstorch.soft.settings import BatchSettings
-from sstorch.soft.trained_batch import TrainedBatch, TreeSample, partition
+from sstorch.soft.teacher import Fidelity, Teacher
+from sstorch.soft.texts import TreeTexts
+from sstorch.soft.trained_batch import TrainedBatch, partition
 from sstorch.threads import one_blas_thread
 
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 CARD = "MODEL_CARD.md"
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
@@ -64,12 +70,9 @@ _FITTED: dict[str, Any] = {
     "recalibration_": Recalibration | dict,
 }
 _ALWAYS = list(_FITTED)[:8]
-# Survival of a row falls from .9 to .1 while time grows by less than this factor. The shape of such a Weibull
-# leaf is above 32; survival times have 0.5 to 3.
-_STEP = 1.1
 
 
-class SoftEstimator(SoftModel):
+class SoftEstimator(TreeTexts, SurvivalEstimator):
     """Base class of the estimators that predict with a soft tree.
 
     Attributes:
@@ -79,12 +82,8 @@ class SoftEstimator(SoftModel):
         objective_: training objective of this start, summed over competing causes.
         time_unit_: unit of the times; None if undefined.
         time_varying_: True if trained on subjects with several rows.
-        node_table_: training rows, events and mean predicted survival of each node, by heap number.
         covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, for standard errors and
             intervals of :mod:`sstorch.inference`.
-        training_rows_: fingerprint of the training rows, for :func:`~sstorch.validate`.
-        late_fit_: groups with a mean curve outside the 95 % Kaplan-Meier band late in follow-up, and curves
-            before the first entry: one sentence each, with time and remedy, also in `summary()`.
         choice_: :class:`~sstorch.soft.group_choice.GroupChoice`, if penalties were estimated, else None: the
             evidence of the regression and of each set of groups, and ``penalties`` and ``terms`` with
             effective degrees of freedom.
@@ -99,10 +98,13 @@ class SoftEstimator(SoftModel):
     history_: History | Mapping[str, History]
     objective_: float
     metrics_: dict[str, float]
+    time_unit_: str | None
+    fidelity_: Fidelity | None
 
     penalties: Penalties
     columns: Columns
     device: str
+    dtype: str
     random_state: int | np.random.RandomState | None
     time_unit: str | None
     verbose: int
@@ -116,13 +118,24 @@ class SoftEstimator(SoftModel):
         if not isinstance(self.columns, Columns):
             raise ConfigError(f"columns must be Columns(...), got {self.columns!r}")
         check_time_unit(self.time_unit)
-        return {
-            **self._penalties.of(self.penalties).settings,
-            **self.columns.settings,
-            "device": self.device,
-            "dtype": self.dtype,
-            "seed": self._seed,
-        }
+        penalties, columns = self._penalties.of(self.penalties).get_params(), self.columns.get_params()
+        own, offset = penalties.pop("own"), columns.pop("offset")
+        shared = {"device": self.device, "dtype": self.dtype, "seed": self._seed}
+        return {**penalties, **columns, **shared, "own_penalties": own, "offset_column": offset}
+
+    @property
+    def _seed(self) -> int:
+        """Seed of everything random."""
+        try:
+            state = check_random_state(self.random_state)
+        except ValueError as error:
+            raise ConfigError(
+                "random_state must be an integer >= 0, None or a numpy RandomState, "
+                f"got {self.random_state!r}"
+            ) from error
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(state.randint(2**31 - 1))
 
     # ------------------------------------------------------------------ fit
 
@@ -132,29 +145,49 @@ class SoftEstimator(SoftModel):
         y: object = None,
         sample_weight: object = None,
         *,
+        checkpoint: str | os.PathLike[str] | None = None,
         sensitive: object = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
-        """Train the model.
+        """Train the model; of several starts the best tree is kept.
 
         Args:
-            X: as for :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            y: as there, or :class:`~sstorch.Surv` with ``causes``.
-            sample_weight: as there.
-            sensitive: as there.
-            callbacks: as there. With estimated penalties ``on_round`` is called after each update of the
-                variances; with fixed penalties the trainer minimises the objective, for one competing cause
-                after the other. With an offset or strata no callback is called.
+            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array (n,
+                p). Columns that :meth:`Surv.of <sstorch.Surv.of>` used for ``y`` are not features.
+            y: :class:`~sstorch.Surv`: right-censored, left-truncated (``entry``), start-stop rows of subjects
+                (``entry`` and ``id``; covariates may change from row to row, and folds and resamples keep the
+                rows of a subject together), or interval-censored. A right-censored outcome may also be a
+                (time, event) tuple, a structured array with an event and a time field, or a DataFrame with
+                the columns ``time`` and ``event``.
+            sample_weight: (n,), >= 0: sampling weights, such as inverse probabilities of selection. The tree
+                and confidence intervals do not depend on their scale. Tables contain weighted mean
+                predictions, weighted Kaplan-Meier estimates, and limits from robust variances with w^2 and
+                the effective sample size (sum w)^2 / sum w^2. For integer counts of observed rows, repeat the
+                rows, as with ``X.loc[X.index.repeat(w)]``.
+            checkpoint: path of a file that is written after every pass of the training. If it exists, from an
+                interrupted call with the same parameters and data, training continues from it and returns the
+                same tree: bit for bit on the same machine with the same number of threads, on CUDA up to
+                rounding.
+            sensitive: group of each row (n,), for ``penalties.fairness``; or the name of a column of ``X``,
+                which then is not a feature. To have it as a feature too, give its values:
+                ``sensitive=X["sex"]``.
+            callbacks: list of :class:`~sstorch.monitoring.Callback`, such as
+                :class:`~sstorch.monitoring.TensorBoard`. With estimated penalties ``on_round`` is called
+                after each update of the variances; a trainer calls them after every step and pass, for one
+                competing cause after the other. With an offset or strata no callback is called.
 
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.
-            ConfigError: a parameter has an invalid value.
+            ConfigError: a parameter has an invalid value, or the checkpoint belongs to other parameters, data
+                or versions of the software.
+            FormatError: the checkpoint is truncated or altered.
             TrainingError: the objective, or a custom penalty, is not finite.
 
         Warns:
             ConvergenceWarning: (of scikit-learn) training of leaves stopped before the optimum.
         """
-        return self._fit_data(training_rows(X, y, sample_weight, sensitive), callbacks=callbacks)
+        data = training_rows(X, y, sample_weight, sensitive)
+        return self._fit_data(data, checkpoint=checkpoint, callbacks=callbacks)
 
     def _fit_data(
         self,
@@ -165,14 +198,16 @@ class SoftEstimator(SoftModel):
     ) -> Self:
         """``fit`` to rows of positive weight, whose schema is taken from them if None."""
         check_callbacks(callbacks)
-        data = data.joined()
-        settings = self._training_settings(data)
-        if data.causes is not None:
-            _warn_of_rare_causes(data)
+        data, settings = data.joined(), self._batch_settings()
+        if isinstance(settings.teacher, Teacher):
+            settings = replace(settings, teacher=settings.teacher.fitted_to(data))
+        report(rare_causes(data), strict=False, stacklevel=4)
         callbacks = [*callbacks, *([ProgressBar()] if self.verbose else [])]
-        batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
-        self._adopt_best(batch, data, 0, x.of_split(0))
-        self._fitted_with(settings, data, x.of_split(0))
+        batch, encoded = train_encoded([data], settings, schema, callbacks, checkpoint)
+        x = encoded.of_split(0)
+        self._adopt_best(batch, data, 0, x)
+        if isinstance(settings.teacher, Teacher):
+            self.fidelity_ = settings.teacher.fidelity(data, self.tree_, x)
         return self
 
     @one_blas_thread()
@@ -189,23 +224,19 @@ class SoftEstimator(SoftModel):
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        self.covariance_ = replace(batch.covariance, terms=term_facts(self.tree_.preprocessor, data.frame))
-        self._warn_of_step_curves(data, x)
-        report(groups_without_events(self.tree_.apply(x), data), strict=False, stacklevel=4)
+        tree = self.tree_
+        self.covariance_ = replace(batch.covariance, terms=term_facts(tree.preprocessor, data.frame))
+        for name in tree.causes:
+            rows = data if data.causes is None else data.of_cause(name)
+            report(step_curves(tree.of_cause(name), x, rows), strict=False, stacklevel=4)
+        report(groups_without_events(tree.apply(x), data), strict=False, stacklevel=4)
         if (penalties := self._penalties.of(self.penalties)).ridge == 0:
-            unlimited = separation(self.tree_.preprocessor, x, data, penalties.roughness == 0)
+            unlimited = separation(tree.preprocessor, x, data, penalties.roughness == 0)
             report(unlimited, strict=False, stacklevel=4)
         # Curves before the first entry are extrapolated.
         for text in self.late_fit_ if data.entry.any() else ():
             warnings.warn(text, DataWarning, stacklevel=4)
         return self
-
-    def _training_settings(self, data: SurvivalData) -> BatchSettings:
-        """The settings by which the rows are trained on."""
-        return self._batch_settings()
-
-    def _fitted_with(self, settings: BatchSettings, data: SurvivalData, x: RowFeatures) -> None:
-        """Take over what else the training has given; ``x`` are the encoded rows (n, p)."""
 
     def _adopt(
         self,
@@ -216,10 +247,7 @@ class SoftEstimator(SoftModel):
         setting: int = 0,
         x: RowFeatures | None = None,
     ) -> Self:
-        """Take over one tree of a trained batch; x are its rows, encoded (n, p), if they are available.
-
-        Its ``node_table_`` is made at the first access, for which the rows are held until then.
-        """
+        """Take over one tree of a trained batch; x are its rows, encoded (n, p), if they are available."""
         position = batch.position(split, start, setting)
         self.objective_ = float(batch.objective[position])
         self.choice_ = batch.choices[position] if batch.choices else None
@@ -231,8 +259,8 @@ class SoftEstimator(SoftModel):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        self._drop_results("recalibration_")
-        tree = batch.fitted(split, start, setting, self._prediction)
+        self._drop_results("recalibration_", "fidelity_")
+        tree = batch.fitted(split, start, setting, getattr(self, "prediction", "hbp"))
         self.tree_ = replace(tree, time_unit=self.time_unit_, time_varying=self.time_varying_)
         self._read_later(data)
         if x is not None:
@@ -243,13 +271,6 @@ class SoftEstimator(SoftModel):
         """Drop results of another tree, or of other leaves."""
         for name in (*RESULTS, "group_table_", "covariance_", *others):
             self.__dict__.pop(name, None)
-
-    def _warn_of_step_curves(self, data: SurvivalData, x: RowFeatures) -> None:
-        """Name leaves of which new rows would be all but impossible, in a DataWarning each."""
-        for name in self._tree.causes:
-            tree = self._tree.of_cause(name)
-            rows = data if data.causes is None else data.of_cause(name)
-            report(step_curves(tree, x, rows), strict=False, stacklevel=4)
 
     def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
         """Copy of the model, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
@@ -274,10 +295,9 @@ class SoftEstimator(SoftModel):
         return self._batch_settings().depth > 0
 
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
-        batch = train_batch(splits, self._batch_settings(), Schema.of(data.frame))
-        return [
-            partial(partition, tree) for tree in TreeSample.of_splits(batch, self._prediction).fitted_trees()
-        ]
+        settings = self._batch_settings()
+        batch = train_batch(splits, settings, Schema.of(data.frame))
+        return [partial(partition, tree) for tree in batch.best_trees(settings.prediction)]
 
     # ------------------------------------------------------------------ keep
 
@@ -294,25 +314,18 @@ class SoftEstimator(SoftModel):
         """
         state, tensors = tree_state(self._tree)
         self._reading  # noqa: B018 -- made and kept
-        state["parameters"] = self._saved_parameters()
+        values = self.get_params(deep=False) | {
+            "penalties": replace(self._penalties.of(self.penalties), fairness=None, rho=0.0, own=()),
+            "dtype": str(self.module_.log_time_scale.dtype).removeprefix("torch."),
+            "time_unit": self.time_unit_,
+        }
+        state["parameters"] = {name: value for name, value in values.items() if name not in _NOT_SAVED}
         state["fitted"] = {name: vars(self)[name] for name in _FITTED if name in vars(self)}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
         # Pages need templates and figures, which a fit does not.
         from sstorch.groups.card import model_card
 
         write_whole(Path(path) / CARD, model_card(self).encode())
-
-    def _saved_parameters(self) -> dict[str, Any]:
-        """Parameters that a file holds; depth and dtype are those of the fitted tree."""
-        values, tree = self.get_params(deep=False), self._tree
-        values |= {
-            "penalties": replace(self._penalties.of(self.penalties), fairness=None, rho=0.0, own=()),
-            "dtype": str(tree.module.log_time_scale.dtype).removeprefix("torch."),
-            "time_unit": self.time_unit_,
-        }
-        if "depth" in values:
-            values["depth"] = tree.module.topology.depth
-        return {name: value for name, value in values.items() if name not in _NOT_SAVED}
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
@@ -326,8 +339,7 @@ class SoftEstimator(SoftModel):
         state, tensors = read_folder(Path(path), cls._format, FORMAT_VERSION)
         with reading(Path(path)):
             parameters, fitted = state["parameters"], state["fitted"]
-            parameters |= {"leaf": leaves_of_state(state), "device": device}
-            estimator = restored(cls, parameters)
+            estimator = restored(cls, parameters | {"leaf": leaves_of_state(state), "device": device})
             tree = estimator.tree_ = tree_of_state(state, tensors, device)
             for name, kind in _FITTED.items():
                 if name in fitted or name in _ALWAYS:
@@ -347,94 +359,57 @@ class SoftEstimator(SoftModel):
         state: dict[str, Any] = super().__getstate__()
         return state
 
-    # ------------------------------------------------------------------ internals
+    # ------------------------------------------------------------------ predict
 
     @property
-    def _seed(self) -> int:
-        """Seed of everything random."""
-        try:
-            state = check_random_state(self.random_state)
-        except ValueError as error:
-            raise ConfigError(
-                "random_state must be an integer >= 0, None or a numpy RandomState, "
-                f"got {self.random_state!r}"
-            ) from error
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(state.randint(2**31 - 1))
+    @override
+    def _model(self) -> FittedTree:
+        return self._tree
 
+    @property
+    def _schema(self) -> Schema:
+        return self._tree.preprocessor.schema
 
-def _warn_of_rare_causes(data: SurvivalData) -> None:
-    """Warn of each cause with fewer than ten events, or fewer than encoded columns."""
-    for name in data.cause_names:
-        part = data.of_cause(name)
-        found = few_events(part.frame, part.event)
-        report([Oddity(f"cause {name}: {each.text}", each.remedy) for each in found], False, stacklevel=5)
+    @override
+    def _encode(self, X: object, warn: bool = False) -> RowFeatures:
+        tree, frame = self._tree, self._cleaned(X)
+        with wording(rows=X):
+            if warn:
+                tree.preprocessor.warn_of_far_values(frame)
+            return tree.encode(frame)
 
+    def predict_leaf_proba(self, X: object) -> FloatArray:
+        """Predict the probability of each group, shape (n, L), ordered by group number; rows sum to one."""
+        return self._tree.leaf_probability(self._encode(X, warn=True))
 
-def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
-    """Leaves in which S(t | x) falls from .9 to .1 while t grows by less than 10 %.
+    def apply(self, X: object) -> IntArray:
+        """Return the group of each row, 1 .. L by prognosis (1 = longest survival), shape (n,)."""
+        return self._tree.apply(self._encode(X, warn=True))
 
-    Where a leaf has hardly more events than features, its regression fits each of their times, and nothing
-    but the ridge keeps the shape from growing: the likelihood of the training rows rewards every sharper
-    step. A new row off the step then has a log-likelihood of minus millions. Unconstrained splines have no
-    quantiles and are excluded. Encoded rows x (n, p) are those of `data`, by which the tree was trained.
-    """
-    if tree.module.family.can_rise:
-        return []
-    # One row represents its leaf: the others have its shape, or one near to it.
-    leaves, first, place = np.unique(tree.leaf(x), return_index=True, return_inverse=True)
-    early, late = (tree.quantile(x[first], q, extrapolate=True) for q in (0.1, 0.9))
-    remedy = "leave columns out, or take a larger ridge"
-    if tree.module.topology.depth:
-        remedy = (
-            "keep groups larger (min_leaf=0.1), share what leaves have in common (init='distilled', or "
-            "ridge=0.1) or take a smaller depth"
-        )
-    rows, events = np.bincount(place), np.bincount(place, data.event).astype(int)
-    return [
-        Oddity(
-            f"the curves of leaf {leaves[k]} ({rows[k]} rows, {events[k]} events) are steps, as if times of "
-            "events were known to a tenth; new rows next to a step have almost no likelihood",
-            remedy,
-        )
-        for k in np.flatnonzero(late < _STEP * early)
-    ]
+    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        tree = self._tree
+        x = tree.encode(frame)
+        return tree.incidence(x, times) if tree.competing else tree.curves(x, times)
 
+    def _partition(self, frame: pd.DataFrame) -> Partition:
+        return partition(self._tree, frame)
 
-def bootstrap_trees(
-    estimator: SoftEstimator,
-    X: object,
-    y: object,
-    n_resamples: int = 200,
-    sample_weight: object = None,
-) -> TreeSample:
-    """Train trees on bootstrap resamples as one batch.
+    def explain(self, x: object, cause: int | str = 1) -> Explanation:
+        """Explain the prediction of one subject: path, contributions, predicted median and survival.
 
-    The weight of a row is the number of draws of the row or its subject. Preprocessing, starts and the choice
-    of the start are repeated in each resample. Imputation, scaling and knots use each distinct drawn row
-    once. A band of the sample shows the sampling variation of the fitted curve, including training and
-    starts, but not the bias of penalties or leaf family.
+        With ``prediction="mixture"`` the prediction averages all groups by ``group_probability``; the path
+        still follows the most probable branches.
 
-    ``estimator`` sets the parameters and is not fitted; ``n_resamples`` is K; rows, outcomes and weights are
-    as in :meth:`~sstorch.SoftSurvivalTree.fit`.
+        Args:
+            x: one row: DataFrame or array (1, p).
+            cause: with competing causes, the cause of the explained linear predictor, by number or name;
+                incidences are reported for all causes.
 
-    Raises:
-        DataError: the data are invalid, or a resample has no event.
-        ConfigError: a parameter has an invalid value.
-
-    References:
-        Efron (1981), "Censored data and the bootstrap", Journal of the American Statistical Association 76,
-        312-319.
-
-    >>> from sstorch import SurvivalRegression, load_dataset
-    >>> data = load_dataset("gbsg2")
-    >>> sample = bootstrap_trees(SurvivalRegression(), data.frame, (data.time, data.event), n_resamples=20)
-    >>> band = sample.band(data.frame[:1], times=[365.0, 1825.0])
-    >>> bool((band.lower < band.median).all() and (band.median < band.upper).all())
-    True
-    """
-    data, settings = training_rows(X, y, sample_weight), estimator._batch_settings()
-    splits, draws = resamples(data, n_resamples, settings.seed)
-    batch = train_batch(splits, settings, Schema.of(data.frame))
-    return TreeSample.of_splits(batch, estimator._prediction, draws)
+        Raises:
+            DataError: it is not one row, or columns are missing.
+            ConfigError: unknown cause.
+        """
+        tree, number = self._tree, self._number(cause)
+        horizons = round_horizons(self.event_times_, tree.time_unit)
+        name = self.causes_[number - 1] if tree.competing else None
+        return explain_row(tree, self._cleaned(x), horizons, self._reading.longer, name)

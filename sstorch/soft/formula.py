@@ -50,17 +50,10 @@ Choice = Callable[[FloatArray], Expression]
 def tree_formula(tree: FittedTree) -> Formula:
     """The group and S(t) of a patient, or the hazard of each cause, with imputation, scaling and curves.
 
-    Numbers of trees in single precision are computed in double: they agree to single precision.
-
-    Raises ConfigError: the leaves are of a family whose curves are computed by cases that depend on the
-    values.
+    Numbers of trees in single precision are computed in double: they agree to single precision. Raises
+    ConfigError for families whose curves are computed by cases that depend on the values.
     """
-    for family in (module.family for module in tree.hazards.values()):
-        if not family.exportable:
-            raise ConfigError(
-                f"{family.name} leaves cannot be written as code: their curves are computed by cases that "
-                "depend on the values; choose another family, or keep the tree with save()"
-            )
+    tree.check_exportable("written as code")
     module, preprocessor = tree.module, tree.preprocessor
     if tree.competing and (preprocessor.offset is not None or preprocessor.strata is not None):
         raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")

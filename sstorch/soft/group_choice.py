@@ -15,8 +15,7 @@ from sstorch.checks import sentence_case
 from sstorch.nn import GateParameters, Topology
 from sstorch.optim.evidence import Estimates
 from sstorch.optim.starts.regression_tree import Split
-from sstorch.soft.design import Design
-from sstorch.soft.fixed_columns import FIXED
+from sstorch.soft.design import FIXED, Design
 
 REGRESSION, SPECTRAL = "regression", "spectral"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from sstorch.data.encodings import NumericEncodings
 from sstorch.data.preprocessing import Categorical, Numeric
@@ -64,13 +64,6 @@ class Penalties(Parameters):
         if strange := sorted(set(changed) - known):
             raise ConfigError(f"nothing has the penalties {', '.join(strange)} here: use {cls.__name__}(...)")
         return cls(**changed)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Values as the batch trainer names them."""
-        values = self.get_params()
-        values["own_penalties"] = values.pop("own")
-        return values
 
 
 @dataclass(repr=False)
@@ -150,12 +143,6 @@ class Columns(Parameters):
     missing: Sequence[str] = ()
     offset: str | None = None
     strata: str | None = None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Values as the batch trainer names them."""
-        values = self.get_params()
-        return values | {"offset_column": values.pop("offset")}
 
 
 # Defaults in signatures; an estimator copies them before it changes one.

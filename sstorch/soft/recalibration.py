@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
-from sstorch.fitted import EVENT, FittedTree
+from sstorch.fitted import FittedTree
+from sstorch.fitted.model import EVENT
 from sstorch.groups.recalibration import Recalibration, check_events
 from sstorch.groups.tree import Recalibrate
 from sstorch.metrics.weights import check_weighting, covariance_of

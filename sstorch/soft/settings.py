@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,6 +13,7 @@ import torch
 
 from sstorch.checks import check_choice, check_device, check_integer, is_number_of
 from sstorch.data import Schema, SurvivalData
+from sstorch.data.design_matrix import CODED_LEVELS
 from sstorch.data.encodings import (
     ColumnEncodings,
     Encodings,
@@ -28,23 +30,8 @@ from sstorch.nn import HazardFamily, Spline, Topology, make_family
 from sstorch.objective import GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
 from sstorch.objective.parity import FAIRNESS
 from sstorch.optim import Joint, Leaves, Nodec, NodecJoint, Trainer
-from sstorch.soft.fixed_columns import check_fixed_columns, with_strata
 from sstorch.soft.teacher import Teacher
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
-# Events of a competing cause from which its "auto" leaf is a spline where gates are trained.
-_MIN_EVENTS = 150
-INITS = ("kmeans", "random", "cox", "distilled", "distilled+random")
-
-# Where gates stay "spline_po", of competing causes "spline_ph"; where gates are trained "spline_ph" of a
-# cause of _MIN_EVENTS events or more, else "log_logistic".
-AUTO: Final = "auto"
-# Penalties by marginal likelihood.
-ESTIMATED: Final = "estimated"
-# As users give the coefficient of a penalty.
-Coefficient = float | Literal["estimated"]
-# With a ridge that is a smaller number.
-_ROUGHNESS = 1e-2
 LeafName = Literal[
     "auto",
     "exponential",
@@ -64,11 +51,20 @@ Leaf = LeafName | HazardFamily | Mapping[str, LeafName | HazardFamily]
 TrainerName = Literal["nodec", "joint", "nodec+joint", "leaves"]
 Init = Literal["random", "kmeans", "cox", "distilled", "distilled+random"]
 Dtype = Literal["float64", "float32"]
-
 # What a change of one is in a column whose weight is penalised: the range or the standard deviation.
 GateRidgeUnits = Literal["range", "sd"]
+# As users give the coefficient of a penalty; "estimated" by marginal likelihood.
+Coefficient = float | Literal["estimated"]
+ESTIMATED: Final = "estimated"
+# Where gates stay "spline_po", of competing causes "spline_ph"; where gates are trained "spline_ph" of a
+# cause of _MIN_EVENTS events or more, else "log_logistic".
+AUTO: Final = "auto"
+_MIN_EVENTS = 150
+# With a ridge that is a smaller number.
+_ROUGHNESS = 1e-2
 
-
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+INITS: tuple[str, ...] = get_args(Init)
 TRAINERS: dict[str, Callable[[], Trainer]] = {
     "nodec": Nodec,
     "joint": Joint,
@@ -85,22 +81,6 @@ def setting(default: Any, rule: Rule | None = None) -> Any:
     return field(default=default, metadata={"rule": rule})
 
 
-def integer_from(least: int) -> Rule:
-    """An integer that is at least ``least``."""
-    return lambda name, value: check_integer(name, value, least)
-
-
-def value_rule(check: Callable[[Any], Any]) -> Rule:
-    """What a function makes of the value, whose messages have the name already."""
-    return lambda name, value: check(value)
-
-
-def device_rule(name: str, value: Any) -> str:
-    """A device that torch sees."""
-    check_device(value)
-    return str(value)
-
-
 def coefficient(name: str, value: Any) -> float:
     """The coefficient of a penalty: a finite number >= 0."""
     if not is_number_of(value, Real) or not math.isfinite(value) or value < 0:
@@ -108,16 +88,20 @@ def coefficient(name: str, value: Any) -> float:
     return float(value)
 
 
-def small_share(name: str, value: Any) -> float:
-    """A number in [0, .5), which two sides of a gate can have."""
+def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
+    """The coefficient of a penalty, or that it is estimated."""
+    if isinstance(value, str) and value != ESTIMATED:
+        raise ConfigError(f"{name} must be 'estimated' or a finite number >= 0, got {value!r}")
+    return ESTIMATED if isinstance(value, str) else coefficient(name, value)
+
+
+def _small_share(name: str, value: Any) -> float:
     if not is_number_of(value, Real) or not 0 <= float(value) < 0.5:
         raise ConfigError(f"{name} must be a share in [0, .5), got {value!r}")
     return float(value)
 
 
-def one_of(choices: Sequence[str]) -> Rule:
-    """One of a few names."""
-
+def _one_of(choices: Sequence[str]) -> Rule:
     def rule(name: str, value: Any) -> Any:
         check_choice(value, name, choices)
         return value
@@ -125,44 +109,42 @@ def one_of(choices: Sequence[str]) -> Rule:
     return rule
 
 
-def trainer_rule(name: str, value: Any) -> Trainer:
-    """The name of a trainer, or its settings."""
-    if isinstance(value, str) and value in TRAINERS:
-        return TRAINERS[value]()
-    if isinstance(value, Trainer):
-        return value
-    raise ConfigError(
-        f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {value!r}"
-    )
+def _named_or_object(kind: type, named: Mapping[str, Any], example: str) -> Rule:
+    """One of some names, which stand for objects or make them, or an object of a kind."""
+
+    def rule(name: str, value: Any) -> Any:
+        if isinstance(value, str) and value in named:
+            return named[value]() if callable(named[value]) else named[value]
+        if isinstance(value, kind):
+            return value
+        raise ConfigError(
+            f"{name} must be one of {', '.join(named)}, or settings such as {example}, got {value!r}"
+        )
+
+    return rule
 
 
-def fairness_rule(name: str, value: Any) -> L2Parity | None:
-    """The name of a fairness penalty, its settings, or None."""
-    if value is None or isinstance(value, L2Parity):
-        return value
-    if isinstance(value, str) and value in FAIRNESS:
-        return FAIRNESS[value]
-    raise ConfigError(
-        f"fairness must be None, one of {', '.join(FAIRNESS)}, or settings such as L2Parity(), got {value!r}"
-    )
+_fairness = _named_or_object(L2Parity, FAIRNESS, "L2Parity(), or None")
 
 
-def column_rule(name: str, value: Any) -> str | None:
-    """The name of a column, or None."""
+def _device(name: str, value: Any) -> str:
+    check_device(value)
+    return str(value)
+
+
+def _column(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{name} must be the name of a column, or None, got {value!r}")
     return value
 
 
-def columns_rule(name: str, value: Any) -> tuple[str, ...]:
-    """Names of columns."""
+def _columns(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(each, str) for each in value):
         raise ConfigError(f"{name} must be a list of names of columns, got {value!r}")
     return tuple(dict.fromkeys(value))
 
 
-def own_penalties_rule(name: str, value: Any) -> tuple[Penalty, ...]:
-    """Penalties that are no part of this package."""
+def _own_penalties(name: str, value: Any) -> tuple[Penalty, ...]:
     if not isinstance(value, Sequence):
         raise ConfigError(f"penalties.own must be a list of penalties, got {value!r}")
     for each in value:
@@ -171,15 +153,6 @@ def own_penalties_rule(name: str, value: Any) -> tuple[Penalty, ...]:
                 f"penalties.own must hold LeafPenalty, GatePenalty or RowPenalty objects, got {each!r}"
             )
     return tuple(value)
-
-
-def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
-    """The coefficient of a penalty, or that it is estimated."""
-    if isinstance(value, str):
-        if value == ESTIMATED:
-            return ESTIMATED
-        raise ConfigError(f"{name} must be 'estimated' or a finite number >= 0, got {value!r}")
-    return coefficient(name, value)
 
 
 def _leaf(name: str, value: Any) -> Leaf:
@@ -214,36 +187,38 @@ class BatchSettings:
     Use :meth:`check`, which takes the parameters of :class:`SoftSurvivalTree`.
     """
 
-    depth: int = setting(2, value_rule(lambda depth: Topology(depth).depth))
+    depth: int = setting(2, lambda name, value: Topology(value).depth)
     leaf: Leaf = setting(AUTO, _leaf)
-    n_starts: int = setting(1, integer_from(1))
-    trainer: Trainer = setting(Leaves(), trainer_rule)
-    init: str = setting("distilled", one_of(INITS))
+    n_starts: int = setting(1, lambda name, value: check_integer(name, value, 1))
+    trainer: Trainer = setting(Leaves(), _named_or_object(Trainer, TRAINERS, "Nodec()"))
+    init: str = setting("distilled", _one_of(INITS))
     ridge: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
     gate_ridge: float = setting(1e-3, coefficient)
-    gate_ridge_units: GateRidgeUnits = setting("range", one_of(get_args(GateRidgeUnits)))
-    prediction: Prediction = setting("hbp", one_of(PREDICTIONS))
-    missing_numbers: Numeric = setting("mean", one_of(get_args(Numeric)))
-    missing_categories: Categorical = setting("zeros", one_of(get_args(Categorical)))
-    missing: tuple[str, ...] = setting((), columns_rule)
+    gate_ridge_units: GateRidgeUnits = setting("range", _one_of(get_args(GateRidgeUnits)))
+    prediction: Prediction = setting("hbp", _one_of(PREDICTIONS))
+    missing_numbers: Numeric = setting("mean", _one_of(get_args(Numeric)))
+    missing_categories: Categorical = setting("zeros", _one_of(get_args(Categorical)))
+    missing: tuple[str, ...] = setting((), _columns)
     numeric: ColumnEncodings = setting("auto", lambda name, value: ColumnEncodings.of(value, name))
     gate_numeric: ColumnEncodings = setting("linear", lambda name, value: ColumnEncodings.of(value, name))
-    interactions: Interactions = setting((), value_rule(parse_interactions))
-    monotone: Monotone = setting(None, value_rule(parse_monotone))
-    offset_column: str | None = setting(None, column_rule)
-    strata: str | None = setting(None, column_rule)
+    interactions: Interactions = setting((), lambda name, value: parse_interactions(value))
+    monotone: Monotone = setting(None, lambda name, value: parse_monotone(value))
+    offset_column: str | None = setting(None, _column)
+    strata: str | None = setting(None, _column)
     roughness: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
     gate_charge: float = setting(4.0, coefficient)
-    min_leaf: float = setting(0.1, small_share)
-    device: str = setting("cpu", device_rule)
-    dtype: str = setting("float64", one_of(tuple(DTYPES)))
+    min_leaf: float = setting(0.1, _small_share)
+    device: str = setting("cpu", _device)
+    dtype: str = setting("float64", _one_of(tuple(DTYPES)))
     seed: int = setting(0)
-    fairness: L2Parity | None = setting(None, fairness_rule)
+    fairness: L2Parity | None = setting(
+        None, lambda name, value: None if value is None else _fairness(name, value)
+    )
     rho: float = setting(0.0, coefficient)
     teacher: Teacher | str | None = setting(None)
     trains_gates: bool = setting(False)
     only_if_needed: bool = setting(False)
-    own_penalties: tuple[Penalty, ...] = setting((), own_penalties_rule)
+    own_penalties: tuple[Penalty, ...] = setting((), _own_penalties)
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:
@@ -256,51 +231,53 @@ class BatchSettings:
         given = cls(**values)
         rules = {item.name: item.metadata["rule"] for item in fields(cls) if item.metadata["rule"]}
         checked = replace(given, **{name: rule(name, getattr(given, name)) for name, rule in rules.items()})
-        families = [make_family(leaf) for leaf in checked.leaves if leaf != AUTO]
-        if checked.estimated and checked.init != "distilled":
+        checked._check_together([make_family(leaf) for leaf in checked.leaves if leaf != AUTO])
+        return checked
+
+    def _check_together(self, families: Sequence[HazardFamily]) -> None:
+        """Raise ConfigError for settings that exclude each other."""
+        if self.estimated and self.init != "distilled":
             raise ConfigError(
-                f"penalties are estimated from distilled gates, got init={checked.init!r}: give ridge as a "
+                f"penalties are estimated from distilled gates, got init={self.init!r}: give ridge as a "
                 "number, such as 1e-3"
             )
-        if checked.estimated and checked.roughness != ESTIMATED:
+        if self.estimated and self.roughness != ESTIMATED:
             raise ConfigError(
-                f"roughness={checked.roughness:g} and estimated penalties exclude each other: "
+                f"roughness={self.roughness:g} and estimated penalties exclude each other: "
                 "give ridge as a number, too"
             )
-        for family in families:
-            if checked.init == "cox" and not isinstance(family, Spline):
+        for family in families if self.init == "cox" else ():
+            if not isinstance(family, Spline):
                 raise ConfigError(
                     f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'"
                 )
-        if checked.min_leaf and checked.init != "distilled" and isinstance(checked.trainer, Leaves):
+        if self.min_leaf and self.init != "distilled" and isinstance(self.trainer, Leaves):
             raise ConfigError(
-                f"min_leaf={checked.min_leaf:g} cannot be had from trainer='leaves', which keeps gates as "
-                f"init={checked.init!r} puts them: use init='distilled', or a trainer that moves gates"
+                f"min_leaf={self.min_leaf:g} cannot be had from trainer='leaves', which keeps gates as "
+                f"init={self.init!r} puts them: use init='distilled', or a trainer that moves gates"
             )
-        if checked.monotone and any(family.ancillary != "constant" for family in families):
+        if self.monotone and any(family.ancillary != "constant" for family in families):
             raise ConfigError(
                 "monotone needs shapes that are constant: with linear ones effects can turn in time"
             )
-        checked._check_fixed(families)
-        if checked.fairness is not None:
-            # A penalty that jumps where gates move.
-            if checked.fairness.gates == "frozen" and not isinstance(checked.trainer, Nodec | Leaves):
-                raise ConfigError(
-                    f"{type(checked.trainer).__name__} moves gates and leaves together, in which the penalty "
-                    "jumps: use fairness='l2_relaxed', or trainer='nodec'"
-                )
-        elif checked.rho != 0:
-            raise ConfigError(
-                f"rho={given.rho!r} has nothing to act on: choose a penalty, such as fairness='l2'"
-            )
-        return checked
-
-    def _check_fixed(self, families: Sequence[HazardFamily]) -> None:
-        """Refuse what an offset and strata do not go with."""
         if any(family.ancillary == "strata" for family in families):
             raise ConfigError("ancillary='strata' follows from Columns(strata=...): leave it out")
-        if not self.fixed_columns:
-            return
+        if self.fixed_columns:
+            self._check_fixed(families)
+        if self.fairness is None and self.rho != 0:
+            raise ConfigError(
+                f"rho={self.rho!r} has nothing to act on: choose a penalty, such as fairness='l2'"
+            )
+        # A penalty that jumps where gates move.
+        frozen = self.fairness is not None and self.fairness.gates == "frozen"
+        if frozen and not isinstance(self.trainer, Nodec | Leaves):
+            raise ConfigError(
+                f"{type(self.trainer).__name__} moves gates and leaves together, in which the penalty "
+                "jumps: use fairness='l2_relaxed', or trainer='nodec'"
+            )
+
+    def _check_fixed(self, families: Sequence[HazardFamily]) -> None:
+        """Raise ConfigError for what an offset and strata do not go with."""
         names = ", ".join(map(repr, self.fixed_columns))
         if len(set(self.fixed_columns)) < len(self.fixed_columns):
             raise ConfigError(f"column {names.split(', ')[0]} cannot be both offset and strata")
@@ -309,7 +286,7 @@ class BatchSettings:
                 f"an offset or strata ({names}) need SurvivalRegression; for groups give "
                 "PrognosticTree(teacher=SurvivalRegression(columns=Columns(...)))"
             )
-        if self.monotone or self.fairness is not None or self.own_penalties:
+        if self.restricted:
             raise ConfigError(
                 f"an offset or strata ({names}) do not support monotone, fairness or penalties of your own: "
                 "leave one of the two out"
@@ -323,10 +300,27 @@ class BatchSettings:
                 f"interactions must name pairs of columns, none with the offset, in addition to {names}"
             )
 
-    @property
-    def fixed_columns(self) -> list[str]:
-        """The columns of the offset and the strata, if any."""
-        return [name for name in (self.offset_column, self.strata) if name is not None]
+    def check_fixed_columns(self, schema: Schema) -> None:
+        """Raise ConfigError if offset or strata are no columns, or not of the right kind."""
+        strata, levels = self.strata, schema.categories
+        for what, name in (("offset", self.offset_column), ("strata", strata)):
+            if name is not None and name not in schema.columns:
+                raise ConfigError(f"{what} names {name!r}; the columns are {', '.join(schema.columns)}")
+        if self.offset_column in levels:
+            raise ConfigError(f"offset: column {self.offset_column!r} must be numeric, got a categorical one")
+        if strata is not None and strata not in levels:
+            raise ConfigError(f"strata: column {strata!r} is numeric; make it categorical, as by astype(str)")
+        if strata is not None and (count := len(levels[strata])) > CODED_LEVELS:
+            raise ConfigError(
+                f"strata: column {strata!r} has {count} categories, at most {CODED_LEVELS} can be strata; "
+                "join some of them"
+            )
+
+    def check_columns(self, data: SurvivalData) -> None:
+        """Raise ConfigError early if a column named in encodings is missing or has the wrong type."""
+        schema = Schema.of(data.frame).with_missing(self.missing)
+        self.check_fixed_columns(schema)
+        self.encodings.check_columns(schema.columns, schema.categories)
 
     def facts(self) -> dict[str, object]:
         """All settings of the training except the trainer, by name, for comparison with another run.
@@ -340,26 +334,10 @@ class BatchSettings:
             silent.append("gate_ridge_units")
         unused = ("teacher", "own_penalties", "offset_column", "strata")
         silent += [name for name in unused if not getattr(self, name)]
-        facts = {
-            name: getattr(self, name) for name in (item.name for item in fields(self)) if name not in silent
-        }
+        facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in silent}
         if isinstance(self.leaf, Mapping):
-            leaf: object = {cause: make_family(each) for cause, each in self.leaf.items()}
-        else:
-            leaf = self.leaf if self.leaf == AUTO else make_family(self.leaf)
-        return facts | {"leaf": leaf}
-
-    @property
-    def family(self) -> HazardFamily:
-        """The hazard family, for one event; see :meth:`for_cause`."""
-        assert not isinstance(self.leaf, Mapping)
-        family = make_family(self.leaf)
-        return family if self.strata is None else with_strata(family)
-
-    @property
-    def leaves(self) -> tuple[str | HazardFamily, ...]:
-        """The given leaves, by cause if given by cause."""
-        return tuple(self.leaf.values()) if isinstance(self.leaf, Mapping) else (self.leaf,)
+            return facts | {"leaf": {cause: make_family(each) for cause, each in self.leaf.items()}}
+        return facts | {"leaf": self.leaf if self.leaf == AUTO else make_family(self.leaf)}
 
     def for_cause(self, cause: str | None, n_events: int) -> BatchSettings:
         """Return the settings for one cause with the given number of events, or for the only event."""
@@ -381,6 +359,26 @@ class BatchSettings:
         return replace(self, leaf=leaf)
 
     @property
+    def family(self) -> HazardFamily:
+        """The hazard family, for one event; see :meth:`for_cause`. Its shapes differ between strata."""
+        assert not isinstance(self.leaf, Mapping)
+        family = make_family(self.leaf)
+        if self.strata is not None:
+            family = copy.deepcopy(family)
+            family.ancillary = "strata"
+        return family
+
+    @property
+    def leaves(self) -> tuple[str | HazardFamily, ...]:
+        """The given leaves, by cause if given by cause."""
+        return tuple(self.leaf.values()) if isinstance(self.leaf, Mapping) else (self.leaf,)
+
+    @property
+    def fixed_columns(self) -> list[str]:
+        """The columns of the offset and the strata, if any."""
+        return [name for name in (self.offset_column, self.strata) if name is not None]
+
+    @property
     def distils(self) -> bool:
         """True if some starts have gates distilled from a regression."""
         return self.init in ("distilled", "distilled+random")
@@ -396,14 +394,18 @@ class BatchSettings:
         return self.ridge == ESTIMATED
 
     @property
+    def restricted(self) -> bool:
+        """True if something other than a prior restricts the coefficients."""
+        return bool(self.monotone) or self.fairness is not None or bool(self.own_penalties)
+
+    @property
     def plainly_estimated(self) -> bool:
         """True if Newton's method trains the leaves, which supports no restrictions.
 
         Otherwise a trainer minimises E under variances that are estimated without the restrictions.
         """
-        restricted = self.monotone or self.fairness is not None or self.own_penalties
         rises = self.family.can_rise or self.family.ancillary == "linear"
-        return self.estimated and self.keeps_gates and not restricted and not rises
+        return self.estimated and self.keeps_gates and not self.restricted and not rises
 
     @property
     def trains_small_leaves(self) -> bool:
@@ -418,12 +420,6 @@ class BatchSettings:
             numeric = replace(numeric, named=(*numeric.named, (self.offset_column, Linear())))
         given = Encodings(numeric, self.gate_numeric, self.interactions, self.monotone).settled
         return given if self.depth else replace(given, gates=given.leaves)
-
-    def check_columns(self, data: SurvivalData) -> None:
-        """Raise ConfigError early if a column named in encodings is missing or has the wrong type."""
-        schema = Schema.of(data.frame).with_missing(self.missing)
-        check_fixed_columns(schema, self.offset_column, self.strata)
-        self.encodings.check_columns(schema.columns, schema.categories)
 
     @property
     def coefficients(self) -> Coefficients:

@@ -15,16 +15,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.base import median_event_time
 from sstorch.data import SurvivalData
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.fitted import FittedTree
 from sstorch.metrics.curves import predict_curves
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample
 from sstorch.optim.starts.distilled import log_hazard_targets, predicted_log_time
 
-# Of rows whose hazard underflows, and of those who are all but sure to have the event.
+# Of rows whose hazard underflows, and of those that are all but sure to have the event.
 _LEAST, _MOST = 1e-12, 1e2
 
 
@@ -69,51 +71,51 @@ class Teacher:
         """Of the model, for texts."""
         return str(getattr(self.model, "__name__", type(self.model).__name__))
 
-    def check(self, causes: tuple[str, ...]) -> None:
-        """Raise ConfigError if the model has not the method that is called."""
-        wanted = "predict_cumulative_incidence" if causes else "predict_survival_function"
-        known = hasattr(self.model, wanted) or (callable(self.model) and not causes)
+    def fitted_to(self, data: SurvivalData) -> Teacher:
+        """The teacher as it is, or trained on the rows if it is not fitted yet.
+
+        Raises ConfigError if the model has not the method that is called.
+        """
+        wanted = "predict_survival_function" if data.causes is None else "predict_cumulative_incidence"
+        known = hasattr(self.model, wanted) or (callable(self.model) and data.causes is None)
         if isinstance(self.model, type) or not known:  # of a class, whose methods need an object
-            plain = "" if causes else ", or a function (X, times) that gives survival curves (n, n_times)"
-            raise ConfigError(f"teacher must have a method {wanted}(X, times){plain}, got {self.model!r}")
+            plain = ", or a function (X, times) that gives survival curves (n, n_times)"
+            raise ConfigError(
+                f"teacher must have a method {wanted}(X, times){plain * (data.causes is None)}, got "
+                f"{self.model!r}"
+            )
+        if isinstance(self.model, BaseEstimator):
+            try:
+                check_is_fitted(self.model)
+            except NotFittedError:
+                return Teacher(self._trained_on(data))
+        return Teacher(self.model)
 
     def targets(self, splits: Sequence[SurvivalData], sample: Sample) -> Tensor:
         """Targets of R problems, ordered by split, (R, J, M): the log cumulative hazard of each row."""
         width, each = sample.weight.shape[-1], []
         for data in splits:
-            found = self._trained_on(data)._targets(data)
-            filled = np.zeros((len(found), width))
-            filled[:, : found.shape[1]] = found
-            each.append(torch.as_tensor(filled))
+            found = (Teacher(self._trained_on(data)) if self.refit else self)._targets(data)
+            each.append(torch.as_tensor(np.pad(found, ((0, 0), (0, width - found.shape[1])))))
         return torch.stack(each).repeat_interleave(torch.tensor(sample.x.counts), dim=0).to(sample.weight)
 
-    def fidelity(self, data: SurvivalData, groups: IntArray, hazards: FloatArray) -> Fidelity:
-        """Compute the fidelity of groups (n,); `hazards` (J, n) are those of the tree."""
-        targets, weight = self._targets(data), data.sample_weight
-        place = np.unique(groups, return_inverse=True)[1]
+    def fidelity(self, data: SurvivalData, tree: FittedTree, x: RowFeatures) -> Fidelity:
+        """Compute the fidelity of the groups of a tree to whose training rows x (n, p) it was distilled."""
+        targets, weight, horizon = self._targets(data), data.sample_weight, median_event_time(data)
+        place = np.unique(tree.leaf(x), return_inverse=True)[1]
         counts, within, total, ranks = np.bincount(place, weight), 0.0, 0.0, []
-        for target, hazard in zip(targets, hazards, strict=True):
+        for name, target in zip(tree.causes, targets, strict=True):
+            hazard = tree.of_cause(name).curves(x, np.array([horizon]), "cumulative_hazard")[:, 0]
             centred = target - np.average(target, weights=weight)
             means = np.bincount(place, weight * centred) / counts
             within, total = within + float(counts @ means**2), total + float(weight @ centred**2)
             alike = np.ptp(hazard) == 0 or np.ptp(target) == 0
             ranks.append(np.nan if alike else float(spearmanr(target, hazard).statistic))
         explained = within / total if np.ptp(targets, axis=1).any() else np.nan
-        return Fidelity(self.name, median_event_time(data), explained, float(np.mean(ranks)))
+        return Fidelity(self.name, horizon, explained, float(np.mean(ranks)))
 
-    def fitted_to(self, data: SurvivalData) -> Teacher:
-        """The teacher as it is, or trained on the rows if it is not fitted yet."""
-        if isinstance(self.model, BaseEstimator):
-            try:
-                check_is_fitted(self.model)
-            except NotFittedError:
-                return Teacher(self.model, refit=True)._trained_on(data)
-        return Teacher(self.model)
-
-    def _trained_on(self, data: SurvivalData) -> Teacher:
-        """The teacher as it is, or one of the same parameters that is fitted to these rows alone."""
-        if not self.refit:
-            return self
+    def _trained_on(self, data: SurvivalData) -> Any:
+        """A model of the same parameters that is fitted to these rows alone."""
         if not hasattr(self.model, "fit") or not hasattr(self.model, "get_params"):
             raise ConfigError(
                 f"{self.name} cannot be retrained on folds or resamples, which a teacher must be there: "
@@ -122,24 +124,22 @@ class Teacher:
         own = type(self.model).__module__.startswith("sstorch")
         model = clone(self.model)
         model.fit(_features(self.model, data.frame), data.given_y if own else data.y.to_structured())
-        return Teacher(model)
+        return model
 
     def _targets(self, data: SurvivalData) -> FloatArray:
         """Log cumulative hazard at the median event time, of each cause, (J, n)."""
-        at = np.array([median_event_time(data)])
-        X = _features(self.model, data.frame)
-        if data.causes is None:
-            if hasattr(self.model, "predict_survival_function"):
-                curves = predict_curves(self.model, X, at)
-            else:
-                curves = self.model(X, at)
-            given, expected = np.asarray(curves, dtype=np.float64), [len(data), 1]
+        at, X, expected = np.array([median_event_time(data)]), _features(self.model, data.frame), [len(data)]
+        if data.causes is not None:
+            given = self.model.predict_cumulative_incidence(X, at)
+            expected.append(len(data.cause_names))
+        elif hasattr(self.model, "predict_survival_function"):
+            given = predict_curves(self.model, X, at)
         else:
-            given = np.asarray(self.model.predict_cumulative_incidence(X, at), dtype=np.float64)
-            expected = [len(data), len(data.cause_names), 1]
-        if list(given.shape) != expected or not ((given > -1e-6) & (given < 1 + 1e-6)).all():
+            given = self.model(X, at)
+        given = np.asarray(given, dtype=np.float64)
+        if list(given.shape) != [*expected, 1] or not ((given > -1e-6) & (given < 1 + 1e-6)).all():
             raise DataError(
-                f"teacher {self.name} must give probabilities of shape {tuple(expected)}, {len(data)} rows "
+                f"teacher {self.name} must give probabilities of shape {(*expected, 1)}, {len(data)} rows "
                 f"at 1 time, got {given.shape}, or values outside 0 to 1 or NaN"
             )
         survival = given.T if data.causes is None else 1 - given[..., 0].T
@@ -153,8 +153,8 @@ class Teacher:
 
 def _features(model: Any, frame: pd.DataFrame) -> Any:
     """Rows as a model takes them: an array where it was fitted to one."""
-    named = hasattr(model, "feature_names_in_") or not hasattr(model, "n_features_in_")
-    return frame if named else frame.to_numpy()
+    has_names = hasattr(model, "feature_names_in_") or not hasattr(model, "n_features_in_")
+    return frame if has_names else frame.to_numpy()
 
 
 def log_hazards(

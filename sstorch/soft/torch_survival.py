@@ -24,9 +24,8 @@ from sstorch.data.fingerprint import fingerprint
 from sstorch.data.surv import OutcomeType
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.files import read_folder, reading, write_folder
-from sstorch.fitted import EVENT
-from sstorch.fitted.estimator import DistributionEstimator
-from sstorch.fitted.model import in_chunks, outcome_of_rows
+from sstorch.fitted.estimator import SurvivalEstimator
+from sstorch.fitted.model import EVENT, in_chunks, outcome_of_rows
 from sstorch.fitted.module import FittedModule
 from sstorch.monitoring import Callback, History
 from sstorch.monitoring.callbacks import check_callbacks
@@ -45,7 +44,7 @@ _FACTS = (
 )
 
 
-class TorchSurvival(DistributionEstimator):
+class TorchSurvival(SurvivalEstimator):
     """Survival estimator of a torch module that returns a :class:`~sstorch.nn.SurvivalDistribution`.
 
     The module maps a batch of rows to the distribution of their event times, for instance by a

@@ -8,13 +8,12 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, TensorBoard
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
 from sstorch.optim import Joint, Nodec, Trainer
-from sstorch.soft import Penalties
 from tests.batches import random_sample, random_tree
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)

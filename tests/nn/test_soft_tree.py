@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from sstorch.exceptions import ConfigError
-from sstorch.fitted import Prediction
-from sstorch.fitted.tree import PREDICTIONS
+from sstorch.fitted.tree import PREDICTIONS, Prediction
 from sstorch.nn import FAMILIES, DesignMatrix, HazardFamily, Spline
 from tests.batches import blank_tree, distribution, random_tree
 from tests.conftest import covering, devices

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, hessian, jacfwd, stack_module_state, vmap
 
-from sstorch.fitted import Prediction
-from sstorch.fitted.tree import PREDICTIONS
+from sstorch.fitted.tree import PREDICTIONS, Prediction
 from sstorch.nn import FAMILIES, LogisticHazard, SoftTree
 from tests.batches import distribution, random_tree
 from tests.conftest import covering, nightly, nightly_but

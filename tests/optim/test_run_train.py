@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch import (
+    GatePenalties,
+    GroupPenalties,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+    SurvivalRegression,
+)
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, StepContext
 from sstorch.nn import SoftTree
@@ -27,7 +35,6 @@ from sstorch.optim import (
 )
 from sstorch.optim.steps import Batch
 from sstorch.optim.working_sets import joint_step
-from sstorch.soft import GatePenalties, GroupPenalties, Penalties
 from tests.batches import random_sample, random_tree
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)

@@ -140,7 +140,7 @@ def test_rhos_are_a_dimension_of_the_batch(cohort: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fairness": "l1"}, "fairness must be None, one of l2, l2_relaxed"),
+        ({"fairness": "l1"}, "fairness must be one of l2, l2_relaxed, or settings"),
         ({"rho": 0.5}, "rho=0.5 has nothing to act on"),
         ({"fairness": "l2", "rho": -1.0}, "rho must be a finite number >= 0"),
         ({"fairness": "l2", "rho": float("nan")}, "rho must be a finite number >= 0"),

@@ -86,7 +86,7 @@ def test_all_that_a_prediction_needs_is_kept(saved: Path, tmp_path: Path) -> Non
     tree = SoftSurvivalTree.load(saved / "soft")
     state = json.loads((saved / "soft" / "model.json").read_text())
     assert [(leaf["cause"], leaf["name"]) for leaf in state["leaves"]] == [("event", "spline_po")]
-    schema = state["preprocessing"]["fields"]["schema"]["fields"]
+    schema = state["tree"]["fields"]["preprocessor"]["fields"]["schema"]["fields"]
     assert schema["categories"]["stage"] == {"$tuple": ["I", "II", "III"]}
     assert {"sstorch_version", "torch_version", "format_version", "parameters", "fitted"} <= set(state)
     assert tree.metrics_ == {}
@@ -149,17 +149,20 @@ def test_forged_files_do_no_harm(saved: Path, tmp_path: Path) -> None:
     for blob in (huge, struct.pack("<Q", len(outside)) + outside, b""):
         with pytest.raises(FormatError, match="incomplete or altered"):
             SoftSurvivalTree.load(_forged(saved, tmp_path, tensors=blob))
+    whole = json.loads((saved / "soft" / "model.json").read_text())["tree"]
+    system = {"$class": ["os", "system"], "fields": {}}
     for changes in (
         {"leaves": [{"cause": "event", "name": "../../etc/passwd", "options": {}}]},
         {"leaves": [{"cause": "event", "name": "weibull", "options": {}}]},
         {"leaves": ["os.system"]},
         {"leaves": []},
-        {"groups": [1, 1]},
+        {"tree": {**whole, "fields": {**whole["fields"], "groups": {"$array": "array 99"}}}},
+        {"tree": {**whole, "fields": {**whole["fields"], "event_times": "now"}}},
+        {"tree": {**whole, "fields": {**whole["fields"], "preprocessor": system}}},
+        {"tree": system},
         {"depth": 10**9},
         {"parameters": {"depth": 1, "path": "/"}},
-        {"event_times": "now"},
         {"fitted": {}},
-        {"preprocessing": {"$class": ["os", "system"], "fields": {}}},
         {"fitted": {"outcome_type_": {"$array": "array 99"}}},
     ):
         with pytest.raises(FormatError, match="incomplete or altered"):

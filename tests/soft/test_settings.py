@@ -24,7 +24,8 @@ from sstorch.soft.settings import (
 
 
 def test_declared_defaults_are_those_of_prognostic_trees() -> None:
-    values = PrognosticTree().get_params() | PrognosticTree().penalties.get_params() | Columns().settings
+    values = PrognosticTree().get_params() | PrognosticTree().penalties.get_params() | Columns().get_params()
+    values["offset_column"] = values.pop("offset")
     values.pop("trainer")  # a name among the settings
     defaults = {item.name: item.default for item in dataclasses.fields(BatchSettings)}
     shared = set(values) & set(defaults)

@@ -203,7 +203,7 @@ def test_a_saved_tree_is_the_fitted_one_whatever_was_set_since(tmp_path: Path) -
         ({"leaf": "gauss"}, "unknown leaf 'gauss'"),
         ({"n_starts": 0, "trainer": "nodec"}, "n_starts must be at least 1"),
         ({"trainer": "sgd"}, "trainer must be one of nodec"),
-        ({"init": "zeros"}, "init must be one of kmeans, random"),
+        ({"init": "zeros"}, "init must be one of random, kmeans"),
         ({"ridge": -1.0}, "ridge must be a finite number >= 0"),
         ({"prediction": "mean"}, "prediction must be one of hbp, mixture"),
         ({"dtype": "float16"}, "dtype must be one of float64, float32"),

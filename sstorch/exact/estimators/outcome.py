@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.base import SurvivalEstimator, check_times
+from sstorch.base import check_times
 from sstorch.checks import check_choice, check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.fingerprint import fingerprint
@@ -39,6 +39,7 @@ from sstorch.exact.tree import (
     martingale_residuals,
 )
 from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.fitted.estimator import SurvivalEstimator
 from sstorch.groups import Recalibration
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_without_events, table_of
 from sstorch.groups.tree import RESULTS, Partition, PartitionOf

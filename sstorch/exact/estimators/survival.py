@@ -81,7 +81,9 @@ class ExactSurvivalTree(OutcomeTree):
             found = (found - found[..., :1]) / self.curves_.survival_at(np.array([after]))[:, None]
         return np.asarray(found[..., 1:][leaf])
 
-    def predict_quantile(self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None) -> FloatArray:
+    def predict_quantile(  # type: ignore[override]  # steps are not extrapolated
+        self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None
+    ) -> FloatArray:
         """First time at which the survival function is at most 1 - q, shape (n,); the median by default.
 
         With competing causes it is that of survival without any event.
