@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch.exact import BinaryTree, CostSensitive
+from sstorch.exact import Classification
+from sstorch.exact.tree import BinaryTree
 
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
@@ -67,7 +68,7 @@ def streed(make: Callable[[], Any], features: BoolArray, *target: object, keep: 
     return Found(BinaryTree.build(nested(solver.get_tree()), names), seconds, solver if keep else None)
 
 
-def streed_costs(task: CostSensitive) -> Any:
+def streed_costs(task: Classification) -> Any:
     """Costs of errors and of tests in pystreed's form; columns of an attribute have to be neighbours."""
     from pystreed.data import CostSpecifier, FeatureCostSpecifier
 

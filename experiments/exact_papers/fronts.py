@@ -16,11 +16,11 @@ from sklearn.metrics import roc_auc_score
 from sklearn.tree import DecisionTreeClassifier
 
 from sstorch.exact.fronts import (
-    ConfusionFront,
-    GroupFairness,
+    confusion_front,
     disparity,
+    group_fairness,
+    solve_areas,
     solve_front,
-    solve_roc_hull,
 )
 
 FOLDER = Path(__file__).parent
@@ -44,15 +44,15 @@ def auc(options: argparse.Namespace) -> pd.DataFrame:
     for name in options.sets or CLASSES:
         rows = groups(name)
         x = rows.features.to_numpy()
-        spent, found = seconds(lambda rows=rows: solve_roc_hull(rows.features, rows.y))
+        spent, found = seconds(lambda rows=rows: solve_areas(rows.features, rows.y))
         best = found.tree()
         area = roc_auc_score(rows.y, best.predict(x))
         greedy = DecisionTreeClassifier(max_depth=2, random_state=0).fit(x, rows.y)
-        accurate = solve_front(rows.features, ConfusionFront(rows.y, metric="accuracy"), 2).tree().tree
+        accurate = solve_front(rows.features, confusion_front(rows.y, "accuracy"), 2).tree().tree
         leaf = accurate.apply(x)
         rate = np.bincount(leaf, rows.y) / np.bincount(leaf)
         others = roc_auc_score(rows.y, greedy.predict_proba(x)[:, 1]), roc_auc_score(rows.y, rate[leaf])
-        table.append([name, *x.shape, found.auc[-1], area - found.auc[-1], *others, spent])
+        table.append([name, *x.shape, found[-1].score, area - found[-1].score, *others, spent])
         print(*table[-1], flush=True)
     columns = ["set", "n", "F", "AUC", "scikit-learn's score of it, difference", "greedy tree"]
     return pd.DataFrame(table, columns=[*columns, "tree of fewest errors", "s"])
@@ -69,7 +69,7 @@ def held_out(options: argparse.Namespace) -> pd.DataFrame:
                 found = []
                 for seed in range(20):
                     train = np.random.default_rng(seed).random(len(x)) < 0.5
-                    task = GroupFairness(rows.y[train], rows.group[train], parity, max_disparity=limit)
+                    task = group_fairness(rows.y[train], rows.group[train], parity, max_disparity=limit)
                     tree = solve_front(x[train], task, 2, min_leaf=10).tree()
                     row = []
                     for part in (train, ~train):

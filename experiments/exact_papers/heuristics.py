@@ -36,7 +36,7 @@ class HeapTree:
 
     def __init__(self, features: npt.ArrayLike, task: LogLikelihood, depth: int) -> None:
         self._x = np.asarray(features, dtype=np.float64)
-        self._sums = np.stack([task.event.astype(np.float64), task.hazard])  # (2, n)
+        self._sums = np.stack([task.event.astype(np.float64), task.hazards[0]])  # (2, n)
         self.depth = depth
         self.split = np.full(2 ** (depth + 1), -1)
 

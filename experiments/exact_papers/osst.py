@@ -29,8 +29,8 @@ from sklearn.model_selection import RepeatedKFold
 
 from sstorch import Surv, load_dataset, metrics
 from sstorch.exact import Binarizer, IntegratedBrier, Solution, solve
+from sstorch.exact.leaf_curves import leaf_curves
 from sstorch.exact.rows import weighted_rows
-from sstorch.exact.tree import leaf_curves
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent

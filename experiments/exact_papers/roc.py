@@ -18,8 +18,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.tree import DecisionTreeClassifier
 
-from sstorch.exact import BinaryTree, Classification, solve
-from sstorch.exact.fronts import ConfusionFront, solve_front, solve_roc_hull
+from sstorch.exact import Classification, solve
+from sstorch.exact.fronts import confusion_front, solve_areas, solve_front
+from sstorch.exact.tree import BinaryTree
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1] / "scripts"))
@@ -105,11 +106,11 @@ def methods(
     for objective in ("accuracy", "balanced accuracy"):
         yield objective, exact[objective]
     yield "weighted accuracy, best of 5", max((exact[w] for w in WEIGHTS), key=lambda s: s["train AUC"])
-    front = solve_front(A, ConfusionFront(b, metric="f1"), depth)
+    front = solve_front(A, confusion_front(b), depth)
     best = front.tree()
     yield "F1", of_tree(best.tree, X, y, train, best.decision.astype(bool))
     if depth <= 2:
-        yield "AUC", of_tree(solve_roc_hull(A, b, depth).tree().tree, X, y, train)
+        yield "AUC", of_tree(solve_areas(A, b, depth)[-1].tree, X, y, train)
     yield "front of 5 weights", of_front([decided(trees[w], weights[w]) for w in WEIGHTS], y, train)
     yield "front of all trees", of_front([front.tree(i).predict(X) for i in range(len(front))], y, train)
 

@@ -15,9 +15,10 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_columns_exist
 from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
 from sstorch.data.target import parse_target
+from sstorch.exact.hazards import martingale_residuals
 from sstorch.exact.rows import check_weights, weighted_rows, whole_weights
-from sstorch.exact.tree import martingale_residuals
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.packing import Packed
 
 RuleKind = Literal["above", "between", "is", "other", "missing"]
 
@@ -92,7 +93,7 @@ _DIGITS = 10
 _BOOSTING_ROUNDS, _RARE = 50, 0.01
 
 
-class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Convert numbers and categories to binary features, each a `Rule` with a readable name.
 
     Numbers, by `preset`:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.exact.patterns import check_binary
-from sstorch.exact.problem import total_branch_cost
 from sstorch.exact.solve import solve
-from sstorch.exact.task import Task, has_decisions
+from sstorch.exact.task import Task, loss_of
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError
 
@@ -52,8 +53,7 @@ def check_task(task: Task, features: object, *, n_trials: int = 30, seed: int = 
         alone = costs_of(cost, _sums(values, leaf, n_leaves))
         scale = max(abs(task.constant), float(np.abs(alone).max()))
         _require_close("loss of a partition", task.loss(leaf), task.constant + float(alone.sum()), scale)
-        halves = (rng.random(n_leaves) < 0.5)[leaf].astype(np.int64)
-        parts = costs_of(floor, _sums(values, halves, 2))
+        parts = costs_of(floor, _sums(values, (rng.random(n_leaves) < 0.5)[leaf].astype(np.int64), 2))
         whole, most = (float(costs_of(form, values.sum(axis=1, keepdims=True))[0]) for form in (floor, cost))
         slack = 1e-9 * max(1.0, abs(most), float(np.abs(parts).max()))
         _require(whole <= most + slack, f"floor_cost: {whole!r} is above the cost {most!r} of the same rows")
@@ -62,8 +62,8 @@ def check_task(task: Task, features: object, *, n_trials: int = 30, seed: int = 
             f"floor_cost: {whole!r} of all rows is below {parts.sum()!r}, the sum of its parts: not "
             "superadditive",
         )
-    if has_decisions(task):
-        decisions = np.asarray(task.decisions(leaf, n_leaves))
+    if hasattr(task, "decisions"):
+        decisions: Any = np.asarray(task.decisions(leaf, n_leaves))
         _require(
             decisions.shape[:1] == (n_leaves,), f"decisions: shape {decisions.shape} for {n_leaves} leaves"
         )
@@ -81,14 +81,14 @@ def _sums(values: FloatArray, group: IntArray, n_groups: int) -> FloatArray:
 def _least_loss(task: Task, matrix: BoolArray, columns: list[int]) -> float:
     """Least loss of all trees of depth 2, each evaluated by its definition."""
     stumps: list[Nested] = [None, *((column, None, None) for column in columns)]
-    trees: list[Nested] = [None, *((root, a, b) for root in columns for a in stumps for b in stumps)]
-    names, losses = tuple(map(str, range(matrix.shape[1]))), []
-    for nested in trees:
-        tree = BinaryTree.build(nested, names)
-        leaf = tree.apply(matrix)
-        if np.bincount(leaf, minlength=tree.n_leaves).all():
-            losses.append(task.loss(leaf) + total_branch_cost(task, tree, leaf))
-    return min(losses)
+    nested: list[Nested] = [None, *((root, a, b) for root in columns for a in stumps for b in stumps)]
+    trees = [BinaryTree.build(each, list(map(str, range(matrix.shape[1])))) for each in nested]
+    leaves = [tree.apply(matrix) for tree in trees]
+    return min(
+        loss_of(task, tree, leaf)
+        for tree, leaf in zip(trees, leaves, strict=True)
+        if np.bincount(leaf, minlength=tree.n_leaves).all()
+    )
 
 
 def _random_leaves(matrix: BoolArray, rng: np.random.Generator) -> IntArray:
@@ -101,10 +101,8 @@ def _random_leaves(matrix: BoolArray, rng: np.random.Generator) -> IntArray:
 
 
 def _require_close(what: str, value: float, expected: float, scale: float) -> None:
-    _require(
-        abs(value - expected) <= 1e-8 * max(scale, abs(expected), 1e-300),
-        f"{what}: {value!r}, expected {expected!r}",
-    )
+    close = abs(value - expected) <= 1e-8 * max(scale, abs(expected), 1e-300)
+    _require(close, f"{what}: {value!r}, expected {expected!r}")
 
 
 def _require(kept: bool, message: str) -> None:

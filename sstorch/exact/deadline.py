@@ -18,35 +18,18 @@ from sstorch.exceptions import DataWarning
 _INSTANT = 0.02
 
 
-class OutOfTimeError(Exception):
-    """A search has to stop; raised and caught inside the engine."""
-
-
 class Deadline:
-    """The time at which a search has to stop, or the moment at which the user interrupts it.
-
-    Args:
-        seconds: from now on; None is no limit.
-        verbose: whether to report progress.
-
-    Attributes:
-        interrupted: whether Ctrl-C was pressed while `listening`.
-    """
+    """The time at which a search has to stop, `seconds` from now on, or at which the user interrupts it."""
 
     def __init__(self, seconds: float | None = None, verbose: bool = False) -> None:
         self._time = None if seconds is None else time.perf_counter() + seconds
         self._said = time.perf_counter() if verbose else math.inf
-        self.interrupted = False
+        self.interrupted = False  # whether Ctrl-C was pressed while `listening`
 
     @property
     def passed(self) -> bool:
         """True from when on the search has to stop."""
         return self.interrupted or (self._time is not None and time.perf_counter() > self._time)
-
-    def check(self) -> None:
-        """Go on, or stop the search. Raises OutOfTimeError: the deadline has passed."""
-        if self.passed:
-            raise OutOfTimeError
 
     def say(self, text: str) -> None:
         """Print progress, where that is wanted, at most once a second."""
@@ -80,11 +63,8 @@ class Deadline:
     def warn(self, certificate: Callable[[], str]) -> None:
         """Warn if the search was interrupted, with what its result is worth."""
         if self.interrupted:
-            warnings.warn(
-                f"the search was interrupted: the best tree so far is {certificate()}",
-                DataWarning,
-                stacklevel=3,
-            )
+            text = f"the search was interrupted: the best tree so far is {certificate()}"
+            warnings.warn(text, DataWarning, stacklevel=3)
 
 
 NEVER = Deadline()

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError
 
 
@@ -42,8 +43,8 @@ class FeatureCosts:
         if not fair.all():
             bad = int(np.flatnonzero(~fair)[0])
             raise ConfigError(
-                f"FeatureCosts: attribute {bad} has the price {self.price[bad]} and the discounted price "
-                f"{self.discounted[bad]}; expected finite numbers, 0 <= discounted <= price"
+                f"FeatureCosts: attribute {bad} must have finite numbers, 0 <= discounted <= price, got the "
+                f"price {self.price[bad]} and the discounted price {self.discounted[bad]}"
             )
 
     @classmethod
@@ -69,29 +70,27 @@ class FeatureCosts:
         Examples:
             >>> costs = FeatureCosts.of(["age", "iron", "iron", "sugar"], {"iron": 9.0, "sugar": 8.0},
             ...                         groups={"blood": ["iron", "sugar"]}, discounted={"iron": 4.0})
-            >>> above, feature = np.array([[0, 1, 3]]), np.array([1, 2, 1])
-            >>> costs.price_of(above, feature).tolist()    # iron after age, after iron, and after sugar
-            [9.0, 0.0, 4.0]
+            >>> costs.price_of([0], 1), costs.price_of([1], 2), costs.price_of([3], 1)
+            (9.0, 0.0, 4.0)
         """
-        names = list(dict.fromkeys(columns))
+        place = {name: j for j, name in enumerate(dict.fromkeys(columns))}
         groups, discounted = groups or {}, discounted or {}
         inside = [name for members in groups.values() for name in members]
         for name in (*prices, *inside, *discounted):
-            if name not in names:
-                raise ConfigError(f"feature costs: {name!r} is no attribute; they are {', '.join(names)}")
+            if name not in place:
+                raise ConfigError(f"feature costs: {name!r} is no attribute; they are {', '.join(place)}")
         if len(set(inside)) < len(inside):
             raise ConfigError("feature costs: an attribute is in two groups; put it into one")
         if lost := [name for name in discounted if name not in inside]:
             raise ConfigError(f"feature costs: {lost[0]!r} has a discount, but is in no group")
         of_group = {name: number for number, members in enumerate(groups.values()) for name in members}
-        price = np.array([float(prices.get(name, 0.0)) for name in names])
-        lower = [discounted.get(name, 0.0) if name in of_group else price[j] for j, name in enumerate(names)]
-        place = {name: j for j, name in enumerate(names)}
+        price = np.array([float(prices.get(name, 0.0)) for name in place])
+        lower = [discounted.get(name, 0.0) if name in of_group else price[j] for name, j in place.items()]
         return cls(
             np.array([place[name] for name in columns], dtype=np.int64),
             price,
             np.array(lower, dtype=np.float64),
-            np.array([of_group.get(name, -1) for name in names], dtype=np.int64),
+            np.array([of_group.get(name, -1) for name in place], dtype=np.int64),
         )
 
     @cached_property
@@ -101,13 +100,18 @@ class FeatureCosts:
         group: IntArray = np.where(self.group < 0, alone, self.group)[self.attribute]
         return group
 
-    def price_of(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """Price (n,) of tests of the columns `feature`, (n,), below tests of the columns `above`, (k, n)."""
-        asked = self.attribute[feature]
-        if not len(above):
-            return self.price[asked]
-        one_of = np.logical_or.reduce  # with less around it than `any`: most trees ask for few prices
-        with_others = one_of(self.column_group[above] == self.column_group[feature])
-        price: FloatArray = np.where(with_others, self.discounted[asked], self.price[asked])
-        price[one_of(self.attribute[above] == asked)] = 0.0
-        return price
+    def price_of(self, above: Sequence[int], feature: int) -> float:
+        """Price of a test of a column below tests of other columns."""
+        asked, known = self.attribute[feature], list(above)
+        if (self.attribute[known] == asked).any():
+            return 0.0
+        with_others = (self.column_group[known] == self.column_group[feature]).any()
+        return float((self.discounted if with_others else self.price)[asked])
+
+    def paid(self, tree: BinaryTree, leaf: IntArray) -> float:
+        """Payment of all rows for the tests above their `leaf` (N,) of a tree over columns."""
+        total = 0.0
+        for path, count in zip(tree.paths(), np.bincount(leaf, minlength=tree.n_leaves), strict=True):
+            columns = [column for column, _ in path]
+            total += int(count) * sum(self.price_of(columns[:k], asked) for k, asked in enumerate(columns))
+        return total

@@ -1,13 +1,17 @@
-"""An exact survival tree as a formula of a patient's columns, from which code is printed."""
+"""Exports of an exact survival tree: a formula of a patient's columns, and the facts of a page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.data import Schema
-from sstorch.deploy.calculator import PageNode
+from sstorch.deploy.calculator import Field, PageNode
+from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import (
     TIME,
     Expression,
@@ -22,45 +26,40 @@ from sstorch.deploy.expression import (
     where,
 )
 from sstorch.exact.binarize import Rule
-from sstorch.exact.tree import BinaryTree, LeafCurves
+from sstorch.exact.leaf_curves import LeafCurves
+from sstorch.exact.tree import BinaryTree
 
 
 def tree_formula(
-    tree: BinaryTree,
-    rules: Sequence[Rule],
-    curves: LeafCurves,
-    schema: Schema,
-    incidence: Mapping[str, FloatArray] | None = None,
+    tree: BinaryTree, rules: Sequence[Rule], curves: LeafCurves, schema: Schema, causes: Sequence[str]
 ) -> Formula:
-    """The group, S(t) and the incidences of a patient; a missing value answers no.
-
-    `curves` are of any event, `incidence` (L, T) by cause at the same times.
-    """
+    """The group, S(t) and the incidences of a patient; a missing value answers no."""
     numbers = tree.leaf_number
 
     def below(node: int) -> Expression:
         if tree.feature[node] < 0:
             return as_expression(int(numbers[node]))
         rule = rules[int(tree.feature[node])]
-        return where(answer(rule), below(int(tree.present[node])), below(int(tree.absent[node])))
+        return where(_answer(rule), below(int(tree.present[node])), below(int(tree.absent[node])))
 
     leaf = let("leaf", below(0))
-    n_times = len(curves.times)
     passed = let("events_passed", rank(TIME, curves.times.tolist()))
-    place = leaf * (n_times + 1.0) + passed
+    place = leaf * (len(curves.times) + 1.0) + passed
 
     def step(start: float, steps: FloatArray) -> Expression:
         """From one table of all curves: for each leaf its start, then its values from each event time on."""
         return pick(place, [value for curve in steps.tolist() for value in (start, *curve)])
 
     survival = let("survival", step(1.0, curves.survival))
-    of_causes = {name: let(f"incidence_{name}", step(0.0, each)) for name, each in (incidence or {}).items()}
+    incidences: Mapping[str, Expression] = {
+        name: let(f"incidence_{name}", step(0.0, curves.incidence[:, k])) for k, name in enumerate(causes)
+    }
     columns = {name: schema.categories.get(name) for name in schema.columns}
-    gates = {k: answer(rules[int(j)]) for k, j in enumerate(tree.feature) if j >= 0}
-    return Formula(columns, let("group_number", leaf + 1.0), survival, of_causes, gates=gates)
+    gates = {k: _answer(rules[int(j)]) for k, j in enumerate(tree.feature) if j >= 0}
+    return Formula(columns, let("group_number", leaf + 1.0), survival, incidences, gates=gates)
 
 
-def answer(rule: Rule) -> Expression:
+def _answer(rule: Rule) -> Expression:
     """Whether a question is answered with yes."""
     if rule.kind == "missing":
         return ~known(rule.column)
@@ -89,3 +88,25 @@ def page_nodes(tree: BinaryTree, rules: Sequence[Rule]) -> list[PageNode]:
         else PageNode(texts[node], (), leaf + 1)
         for node, leaf in enumerate(tree.leaf_number.tolist())
     ]
+
+
+def deployed(tree: Any, medians: bool) -> Deployed:
+    """Facts of a fitted survival tree for calculators and code."""
+    table, names = tree.leaf_table_, tree.causes_ or ("",)
+
+    def counts(row: pd.Series, median: float | None) -> Counts:
+        events = {name: int(row[f"events{end}"]) for name, end in zip(names, tree._endings, strict=True)}
+        return Counts(int(row["rows"]), events, median)
+
+    with_median = medians and not tree.causes_
+    return Deployed(
+        f"Optimal survival tree with {tree.tree_.n_leaves} leaves",
+        counts(table.sum(), None),
+        [Field(name, name, None, tree.schema_.categories.get(name)) for name in tree.schema_.columns],
+        page_nodes(tree.tree_, tree.rules_),
+        {n: counts(row, float(row["median"]) if with_median else None) for n, row in table.iterrows()},
+        tree.time_unit_,
+        hasattr(tree, "recalibration_"),
+        "beyond it curves keep their value",
+        "the side 'no' of every split except 'is missing'",
+    )

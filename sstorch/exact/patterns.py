@@ -37,6 +37,11 @@ class Patterns:
     features: BoolArray  # (N, p) bool, the matrix
     names: tuple[str, ...]  # of its columns
 
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return int(self.literals.shape[1])
+
     @classmethod
     def of(cls, features: object, merge_columns: bool = True) -> Patterns:
         """Collapse the rows and columns of a binary matrix, (N, p). Raises DataError: it is not binary.
@@ -51,9 +56,7 @@ class Patterns:
         codes = [int.from_bytes(bits[at : at + width]) for at in range(0, len(bits), width)]
         counts = [code.bit_count() for code in codes]
         first_row, every = 1 << (8 * width - 1), ((1 << n) - 1) << (8 * width - n)
-        flipped = [
-            2 * m > n or (2 * m == n and code >= first_row) for m, code in zip(counts, codes, strict=True)
-        ]
+        flipped = [2 * m + (code >= first_row) > n for m, code in zip(counts, codes, strict=True)]
         codes = [code ^ every if turn else code for turn, code in zip(flipped, codes, strict=True)]
         kept = [j for j, m in enumerate(counts) if 0 < m < n]
         if merge_columns:
@@ -64,16 +67,6 @@ class Patterns:
         index, of_row = _distinct_rows(by_feature[order])
         literals = np.ascontiguousarray(by_feature[:, index].T).view(np.uint8)
         return cls(literals, order, chain, columns, turned, index, of_row, matrix, tuple(names))
-
-    @property
-    def n_rows(self) -> int:
-        """N."""
-        return len(self.of_row)
-
-    @property
-    def n_features(self) -> int:
-        """F."""
-        return int(self.literals.shape[1])
 
     def sums(self, values: FloatArray) -> FloatArray:
         """(C, U), what the rows of values (C, N) add up to in each distinct row."""

@@ -1,18 +1,13 @@
-"""Budgets of trees, what a search finds, and the estimate of its work."""
+"""Budgets of trees, what a search finds, the estimate of its work, and checks of its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from operator import mul
 from typing import NamedTuple
 
-import numpy as np
-
-from sstorch._types import IntArray
-from sstorch.exact.task import Task, has_prices, scale_of
-from sstorch.exact.tree import BinaryTree, Nested, nested_size
+from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError
 
 INFINITY = float("inf")
@@ -72,16 +67,16 @@ class Found:
 
     @classmethod
     def of_tree(
-        cls, tree: Nested, objective: float, bound: float, penalty: float, depth: int, n_cells: int
+        cls, nested: Nested, objective: float, bound: float, penalty: float, depth: int, n_cells: int
     ) -> Found:
         """A tree and a bound of all trees of a depth, the penalties of their leaves in both."""
-        size = nested_size(tree)
+        tree = BinaryTree.build(nested, ())
 
         def lower(target: Budget) -> float:
             return bound - penalty * (target.nodes + 1) if target.depth <= depth else -INFINITY
 
-        costs = {budget(*size): objective - penalty * (size.nodes + 1)}
-        return cls(costs, lambda target: tree, n_cells, bound >= objective, bound, lower)
+        costs = {budget(tree.depth, tree.n_nodes): objective - penalty * tree.n_leaves}
+        return cls(costs, lambda target: nested, n_cells, bound >= objective, bound, lower)
 
     def best(self, penalty: float) -> tuple[float, Budget]:
         """The least cost with a penalty of each leaf, and its budget."""
@@ -94,58 +89,26 @@ class Found:
         return self.costs.get(target, -INFINITY) if self.complete else -INFINITY
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """Size of a search: leaves to be evaluated, memory, and seconds on one core, within a factor of three."""
 
     cells: int
     bytes: int
     seconds: float
 
-
-def check(work: Work, n_features: int, depth: int, memory: int) -> None:
-    """Refuse a search that does not fit the memory, or would take years, with an estimate and the remedy.
-
-    Raises:
-        ConfigError: the search is too large.
-    """
-    too_long = work.seconds > 1e7
-    if work.bytes <= memory and not too_long:
-        return
-    raise ConfigError(
-        f"{n_features} different binary features are too many for depth {depth}: {work.cells:.2g} leaves to "
-        f"evaluate, about {work.bytes / 2**30:.1f} GiB and {_duration(work.seconds)} on one core "
-        f"(memory={memory / 2**30:.1f} GiB is allowed). Choose a smaller max_depth, fewer thresholds, as "
-        "with binarize='boosted' or 'quantiles', or a larger memory"
-    )
-
-
-def _duration(seconds: float) -> str:
-    for size, name in ((86400 * 365.25, "years"), (86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds:.2g} seconds"
-
-
-def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
-    """Payment of all rows for the tests above their `leaf` (N,) of a tree over columns; 0 if free."""
-    if not has_prices(task):
-        return 0.0
-    paths = tree.paths()
-    counts = np.bincount(leaf, minlength=len(paths)).tolist()
-    # Of each number of tests: rows by the columns of the last one and of those above it.
-    levels: dict[int, dict[tuple[int, ...], int]] = {}
-    for path, count in zip(paths, counts, strict=True):
-        columns = tuple([column for column, _ in path])
-        for size in range(1, len(columns) + 1):
-            rows = levels.setdefault(size, {})
-            rows[columns[:size]] = rows.get(columns[:size], 0) + count
-    total = 0.0
-    for rows in levels.values():
-        tested = np.array(list(rows)).T
-        price = task.feature_costs.price_of(tested[:-1], tested[-1])
-        total += sum(map(mul, price.tolist(), rows.values()))
-    return total * scale_of(task)
+    def check(self, n_features: int, depth: int, memory: int) -> None:
+        """Raise ConfigError, with the estimate, for a search without room in memory or of months."""
+        if self.bytes <= memory and self.seconds <= 1e7:
+            return
+        units = ((86400 * 365.25, "years"), (86400, "days"), (3600, "hours"), (60, "minutes"))
+        rounded = (f"{self.seconds / size:.0f} {name}" for size, name in units if self.seconds >= 2 * size)
+        duration = next(rounded, f"{self.seconds:.2g} seconds")
+        raise ConfigError(
+            f"{n_features} different binary features are too many for depth {depth}: {self.cells:.2g} leaves "
+            f"to evaluate, about {self.bytes / 2**30:.1f} GiB and {duration} on one core "
+            f"(memory={memory / 2**30:.1f} GiB is allowed). Choose a smaller max_depth, fewer thresholds, as "
+            "with binarize='boosted' or 'quantiles', or a larger memory"
+        )
 
 
 def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the task") -> None:
@@ -162,7 +125,7 @@ def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the ta
 
 
 def check_limits(max_nodes: int | None, time_limit: float | None) -> None:
-    """Refuse limits of a search that are out of their range. Raises ConfigError: names the limit."""
+    """Check limits of a search. Raises ConfigError: names the limit that is out of its range."""
     if max_nodes is not None and max_nodes < 0:
         raise ConfigError(f"max_nodes must be at least 0, or None for no limit, got {max_nodes}")
     if time_limit is not None and not time_limit > 0.0:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from sstorch._types import FloatArray, IntArray
-from sstorch.exact.survival_tasks import CompetingLogLikelihood, IntegratedBrier, LogLikelihood
+from sstorch._types import FloatArray
+from sstorch.checks import blocks
+from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
 from sstorch.exceptions import ConfigError, DataError
 
@@ -38,44 +39,47 @@ def reference_costs(task: Task, model: Any, X: Any) -> FloatArray:
     References:
         Zhang, Xin, Seltzer and Rudin (2024), Optimal sparse survival trees, AISTATS (Section 3).
     """
-    causes = isinstance(task, CompetingLogLikelihood)
     if len(X) != task.n_rows:
         raise DataError(f"X: {len(X)} rows, but the task has {task.n_rows}")
-    needed = "predict_cumulative_incidence" if causes else "predict"
-    if isinstance(task, LogLikelihood | IntegratedBrier):
+    needed = "predict"
+    if isinstance(task, LogLikelihood) and task.n_causes > 1:
+        needed = "predict_cumulative_incidence"
+    elif isinstance(task, LogLikelihood | IntegratedBrier):
         needed = "event_times_" if hasattr(model, "event_times_") else "unique_times_"
     if isinstance(model, type) or not hasattr(model, needed):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
         raise ConfigError(f"reference must be a fitted model with {needed}, got {kind}")
-    if isinstance(task, LogLikelihood | IntegratedBrier | CompetingLogLikelihood):
-        parts = [
-            _costs_by_curves(task, model, X, np.arange(begin, min(begin + _ROWS_AT_ONCE, task.n_rows)))
-            for begin in range(0, task.n_rows, _ROWS_AT_ONCE)
-        ]
-        return np.concatenate(parts)
-    if not hasattr(task, "costs_of_predictions"):
-        raise ConfigError(f"{type(task).__name__} has no costs_of_predictions; give the guess of each row")
-    costs: FloatArray = task.costs_of_predictions(model.predict(X))
-    return costs
+    if not isinstance(task, LogLikelihood | IntegratedBrier):
+        if not hasattr(task, "costs_of_predictions"):
+            raise ConfigError(
+                f"{type(task).__name__} has no costs_of_predictions; give the guess of each row"
+            )
+        costs: FloatArray = task.costs_of_predictions(model.predict(X))
+        return costs
+    parts = list[FloatArray]()
+    for at in blocks(task.n_rows, 1, _ROWS_AT_ONCE):
+        rows = np.arange(task.n_rows)[at]
+        part = _safe_indexing(X, rows)
+        if isinstance(task, IntegratedBrier):
+            # Before the first of the times no event is predicted.
+            times, curves = _curves(model, part, "predict_survival_function")
+            parts.append(task.row_costs(rows, times, np.pad(curves, ((0, 0), (1, 0)), constant_values=1.0)))
+            continue
+        if task.n_causes > 1:
+            times = np.unique(task.time[task.event])
+            incidence = np.asarray(model.predict_cumulative_incidence(part, times), dtype=np.float64)
+            before = np.pad(incidence, ((0, 0), (0, 0), (1, 0)))
+            alive = np.maximum(1.0 - before[..., :-1].sum(axis=1, keepdims=True), 1e-12)
+            hazards = np.cumsum(np.diff(before, axis=2) / alive, axis=2)
+        else:
+            times, curves = _curves(model, part, "predict_cumulative_hazard_function")
+            hazards = curves[:, None]
+        parts.append(task.row_costs(rows, times, np.pad(hazards, ((0, 0), (0, 0), (1, 0)))))
+    return np.concatenate(parts)
 
 
-def _costs_by_curves(
-    task: LogLikelihood | IntegratedBrier | CompetingLogLikelihood, model: Any, X: Any, rows: IntArray
-) -> FloatArray:
-    part = _safe_indexing(X, rows)
-    if isinstance(task, CompetingLogLikelihood):
-        times = np.unique(task.causes[0].time[task.event])
-        incidence = np.asarray(model.predict_cumulative_incidence(part, times), dtype=np.float64)
-        before = np.pad(incidence, ((0, 0), (0, 0), (1, 0)))
-        alive = np.maximum(1.0 - before[..., :-1].sum(axis=1, keepdims=True), 1e-12)
-        hazards = np.pad(np.cumsum(np.diff(before, axis=2) / alive, axis=2), ((0, 0), (0, 0), (1, 0)))
-        return sum(
-            cause.row_costs(rows, times, hazards[:, k]) for k, cause in enumerate(task.causes)
-        ) + np.zeros(len(rows))
-    brier, ours = isinstance(task, IntegratedBrier), hasattr(model, "event_times_")
-    predict = model.predict_survival_function if brier else model.predict_cumulative_hazard_function
+def _curves(model: Any, part: Any, method: str) -> tuple[FloatArray, FloatArray]:
+    """Times (T,), and the curves (n, T) of a model at these."""
+    ours, predict = hasattr(model, "event_times_"), getattr(model, method)
     times = np.asarray(model.event_times_ if ours else model.unique_times_)
-    curves = np.asarray(predict(part, times) if ours else predict(part, return_array=True), dtype=np.float64)
-    # Before the first of the times no event is predicted.
-    curves = np.hstack([np.full((len(rows), 1), 1.0 if brier else 0.0), curves])
-    return task.row_costs(rows, times, curves)
+    return times, np.asarray(predict(part, times) if ours else predict(part, return_array=True), dtype=float)

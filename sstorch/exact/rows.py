@@ -1,4 +1,4 @@
-"""What tasks are made from: checked numbers, classes and outcomes, weights as whole numbers."""
+"""Checked numbers, classes, weights and outcomes, from which tasks are made; weights as whole numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import blocks, check_same_order, check_weight
+from sstorch.checks import as_numbers, blocks, check_same_order, check_vector, check_weight, rows_text
 from sstorch.data import as_surv
 from sstorch.data.columns import row_labels
 from sstorch.exceptions import DataError
@@ -21,13 +21,9 @@ _LARGEST_SUM = 2.0**53
 _BLOCK = 2**18
 
 
-def finite_matrix(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Read an (N, K) array.
-
-    Raises:
-        DataError: it is none, it is empty, or an entry is not finite; the message names the first one.
-    """
-    array = _numbers(values, name, "a matrix of numbers")
+def finite_matrix(values: object, name: str) -> FloatArray:
+    """An (N, K) array. Raises DataError: it is empty, or an entry is no finite number."""
+    array = as_numbers(values, name)
     if array.ndim != 2 or 0 in array.shape:
         raise DataError(f"{name} must be a matrix with rows and columns, got the shape {array.shape}")
     if not np.isfinite(array).all():
@@ -39,30 +35,15 @@ def finite_matrix(values: npt.ArrayLike, name: str) -> FloatArray:
 
 
 def finite_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
-    """Read an (N,) array. Raises DataError: it is none, has another length, or an entry is not finite."""
-    array = _numbers(values, name, "numbers")
-    if array.ndim != 1 or len(array) == 0 or (n_rows is not None and len(array) != n_rows):
-        wanted = "a list of numbers" if n_rows is None else f"{n_rows} numbers, one per row"
-        raise DataError(f"{name} must be {wanted}, got the shape {array.shape}")
-    if not np.isfinite(array).all():
-        row = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise DataError(f"{name}: row {row} holds {array[row]}; give finite numbers")
+    """An (N,) array. Raises DataError: another length, or an entry is no finite number."""
+    array = check_vector(values, name, n_rows)
+    if (bad := ~np.isfinite(array)).any():
+        raise DataError(f"{name} must be finite numbers, got {array[bad][0]} in {rows_text(bad)}")
     return array
 
 
-def _numbers(values: npt.ArrayLike, name: str, wanted: str) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must be {wanted}: {error}") from error
-
-
 def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int, **others: Any) -> FloatArray:
-    """Weights of rows, (N,), ones by default; row labels have to be those of the `others`.
-
-    Raises:
-        DataError: see `sstorch.checks.check_weight`.
-    """
+    """Weights of rows, (N,), ones by default; row labels have to be those of the `others`."""
     check_same_order(**others, sample_weight=sample_weight)
     weight = check_weight(sample_weight, n_rows)
     return np.ones(n_rows) if weight is None else weight
@@ -87,23 +68,6 @@ def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple
     if unknown := sorted(set(present.tolist()) - set(every.tolist())):
         raise DataError(f"labels: {unknown[0]!r} is none of the classes {every.tolist()}")
     return every, np.searchsorted(every, present)[codes].astype(np.int64)
-
-
-def check_cost_matrix(cost_matrix: npt.ArrayLike | None, n_classes: int) -> FloatArray:
-    """M[true class, predicted class], (K, K); None counts errors.
-
-    Raises:
-        DataError: another shape, or an entry that is negative or not finite.
-    """
-    if cost_matrix is None:
-        return 1.0 - np.eye(n_classes)
-    matrix = finite_matrix(cost_matrix, "cost_matrix")
-    if matrix.shape != (n_classes, n_classes) or (matrix < 0.0).any():
-        raise DataError(
-            f"cost_matrix must have {n_classes} x {n_classes} costs >= 0, one row for each true class, got "
-            f"{matrix.tolist()}"
-        )
-    return matrix
 
 
 def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -138,27 +102,12 @@ def whole_weights(weight: FloatArray) -> tuple[FloatArray, float]:
 
 
 def weighted_rows(y: object, sample_weight: npt.ArrayLike | None = None) -> Observed:
-    """Check outcomes of one event, and weights (N,) >= 0, one each if None.
-
-    Weights become whole numbers, so that sums are exact; rows of weight 0 have no event.
+    """Outcomes of one event or of several causes, with whole weights; rows of weight 0 have no event.
 
     Raises:
         DataError: see `sstorch.data.as_surv`; or weights that are negative, not finite, or all 0.
     """
     outcome = as_surv(y)
-    rows = read_rows(outcome, "an exact tree", entry=True, weight=True)
+    rows = read_rows(outcome, "an exact tree", causes=outcome.causes is not None, entry=True, weight=True)
     weight, _ = whole_weights(check_weights(sample_weight, len(rows.time), y=outcome))
-    return Observed(rows.time, rows.event & (weight > 0.0), rows.entry, weight)
-
-
-def smallest(weight: FloatArray) -> float:
-    """The smallest positive weight: half of it counts where half an event does among equal weights."""
-    return float(weight[weight > 0.0].min())
-
-
-def least_hazard(weight: FloatArray) -> float:
-    """Hazard in place of none: 1 / (N + 1), N the sum of weights as multiples of the smallest one.
-
-    It does not depend on the scale of weights, and is that of repeated rows where weights count these.
-    """
-    return smallest(weight) / (float(weight.sum()) + smallest(weight))
+    return rows._replace(cause=rows.cause * (weight > 0.0), weight=weight, id=None)

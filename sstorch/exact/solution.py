@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import Budget, Found, Work, budget, budgets, total_branch_cost
-from sstorch.exact.task import Task, has_decisions
+from sstorch.exact.problem import Budget, Found, Work, budget, budgets
+from sstorch.exact.task import Task, loss_of
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, TrainingError
 
 
 class Optimum(NamedTuple):
-    """Best tree found within given limits.
+    """Best tree found within given limits."""
 
-    Attributes:
-        depth: maximum number of tests on a path.
-        nodes: maximum number of branch nodes (leaves minus one).
-        loss: its training loss, without penalty.
-        lower_bound: lower bound on the loss of all trees within the limits; equal to `loss` if optimality is
-            proved.
-    """
-
-    depth: int
-    nodes: int
-    loss: float
-    lower_bound: float
+    depth: int  # most tests on a path
+    nodes: int  # most branch nodes, leaves minus one
+    loss: float  # its training loss, without penalty
+    lower_bound: float  # of the loss of all trees within the limits; equal to `loss` if optimality is proved
 
     @property
     def certified(self) -> bool:
@@ -39,41 +30,15 @@ class Optimum(NamedTuple):
         return self.lower_bound >= self.loss
 
 
-class PathStep(NamedTuple):
-    """A tree on the path over leaf penalties.
-
-    Attributes:
-        leaf_penalty: the smallest penalty per leaf for which this tree is optimal; it is optimal up to the
-            penalty of the previous step (the first step is the smallest tree, optimal for all larger
-            penalties).
-        nodes: number of branch nodes.
-        loss: its training loss, without penalty.
-    """
-
-    leaf_penalty: float
-    nodes: int
-    loss: float
-
-
-@dataclass(frozen=True)
-class Counters:
-    """Size and time of a search.
-
-    Attributes:
-        n_rows: N.
-        n_patterns: distinct rows of the binary matrix.
-        n_features: distinct columns that are not constant.
-        cells: number of evaluated leaves.
-        seconds: time of the search, without preparation.
-        estimate: estimate before the search.
-    """
+class Counters(NamedTuple):
+    """Size and time of a search."""
 
     n_rows: int
-    n_patterns: int
-    n_features: int
-    cells: int
-    seconds: float
-    estimate: Work
+    n_patterns: int  # distinct rows of the binary matrix
+    n_features: int  # distinct columns that are not constant
+    cells: int  # leaves that were evaluated
+    seconds: float  # of the search, without preparation
+    estimate: Work  # before the search
 
 
 class Solution:
@@ -87,7 +52,7 @@ class Solution:
         max_depth: as given to `solve`.
         max_nodes: as given, or the maximum at this depth.
         leaf_penalty: as given.
-        optima: an `Optimum` for every (depth, nodes), in increasing order.
+        optima: depth, nodes, loss and lower bound by (depth, nodes), in increasing order.
         counters: size and time of the search.
     """
 
@@ -105,9 +70,8 @@ class Solution:
         leaf_penalty: float,
         counters: Counters,
     ) -> None:
-        self.task, self._patterns = task, patterns
+        self.task, self._patterns, self.counters = task, patterns, counters
         self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
-        self.counters = counters
         self._trees: dict[Optimum, tuple[BinaryTree, float]] = {}
         # Of each budget the least cost, the search that found it, and within which budget.
         self._best: dict[Budget, tuple[float, Found, Budget]] = {}
@@ -115,8 +79,13 @@ class Solution:
             for state, value in found.costs.items():
                 if state not in self._best or value < self._best[state][0]:
                     self._best[state] = (value, found, state)
-        if len(searches) > 1 or len(self._best) < len(budgets(max_depth, max_nodes)):
-            self._spread()
+        every = budgets(max_depth, max_nodes)
+        # A budget that no search has finished can do what smaller ones can.
+        for state in every if len(searches) > 1 or len(self._best) < len(every) else ():
+            for other, known in list(self._best.items()):
+                fits = other.depth <= state.depth and other.nodes <= state.nodes
+                if fits and (state not in self._best or known[0] < self._best[state][0]):
+                    self._best[state] = known
         self.optima: dict[tuple[int, int], Optimum] = {}
         for state, (cost, *_) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
             # There are no trees deeper than those that were searched.
@@ -129,14 +98,6 @@ class Solution:
         """Loss of a cost; 0 where the constant and the cost cancel but for rounding."""
         loss = self.task.constant + cost
         return loss if abs(loss) > 1e-12 * abs(self.task.constant) else 0.0
-
-    def _spread(self) -> None:
-        """A budget that no search has finished can do what smaller ones can."""
-        for state in budgets(self.max_depth, self.max_nodes):
-            for other, known in list(self._best.items()):
-                fits = other.depth <= state.depth and other.nodes <= state.nodes
-                if fits and (state not in self._best or known[0] < self._best[state][0]):
-                    self._best[state] = known
 
     @property
     def loss(self) -> float:
@@ -152,19 +113,13 @@ class Solution:
     @property
     def gap(self) -> float:
         """Upper bound on the difference between `objective` and the optimum; 0 if optimality is proved."""
-        fitting = self._fitting(self.max_depth, self.max_nodes)
-        bounds = [
-            o.lower_bound + self.leaf_penalty * (o.nodes + 1)
-            if o.certified
-            else o.lower_bound + self.leaf_penalty
-            for o in fitting
-        ]
-        chosen = self.optimum()
-        gap = chosen.loss + self.leaf_penalty * (chosen.nodes + 1) - max(min(bounds), self._objective_bound)
+        fitting, chosen = self._fitting(self.max_depth, self.max_nodes), self.optimum()
+        leaves = [o.nodes + 1 if o.certified else 1 for o in fitting]
+        bound = min(o.lower_bound + self.leaf_penalty * n for o, n in zip(fitting, leaves, strict=True))
+        gap = chosen.loss + self.leaf_penalty * (chosen.nodes + 1) - max(bound, self._objective_bound)
         gap = gap if gap > _slack(fitting) else 0.0
         # Error of the losses of the search, beyond the last digits.
-        rounding = float(getattr(self.task, "rounding", 0.0))
-        if not rounding:
+        if not (rounding := float(getattr(self.task, "rounding", 0.0))):
             return gap
         # No loss is below zero, so that of the tree, which has last digits, too, bounds what rounding hides.
         hidden = min(2 * rounding, self.loss)
@@ -178,7 +133,7 @@ class Solution:
     def optimum(
         self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
     ) -> Optimum:
-        """Return loss and bounds of the best tree within limits.
+        """Return depth, nodes, loss and lower bound of the best tree within limits.
 
         Args:
             depth: maximum number of tests on a path; None for `max_depth`.
@@ -193,9 +148,9 @@ class Solution:
         nodes = self.max_nodes if nodes is None else nodes
         penalty = self.leaf_penalty if leaf_penalty is None else leaf_penalty
         if not 0 <= depth <= self.max_depth:
-            raise ConfigError(f"depth={depth}: this search covers 0 to {self.max_depth}")
+            raise ConfigError(f"depth must be 0 to {self.max_depth} of this search, got {depth}")
         if nodes < 0 or (nodes > self.max_nodes and depth == self.max_depth):
-            raise ConfigError(f"nodes={nodes}: this search covers 0 to {self.max_nodes}")
+            raise ConfigError(f"nodes must be 0 to {self.max_nodes} of this search, got {nodes}")
         if not penalty >= 0.0:
             raise ConfigError(f"leaf_penalty must be a number of at least 0, got {penalty}")
         fitting = self._fitting(depth, nodes)
@@ -219,14 +174,11 @@ class Solution:
 
     def _found(self, optimum: Optimum) -> tuple[BinaryTree, float]:
         """The tree of an optimum, and its loss from the definition."""
-        known = self._trees.get(optimum)
-        if known is not None:
+        if (known := self._trees.get(optimum)) is not None:
             return known
         _, found, within = self._best[budget(optimum.depth, optimum.nodes)]
-        nested = found.tree(within)
-        tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
-        leaf = self._patterns.leaves(tree)
-        loss = self.task.loss(leaf) + total_branch_cost(self.task, tree, leaf)
+        tree = BinaryTree.build(self._patterns.in_columns(found.tree(within)), self._patterns.names)
+        loss = loss_of(self.task, tree, self._patterns.leaves(tree))
         # Where leaves fit almost perfectly, losses are exact up to rounding of what a single leaf loses.
         rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
         if not math.isclose(loss, optimum.loss, rel_tol=1e-8, abs_tol=rounding):
@@ -242,30 +194,32 @@ class Solution:
         Raises:
             ConfigError: the task has no `decisions`.
         """
-        if not has_decisions(self.task):
-            raise ConfigError(f"{type(self.task).__name__} has no `decisions`: its leaves hold none")
+        task: Any = self.task
+        if not hasattr(task, "decisions"):
+            raise ConfigError(f"{type(task).__name__} has no `decisions`: its leaves hold none")
         tree = self.tree() if tree is None else tree
-        return self.task.decisions(self._patterns.leaves(tree), tree.n_leaves)
+        found: npt.NDArray[Any] = task.decisions(self._patterns.leaves(tree), tree.n_leaves)
+        return found
 
-    def path(self) -> list[PathStep]:
-        """All trees that are optimal for some penalty per leaf, from smallest to largest."""
+    def path(self) -> pd.DataFrame:
+        """All trees that are optimal for some penalty per leaf, from smallest to largest.
+
+        Each is optimal from its `leaf_penalty` up to that of the row above; `nodes` and `loss`, without
+        penalty, are its own.
+        """
         losses: dict[int, float] = {}
         for o in self.optima.values():
             losses[o.nodes] = min(o.loss, losses.get(o.nodes, math.inf))
-        hull = [0]
-        steps = [PathStep(0.0, 0, losses[0])]
+        steps, at = [(0.0, 0, losses[0])], 0
         while True:
-            at = hull[-1]
             rates = {n: (losses[at] - losses[n]) / (n - at) for n in losses if n > at}
-            slack = 1e-12 * abs(losses[0])
-            rates = {n: rate for n, rate in rates.items() if rate * (n - at) > slack}
+            rates = {n: rate for n, rate in rates.items() if rate * (n - at) > 1e-12 * abs(losses[0])}
             if not rates:
-                return steps
+                return pd.DataFrame(steps, columns=["leaf_penalty", "nodes", "loss"])
             best = max(rates.values())
-            after = max(n for n, rate in rates.items() if rate == best)
-            steps[-1] = steps[-1]._replace(leaf_penalty=best)
-            steps.append(PathStep(0.0, after, losses[after]))
-            hull.append(after)
+            steps[-1] = (best, *steps[-1][1:])
+            at = max(n for n, rate in rates.items() if rate == best)
+            steps.append((0.0, at, losses[at]))
 
     def table(self) -> pd.DataFrame:
         """`optima` as a DataFrame: depth, nodes, loss, lower_bound."""

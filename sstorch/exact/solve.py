@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import comb
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +16,11 @@ import torch
 from sstorch._types import FloatArray
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Found, Work, check, check_limits, check_rows
+from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Found, Work, check_limits, check_rows
 from sstorch.exact.rows import finite_vector, quantise
 from sstorch.exact.solution import Counters, Solution
 from sstorch.exact.survival_tasks import IntegratedBrier
-from sstorch.exact.task import Task, has_events, has_prices
+from sstorch.exact.task import Task
 from sstorch.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -31,13 +31,11 @@ MAX_DEEP_DEPTH = 9
 # Distinct rows whose curves are computed at once.
 _ROWS_AT_ONCE = 512
 
-Run = Callable[[int, int, Deadline], Found]
-
 
 class _Plan(NamedTuple):
     """A search to come."""
 
-    run: Run  # searches by depth, nodes and deadline
+    run: Callable[[int, int, Deadline], Found]  # searches by depth, nodes and deadline
     work: Work  # what it takes
     depths: tuple[int, ...]  # searched one after the other, the last one being the one asked for
 
@@ -108,28 +106,22 @@ def solve(
         >>> solution.certificate, round(solution.loss, 4), solution.tree(nodes=1).feature.tolist()
         ('optimal', 0.3641, [0, -1, -1])
     """
-    priced = has_prices(task)
-    patterns = Patterns.of(features, merge_columns=not priced)
-    limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit)
-    if guess is not None:
-        guess = finite_vector(guess, "guess", task.n_rows)
-        if max_nodes is not None or priced:
-            raise ConfigError("guess does not go with max_nodes, nor with costs of tests")
-    if n_threads is not None and n_threads < 1:
-        raise ConfigError(f"n_threads must be at least 1, or None for as many as torch has, got {n_threads}")
-    n_threads = n_threads or torch.get_num_threads()
-    check_rows(patterns.n_rows, task.n_rows, min_leaf)
-    _check_events(task, min_events)
+    patterns = Patterns.of(features, merge_columns=not hasattr(task, "feature_costs"))
+    limit = _check_settings(task, max_depth, max_nodes, leaf_penalty, min_events, n_threads)
+    check_limits(max_nodes, time_limit)
+    check_rows(len(patterns.of_row), task.n_rows, min_leaf)
     depth = min(max_depth, max(1, patterns.n_features))  # no path tests a feature twice
-    if depth > MAX_EXACT_DEPTH and priced:
-        raise ConfigError(f"max_depth must be at most {MAX_EXACT_DEPTH} with costs of tests, got {max_depth}")
     # A test that separates no rows may still make later ones cheaper: leaves without rows are none.
     least: tuple[int, ...] = ()
-    if min_leaf > 1 or min_events > 0 or priced:
+    if min_leaf > 1 or min_events > 0 or hasattr(task, "feature_costs"):
         least = (min_leaf, min_events)[: 2 if min_events else 1]
-    rows = _Rows(patterns, task, least, memory, n_threads)
+    rows = _Rows(patterns, task, least, memory, n_threads or torch.get_num_threads())
+    assumed: FloatArray | None = None
+    if guess is not None:
+        if max_nodes is not None or hasattr(task, "feature_costs"):
+            raise ConfigError("guess does not go with max_nodes, nor with costs of tests")
+        assumed = np.bincount(patterns.of_row, finite_vector(guess, "guess", task.n_rows)).astype(np.float64)
     if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
-        assumed = None if guess is None else np.bincount(patterns.of_row, guess).astype(np.float64)
         plan = rows.deep_plan(depth, leaf_penalty, assumed)
     else:
         plan = rows.plan(depth, limit)
@@ -151,6 +143,8 @@ def solve(
             # These take no time.
             searches.insert(0, plan.run(2, min(limit, 3), NEVER))
     seconds = time.perf_counter() - begin
+    n_patterns, n_features = patterns.literals.shape
+    counts = task.n_rows, n_patterns, n_features, searches[-1].n_cells
     solution = Solution(
         patterns=patterns,
         task=task,
@@ -162,14 +156,7 @@ def solve(
         max_depth=max_depth,
         max_nodes=limit,
         leaf_penalty=leaf_penalty,
-        counters=Counters(
-            patterns.n_rows,
-            len(patterns.literals),
-            patterns.n_features,
-            searches[-1].n_cells,
-            seconds,
-            plan.work,
-        ),
+        counters=Counters(*counts, seconds, plan.work),
     )
     deadline.warn(lambda: solution.certificate)
     return solution
@@ -189,16 +176,14 @@ class _Rows:
         """Tables of all sets of features. Raises ConfigError: they do not fit the memory."""
         problem = self.problem(depth)
         work, threads = self._room(problem, depth, max_nodes)
-        check(work, self.patterns.n_features, depth, self.memory)
+        work.check(self.patterns.n_features, depth, self.memory)
         return _Plan(partial(problem.search, n_threads=threads), work, (depth,))
 
     def deep_plan(self, depth: int, penalty: float, guess: FloatArray | None) -> _Plan:
         """Branch and bound over the upper levels of a tree, as many as have no room in tables.
 
-        `guess` (U,) bounds the costs of distinct rows, but is not sure, see `Deep`.
-
-        Raises:
-            ConfigError: the tables do not fit the memory, or the search would take years.
+        `guess` (U,) bounds the costs of distinct rows, but is not sure, see `Deep`. Raises ConfigError: the
+        tables do not fit the memory, or the search would take years.
         """
         from sstorch.exact.deep import Deep
 
@@ -211,7 +196,7 @@ class _Rows:
         # Without bounds each set of the features above is searched.
         above = comb(n_features, depth - base) << (depth - base)
         work = Work(work.cells * above, work.bytes, work.seconds * above)
-        check(work, n_features, depth, self.memory)
+        work.check(n_features, depth, self.memory)
         deep = Deep(problem, penalty, self.floor(), guess, base, threads)
 
         def run(d: int, nodes: int, deadline: Deadline) -> Found:
@@ -222,8 +207,7 @@ class _Rows:
     def problem(self, depth: int) -> CompiledProblem:
         """The problem of searches up to a depth.
 
-        Raises:
-            ConfigError: its sums alone do not fit the memory, or its costs cannot be compiled.
+        Raises ConfigError: its sums alone do not fit the memory, or its costs cannot be compiled.
         """
         # numba takes a while to load, which only a search need wait for.
         from sstorch.exact.compiled.costs import Form
@@ -235,26 +219,28 @@ class _Rows:
         n_patterns, n_features = patterns.literals.shape
         form, curves = Form.of(task), Curves.none(n_features)
         if isinstance(task, IntegratedBrier):
-            blocks, leavers = task.blocks, Leavers.of(patterns, task)
-            sums, followed = 3 * len(blocks.alive), task.leaf_curve == "kaplan_meier"
-            if followed and leavers.followed(len(blocks.alive), depth, n_patterns, n_features):
-                form, curves = form._replace(followed=True), Curves.of(leavers, patterns, blocks)
+            leavers, n_blocks = Leavers.of(patterns, task), len(task.blocks.alive)
+            room = 8 * n_patterns * 3 * n_blocks
+            if task.leaf_curve == "kaplan_meier" and leavers.followed(
+                n_blocks, depth, n_patterns, n_features
+            ):
+                form, curves = form._replace(followed=True), Curves.of(leavers, patterns, task.blocks)
                 values = leavers.at_risk(n_patterns)
-            elif 8 * n_patterns * sums > self.memory:
+            elif room > self.memory:
                 raise ConfigError(
-                    f"sums of {n_patterns} different rows in {len(blocks.alive)} blocks of the time axis "
-                    f"take {8 * n_patterns * sums / 2**30:.2g} GiB (memory={self.memory / 2**30:.1f} GiB is "
-                    "allowed). Put the times in buckets (n_buckets), or allow more memory"
+                    f"sums of {n_patterns} different rows in {n_blocks} blocks of the time axis take "
+                    f"{room / 2**30:.2g} GiB (memory={self.memory / 2**30:.1f} GiB is allowed). Put the "
+                    "times in buckets (n_buckets), or allow more memory"
                 )
             else:
-                values = leavers.sums(len(blocks.alive), 0, n_patterns)
+                values = leavers.sums(n_blocks, 0, n_patterns)
         else:
             values = patterns.sums(task.row_values())
         values, _ = quantise(values)
         if self.least:
             needs = np.ones((len(self.least), task.n_rows))
-            if len(needs) > 1 and has_events(task):
-                needs[1] = task.event
+            if len(needs) > 1:
+                needs[1] = task.event  # type: ignore[attr-defined]
             values = np.concatenate([values, patterns.sums(needs)])
             form = form._replace(least=np.array(self.least, dtype=np.float64))
         prices = Prices.of(task, patterns.columns[patterns.order])
@@ -265,13 +251,12 @@ class _Rows:
         from sstorch.exact.compiled.costs import Form, costs_of
         from sstorch.exact.compiled.curves import Leavers
 
-        task, form, n = self.task, Form.of(self.task, floor=True), len(self.patterns.literals)
+        task, form = self.task, Form.of(self.task, floor=True)
         if not isinstance(task, IntegratedBrier):
             return costs_of(form, self.patterns.sums(task.row_values()))
         leavers, n_blocks = Leavers.of(self.patterns, task), len(task.blocks.alive)
-        ends = [*range(0, n, _ROWS_AT_ONCE), n]
-        parts = [costs_of(form, leavers.sums(n_blocks, begin, end)) for begin, end in pairwise(ends)]
-        return np.concatenate(parts)
+        ends = [*range(0, len(self.patterns.literals), _ROWS_AT_ONCE), len(self.patterns.literals)]
+        return np.concatenate([costs_of(form, leavers.sums(n_blocks, *part)) for part in pairwise(ends)])
 
     def _room(self, problem: CompiledProblem, depth: int, max_nodes: int) -> tuple[Work, int]:
         """Memory of the tables of a search, and number of threads that fit."""
@@ -279,44 +264,45 @@ class _Rows:
 
         n_patterns, n_features = problem.literals.shape
         size = n_patterns, len(problem.curves.literals), n_features, len(problem.values), depth, max_nodes
-        fitting = (
-            count for count in range(self.n_threads, 1, -1) if estimate(*size, count).bytes <= self.memory
-        )
-        n_threads = next(fitting, 1)
-        return estimate(*size, n_threads), n_threads
+        for n_threads in range(self.n_threads, 0, -1):
+            work = estimate(*size, n_threads)
+            if work.bytes <= self.memory:
+                break
+        return work, n_threads
 
 
 def _check_settings(
+    task: Any,
     max_depth: int,
     max_nodes: int | None,
     leaf_penalty: float,
-    time_limit: float | None,
+    min_events: int,
+    n_threads: int | None,
 ) -> int:
-    """Check what does not depend on the data; returns the largest number of branch nodes."""
+    """Check settings against each other and the task; returns the largest number of branch nodes."""
     if not 0 <= max_depth <= MAX_DEEP_DEPTH:
         raise ConfigError(f"max_depth must be 0 to {MAX_DEEP_DEPTH}, got {max_depth}")
-    if max_depth > MAX_EXACT_DEPTH and max_nodes is not None:
-        raise ConfigError(
-            f"max_nodes must be None for trees deeper than {MAX_EXACT_DEPTH}, which depth and leaf_penalty "
-            f"bound, got {max_nodes}"
-        )
-    check_limits(max_nodes, time_limit)
+    if max_depth > MAX_EXACT_DEPTH:
+        if max_nodes is not None:
+            raise ConfigError(
+                f"max_nodes must be None for trees deeper than {MAX_EXACT_DEPTH}, which depth and "
+                f"leaf_penalty bound, got {max_nodes}"
+            )
+        if hasattr(task, "feature_costs"):
+            raise ConfigError(
+                f"max_depth must be at most {MAX_EXACT_DEPTH} with costs of tests, got {max_depth}"
+            )
     if not 0.0 <= leaf_penalty < INFINITY:
         raise ConfigError(f"leaf_penalty must be a number of at least 0, got {leaf_penalty}")
-    most: int = 2**max_depth - 1
-    return most if max_nodes is None else min(max_nodes, most)
-
-
-def _check_events(task: Task, min_events: int) -> None:
-    """Check the least number of events of a leaf against the rows."""
+    if n_threads is not None and n_threads < 1:
+        raise ConfigError(f"n_threads must be at least 1, or None for as many as torch has, got {n_threads}")
     if min_events < 0:
         raise ConfigError(f"min_events must be at least 0, got {min_events}")
-    if min_events == 0:
-        return
-    if not has_events(task):
+    if min_events and not hasattr(task, "event"):
         raise ConfigError(f"min_events={min_events}: this task has no events")
-    n_events = int(np.count_nonzero(task.event))
-    if min_events > n_events:
+    if min_events and min_events > (n_events := int(np.count_nonzero(task.event))):
         raise DataError(
             f"min_events={min_events}: not even a single leaf has that many events, there are {n_events}"
         )
+    most: int = 2**max_depth - 1
+    return most if max_nodes is None else min(max_nodes, most)

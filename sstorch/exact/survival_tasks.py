@@ -1,4 +1,4 @@
-"""Objectives of survival trees: deviance and integrated Brier score."""
+"""Objectives of survival trees: deviance, of one event or of competing causes, and integrated Brier score."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice
+from sstorch.checks import check_choice, check_integer
 from sstorch.data import Surv
+from sstorch.exact.hazards import BaselineHazard, hazard_ratios
 from sstorch.exact.rows import check_weights, weighted_rows, whole_weights
 from sstorch.exact.task import LeafCost, log
-from sstorch.exact.tree import BaselineHazard, hazard_ratios
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
 
@@ -22,12 +22,30 @@ _TINY = 1e-290
 LeafCurve = Literal["kaplan_meier", "ipcw"]
 
 
+@cache
+def _deviance_of(n_causes: int) -> LeafCost:
+    """Sum over causes of -E_k log(E_k / H_k), 0 without events."""
+
+    def leaf_cost(sums: FloatArray, i: int) -> float:
+        cost = 0.0
+        for k in range(n_causes):
+            # Equal bounds: a leaf without rows has the ratio 1, one without events a product of nearly 0.
+            events = max(sums[2 * k, i], _TINY)
+            cost += events * log(max(sums[2 * k + 1, i], _TINY) / events)
+        return cost
+
+    return leaf_cost
+
+
 class LogLikelihood:
     """Half the deviance of leaves with hazard θ Λ'(t), Λ the Nelson-Aalen estimate of all rows.
 
     With E events and H = Σ Λ(t_i) in a leaf, θ = E / H is the maximum likelihood estimate, and the loss of
     the leaf is -Σ_{events} log Λ(t_i) - E log(E / H) >= 0: half its deviance against the model with one θ per
     row. A leaf without events has loss 0 (its θ is reported as 0.5 / H). A split never increases the loss.
+
+    With competing causes the likelihood of cause-specific hazards is a product over causes: the loss is the
+    sum over causes, each with the other causes censored.
 
     With left truncation Λ is estimated from the rows at risk, entry < t <= time, and Λ(t_i) - Λ(entry_i)
     replaces Λ(t_i). Splitting a row in two at any time does not change trees, and changes all losses by the
@@ -39,24 +57,27 @@ class LogLikelihood:
 
     Args:
         time: observed times, shape (N,).
-        event: True or 1 if the event was observed, shape (N,).
+        event: True or 1 if the event was observed, shape (N,); with causes 1 .. K, 0 if censored.
+        n_causes: K.
         time_tolerance: Λ is evaluated at t + time_tolerance. 0 is the definition; pystreed uses 1e-6.
         entry: entry times, shape (N,); None for time zero.
         sample_weight: weights, shape (N,), >= 0; None is one each.
 
     Attributes:
-        event: (N,), whether the event was observed; False in rows of weight 0.
+        event: (N,), whether an event was observed; False in rows of weight 0.
         weight: (N,).
-        hazard: (N,), Λ(t_i), 1 / (N + 1) before the first event, with N the sum of the weights as multiples
-            of the smallest; Λ(t_i) - Λ(entry_i) with late entry, 0 without an event in between.
+        hazards: (K, N), Λ(t_i) of each cause, 1 / (N + 1) before the first event, with N the sum of the
+            weights as multiples of the smallest; Λ(t_i) - Λ(entry_i) with late entry, 0 without an event in
+            between.
 
     Raises:
-        DataError: see :class:`~sstorch.Surv`; negative or infinite weights; or no event.
+        DataError: see :class:`~sstorch.Surv`; negative or infinite weights; or a cause without events.
         ConfigError: a tolerance with left-truncated rows.
 
     References:
         LeBlanc and Crowley (1992), Biometrics 48, 411-425. Huisman, van der Linden and Demirović (2024),
-        Optimal survival trees: a dynamic programming approach, AAAI 38.
+        Optimal survival trees: a dynamic programming approach, AAAI 38. Prentice, Kalbfleisch, Peterson,
+        Flournoy, Farewell and Breslow (1978), Biometrics 34, 541-554 (causes).
     """
 
     def __init__(
@@ -64,143 +85,72 @@ class LogLikelihood:
         time: npt.ArrayLike,
         event: npt.ArrayLike,
         *,
+        n_causes: int = 1,
         time_tolerance: float = 0.0,
         entry: npt.ArrayLike | None = None,
         sample_weight: npt.ArrayLike | None = None,
     ) -> None:
-        rows = self._rows = weighted_rows(Surv(time, event, entry=entry), sample_weight)
+        n_causes = check_integer("n_causes", n_causes, 1)
+        kind = {"causes": tuple(map(str, range(1, n_causes + 1)))} if n_causes > 1 else {}
+        rows = self._rows = weighted_rows(Surv(time, event, entry=entry, **kind), sample_weight)
         unit = whole_weights(check_weights(sample_weight, len(rows.time)))[1]
         self.time, self.event, self.weight = rows.time, rows.event, rows.weights * unit
-        self.n_rows = len(self.time)
-        if not self.event.any():
-            raise DataError("event: no row has an event, so there is no hazard to estimate")
+        self.n_rows, self.n_causes = len(self.time), n_causes
+        self._of_cause = [rows.only(cause) for cause in range(1, n_causes + 1)]
+        for cause, part in enumerate(self._of_cause, 1):
+            if not part.event.any():
+                what = "an event" if n_causes == 1 else f"cause {cause}"
+                raise DataError(f"event: no row has {what}, so there is no hazard to estimate")
         if rows.entry is not None and time_tolerance:
             raise ConfigError(
                 f"time_tolerance={time_tolerance!r}: some rows entered late, and Λ is read at exactly their "
                 "times; leave it 0"
             )
         read = rows._replace(time=rows.time + time_tolerance) if time_tolerance else rows
-        self.hazard = BaselineHazard.of(rows).exposure(read)
-        self.constant = float(-(self.weight[self.event] * np.log(self.hazard[self.event])).sum())
-
-    @staticmethod
-    def leaf_cost(sums: FloatArray, i: int) -> float:
-        """-E log(E / H), and 0 without events."""
-        # Equal bounds: a leaf without rows has the ratio 1, one without events a product of nearly 0.
-        events = max(sums[0, i], _TINY)
-        cost: float = events * log(max(sums[1, i], _TINY) / events)
-        return cost
+        self.hazards = np.stack([BaselineHazard.of(part).exposure(read) for part in self._of_cause])
+        self.constant = 0.0
+        for part, hazard in zip(self._of_cause, self.hazards, strict=True):
+            self.constant -= float((self.weight[part.event] * np.log(hazard[part.event])).sum())
+        self.leaf_cost = _deviance_of(n_causes)
 
     def row_values(self) -> FloatArray:
-        """Weighted event indicator and hazard of each row, (2, N)."""
-        values: FloatArray = self.weight * np.stack([self.event, self.hazard])
-        return values
+        """For each cause the weighted event indicator and hazard of each row, (2 K, N)."""
+        parts = zip(self._of_cause, self.hazards, strict=True)
+        return np.concatenate([self.weight * np.stack([part.event, hazard]) for part, hazard in parts])
 
     def loss(self, leaf: IntArray) -> float:
-        """Σ_i w_i (Λ_i θ - d_i log Λ_i - d_i log θ - d_i), θ of the leaf; 0 in leaves without events."""
-        n_leaves = int(leaf.max()) + 1
-        expected = self.hazard * self.decisions(leaf, n_leaves)[leaf]
-        has_events = np.bincount(leaf, weights=self.event, minlength=n_leaves) > 0
-        # As x - log(1 + x) with x = Λ θ - 1, no row with an event is below 0. Without one a row may have no
-        # exposure, and its logarithm does not count.
-        beyond = np.where(self.event, expected - 1.0, 0.0)
-        rows = np.where(self.event, beyond - np.log1p(beyond), expected)
-        return float((self.weight * rows)[has_events[leaf]].sum())
+        """Σ_i w_i (Λ_i θ - d_i log Λ_i - d_i log θ - d_i) over causes, 0 in leaves without events."""
+        n_leaves, total = int(leaf.max()) + 1, 0.0
+        for part, hazard in zip(self._of_cause, self.hazards, strict=True):
+            expected = hazard * hazard_ratios(leaf, n_leaves, part, hazard)[leaf]
+            has_events = np.bincount(leaf, weights=part.event, minlength=n_leaves) > 0
+            # As x - log(1 + x) with x = Λ θ - 1, no row with an event is below 0. Without one a row may have
+            # no exposure, and its logarithm does not count.
+            beyond = np.where(part.event, expected - 1.0, 0.0)
+            rows = np.where(part.event, beyond - np.log1p(beyond), expected)
+            total += float((self.weight * rows)[has_events[leaf]].sum())
+        return total
 
     def row_costs(self, rows: IntArray, times: FloatArray, curves: FloatArray) -> FloatArray:
         """Costs (n,) of some rows with given cumulative hazards, see `reference_costs`.
 
-        The curves (n, 1 + T) are steps: before the first of the `times` (T,), then from each on.
+        The curves (n, K, 1 + T) are steps: before the first of the `times` (T,), then from each on.
         """
-        every, event = np.arange(len(rows)), self.event[rows]
-        hazard = curves[every, np.searchsorted(times, self.time[rows], side="right")]
+        every = np.arange(len(rows))
+        read = curves[every, :, np.searchsorted(times, self.time[rows], side="right")]
         if self._rows.entry is not None:
-            hazard = hazard - curves[every, np.searchsorted(times, self._rows.entry[rows], side="right")]
-        hazard = np.maximum(hazard, 1.0 / (self.n_rows + 1))
-        ratio = np.divide(hazard, self.hazard[rows], out=np.ones_like(hazard), where=event)
-        costs: FloatArray = self.weight[rows] * (hazard - event * (1.0 + np.log(ratio)))
+            read = read - curves[every, :, np.searchsorted(times, self._rows.entry[rows], side="right")]
+        hazard = np.maximum(read.T, 1.0 / (self.n_rows + 1))
+        event = np.stack([part.event[rows] for part in self._of_cause])
+        ratio = np.divide(hazard, self.hazards[:, rows], out=np.ones_like(hazard), where=event)
+        costs: FloatArray = self.weight[rows] * (hazard - event * (1.0 + np.log(ratio))).sum(axis=0)
         return costs
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
-        """Hazard ratio θ of each leaf, 0.5 / H in leaves without events, (n_leaves,); see `hazard_ratios`."""
-        return hazard_ratios(leaf, n_leaves, self._rows, self.hazard)
-
-
-@cache
-def _sum_over(n_causes: int) -> LeafCost:
-    """Sum over causes of -E_k log(E_k / H_k)."""
-
-    def leaf_cost(sums: FloatArray, i: int) -> float:
-        total = 0.0
-        for k in range(n_causes):
-            events = max(sums[2 * k, i], _TINY)
-            total += events * log(max(sums[2 * k + 1, i], _TINY) / events)
-        return total
-
-    return leaf_cost
-
-
-class CompetingLogLikelihood:
-    """Sum over causes of half the deviance of :class:`LogLikelihood`, with other causes censored.
-
-    With cause-specific hazards θ_k Λ_k'(t) in a leaf, Λ_k the Nelson-Aalen estimate of cause k in all rows,
-    the likelihood is a product over causes: losses and bounds are sums over causes. A split never increases
-    the loss.
-
-    Args:
-        time: observed times, shape (N,).
-        cause: 1 .. K, 0 if censored, shape (N,).
-        n_causes: K; None for the largest cause.
-        entry: entry times, shape (N,), as in :class:`LogLikelihood`.
-        sample_weight: weights, shape (N,), >= 0, as in :class:`LogLikelihood`; None for 1.
-
-    Attributes:
-        event: (N,), True for an event of any cause; False for weight 0.
-
-    Raises:
-        DataError: as for :class:`LogLikelihood`; or a cause without rows of positive weight.
-
-    References:
-        Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), Biometrics 34, 541-554.
-    """
-
-    def __init__(
-        self,
-        time: npt.ArrayLike,
-        cause: npt.ArrayLike,
-        n_causes: int | None = None,
-        *,
-        entry: npt.ArrayLike | None = None,
-        sample_weight: npt.ArrayLike | None = None,
-    ) -> None:
-        codes = np.asarray(cause)
-        counted = check_weights(sample_weight, len(codes), time=time, cause=cause) > 0.0
-        count = int(codes.max(initial=0)) if n_causes is None else n_causes
-        for number in range(1, count + 1):
-            if not (codes == number)[counted].any():
-                raise DataError(f"cause: no row has cause {number}, so there is no hazard to estimate")
-        self.causes = tuple(
-            LogLikelihood(time, codes == number, entry=entry, sample_weight=sample_weight)
-            for number in range(1, count + 1)
-        )
-        if not self.causes:
-            raise DataError("cause: no row has an event, so there is no hazard to estimate")
-        self.event = (codes > 0) & counted
-        self.n_rows = len(codes)
-        self.constant = sum(task.constant for task in self.causes)
-        self.leaf_cost = _sum_over(len(self.causes))
-
-    def row_values(self) -> FloatArray:
-        """For each cause the event indicator and the hazard of each row, (2 K, N)."""
-        return np.concatenate([task.row_values() for task in self.causes])
-
-    def loss(self, leaf: IntArray) -> float:
-        """Sum over causes of their losses."""
-        return sum(task.loss(leaf) for task in self.causes)
-
-    def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
-        """Hazard ratio of each leaf and cause, (n_leaves, K)."""
-        return np.stack([task.decisions(leaf, n_leaves) for task in self.causes], axis=1)
+        """Hazard ratio of each leaf, (n_leaves,), or of each cause too, (n_leaves, K); 0.5 / H if E = 0."""
+        parts = zip(self._of_cause, self.hazards, strict=True)
+        ratios = np.stack([hazard_ratios(leaf, n_leaves, *part) for part in parts], axis=1)
+        return ratios[:, 0] if self.n_causes == 1 else ratios
 
 
 class Blocks(NamedTuple):
@@ -261,41 +211,34 @@ class IntegratedBrier:
         sample_weight: npt.ArrayLike | None = None,
     ) -> None:
         check_choice(leaf_curve, "leaf_curve", get_args(LeafCurve))
-        self.leaf_curve = leaf_curve
         rows = weighted_rows((time, event), sample_weight)
-        self.time, self.event, self.weight = rows.time, rows.event, rows.weights
+        self.time, self.event, self.weight, self.leaf_curve = rows.time, rows.event, rows.weights, leaf_curve
         if not self.event.any():
             raise DataError("event: no row has an event, so every tree has the loss 0")
-        counted = self.time[self.weight > 0.0]
-        low, high = float(counted.min()), float(counted.max())
+        counted = self.weight > 0.0
+        low, high = float(self.time[counted].min()), float(self.time[counted].max())
         if low == high:
             raise DataError(
                 f"time: all rows have the time {low:g}, so there is no interval to integrate over"
             )
         if n_buckets is not None:
-            if n_buckets < 2:
-                raise ConfigError(f"n_buckets must be at least 2 buckets, or None, got {n_buckets}")
-            width = (high - low) / n_buckets
+            width = (high - low) / check_integer("n_buckets", n_buckets, 2)
             self.time = low + np.floor((np.clip(self.time, low, high) - low) / width) * width
         self.n_rows, self.constant = len(self.time), 0.0
-        self._prepare()
-
-    def _prepare(self) -> None:
-        counted = self.weight > 0.0
         time, weight = self.time[counted], self.weight[counted]
-        self._grid = np.unique(time)
+        self._grid = grid = np.unique(time)
         # Rows of weight 0 are in no sum, wherever they are.
-        self._position = np.minimum(np.searchsorted(self._grid, self.time), len(self._grid) - 1)
-        width = np.append(np.diff(self._grid), 0.0) / (self._grid[-1] - self._grid[0]) / weight.sum()
-        rows = time, self.event[counted]
-        censoring = censoring_distribution(rows, tied_events="at_risk", sample_weight=weight).values
+        self._position = np.minimum(np.searchsorted(grid, self.time), len(grid) - 1)
+        self._width = np.append(np.diff(grid), 0.0) / (grid[-1] - grid[0]) / weight.sum()
+        censoring = censoring_distribution(
+            (time, self.event[counted]), tied_events="at_risk", sample_weight=weight
+        ).values
         self._inverse = np.divide(1.0, censoring, out=np.zeros_like(censoring), where=censoring > 0.0)
-        self._width = width
         # Curves are constant between event times: the grid shrinks to blocks that begin at these.
-        begin = np.unique(self._position[self.event])
-        end = np.append(begin[1:], len(self._grid))
-        alive = np.concatenate(([0.0], np.cumsum(width * self._inverse)))
-        passed = np.concatenate(([0.0], np.cumsum(width)))
+        self._begin = begin = np.unique(self._position[self.event])
+        end = np.append(begin[1:], len(grid))
+        alive = np.concatenate(([0.0], np.cumsum(self._width * self._inverse)))
+        passed = np.concatenate(([0.0], np.cumsum(self._width)))
         self.blocks = Blocks(alive[end] - alive[begin], passed[end] - passed[begin], self._inverse[begin])
         self._block = np.searchsorted(begin, self._position, side="right")
         inside = (self._block > 0) & counted
@@ -344,14 +287,11 @@ class IntegratedBrier:
 
         S is the curve of the leaf of the row.
         """
-        total = 0.0
-        for label in np.unique(leaf):
-            rows = np.flatnonzero(leaf == label)
-            total += float(self._costs(rows, self._curve(rows)[None]).sum())
-        return total
+        parts = [np.flatnonzero(leaf == label) for label in np.unique(leaf)]
+        return sum(float(self._costs(rows, self._curve(rows)[None]).sum()) for rows in parts)
 
     def row_costs(self, rows: IntArray, times: FloatArray, curves: FloatArray) -> FloatArray:
-        """Costs (n,) of some rows with given survival curves, steps as in `LogLikelihood.row_costs`."""
+        """Costs (n,) of some rows with given survival curves (n, 1 + T), see `LogLikelihood.row_costs`."""
         return self._costs(rows, curves[:, np.searchsorted(times, self._grid, side="right")])
 
     def _costs(self, rows: IntArray, survival: FloatArray) -> FloatArray:
@@ -368,20 +308,27 @@ class IntegratedBrier:
         """Curve of each leaf at the distinct times of all rows, (n_leaves, T)."""
         return np.stack([self._curve(np.flatnonzero(leaf == number)) for number in range(n_leaves)])
 
+    def _leaving_of(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Weights of the rows of a leaf, and of those with an event, at each distinct time, (T,) each."""
+        position, weight, size = self._position[rows], self.weight[rows], len(self._grid)
+        counts: FloatArray = np.bincount(position, weight, size).astype(np.float64)
+        events: FloatArray = np.bincount(position, weight * self.event[rows], size).astype(np.float64)
+        return counts, events
+
+    def block_sums(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Of a leaf's curve S the weights of (1 - S)² and of S² in each block, (M,) each."""
+        counts, events = self._leaving_of(rows)
+        alive = self._width * self._inverse * (np.cumsum(counts[::-1])[::-1] - counts)
+        dead = self._width * np.cumsum(events * self._inverse)
+        return np.add.reduceat(alive, self._begin), np.add.reduceat(dead, self._begin)
+
     def _curve(self, rows: IntArray) -> FloatArray:
         """The leaf's curve at every grid point, shape (T,)."""
-        size = len(self._grid)
-        position, weight = self._position[rows], self.weight[rows]
-        counts = np.bincount(position, weights=weight, minlength=size)
-        events = np.bincount(position, weights=weight * self.event[rows], minlength=size)
-        at_risk = np.cumsum(counts[::-1])[::-1]
         if self.leaf_curve == "kaplan_meier":
-            return np.cumprod(1.0 - events / np.maximum(at_risk, 1.0), dtype=np.float64)
-        alive = self._width * self._inverse * (at_risk - counts)
-        dead = self._width * np.cumsum(events * self._inverse)
-        begin = np.unique(self._position[self.event])
-        a = np.add.reduceat(alive, begin)
-        b = np.add.reduceat(dead, begin)
+            counts, events = self._leaving_of(rows)
+            at_risk = np.maximum(np.cumsum(counts[::-1])[::-1], 1.0)
+            return np.cumprod(1.0 - events / at_risk, dtype=np.float64)
+        a, b = self.block_sums(rows)
         block: FloatArray = np.divide(a, a + b, out=np.ones_like(a), where=a + b > 0.0)
-        lengths = np.diff(np.append(begin, size))
-        return np.concatenate([np.ones(begin[0]), np.repeat(block, lengths)])
+        lengths = np.diff(np.append(self._begin, len(self._grid)))
+        return np.concatenate([np.ones(self._begin[0]), np.repeat(block, lengths)])

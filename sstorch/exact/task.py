@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, TypeGuard
+from typing import Protocol
 
-import numpy.typing as npt
-
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.exact.feature_costs import FeatureCosts
+from sstorch.exact.tree import BinaryTree
 
 LeafCost = Callable[[FloatArray, int], float]
 
@@ -22,11 +21,18 @@ def log(x: float) -> float:
 class Task(Protocol):
     """A loss: a constant plus a sum over leaves of costs, functions of sums over the rows of the leaf.
 
-    `check_task` tests whether a task satisfies this protocol. Optional members: `scale`, loss per unit of
-    `leaf_cost` (1); `floor_cost`, as `leaf_cost`, a lower bound on the cost of any tree on the rows, that of
-    all rows being at least the sum of those of two parts (`leaf_cost`, for losses that no split increases);
-    `rounding`, bound on the error of losses in the search; `costs_of_predictions`, for
-    :func:`~sstorch.exact.reference_costs`; and those of `SurvivalTask`, `DecisionTask` and `PricedTask`.
+    `check_task` tests whether a task satisfies this protocol. Optional members:
+
+    * `decisions(leaf, n_leaves)`, (n_leaves, ...): the class, treatment, mean or curve of each leaf of a
+      partition, from the leaf of each row (N,);
+    * `event`, (N,) bool: for a minimum number of events per leaf;
+    * `feature_costs`, a :class:`~sstorch.exact.FeatureCosts`: what rows of a branch node pay for its test, in
+      the unit of `leaf_cost`;
+    * `scale`: loss per unit of `leaf_cost` (1);
+    * `floor_cost(sums, i)`: a lower bound on the cost of any tree on the rows, that of all rows being at
+      least the sum of those of two parts (`leaf_cost`, for losses that no split increases);
+    * `rounding`: bound on the error of losses in the search;
+    * `costs_of_predictions(predicted)`, (N,): for :func:`~sstorch.exact.reference_costs`.
 
     Attributes:
         n_rows: N.
@@ -51,51 +57,12 @@ class Task(Protocol):
         ...
 
 
-class SurvivalTask(Task, Protocol):
-    """A task with events, for a minimum number of events per leaf.
-
-    Attributes:
-        event: (N,) bool, True for an observed event.
-    """
-
-    @property
-    def event(self) -> BoolArray: ...  # noqa: D102
-
-
-class DecisionTask(Task, Protocol):
-    """A task with a decision in each leaf: a class, a treatment, a mean, a curve."""
-
-    def decisions(self, leaf: IntArray, n_leaves: int) -> npt.NDArray[Any]:
-        """The decision of each leaf of a partition, (n_leaves, ...), from the leaf of each row (N,)."""
-        ...
-
-
-class PricedTask(Task, Protocol):
-    """A task with costs of tests: each row of a branch node pays for its test.
-
-    Attributes:
-        feature_costs: prices in the unit of `leaf_cost`.
-    """
-
-    @property
-    def feature_costs(self) -> FeatureCosts: ...  # noqa: D102
-
-
-def has_events(task: Task) -> TypeGuard[SurvivalTask]:
-    """Whether a task has events."""
-    return hasattr(task, "event")
-
-
-def has_decisions(task: Task) -> TypeGuard[DecisionTask]:
-    """Whether the leaves of a task hold decisions."""
-    return hasattr(task, "decisions")
-
-
-def has_prices(task: Task) -> TypeGuard[PricedTask]:
-    """Whether tests cost something."""
-    return hasattr(task, "feature_costs")
-
-
 def scale_of(task: Task) -> float:
     """Loss per unit of `leaf_cost`."""
     return float(getattr(task, "scale", 1.0))
+
+
+def loss_of(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
+    """Loss of a tree over columns, with what the rows pay for its tests, from the `leaf` of each row (N,)."""
+    costs: FeatureCosts | None = getattr(task, "feature_costs", None)
+    return task.loss(leaf) + (0.0 if costs is None else scale_of(task) * costs.paid(tree, leaf))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.data.columns import LARGEST, check_size
 from sstorch.exact.feature_costs import FeatureCosts
-from sstorch.exact.rows import check_cost_matrix, check_weights, encode, finite_matrix, finite_vector
+from sstorch.exact.rows import check_weights, encode, finite_matrix, finite_vector
 from sstorch.exact.task import LeafCost
 from sstorch.exceptions import ConfigError, DataError
 
@@ -31,8 +31,9 @@ def _least_of(n_decisions: int) -> LeafCost:
 class DecisionCosts:
     """Mean cost of rows if each leaf takes the one of K decisions with the smallest total cost.
 
-    This is classification with separate costs per row, and any task with finitely many decisions: classes,
-    treatments. A split never increases the loss.
+    This is classification with separate costs per row, and any task with finitely many decisions. With minus
+    the scores of :func:`policy_scores`, or of a model, it is minus the value of a policy that assigns one of
+    K treatments to each leaf. A split never increases the loss.
 
     Args:
         costs: cost of each row under each decision, (N, K), any sign; lower is better.
@@ -40,6 +41,9 @@ class DecisionCosts:
 
     Raises:
         DataError: not a matrix of finite numbers with rows and columns.
+
+    References:
+        Zhou, Athey and Wager (2023), Offline multi-action policy learning, Operations Research 71, 148-183.
 
     Examples:
         >>> from sstorch.exact import solve
@@ -84,7 +88,7 @@ class DecisionCosts:
 
 
 class Classification(DecisionCosts):
-    """Mean cost of predicting one class per leaf: Σ_i w_i M[k_i, leaf's class] / Σ_i w_i.
+    """Mean cost of predicting one class per leaf: Σ_i w_i M[k_i, leaf's class] / Σ_i w_i, and of tests.
 
     With M = 1 off the diagonal and 0 on it, the default, this is the share of misclassified rows, so that a
     `leaf_penalty` of `solve` is GOSDT's λ.
@@ -96,6 +100,7 @@ class Classification(DecisionCosts):
             of its class.
         cost_matrix: M[true class, predicted class], (K, K), in the order of `classes`; None counts errors.
             (The package gosdt uses the transpose.)
+        feature_costs: what a row pays for the tests above its leaf, in the unit of M; not with weights.
         classes: all classes; None is those of `labels`.
 
     Attributes:
@@ -106,20 +111,27 @@ class Classification(DecisionCosts):
 
     Raises:
         DataError: invalid labels, weights or costs.
-        ConfigError: `balanced` with a class of total weight 0.
+        ConfigError: `balanced` with a class of total weight 0; or costs of tests with weights.
 
     References:
         Lin, Zhong, Hu, Rudin and Seltzer (2020), Generalized and scalable optimal sparse decision trees,
-        ICML.
+        ICML. van der Linden, de Weerdt and Demirović (2023), Necessary and sufficient conditions for optimal
+        decision trees using dynamic programming, NeurIPS (costs of tests).
 
     Examples:
         >>> from sstorch.exact import solve
+        >>> features = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
         >>> task = Classification(["well", "ill", "ill", "well"])
-        >>> solution = solve([[0, 0], [0, 1], [1, 0], [1, 1]], task, max_depth=2)
+        >>> solution = solve(features, task, max_depth=2)
         >>> solution.tree(nodes=1).n_leaves, solution.loss, solution.tree().n_leaves
         (1, 0.0, 4)
         >>> task.classes[solution.decisions()].tolist()
         ['well', 'ill', 'ill', 'well']
+        >>> prices = FeatureCosts.of(["cheap", "dear"], {"cheap": 0.1, "dear": 0.6})
+        >>> task = Classification([0, 0, 0, 1], cost_matrix=[[0, 1], [3, 0]], feature_costs=prices)
+        >>> solution = solve(features, task, max_depth=2)
+        >>> round(solution.loss, 3), solution.tree().n_leaves
+        (0.35, 2)
     """
 
     def __init__(
@@ -129,6 +141,7 @@ class Classification(DecisionCosts):
         sample_weight: npt.ArrayLike | None = None,
         balanced: bool = False,
         cost_matrix: npt.ArrayLike | None = None,
+        feature_costs: FeatureCosts | None = None,
         classes: npt.ArrayLike | None = None,
     ) -> None:
         self.classes, self.codes = encode(labels, classes)
@@ -142,8 +155,21 @@ class Classification(DecisionCosts):
                     f"balanced: no row of class {lacking[0]!r} has weight, so it cannot count alike"
                 )
             weight = weight / (n_classes * share[self.codes])
-        self.weight = weight
-        self.cost_matrix = check_cost_matrix(cost_matrix, n_classes)
+        if feature_costs is not None:
+            if (weight != 1.0).any():
+                raise ConfigError(
+                    "feature_costs and sample_weight do not go together: a test costs the same for every "
+                    "row. Repeat rows, or leave one of them out"
+                )
+            self.feature_costs = feature_costs
+        self.weight, self.cost_matrix = weight, 1.0 - np.eye(n_classes)
+        if cost_matrix is not None:
+            self.cost_matrix = finite_matrix(cost_matrix, "cost_matrix")
+            if self.cost_matrix.shape != (n_classes, n_classes) or (self.cost_matrix < 0.0).any():
+                raise DataError(
+                    f"cost_matrix must have {n_classes} x {n_classes} costs >= 0, one row for each true "
+                    f"class, got {self.cost_matrix.tolist()}"
+                )
         super().__init__(weight[:, None] * self.cost_matrix[self.codes], float(weight.sum()))
 
     def costs_of_predictions(self, predicted: npt.ArrayLike) -> FloatArray:
@@ -155,45 +181,6 @@ class Classification(DecisionCosts):
         weights = np.zeros((n_leaves, len(self.classes)))
         np.add.at(weights, (leaf, self.codes), self.weight)
         return weights
-
-
-class CostSensitive(Classification):
-    """Mean cost of errors and of tests: Σ_i (M[k_i, class of the leaf] + prices of the tests above i) / N.
-
-    Args:
-        labels: class of each row, (N,).
-        cost_matrix: M[true class, predicted class], (K, K), in the unit of the prices.
-        feature_costs: costs of tests.
-        classes: all classes; None is those of `labels`.
-
-    Raises:
-        DataError: invalid labels or costs.
-
-    References:
-        van der Linden, de Weerdt and Demirović (2023), Necessary and sufficient conditions for optimal
-        decision trees using dynamic programming, NeurIPS.
-
-    Examples:
-        >>> from sstorch.exact import solve
-        >>> features = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
-        >>> prices = FeatureCosts.of(["cheap", "dear"], {"cheap": 0.1, "dear": 0.6})
-        >>> task = CostSensitive([0, 0, 0, 1], cost_matrix=[[0, 1], [3, 0]], feature_costs=prices)
-        >>> solution = solve(features, task, max_depth=2)
-        >>> tree = solution.tree()
-        >>> round(solution.loss, 3), tree.names[tree.feature[0]], tree.n_leaves
-        (0.35, 'x0', 2)
-    """
-
-    def __init__(
-        self,
-        labels: npt.ArrayLike,
-        *,
-        cost_matrix: npt.ArrayLike | None = None,
-        feature_costs: FeatureCosts,
-        classes: npt.ArrayLike | None = None,
-    ) -> None:
-        super().__init__(labels, cost_matrix=cost_matrix, classes=classes)
-        self.feature_costs = feature_costs
 
 
 class LeastSquares:

@@ -19,7 +19,7 @@ from sstorch import (
     metrics,
 )
 from sstorch.data.target import snapped
-from sstorch.exact.horizon import horizon_labels
+from sstorch.exact.targets import horizon_labels
 from sstorch.groups.table import group_table
 from sstorch.inference import with_sandwich
 from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell, gray_test, logrank_test

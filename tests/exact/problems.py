@@ -8,13 +8,11 @@ import numpy as np
 
 from sstorch.exact import (
     Classification,
-    CompetingLogLikelihood,
-    CostSensitive,
+    DecisionCosts,
     FeatureCosts,
     IntegratedBrier,
     LeastSquares,
     LogLikelihood,
-    Policy,
     log,
 )
 from tests.exact import reference
@@ -71,7 +69,7 @@ def causes(rng, features):
         parts = zip(events, hazards, strict=True)
         return sum(reference.deviance(rows, t, event, hazard, w) for event, hazard in parts)
 
-    return Case(features, CompetingLogLikelihood(time, cause, sample_weight=weight), cost)
+    return Case(features, LogLikelihood(time, cause, n_causes=2, sample_weight=weight), cost)
 
 
 def brier(leaf_curve, weighted):
@@ -113,7 +111,7 @@ def weighted_costs(rng, features):
 def treatments(rng, features):
     n = len(features)
     scores = rng.normal(size=(n, 3))
-    return Case(features, Policy(scores), lambda rows: reference.treatment_cost(rows, scores) / n)
+    return Case(features, DecisionCosts(-scores), lambda rows: reference.treatment_cost(rows, scores) / n)
 
 
 def means(rng, features):
@@ -132,7 +130,7 @@ def tests_that_cost(rng, features):
     state = costs.price, costs.discounted, costs.group
     return Case(
         features,
-        CostSensitive(labels, cost_matrix=matrix, feature_costs=costs),
+        Classification(labels, cost_matrix=matrix, feature_costs=costs),
         lambda rows: reference.class_cost(rows, labels, np.ones(n), matrix) / n,
         lambda above, column: reference.price(costs.attribute, above, column, *state) / n,
     )

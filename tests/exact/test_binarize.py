@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 
 from sstorch import OptimalSurvivalTree, OptimalTreeRegressor
-from sstorch.exact import Binarizer, Rule
+from sstorch.exact import Binarizer
+from sstorch.exact.binarize import Rule
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.packing import pack, unpack
 

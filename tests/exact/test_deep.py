@@ -10,11 +10,10 @@ from sklearn.base import clone
 from sstorch import OptimalSurvivalTree, Surv
 from sstorch.exact import (
     Classification,
-    CompetingLogLikelihood,
+    DecisionCosts,
     IntegratedBrier,
     LeastSquares,
     LogLikelihood,
-    Policy,
     reference_costs,
     solve,
 )
@@ -88,7 +87,7 @@ def test_guess_up_to_the_costs_of_the_best_tree_leaves_it_in(margin):
     best = solve(features, task, 4)
     leaf = best.tree().apply(features)
     ratio = task.decisions(leaf, leaf.max() + 1)[leaf]
-    costs = ratio * task.hazard - event * (1.0 + np.log(ratio))
+    costs = ratio * task.hazards[0] - event * (1.0 + np.log(ratio))
     costs[np.bincount(leaf, event)[leaf] == 0] = 0.0
     found = solve(features, task, 4, guess=costs - margin)
     assert found.loss - found.gap <= best.loss + 1e-9
@@ -141,7 +140,7 @@ def test_time_limit_leaves_a_bound(monkeypatch):
         ({"max_depth": 10}, ConfigError, "max_depth must be 0 to 9, got 10"),
         ({"max_depth": 6, "max_nodes": 9}, ConfigError, "max_nodes must be None for trees deeper than 5"),
         ({"max_depth": 6, "memory": 1 << 12}, ConfigError, "too many for depth 6"),
-        ({"guess": [1.0]}, DataError, "guess must be 60 numbers"),
+        ({"guess": [1.0]}, DataError, "guess must have 60 rows"),
         (
             {"guess": np.zeros(60), "max_nodes": 3},
             ConfigError,
@@ -170,7 +169,7 @@ def test_costs_by_a_tree_are_those_of_its_leaves(gbsg2, objective):
     late = gbsg2.time >= gbsg2.time[gbsg2.event].min()
     if objective == "log_likelihood":
         ratio = task.decisions(leaf, leaf.max() + 1)[leaf]
-        expected = weight * (ratio * task.hazard - gbsg2.event * (1.0 + np.log(ratio)))
+        expected = weight * (ratio * task.hazards[0] - gbsg2.event * (1.0 + np.log(ratio)))
         np.testing.assert_allclose(costs[late], expected[late], rtol=1e-9, atol=1e-9)
 
 
@@ -209,7 +208,7 @@ def test_costs_by_predictions_are_those_of_a_tree():
     for task, names in (
         (LeastSquares(y, sample_weight=weight), None),
         (Classification(np.array(["a", "b", "c"])[labels], sample_weight=weight), ["a", "b", "c"]),
-        (Policy(scores), None),
+        (DecisionCosts(-scores), None),
     ):
         decisions = task.decisions(leaf, 4)
         values = decisions if names is None else np.array(names)[decisions]
@@ -218,7 +217,7 @@ def test_costs_by_predictions_are_those_of_a_tree():
         best = solve(features, task, 4)
         assert solve(features, task, 4, guess=costs - 1.0).objective == pytest.approx(best.objective)
     with pytest.raises(DataError, match="predicted decisions must be positions 0 to 2"):
-        reference_costs(Policy(scores), Leaves([0, 1, 2, 3]), features)
+        reference_costs(DecisionCosts(-scores), Leaves([0, 1, 2, 3]), features)
 
 
 def test_costs_of_causes_by_incidences_are_those_of_one_event():
@@ -230,6 +229,6 @@ def test_costs_of_causes_by_incidences_are_those_of_one_event():
     )
     one = OptimalSurvivalTree(1, min_leaf=30).fit(X, Surv(time, cause > 0))
     causes = OptimalSurvivalTree(1, min_leaf=30).fit(X, Surv(time, cause, causes={1: "event"}))
-    costs = reference_costs(CompetingLogLikelihood(time, cause), causes, X)
+    costs = reference_costs(LogLikelihood(time, cause, n_causes=1), causes, X)
     known = reference_costs(LogLikelihood(time, cause > 0), one, X)
     np.testing.assert_allclose(costs, known, rtol=1e-7, atol=1e-9)

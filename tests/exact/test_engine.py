@@ -12,15 +12,14 @@ import pytest
 
 from sstorch.exact import (
     Classification,
-    CompetingLogLikelihood,
-    CostSensitive,
     FeatureCosts,
     IntegratedBrier,
+    LeastSquares,
     LogLikelihood,
     deadline,
     rows,
     solve,
-    survival_tasks,
+    tasks,
 )
 from sstorch.exact.compiled import costs, search
 from sstorch.exact.patterns import Patterns
@@ -32,7 +31,7 @@ RNG = np.random.default_rng(3)
 FEATURES = RNG.random((150, 13)) < RNG.uniform(0.1, 0.9, 13)
 TIME, CAUSE = RNG.exponential(2.0, 150).round(1) + 0.1, RNG.integers(0, 3, 150)
 EVENT = CAUSE > 0
-SURVIVAL, CAUSES = LogLikelihood(TIME, EVENT), CompetingLogLikelihood(TIME, CAUSE)
+SURVIVAL, CAUSES = LogLikelihood(TIME, EVENT), LogLikelihood(TIME, CAUSE, n_causes=2)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
@@ -214,7 +213,7 @@ class Faulty(Rates):
         (Faulty(TIME, EVENT * 1.0), {}, "cost of Faulty is NaN or -infinity"),
         (Classification(CAUSE), {"min_events": 1}, "has no events"),
         (
-            CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
+            Classification(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
             {"max_depth": 6},
             "max_depth must be at most 5 with costs of tests, got 6",
         ),
@@ -256,9 +255,9 @@ def test_channels_are_rounded_in_blocks_as_at_once(monkeypatch):
     np.testing.assert_allclose(whole[0], values, rtol=0.0, atol=1e-13 * np.abs(values).max())
 
 
-@pytest.mark.parametrize(("cost", "kept"), [(LogLikelihood.leaf_cost, True), (Faulty.leaf_cost, False)])
+@pytest.mark.parametrize(("cost", "kept"), [(LeastSquares.leaf_cost, True), (Faulty.leaf_cost, False)])
 def test_costs_of_numbers_and_logarithms_are_kept_on_disk(cost, kept):
     """Not those that use other functions, whose code is not known: `math.nan` is of a module."""
     assert (costs._digest(cost) is not None) == kept
-    other = LogLikelihood.leaf_cost.__code__.replace(co_consts=(None, 0, 2))
-    assert costs._digest(FunctionType(other, vars(survival_tasks))) != costs._digest(LogLikelihood.leaf_cost)
+    other = LeastSquares.leaf_cost.__code__.replace(co_consts=(None, 0, 2))
+    assert costs._digest(FunctionType(other, vars(tasks))) != costs._digest(LeastSquares.leaf_cost)

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from sstorch.exact.hazards import BaselineHazard as Baseline
+from sstorch.exact.hazards import hazard_ratios
+from sstorch.exact.leaf_curves import leaf_curves
 from sstorch.exact.rows import weighted_rows
-from sstorch.exact.tree import BaselineHazard as Baseline
-from sstorch.exact.tree import hazard_ratios, leaf_curves
 from sstorch.metrics import censoring_distribution
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.exact import BinaryTree, IntegratedBrier, LeastSquares, LogLikelihood, solve
+from sstorch.exact import IntegratedBrier, LeastSquares, LogLikelihood, solve
+from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.reading import export_text
 
@@ -18,7 +19,7 @@ def data():
 def test_the_path_holds_every_tree_that_is_best_for_some_penalty(data):
     features, time, event = data
     solution = solve(features, IntegratedBrier(time, event), 4)
-    path = solution.path()
+    path = list(solution.path().itertuples())
     assert [step.nodes for step in path] == sorted({step.nodes for step in path})
     penalties = [step.leaf_penalty for step in path]
     assert penalties == sorted(penalties, reverse=True)

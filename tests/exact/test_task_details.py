@@ -8,13 +8,11 @@ import pytest
 from sstorch import metrics
 from sstorch.exact import (
     Classification,
-    CostSensitive,
     DecisionCosts,
     FeatureCosts,
     IntegratedBrier,
     LeastSquares,
     LogLikelihood,
-    Policy,
     check_task,
     horizon_labels,
     policy_scores,
@@ -147,16 +145,16 @@ def test_monk_1_has_the_published_tree():
             "sample_weight is negative, missing or infinite in 1 row",
         ),
         (lambda: Classification([0, 1], cost_matrix=[[0, -1], [1, 0]]), "costs >= 0"),
-        (lambda: LeastSquares([1.0, math.inf]), "row 1 holds inf"),
+        (lambda: LeastSquares([1.0, math.inf]), "got inf in 1 row"),
         (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), "one weight for each of 2 rows"),
-        (lambda: Policy([1.0, 2.0]), "must be a matrix"),
+        (lambda: DecisionCosts([1.0, 2.0]), "must be a matrix"),
         (lambda: DecisionCosts([[1.0], [math.nan]]), "row 1 holds nan in column 0"),
         (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), "no row was observed so long"),
         (lambda: horizon_labels([1.0, 2.0], [0, 1], 1.5), "no row has an event up to then"),
         (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), "must be a time > 0"),
         (
             lambda: policy_scores("ipw", treatment=[0, 1], outcome=[1, 2], propensity=[0.5, 0.0]),
-            "row 1 got its treatment with probability 0",
+            "got 0 for the treatment of 1 row",
         ),
         (
             lambda: policy_scores("direct", treatment=[0, 2], outcome=[1, 2], predicted=np.ones((2, 2))),
@@ -185,7 +183,7 @@ def test_data_that_cannot_be(make, message):
         (lambda: FeatureCosts.of(["a", "b"], {}, {"g": ["a"], "h": ["a"]}), "in two groups"),
         (lambda: FeatureCosts.of(["a"], {"a": 1.0}, None, {"a": 0.5}), "is in no group"),
         (
-            lambda: solve(FEATURES, CostSensitive(np.arange(6) % 2, feature_costs=FOUR), 1, memory=1),
+            lambda: solve(FEATURES, Classification(np.arange(6) % 2, feature_costs=FOUR), 1, memory=1),
             "too many for depth 1",
         ),
     ],
@@ -330,7 +328,7 @@ def test_impossible_settings_are_refused():
 
 def test_a_time_before_the_first_event_has_a_hazard():
     task = LogLikelihood([1.0, 2.0, 3.0], [0, 1, 1])
-    assert task.hazard[0] == 0.25
+    assert task.hazards[0, 0] == 0.25
     assert np.isfinite(solve([[0], [1], [1]], task, 1).loss)
 
 
@@ -345,7 +343,7 @@ def test_costs_of_tests_under_a_time_limit():
     rng = np.random.default_rng(0)
     features, labels = rng.random((300, 12)) < 0.5, rng.integers(0, 2, 300)
     costs = FeatureCosts.of([f"c{j // 2}" for j in range(12)], {f"c{j}": 0.001 for j in range(6)})
-    task = CostSensitive(labels, feature_costs=costs)
+    task = Classification(labels, feature_costs=costs)
     short = solve(features, task, 3, time_limit=1e-9)
     assert short.certificate != "optimal"
     whole = solve(features, task, 3)

@@ -18,7 +18,6 @@ from sstorch import (
     metrics,
     recalibrate,
 )
-from sstorch.exact.recalibration import scaled_incidence
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups import Recalibration
 from sstorch.nn import Spline
@@ -233,9 +232,9 @@ def test_cause_specific_hazards_are_multiplied() -> None:
     np.testing.assert_allclose(new.incidence_.sum(axis=1) + new.curves_.survival, 1.0, rtol=1e-12)
     # Equal factors give a power of survival.
     factors = np.full((tree.tree_.n_leaves, 2), 0.5)
-    curves, incidence = scaled_incidence(tree.curves_, tree.hazards_, factors)
+    curves = tree.curves_.scaled(factors)
     np.testing.assert_allclose(curves.survival, tree.curves_.survival**0.5, rtol=1e-10)
-    np.testing.assert_allclose(incidence.sum(axis=1), 1 - curves.survival, rtol=1e-10)
+    np.testing.assert_allclose(curves.incidence.sum(axis=1), 1 - curves.survival, rtol=1e-10)
     np.testing.assert_allclose(tree.hazards_.sum(axis=1), tree.curves_.cumulative_hazard, rtol=1e-10)
 
 

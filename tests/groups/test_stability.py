@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import Surv
-from sstorch.exact.estimators.outcome import training_rows
+from sstorch.exact.estimators.survival_tree import training_rows
 from sstorch.exceptions import DataError
 from sstorch.groups.stability import _matched, _turned, resamples
 from sstorch.validation import stability

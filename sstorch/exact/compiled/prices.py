@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.task import Task, has_prices, scale_of
+from sstorch.exact.feature_costs import FeatureCosts
+from sstorch.exact.task import Task, scale_of
 from sstorch.optim.compiled.jit import compiled
 
 
@@ -29,9 +30,10 @@ class Prices(NamedTuple):
     @classmethod
     def of(cls, task: Task, columns: IntArray) -> Prices:
         """Those of a task, of the features behind which there are `columns` (F,)."""
-        if not has_prices(task):
+        costs: FeatureCosts | None = getattr(task, "feature_costs", None)
+        if costs is None:
             return cls.none()
-        costs, scale = task.feature_costs, scale_of(task)
+        scale = scale_of(task)
         attribute, group = costs.attribute[columns], costs.column_group[columns]
         return cls(attribute, group, scale * costs.price[attribute], scale * costs.discounted[attribute])
 

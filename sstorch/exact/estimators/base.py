@@ -1,52 +1,98 @@
-"""The common part of exact estimators: prediction, reading, saving."""
+"""The common part of exact estimators: parameters, questions, search, leaves, texts, files."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
+from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import FrameEstimator
-from sstorch.checks import check_integer, counted, names_text, wording
+from sstorch.checks import check_integer, counted, is_number_of, names_text, wording
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.deploy.calculator import PageNode
 from sstorch.exact.binarize import Binarizer, Preset, Rule
-from sstorch.exact.estimators.search import (
-    SEARCH,
-    Questions,
-    Search,
-    answers,
-    binarizer_of,
-    check_binary_columns,
-    finite,
-)
 from sstorch.exact.formula import page_nodes
 from sstorch.exact.solution import Solution
 from sstorch.exact.solve import solve
 from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder
-from sstorch.parameters import restored
+from sstorch.parameters import Parameters, restored
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
+
+
+@dataclass(repr=False)
+class Search(Parameters):
+    """Settings of exact search. They do not change the optimal tree, only the result of an incomplete search.
+
+    Attributes:
+        time_limit: seconds of each search, or None. If they do not suffice, the best tree found is kept, with
+            its `gap_`.
+        memory: bytes that the search may take.
+        n_buckets: of integrated Brier scores: None for all observed times, or a number of buckets of equal
+            width that times are put in for the search (not for the curves).
+        verbose: 1 reports on standard error how far the search is, once a second.
+    """
+
+    time_limit: float | None = None
+    memory: int = 4 * 2**30
+    n_buckets: int | None = None
+    verbose: int = 0
+
+    def check(self) -> None:
+        """Validate the values. Raises ConfigError: one is out of range."""
+        if self.time_limit is not None:
+            check_finite("time_limit", self.time_limit, "seconds > 0 or None")
+        check_integer("memory", self.memory, 1)
+        if self.n_buckets is not None:
+            check_integer("n_buckets", self.n_buckets, 2)
+        check_integer("verbose", self.verbose, 0)
+
+
+SEARCH = Search()
+
+
+def check_finite(name: str, value: Any, wanted: str, *, zero: bool = False) -> None:
+    """Require a finite number above 0, or 0 if that is allowed."""
+    if not is_number_of(value, Real) or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+
+
+class Questions(NamedTuple):
+    """The questions that a tree may ask about raw columns, and their answers in the training rows (N, F)."""
+
+    schema: Schema
+    rules: list[Rule]
+    features: pd.DataFrame
+
+
+def answers(rules: Sequence[Rule], frame: pd.DataFrame, used: set[int] | None = None) -> BoolArray:
+    """Answers of the rules on cleaned columns, (n, F); False for rules that are not in ``used``."""
+    out = np.zeros((len(frame), len(rules)), dtype=np.bool_)
+    for j, rule in enumerate(rules):
+        if used is None or j in used:
+            out[:, j] = rule(frame[rule.column])
+    return out
 
 
 class ExactTree(FrameEstimator):
-    """Base class of exact trees for all objectives; not for direct use.
-
-    A subclass names its file format, its kind and loss in texts, and what of a fit is not written to files.
-    """
+    """Base class of exact trees; a subclass names its file format, and what of a fit is not saved."""
 
     _format: ClassVar[str]
     _not_saved: ClassVar[tuple[str, ...]] = ()
@@ -81,44 +127,52 @@ class ExactTree(FrameEstimator):
         self.search = search
 
     def _checked(self) -> Self:
-        """A copy with the parameters checked and brought to plain types.
-
-        Raises:
-            ConfigError: a value does not exist or is out of range; the message gives the values allowed.
-        """
+        """A copy with the parameters checked. Raises ConfigError: a value is out of range."""
         settings = type(self)(**self.get_params(deep=False))
         settings._check()
         return settings
 
     def _check(self) -> None:
-        """Check the parameters and bring them to plain types; see `_checked`."""
+        """Check the parameters, see `_checked`."""
         if not isinstance(self.search, Search):
             raise ConfigError(f"search must be Search(...), got {self.search!r}")
-        self.search = self.search.checked()
+        self.search.check()
         if self.search.n_buckets is not None and getattr(self, "objective", None) != "integrated_brier":
             raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
-        self.max_depth = check_integer("max_depth", self.max_depth, 0)
+        check_integer("max_depth", self.max_depth, 0)
         if self.max_nodes is not None:
-            self.max_nodes = check_integer("max_nodes", self.max_nodes, 0)
-        self.leaf_penalty = finite("leaf_penalty", self.leaf_penalty, "a finite number >= 0", zero=True)
-        self.min_leaf = check_integer("min_leaf", self.min_leaf, 1)
-        self.binarize = binarizer_of(self.binarize)
+            check_integer("max_nodes", self.max_nodes, 0)
+        check_finite("leaf_penalty", self.leaf_penalty, "a finite number >= 0", zero=True)
+        check_integer("min_leaf", self.min_leaf, 1)
+        is_preset = isinstance(self.binarize, str) and self.binarize in get_args(Preset)
+        if not (is_preset or self.binarize is False or isinstance(self.binarize, Binarizer)):
+            raise ConfigError(
+                f"binarize must be one of {', '.join(get_args(Preset))}, a Binarizer, or False for columns "
+                f"of 0 and 1, got {self.binarize!r}"
+            )
 
     def _questions(
         self, frame: pd.DataFrame, target: object, weight: FloatArray | None = None, priced: bool = False
     ) -> Questions:
-        """Questions about cleaned columns, see `Questions.of`."""
-        return Questions.of(self.binarize, frame, target, weight, priced)
+        """Questions about cleaned columns, chosen from these rows, their target and weights alone.
 
-    def _solve(
-        self, questions: Questions, task: Task, min_events: int = 0, guess: FloatArray | None = None
-    ) -> Solution:
-        """Search for the trees of all budgets up to that of the checked parameters, or for one by a guess.
-
-        Raises:
-            DataError: no leaf could be large enough.
-            ConfigError: too many questions for the depth.
+        Where columns are `priced`, of two questions with equal answers one may be cheaper: both are kept.
         """
+        if self.binarize is False:
+            check_binary_columns(frame, list(frame.columns))
+            rules, names = [Rule(name, "above", 0.5) for name in frame.columns], list(frame.columns)
+        else:
+            preset = isinstance(self.binarize, str)
+            binarizer: Binarizer = Binarizer(self.binarize) if preset else clone(self.binarize)  # type: ignore[arg-type]
+            if priced:
+                binarizer.set_params(merge_columns=False)
+            rules = binarizer.fit(frame, target, weight).rules_
+            names = [rule.name for rule in rules]
+        return Questions(Schema.of(frame), rules, pd.DataFrame(answers(rules, frame), columns=names))
+
+    def _solve(self, questions: Questions, task: Task, **more: Any) -> Solution:
+        """Search by the checked parameters; `more` are further arguments of `solve`."""
+        search = self.search
         return solve(
             questions.features,
             task,
@@ -126,11 +180,10 @@ class ExactTree(FrameEstimator):
             self.max_nodes,
             leaf_penalty=self.leaf_penalty,
             min_leaf=self.min_leaf,
-            min_events=min_events,
-            time_limit=self.search.time_limit,
-            memory=self.search.memory,
-            verbose=self.search.verbose,
-            guess=guess,
+            time_limit=search.time_limit,
+            memory=search.memory,
+            verbose=search.verbose,
+            **more,
         )
 
     def _set(self, settings: Self, questions: Questions, tree: BinaryTree) -> IntArray:
@@ -142,10 +195,9 @@ class ExactTree(FrameEstimator):
 
     def _set_solution(self, settings: Self, questions: Questions, solution: Solution) -> IntArray:
         """Take over the tree that the parameters ask for, with its loss; see `_set`."""
-        tree = solution.tree()
         self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
-        self.optima_, self.path_ = solution.table(), pd.DataFrame(solution.path())
-        return self._set(settings, questions, tree)
+        self.optima_, self.path_ = solution.table(), solution.path()
+        return self._set(settings, questions, solution.tree())
 
     def _set_schema(self, schema: Schema) -> None:
         self.schema_ = schema
@@ -162,13 +214,12 @@ class ExactTree(FrameEstimator):
         check_is_fitted(self, "tree_")
         return self.gap_ == 0.0
 
-    # ------------------------------------------------------------------ predict
+    # ------------------------------------------------------------------ leaves
 
     def apply(self, X: object) -> IntArray:
-        """Return the leaf of each row, 0 .. L - 1, shape (n,); for a survival tree the group, 1 .. L.
+        """Return the leaf of each row, 0 .. L - 1, shape (n,).
 
-        Groups are numbered by prognosis: 1 has the longest (event-free) survival. A missing value goes to the
-        "no" side of every split except "is missing".
+        A missing value goes to the "no" side of every split except "is missing".
 
         Raises:
             DataError: a training column is missing, or holds the wrong kind of value.
@@ -179,7 +230,7 @@ class ExactTree(FrameEstimator):
         """Position of the leaf of each row, 0 .. L - 1, (n,); a DataWarning names unknown categories."""
         check_is_fitted(self, "tree_")
         frame = self._cleaned(X)
-        columns = sorted({self.rules_[j].column for j in self._asked})
+        columns = sorted({self.rules_[j].column for j in self.tree_.feature if j >= 0})
         if self._settings.binarize is False:
             check_binary_columns(frame, columns)
         with wording(rows=X):
@@ -190,22 +241,17 @@ class ExactTree(FrameEstimator):
 
     def _leaves(self, frame: pd.DataFrame) -> IntArray:
         """Leaf of each row that was read, (n,)."""
-        return self.tree_.apply(answers(self.rules_, frame, self._asked))
+        return self.tree_.apply(answers(self.rules_, frame, {int(j) for j in self.tree_.feature if j >= 0}))
 
-    @property
-    def _asked(self) -> set[int]:
-        """Questions that the tree asks."""
-        return {int(j) for j in self.tree_.feature if j >= 0}
-
-    # ------------------------------------------------------------------ read
+    # ------------------------------------------------------------------ texts
 
     def _export_text(self, n_terms: int | None = None) -> str:
         check_is_fitted(self, "tree_")
-        return self.tree_.text(self._leaf_texts())
+        return self.tree_._export_text(leaf_texts=self._leaf_texts())
 
     def _export_graphviz(self, n_terms: int | None = None) -> str:
         check_is_fitted(self, "tree_")
-        return self.tree_.graph(self._leaf_texts())
+        return self.tree_._export_graphviz(leaf_texts=self._leaf_texts())
 
     def _page_nodes(self) -> list[PageNode]:
         return page_nodes(self.tree_, self.rules_)
@@ -232,9 +278,9 @@ class ExactTree(FrameEstimator):
             budget += f" and {counted(settings.max_nodes, 'node')}"
         if settings.leaf_penalty:
             budget += f", {settings.leaf_penalty:g} per leaf"
+        leaves = f"{tree.n_leaves} lea{'ves' if tree.n_leaves > 1 else 'f'}"
         lines = [
-            f"Exact {kind} tree: depth {tree.depth}, {tree.n_leaves} lea{'ves' if tree.n_leaves > 1 else 'f'}"
-            f", {counts}",
+            f"Exact {kind} tree: depth {tree.depth}, {leaves}, {counts}",
             f"{loss} loss {self.loss_:.6g}, {self._proof} for {budget} over {len(self.rules_)} questions",
             *notes,
             self._export_text(),
@@ -248,7 +294,7 @@ class ExactTree(FrameEstimator):
     def _proof(self) -> str:
         return "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
 
-    # ------------------------------------------------------------------ keep
+    # ------------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> None:
         """Write the fitted tree to a folder: ``model.json`` and ``tensors.safetensors``, without pickle.
@@ -261,12 +307,7 @@ class ExactTree(FrameEstimator):
         check_is_fitted(self, "tree_")
         left_out = {"_settings", *self._not_saved, *self._get_param_names()}
         fitted = {name: value for name, value in vars(self).items() if name not in left_out}
-        parameters = vars(self._settings).copy()
-        binarizer: Any = parameters["binarize"]
-        if binarizer is not False:  # a preset, or the binarizer's own parameters
-            own = binarizer.get_params()
-            is_preset = own == Binarizer(binarizer.preset).get_params()
-            parameters["binarize"] = binarizer.preset if is_preset else own
+        parameters = {name: value for name, value in vars(self._settings).items() if not callable(value)}
         state = {"parameters": parameters, "fitted": fitted}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, {})
 
@@ -280,51 +321,23 @@ class ExactTree(FrameEstimator):
         folder = Path(path)
         state, _ = read_folder(folder, cls._format, FORMAT_VERSION)
         with reading(folder):
-            parameters = {**state["parameters"]}
-            if isinstance(parameters["binarize"], dict):
-                parameters["binarize"] = Binarizer(**parameters["binarize"])
-            tree = restored(cls, parameters)
+            tree = restored(cls, state["parameters"])
             tree._settings = tree._checked()
             tree.__dict__.update(state["fitted"])
         return tree
 
 
-class ArrayLeaves(ExactTree):
-    """Base class of exact trees with arrays that have one row per leaf; not for direct use."""
+def check_binary_columns(frame: pd.DataFrame, names: list[str]) -> None:
+    """Check that columns hold 0 and 1 only. Raises DataError: names all columns that do not."""
 
-    _digits: ClassVar[str] = "{:.5g}"
+    def binary(column: pd.Series) -> bool:
+        return not isinstance(column.dtype, pd.CategoricalDtype) and bool(column.isin([0, 1]).all())
 
-    leaf_rows_: IntArray
-
-    def _set(self, settings: Self, questions: Questions, tree: BinaryTree) -> IntArray:
-        leaf = super()._set(settings, questions, tree)
-        self.leaf_rows_ = np.bincount(leaf, minlength=self.tree_.n_leaves)
-        return leaf
-
-    @abstractmethod
-    def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:
-        """Columns of `leaf_table_`, and a text on each leaf."""
-
-    @property
-    @abstractmethod
-    def _summary_texts(self) -> list[str]:
-        """See `_summary`."""
-
-    @property
-    def leaf_table_(self) -> pd.DataFrame:
-        """Training rows of each leaf and what it holds."""
-        check_is_fitted(self, "tree_")
-        index = pd.RangeIndex(len(self.leaf_rows_), name="leaf")
-        return pd.DataFrame({"rows": self.leaf_rows_, **self._leaf_values()[0]}, index=index)
-
-    def _leaf_texts(self) -> list[str]:
-        texts = zip(self._leaf_values()[1], self.leaf_rows_.tolist(), strict=True)
-        return [f"leaf {number}: {text} of {counted(n, 'row')}" for number, (text, n) in enumerate(texts)]
-
-    def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text."""
-        check_is_fitted(self, "tree_")
-        return self._summary(self._summary_texts, self.leaf_table_, self._digits.format, "Leaves")
+    if bad := [name for name in names if not binary(frame[name])]:
+        raise DataError(
+            f"column {names_text(bad)} does not hold 0 and 1 only, which binarize=False asks for; "
+            "use binarize='surtree', or drop it"
+        )
 
 
 def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:

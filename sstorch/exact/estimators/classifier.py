@@ -17,22 +17,21 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_same_order, rows_text
 from sstorch.data.columns import missing_labels
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.base import ArrayLeaves
-from sstorch.exact.estimators.search import SEARCH, Questions, Search, TargetRows, check_given
+from sstorch.exact.estimators.base import SEARCH, Questions, Search
+from sstorch.exact.estimators.values import TargetRows, ValueTree, check_given
 from sstorch.exact.feature_costs import FeatureCosts
-from sstorch.exact.fronts import ConfusionFront, DecidedTree, GroupFairness, solve_front, solve_roc_hull
+from sstorch.exact.fronts import DecidedTree, confusion_front, group_fairness, solve_areas, solve_front
 from sstorch.exact.rows import finite_matrix
-from sstorch.exact.solution import Optimum, PathStep
-from sstorch.exact.tasks import Classification, CostSensitive
+from sstorch.exact.solution import Optimum
+from sstorch.exact.tasks import Classification
 from sstorch.exceptions import ConfigError, DataError
 
 ClassObjective = Literal["misclassification", "balanced"]
 FrontObjective = Literal["f1", "balanced_accuracy", "mcc", "auc"]
 Fairness = Literal["demographic_parity", "equal_opportunity"]
-CostMatrix = Sequence[Sequence[float]]
 
 
-class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
+class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
     """Classification tree with the smallest training loss of all trees of its size with binary splits.
 
     Columns are converted to binary splits such as "age > 45.5" (`binarize`). An exact search finds the tree
@@ -58,7 +57,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
             `classes_`; None counts errors.
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;
             columns that are not named are free, and so is a column already asked about on the path. Discounts
-            within groups of columns: :class:`~sstorch.exact.CostSensitive`.
+            within groups of columns: :class:`~sstorch.exact.Classification`.
         fairness: for two classes, what may differ between two groups only so much:
             ``"demographic_parity"``, the share of rows that get the positive class;
             ``"equal_opportunity"``, that share of the rows which are positive. Depth 0 to 3.
@@ -67,8 +66,8 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
 
     Attributes:
         classes_: (K,), sorted.
-        tree_: :class:`~sstorch.exact.BinaryTree` over the splits.
-        rules_: the splits, as :class:`~sstorch.exact.Rule`.
+        tree_: :class:`~sstorch.exact.tree.BinaryTree` over the splits.
+        rules_: the splits, as :class:`~sstorch.exact.binarize.Rule`.
         loss_: training loss of the tree, a mean over rows.
         objective_: `loss_` plus `leaf_penalty` times the number of leaves.
         certified_: True if it is proved that no tree within the limits has a smaller `objective_`.
@@ -123,7 +122,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         leaf_penalty: float = 0.0,
         min_leaf: int = 1,
         binarize: Preset | bool | Binarizer = "surtree",
-        cost_matrix: CostMatrix | None = None,
+        cost_matrix: Sequence[Sequence[float]] | None = None,
         feature_costs: Mapping[str, float] | None = None,
         fairness: Fairness | None = None,
         max_disparity: float = 0.05,
@@ -156,39 +155,32 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         settings = self._checked()
         check_same_order(X=X, sensitive=sensitive)
         rows = TargetRows.check(X, y, class_target(y), sample_weight).with_groups(sensitive)
-        self.classes_ = rows.classes
+        self.classes_ = np.unique(rows.every)
         for name in ("front_", "disparity_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         is_class = (rows.target[:, None] == self.classes_[1 if len(self.classes_) == 2 else 0 :]) * 1.0
         questions = settings._questions(rows.frame, is_class, rows.weight, settings.feature_costs is not None)
+        task = self._task(settings, questions, rows)
         if settings._has_front:
-            task = Classification(rows.target, sample_weight=rows.weight, classes=self.classes_)
             decided = self._set_front(settings, questions, rows)
             leaf = self._set(settings, questions, decided.tree)
-            if settings.objective == "auc":
-                self.leaf_class_ = task.decisions(leaf, self.tree_.n_leaves)
-            else:
-                self.leaf_class_ = decided.decision
         else:
-            task = settings._task(questions, rows)
             leaf = self._set_solution(settings, questions, settings._solve(questions, task))
-            self.leaf_class_ = task.decisions(leaf, self.tree_.n_leaves)
+        self.leaf_class_ = task.decisions(leaf, self.tree_.n_leaves)
+        if settings._has_front and settings.objective != "auc":
+            self.leaf_class_ = decided.decision
         self.leaf_weights_ = task.leaf_weights(leaf, self.tree_.n_leaves)
         return self
 
     def _check(self) -> None:
-        objectives = (*get_args(ClassObjective), *get_args(FrontObjective))
-        check_choice(self.objective, "objective", objectives)
+        check_choice(self.objective, "objective", (*get_args(ClassObjective), *get_args(FrontObjective)))
         if self.cost_matrix is not None:
             self.cost_matrix = finite_matrix(self.cost_matrix, "cost_matrix").tolist()
         super()._check()
-        objective, fairness = self.objective, self.fairness
-        if fairness is not None and fairness not in get_args(Fairness):
-            raise ConfigError(
-                f"fairness must be None or one of {', '.join(get_args(Fairness))}, got {fairness!r}"
-            )
-        if fairness is not None and objective != "misclassification":
-            raise ConfigError(f"fairness needs objective='misclassification', got {objective!r}")
+        if self.fairness is not None:
+            check_choice(self.fairness, "fairness", get_args(Fairness))
+            if self.objective != "misclassification":
+                raise ConfigError(f"fairness needs objective='misclassification', got {self.objective!r}")
         if self.feature_costs is not None:  # as JSON can hold them
             try:
                 self.feature_costs = {str(name): float(cost) for name, cost in self.feature_costs.items()}
@@ -196,12 +188,11 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
                 raise ConfigError(
                     f"feature_costs must be numbers by name of column, got {self.feature_costs!r}"
                 ) from error
-            if objective == "balanced":
-                raise ConfigError("feature_costs need objective='misclassification'")
-        if self._has_front:
-            for name in ("leaf_penalty", "cost_matrix", "feature_costs"):
-                if getattr(self, name) not in (None, 0.0):
-                    raise ConfigError(f"{name} does not go with {self._cause}; leave it at its default")
+            if self.objective == "balanced":
+                raise ConfigError("feature_costs need objective='misclassification', got 'balanced'")
+        for name in ("leaf_penalty", "cost_matrix", "feature_costs") if self._has_front else ():
+            if getattr(self, name) not in (None, 0.0):
+                raise ConfigError(f"{name} does not go with {self._cause}; leave it at its default")
 
     @property
     def _has_front(self) -> bool:
@@ -213,30 +204,20 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         """The parameter that makes it so."""
         return f"objective={self.objective!r}" if self.fairness is None else f"fairness={self.fairness!r}"
 
-    def _task(self, questions: Questions, rows: TargetRows) -> Classification:
-        """The mean cost of errors, by row or by class, and of questions where they cost something.
-
-        Raises:
-            ConfigError: questions that cost something, with weights; or a price of no column.
-        """
-        if self.feature_costs is None:
-            return Classification(
-                rows.target,
-                sample_weight=rows.weight,
-                balanced=self.objective == "balanced",
-                cost_matrix=self.cost_matrix,
-                classes=rows.classes,
-            )
-        if (rows.weight != 1.0).any():
-            raise ConfigError(
-                "feature_costs and sample_weight do not go together: a question costs the same for every "
-                "row. Repeat rows, or leave one of them out"
-            )
-        columns = list(rows.frame.columns)
-        asked = np.array([columns.index(rule.column) for rule in questions.rules], dtype=np.int64)
-        costs = replace(FeatureCosts.of(columns, self.feature_costs), attribute=asked)
-        return CostSensitive(
-            rows.target, cost_matrix=self.cost_matrix, feature_costs=costs, classes=rows.classes
+    def _task(self, settings: Self, questions: Questions, rows: TargetRows) -> Classification:
+        """The mean cost of errors, by row or by class, and of questions where they cost something."""
+        costs = None
+        if settings.feature_costs is not None:
+            columns = list(rows.frame.columns)
+            asked = np.array([columns.index(rule.column) for rule in questions.rules], dtype=np.int64)
+            costs = replace(FeatureCosts.of(columns, settings.feature_costs), attribute=asked)
+        return Classification(
+            rows.target,
+            sample_weight=rows.weight,
+            balanced=settings.objective == "balanced",
+            cost_matrix=settings.cost_matrix,
+            feature_costs=costs,
+            classes=self.classes_,
         )
 
     def _set_front(self, settings: Self, questions: Questions, rows: TargetRows) -> DecidedTree:
@@ -246,47 +227,44 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
             DataError: other than two classes or groups, or see `solve_front`.
             ConfigError: weights that cannot be summed exactly, or see `solve_front`.
         """
-        classes, search, fairness = rows.classes, settings.search, settings.fairness
+        classes, search = self.classes_, settings.search
         if len(classes) != 2:
             raise DataError(f"{settings._cause} needs two classes, y has {len(classes)}: {classes.tolist()}")
         y = (rows.target == classes[1]).astype(np.int64)
-        limits: Any = questions.features, settings.max_depth, settings.max_nodes
+        limits: Any = questions.features, settings.max_depth, settings.max_nodes, settings.min_leaf
         gap = 0.0
         if settings.objective == "auc":
             if search.time_limit is not None:
                 raise ConfigError("time_limit is not for objective='auc', whose search is short")
-            ranking = solve_roc_hull(
-                limits[0], y, *limits[1:], sample_weight=rows.weight, min_leaf=settings.min_leaf
-            )
-            decided, self.front_ = ranking.tree(), ranking.table()
-            loss = 1.0 - ranking.auc[-1]
+            areas = solve_areas(limits[0], y, *limits[1:], sample_weight=rows.weight)
+            decided = areas[-1]
+            self.front_ = pd.DataFrame({"nodes": range(len(areas)), "auc": [tree.score for tree in areas]})
         else:
-            task: ConfusionFront | GroupFairness
-            if fairness is None:
-                task = ConfusionFront(y, sample_weight=rows.weight, metric=settings.objective)  # type: ignore[arg-type]
+            if settings.fairness is None:
+                task = confusion_front(y, settings.objective, sample_weight=rows.weight)  # type: ignore[arg-type]
             else:
-                groups, limit = _groups(rows, y, fairness), settings.max_disparity
-                task = GroupFairness(y, groups, fairness, sample_weight=rows.weight, max_disparity=limit)
+                groups = _groups(rows, y, settings.fairness)
+                limit = settings.max_disparity
+                task = group_fairness(
+                    y, groups, settings.fairness, max_disparity=limit, sample_weight=rows.weight
+                )
             front = solve_front(
                 limits[0],
                 task,
                 *limits[1:],
-                min_leaf=settings.min_leaf,
                 time_limit=search.time_limit,
                 memory=search.memory,
                 verbose=search.verbose,
             )
             decided, self.front_ = front.tree(), front.table()
-            loss, bound = 1.0 - decided.score, 0.0
-            if isinstance(task, GroupFairness):
-                bound = max(0.0, front.lower_bound) * task.unit[0] / task.total_weight
+            if settings.fairness is not None:
                 self.disparity_ = float(front.values[front.best(), 1])
-            gap = 0.0 if front.certified else max(0.0, loss - bound)
-        self.loss_ = self.objective_ = loss
+            gap = max(0.0, front.score_bound - decided.score)
+        self.loss_ = self.objective_ = loss = 1.0 - decided.score
         most = 2**settings.max_depth - 1
         nodes = most if settings.max_nodes is None else min(settings.max_nodes, most)
         self.gap_, self.optima_ = gap, pd.DataFrame([Optimum(settings.max_depth, nodes, loss, loss - gap)])
-        self.path_ = pd.DataFrame([PathStep(0.0, decided.tree.n_nodes, loss)])
+        self.path_ = pd.DataFrame({"leaf_penalty": [0.0], "nodes": [decided.tree.n_nodes], "loss": [loss]})
         return decided
 
     def predict(self, X: object) -> npt.NDArray[Any]:

@@ -1,271 +1,41 @@
-"""Exact survival trees."""
+"""Exact survival trees of a given size, and of a size that is chosen by cross-validation."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Self
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.utils.validation import check_is_fitted
 
+from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind
-from sstorch.checks import check_after, counted
-from sstorch.data import SurvivalData
-from sstorch.data.target import steps_up_to
-from sstorch.deploy.calculator import Field
-from sstorch.deploy.exports import Counts, Deployed
-from sstorch.deploy.expression import Formula
+from sstorch.checks import check_choice, check_integer
+from sstorch.data import Fold, SurvivalData, folds_of
+from sstorch.data.folds import defined, scoring_of, split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.outcome import Objective, OutcomeTree, training_rows
-from sstorch.exact.estimators.search import SEARCH, Search
-from sstorch.exact.formula import tree_formula
-from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
-from sstorch.exact.tree import (
-    LeafCurveKind,
+from sstorch.exact.estimators.base import SEARCH, Search, answers
+from sstorch.exact.estimators.survival_tree import (
+    Objective,
+    SurvivalTree,
+    TreeSearch,
+    observed,
+    training_rows,
 )
-from sstorch.exceptions import ConfigError, named
-from sstorch.groups import Recalibration
-from sstorch.groups.recalibration import recalibration_texts, recalibrations
-from sstorch.groups.table import groups_text, survival_texts
-from sstorch.groups.tree import RESULTS, Recalibrate
-from sstorch.memory import check_room
-from sstorch.metrics.curves import check_alive
+from sstorch.exact.hazards import BaselineHazard, hazard_ratios, least_hazard
+from sstorch.exact.leaf_curves import LeafCurveKind, leaf_curves
+from sstorch.exact.problem import MAX_EXACT_DEPTH
+from sstorch.exact.solution import Solution
+from sstorch.exceptions import ConfigError
+from sstorch.metrics.evaluation import remedy_for_names
+from sstorch.metrics.outcome import Observed
+
+Choice = Literal["nodes", "depth", "budget"]
 
 
-class ExactSurvivalTree(OutcomeTree):
-    """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
-
-    _format = "sstorch.optimal_survival_tree"
-
-    @property
-    def leaf_rows_(self) -> IntArray:
-        """Rows of each group that the tables count, (L,)."""
-        return self.leaf_table_["rows"].to_numpy()
-
-    @property
-    def time_unit_(self) -> str | None:
-        """Unit of the times; None if not given."""
-        check_is_fitted(self, "tree_")
-        return self._settings.time_unit
-
-    # ------------------------------------------------------------------ predict
-
-    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
-        """Risk of each row (n,), the sum of H(t | x) over the distinct training event times.
-
-        Higher = earlier event. With competing causes it is the cumulative incidence of `cause`, the first
-        by default, at ``horizon_``.
-
-        Raises:
-            ConfigError: there is no such cause.
-        """
-        check_is_fitted(self, "tree_")
-        if self._competing:
-            return self._risk_of(X, cause)
-        self._number(cause)
-        leaf = self._leaf(X)
-        risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
-        return risk[leaf]
-
-    def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
-        """Steps of the leaves; beyond the last training event they keep their value."""
-        leaf = self._leaf(X)
-        check_room(len(leaf) * self.incidence_.shape[1], len(times))
-        at = steps_up_to(self.event_times_, np.append(0.0, times) + after)
-        found = np.pad(self.incidence_, ((0, 0), (0, 0), (1, 0)))[..., at]
-        if after:
-            found = (found - found[..., :1]) / self.curves_.survival_at(np.array([after]))[:, None]
-        return np.asarray(found[..., 1:][leaf])
-
-    def predict_quantile(  # type: ignore[override]  # steps are not extrapolated
-        self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None
-    ) -> FloatArray:
-        """First time at which the survival function is at most 1 - q, shape (n,); the median by default.
-
-        With competing causes it is that of survival without any event.
-
-        It is +inf if the survival function stays above 1 - q. With ``after``, a time at which the rows are
-        known to be alive, or one for each row, it is what is left from there.
-
-        Raises:
-            ConfigError: ``q`` is not in (0, 1), or the model has time-varying covariates and ``after`` is
-                None.
-            DataError: the curve of a row is 0 at ``after``.
-        """
-        leaf, after = self._leaf_and_time(X, after)
-        return self.curves_.quantile(q, leaf, after)
-
-    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
-        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau`` > 0, shape (n,).
-
-        With competing causes it is the mean time without any event.
-
-        With ``math.inf`` it is the mean, +inf if the curve ends above 0. ``after`` as in
-        :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
-
-        Raises:
-            ConfigError: ``tau`` is not positive, or the model has time-varying covariates and ``after`` is
-                None.
-            DataError: the curve of a row is 0 at ``after``.
-        """
-        leaf, after = self._leaf_and_time(X, after)
-        return self.curves_.restricted_mean(tau, leaf, after)
-
-    def _leaf_and_time(self, X: object, after: npt.ArrayLike | None) -> tuple[IntArray, FloatArray | None]:
-        """Leaf of each row, and times `after` at which rows are alive, (n,) each, checked."""
-        self._refuse_unknown_future(after)
-        leaf = self._leaf(X)
-        if after is None:
-            return leaf, None
-        times = check_after(after, len(leaf), X)
-        check_alive(self.curves_.survival_at(times[:, None], leaf)[:, 0] > 0.0, times)
-        return leaf, times
-
-    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
-        """Step functions of the leaves; beyond the last training event they keep their value.
-
-        The cumulative hazard is -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen
-        estimate of the leaf's rows, which is finite where S is 0.
-        """
-        leaf, curves = self._leaf(X), self.curves_
-        check_room(len(leaf), times.shape[-1])
-        at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
-        return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
-
-    # ------------------------------------------------------------------ groups
-
-    def _group_rules(self, n_terms: int | None) -> dict[int, str]:
-        names, rules = self.tree_.names, dict[int, str]()
-        for number, path in enumerate(self.tree_.paths(), 1):
-            if path:
-                rules[number] = " and ".join(names[j] if yes else f"not ({names[j]})" for j, yes in path)
-        return rules
-
-    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
-        if self._competing:
-            return self._incidences(frame, times)
-        return self.curves_.survival_at(times)[self._leaves(frame)]
-
-    def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
-        """See :func:`sstorch.recalibrate`; with competing causes that of each cause-specific hazard."""
-        leaf, n_leaves, names = self._leaves(data.frame), self.tree_.n_leaves, self.causes_ or ("",)
-        events, expected, reports = self._events(data), self._expected(data, leaf), list[Recalibration]()
-        new = self._recalibrated_copy()
-        new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
-        if how == "baseline":
-            check_baseline(data, leaf, n_leaves)
-            new._estimate(data, leaf)
-            for event, *both in zip(events, expected, new._expected(data, leaf), strict=True):
-                reports.append(baseline_report(data, event, (both[0], both[1])))
-        else:
-            ratios = vars(self).get("hazard_ratios_")
-            if ratios is None and how == "slope":
-                raise ConfigError(
-                    "how='slope' multiplies log hazard ratios, and "
-                    f"objective={self._settings.objective!r} has none; use how='intercept' or 'baseline'"
-                )
-            factors, logs = np.ones((n_leaves, len(names))), np.zeros((n_leaves, len(names)))
-            if ratios is not None:
-                logs, ratios = np.log(ratios), ratios.copy()
-            for k, name in enumerate(names):
-                with named(f"cause {name}" if name else ""):
-                    factors[:, k], slope, report = leaf_factors(
-                        data, events[k], leaf, expected[k], logs[:, k], how
-                    )
-                if ratios is not None:
-                    ratios[:, k] **= slope
-                reports.append(report)
-            new._scale(factors, ratios, data, leaf)
-        new.recalibration_ = dict(zip(names, reports, strict=True)) if self.causes_ else reports[0]
-        return new
-
-    # ------------------------------------------------------------------ read and keep
-
-    def _leaf_texts(self) -> list[str]:
-        """A line on each group: its number, rows, events and, unless covariates are time-varying, median.
-
-        With competing causes, the events of each cause instead of events and median.
-        """
-        table, alone = self.leaf_table_, self._competing or self.time_varying_
-        medians = [""] * len(table) if alone else [f", {t}" for t in survival_texts(table, self.time_unit_)]
-        return [
-            f"group {number}: {self._rows_text(row['rows'], number)}, {self._events_text(row)}{median}"
-            for number, (_, row), median in zip(table.index, table.iterrows(), medians, strict=True)
-        ]
-
-    def _events_text(self, row: pd.Series) -> str:
-        """Events of each cause in a row of the table of leaves."""
-        counts = [counted(int(row[f"events{ending}"]), "event") for ending in self._endings]
-        names = [f" of {name}" for name in self.causes_] or [""]
-        return ", ".join(count + name for count, name in zip(counts, names, strict=True))
-
-    def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text, with a caution.
-
-        Below them the results of ``validate_groups``, of ``group_table`` with resamples, of
-        ``stability`` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
-        """
-        check_is_fitted(self, "tree_")
-        table, results, total = self.leaf_table_, vars(self), self.leaf_table_.sum()
-        is_scaled = any(report.how != "baseline" for report in recalibrations(self).values())
-        kind = f"{'recalibrated ' * is_scaled}{self._settings.leaf_curve} curves{self._condition}"
-        name, heading, groups = "survival", f"Groups, {kind}", ""
-        if self._competing:
-            name, heading = "competing risks", "Groups, hazard ratio of each cause"
-            table = pd.DataFrame(self.hazard_ratios_, index=table.index, columns=self.causes_)
-            incidence = "the recalibrated incidence of the group" if is_scaled else "that of the group"
-            unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
-            groups = f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}"
-            groups += f"{self._condition}\n"
-        counts = f"{self._rows_text(total['rows'])}, {self._events_text(total)}{self._of_recalibration}"
-        text = self._summary(
-            [name, counts, self._settings.objective],
-            table,
-            lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading,
-        )
-        parts = [text]
-        if "group_table_" in results:
-            parts.append(groups + groups_text(self.group_table_))
-        parts += [str(results[name]) for name in RESULTS if name in results]
-        return "\n\n".join([*parts, *recalibration_texts(self), *self._cautions])
-
-    def _formula(self) -> Formula:
-        check_is_fitted(self, "tree_")
-        incidence = None
-        if self._competing:
-            incidence = dict(zip(self.causes_, self.incidence_.swapaxes(0, 1), strict=True))
-        return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_, incidence)
-
-    def _deployed(self, medians: bool) -> Deployed:
-        table, names = self.leaf_table_, self.causes_ or ("",)
-        events = {name: table[f"events{end}"] for name, end in zip(names, self._endings, strict=True)}
-        groups = {
-            number: Counts(
-                int(table["rows"][number]),
-                {name: int(count[number]) for name, count in events.items()},
-                float(table["median"][number]) if medians and not self._competing else None,
-            )
-            for number in table.index
-        }
-        return Deployed(
-            f"Optimal survival tree with {self.tree_.n_leaves} leaves",
-            Counts(int(table["rows"].sum()), {name: int(count.sum()) for name, count in events.items()}),
-            [Field(name, name, None, self.schema_.categories.get(name)) for name in self.schema_.columns],
-            self._page_nodes(),
-            groups,
-            self.time_unit_,
-            hasattr(self, "recalibration_"),
-            "beyond it curves keep their value",
-            "the side 'no' of every split except 'is missing'",
-        )
-
-
-class OptimalSurvivalTree(ExactSurvivalTree):
+class OptimalSurvivalTree(SurvivalTree):
     """Survival tree with the smallest training loss of all trees of its size with binary splits.
 
     Columns are converted to binary splits such as "age > 45.5" (`binarize`). An exact search finds the tree
@@ -295,13 +65,13 @@ class OptimalSurvivalTree(ExactSurvivalTree):
             buckets of times, progress; ``search__time_limit`` sets one of them.
 
     Attributes:
-        tree_: :class:`~sstorch.exact.BinaryTree` over the splits; leaf 0 is group 1.
-        rules_: the splits, as :class:`~sstorch.exact.Rule`.
+        tree_: :class:`~sstorch.exact.tree.BinaryTree` over the splits; leaf 0 is group 1.
+        rules_: the splits, as :class:`~sstorch.exact.binarize.Rule`.
         loss_: training loss of the tree: a weighted total over rows, or an integrated Brier score.
         objective_: `loss_` plus `leaf_penalty` times the number of leaves.
         certified_: True if it is proved that no tree within the limits has a smaller `objective_`.
         gap_: upper bound on the difference between `objective_` and the optimum; 0 if certified.
-        curves_: survival and cumulative hazard of any event, by group number.
+        curves_: survival of any event and hazards of the leaves at `event_times_`, by group number.
         causes_: names of the K competing causes; empty for one event.
         horizon_: median of the observed event times, at which :meth:`predict` computes incidences of causes.
         incidence_: cumulative incidence of each leaf and cause at `event_times_`, (L, K, T); K = 1 for one
@@ -396,3 +166,190 @@ class OptimalSurvivalTree(ExactSurvivalTree):
     def _fit_data(self, data: SurvivalData, reference: object = None) -> Self:
         """:meth:`fit` to rows of positive weight."""
         return self._set_final(self._checked()._searched(data, reference))
+
+
+class OptimalSurvivalTreeCV(SurvivalTree):
+    """Exact survival tree with depth or number of nodes chosen by cross-validation.
+
+    Each fold is searched once, on its training rows, with splits from these rows. This search returns the
+    trees of all sizes, which are compared on the held-out rows. A final search uses the chosen size and all
+    rows.
+
+    Args:
+        max_depth: largest depth tried, 0 to 5.
+        max_nodes: largest number of nodes tried; None for the maximum at this depth.
+        objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `leaf_curve`, `min_events`,
+            `time_unit` and `search`.
+        choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"depth"``, 0 to `max_depth`;
+            ``"budget"``, every pair of both.
+        scoring: ``"loss"``, the loss of `objective` on the held-out rows: the mean deviance per row, with
+            baseline and hazard ratios of the training rows, summed over competing causes; or the integrated
+            Brier score, convention ``"osst"``. Or a scorer of scikit-learn, ``scorer(tree, X, y)``, higher is
+            better.
+        n_folds: folds, stratified by event; all rows of a subject are in one.
+        random_state: seed of the folds.
+
+    Attributes:
+        best_depth_: maximum number of splits on a path of the chosen size.
+        best_nodes_: maximum number of splits in the tree.
+        best_score_: mean score of the chosen size over folds; minus the loss for ``"loss"``.
+        cv_results_: one row per size: depth, nodes, mean and standard error of the score over folds, the
+            score of each fold, mean number of leaves.
+        folds_: fold of each row of positive weight.
+
+    All other attributes are as in `OptimalSurvivalTree`, for the tree of all rows. `OptimalSurvivalTree.load`
+    reads the file of :meth:`save`.
+
+    >>> from sstorch import load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> tree = OptimalSurvivalTreeCV(max_depth=2).fit(data.frame, (data.time, data.event))
+    >>> 1 <= tree.best_nodes_ <= 3, len(tree.cv_results_)
+    (True, 4)
+    """
+
+    best_depth_: int
+    best_nodes_: int
+    best_score_: float
+    cv_results_: pd.DataFrame
+    folds_: npt.NDArray[np.int64]
+
+    def __init__(
+        self,
+        max_depth: int = 3,
+        max_nodes: int | None = None,
+        objective: Objective = "log_likelihood",
+        min_leaf: int = 1,
+        binarize: Preset | bool | Binarizer = "surtree",
+        leaf_curve: LeafCurveKind = "kaplan_meier",
+        min_events: int = 0,
+        choose: Choice = "nodes",
+        scoring: Literal["loss"] | Callable[[Any, Any, Any], float] = "loss",
+        n_folds: int = 5,
+        random_state: int = 0,
+        time_unit: str | None = None,
+        search: Search = SEARCH,
+    ) -> None:
+        # No penalty per leaf: sizes are compared instead.
+        super().__init__(max_depth, max_nodes, 0.0, min_leaf, binarize, search)
+        self.objective = objective
+        self.leaf_curve = leaf_curve
+        self.min_events = min_events
+        self.choose = choose
+        self.scoring = scoring
+        self.n_folds = n_folds
+        self.random_state = random_state
+        self.time_unit = time_unit
+
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
+        """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`.
+
+        Searches and ``scoring="loss"`` are weighted. All rows of a subject are in one fold. A scorer receives
+        the held-out rows and a :class:`~sstorch.Surv` with outcomes and weights.
+        """
+        return self._fit_data(training_rows(X, y, sample_weight))
+
+    def _fit_data(self, data: SurvivalData) -> Self:
+        """:meth:`fit` to rows of positive weight."""
+        settings = self._checked()
+        if settings.max_depth > MAX_EXACT_DEPTH:
+            raise ConfigError(f"max_depth must be 0 to {MAX_EXACT_DEPTH}, got {settings.max_depth}")
+        n_folds = check_integer("n_folds", self.n_folds, 2)
+        seed = self._seed
+        # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
+        self.folds_ = folds_of(data, n_folds, seed)
+        sizes = list[tuple[int, int]]()
+
+        def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
+            searches = [settings._searched(rows) for rows in splits]
+            sizes.extend(_sizes(searches[0].solution, self.choose))
+            yield from enumerate(searches)
+
+        def score(fold: Fold, search: TreeSearch) -> list[tuple[float, int]]:
+            reached = [search.solution.optimum(depth=depth, nodes=nodes)[:2] for depth, nodes in sizes]
+            with scoring_of(fold.number, n_folds):
+                known = {
+                    size: _score(search, size, fold.test, self.scoring) for size in dict.fromkeys(reached)
+                }
+            return [known[size] for size in reached]
+
+        parts = split(data, folds_of(data, n_folds, seed))
+        found = np.array(list(train_outside_score_inside(parts, train, score)))  # (n_folds, C, 2)
+        scores, leaves = np.ascontiguousarray(found[..., 0].T), np.ascontiguousarray(found[..., 1].T)
+        best = int(scores.mean(axis=1).argmax())  # the smaller tree of a tie: sizes increase
+        self.best_depth_, self.best_nodes_ = sizes[best]
+        self.best_score_ = float(scores[best].mean())
+        self.cv_results_ = pd.DataFrame(
+            {
+                "depth": [depth for depth, _ in sizes],
+                "nodes": [nodes for _, nodes in sizes],
+                "mean_score": scores.mean(axis=1),
+                "standard_error": scores.std(axis=1, ddof=1) / math.sqrt(n_folds),
+                "mean_leaves": leaves.mean(axis=1),
+                **{f"fold_{fold}": scores[:, fold] for fold in range(n_folds)},
+            }
+        )
+        final = settings.set_params(max_depth=self.best_depth_, max_nodes=self.best_nodes_)
+        return self._set_final(final._searched(data))
+
+    def _check(self) -> None:
+        check_choice(self.choose, "choose", get_args(Choice))
+        if self.scoring != "loss" and not callable(self.scoring):
+            raise ConfigError(
+                f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
+                f"{self.scoring!r}{remedy_for_names(self.scoring)}"
+            )
+        super()._check()
+
+    @property
+    def _seed(self) -> int:
+        return check_integer("random_state", self.random_state, 0)
+
+
+def _sizes(solution: Solution, choose: Choice) -> list[tuple[int, int]]:
+    """Depth and nodes of the trees to compare, small trees first."""
+    depth, nodes = solution.max_depth, solution.max_nodes
+    if choose == "nodes":
+        return [(depth, n) for n in range(nodes + 1)]
+    if choose == "depth":
+        return [(d, min(2**d - 1, nodes)) for d in range(depth + 1)]
+    return list(solution.optima)
+
+
+def _score(search: TreeSearch, size: tuple[int, int], data: SurvivalData, scoring: Any) -> tuple[float, int]:
+    """Score on held-out rows, greater is better, and number of leaves, of a fold's tree."""
+    tree = search.solution.tree(depth=size[0], nodes=size[1])
+    if scoring != "loss":
+        fitted = OptimalSurvivalTree()._set_search(search, tree)
+        return defined(float(scoring(fitted, data.frame, data.given_y))), tree.n_leaves
+    leaf = tree.apply(search.questions.features)
+    here = tree.apply(answers(search.questions.rules, data.frame))
+    if search.settings.objective == "log_likelihood":
+        every = [search.rows, observed(data)]
+        if any(rows.entry is not None for rows in every):  # late entry of either counts for both
+            early = [np.full(len(rows.time), -np.inf) if rows.entry is None else rows.entry for rows in every]
+            every = [rows._replace(entry=entry) for rows, entry in zip(every, early, strict=True)]
+        causes = range(1, search.rows.n_causes + 1)
+        deviances = [_deviances(leaf, here, tree.n_leaves, *(rows.only(k) for rows in every)) for k in causes]
+        return -float(np.average(sum(deviances), weights=data.sample_weight)), tree.n_leaves
+    curves = leaf_curves(leaf, tree.n_leaves, search.rows, search.settings.leaf_curve)
+    grid = metrics.thinned(metrics.evaluation_times(data.time, search.data.time, "osst"), len(data.time))
+    score = metrics.integrated_brier_score(
+        data.y,
+        curves.survival_at(grid)[here],
+        grid,
+        train=search.data.y,
+        convention="osst",
+        sample_weight=data.sample_weight,
+    )
+    return -score, tree.n_leaves
+
+
+def _deviances(leaf: IntArray, here: IntArray, n_leaves: int, train: Observed, test: Observed) -> FloatArray:
+    """Deviance of each held-out row, in the leaves `here`, by the hazard of the training rows."""
+    baseline = BaselineHazard.of(train)
+    ratio = hazard_ratios(leaf, n_leaves, train, baseline.exposure(train))[here]
+    hazard = baseline.exposure(test)
+    # An event may fall where the training rows have none: whatever stands there is in the score of all sizes.
+    seen = np.where(hazard > 0.0, hazard, least_hazard(train.weights))
+    deviances: FloatArray = hazard * ratio - test.event * (np.log(seen) + np.log(ratio) + 1.0)
+    return deviances

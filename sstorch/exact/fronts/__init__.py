@@ -1,24 +1,10 @@
-"""Exact trees for objectives of several totals: Pareto fronts, fairness, and the area under the ROC curve."""
+"""Exact trees for objectives of two totals: Pareto fronts, fairness of two groups, areas under ROC curves."""
 
-from sstorch.exact.fronts.roc_hull import RocSolution, solve_roc_hull
-from sstorch.exact.fronts.solve import DecidedTree, FrontSolution, solve_front
-from sstorch.exact.fronts.tasks import (
-    ConfusionFront,
-    FrontTask,
-    GroupFairness,
-    check_front_task,
-    disparity,
-)
-
-__all__ = [
-    "ConfusionFront",
-    "DecidedTree",
-    "FrontSolution",
-    "FrontTask",
-    "GroupFairness",
-    "RocSolution",
-    "check_front_task",
-    "disparity",
-    "solve_front",
-    "solve_roc_hull",
-]
+from sstorch.exact.fronts.areas import solve_areas as solve_areas
+from sstorch.exact.fronts.solve import DecidedTree as DecidedTree
+from sstorch.exact.fronts.solve import FrontSolution as FrontSolution
+from sstorch.exact.fronts.solve import solve_front as solve_front
+from sstorch.exact.fronts.tasks import FrontTask as FrontTask
+from sstorch.exact.fronts.tasks import confusion_front as confusion_front
+from sstorch.exact.fronts.tasks import disparity as disparity
+from sstorch.exact.fronts.tasks import group_fairness as group_fairness

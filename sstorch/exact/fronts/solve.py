@@ -1,10 +1,9 @@
-"""Solve a problem of two totals exactly."""
+"""Exact trees by two totals: Pareto fronts, and fewest errors under a limit on the second total."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from math import comb
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.deadline import Deadline, OutOfTimeError
-from sstorch.exact.fronts.tasks import FrontTask, check_front_task
+from sstorch.exact.deadline import Deadline
+from sstorch.exact.fronts.tasks import FrontTask
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import INFINITY, Budget, budget, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
@@ -59,11 +58,10 @@ class FrontSolution:
 
     Attributes:
         task: the objective.
-        totals: (n, T) int64, the totals of the front's trees by increasing first total.
+        totals: (n, 2) int64, the totals of the front's trees by increasing first total.
         certified: whether no tree within the budget beats one of the front; False only where a time limit cut
             the search short.
-        lower_bound: where the one tree of least cost is sought, the least first total (integer units) that a
-            tree within the limit can have; equal to that of the best tree if certified.
+        lower_bound: no tree within the limits has a smaller first total, in integer units.
     """
 
     def __init__(
@@ -74,14 +72,15 @@ class FrontSolution:
         self._patterns, self.task, self.certified = patterns, task, certified
         whole = np.ascontiguousarray(points.T, dtype=np.int64)
         self.totals, self._numbers = whole[:, :2], whole[:, 2:].tolist()
-        self.lower_bound = float(self.totals[:, 0].min()) if certified else lower_bound
+        self.lower_bound = float(self.totals[:, 0].min()) if certified else max(0.0, lower_bound)
+        self._scores = task.score(self.totals)
 
     def __len__(self) -> int:
         return len(self.totals)
 
     @property
     def values(self) -> FloatArray:
-        """(n, T), the totals in the user's units."""
+        """(n, 2), the totals in the user's units."""
         values: FloatArray = self.totals * np.array(self.task.unit)
         return values
 
@@ -89,6 +88,12 @@ class FrontSolution:
     def certificate(self) -> str:
         """``"optimal"``, or a note on the interrupted search."""
         return "optimal" if self.certified else "not proved: the search was cut short"
+
+    @property
+    def score_bound(self) -> float:
+        """No tree within the limits has a larger score; that of the best tree if certified."""
+        totals = np.array([[self.lower_bound, 0.0]]).astype(np.int64)
+        return float(self._scores.max() if self.certified else self.task.score(totals)[0])
 
     def table(self) -> pd.DataFrame:
         """The front: the totals in the user's units, and the score."""
@@ -99,18 +104,11 @@ class FrontSolution:
         return table.assign(score=self._scores)
 
     def best(self) -> int:
-        """Number of the point with the largest score, the first of ties.
-
-        Raises:
-            ConfigError: the score is not a number for some point.
-        """
+        """Number of the point with the largest score, the first of ties."""
         return int(np.argmax(self._scores))
 
     def tree(self, number: int | None = None) -> DecidedTree:
-        """Return the tree of a point of the front.
-
-        Args:
-            number: number of the point; None for the best.
+        """Return the tree of a point of the front, None being the best.
 
         Raises:
             ConfigError: there is no such point.
@@ -118,8 +116,8 @@ class FrontSolution:
         """
         number = self.best() if number is None else number
         if not 0 <= number < len(self):
-            raise ConfigError(f"number={number}: the front has the points 0 to {len(self) - 1}")
-        points = self.task.row_points()
+            raise ConfigError(f"number must be 0 to {len(self) - 1}, a point of the front, got {number}")
+        points = self.task.points
         tree, decision = _decided(self._patterns, points.shape[1], *self._numbers[number])
         leaf = self._patterns.leaves(tree)
         totals = points[:, decision[leaf], np.arange(len(leaf))].sum(axis=1)
@@ -130,37 +128,27 @@ class FrontSolution:
             )
         return DecidedTree(tree, decision, float(self._scores[number]))
 
-    @cached_property
-    def _scores(self) -> FloatArray:
-        scores = np.asarray(self.task.score(self.totals), dtype=np.float64)
-        if scores.shape != (len(self),) or np.isnan(scores).any():
-            raise ConfigError(
-                f"score must have one number for each of the {len(self)} points, got {scores.shape}, "
-                f"{int(np.isnan(scores).sum())} not a number"
-            )
-        return scores
-
 
 def solve_front(
     features: object,
     task: FrontTask,
     max_depth: int = 2,
     max_nodes: int | None = None,
-    *,
     min_leaf: int = 1,
+    *,
     time_limit: float | None = None,
     memory: int = 4 * 2**30,
     verbose: int = 0,
 ) -> FrontSolution:
-    """Find the trees that no other tree beats in all totals of a task.
+    """Find the trees that no other tree beats in both totals of a task.
 
     The search is exhaustive; totals are integers and compared exactly. The front is complete, but for tasks
-    with the order ``"balance"`` at depth 3: there it is the one tree of least cost within the limit. The
-    first search on a machine compiles for some seconds; the machine code is kept on disk.
+    with a limit at depth 3: there it is the one tree of least cost within the limit. The first search on a
+    machine compiles for some seconds; the machine code is kept on disk.
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
-        task: the objective, for the same rows.
+        task: the objective, for the same rows: `confusion_front` or `group_fairness`.
         max_depth: maximum number of tests on a path, 0 to 3; a stump has depth 1.
         max_nodes: maximum number of branch nodes (leaves minus one); None for the maximum at this depth.
         min_leaf: minimum number of rows per leaf.
@@ -179,9 +167,9 @@ def solve_front(
 
     Examples:
         >>> import numpy as np
-        >>> from sstorch.exact.fronts import ConfusionFront, solve_front
+        >>> from sstorch.exact.fronts import confusion_front, solve_front
         >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [1, 1]])
-        >>> solution = solve_front(features, ConfusionFront([0, 0, 1, 0, 1, 1]), max_depth=2)
+        >>> solution = solve_front(features, confusion_front([0, 0, 1, 0, 1, 1]), max_depth=2)
         >>> solution.table()
            false negatives  false positives     score
         0                0                1  0.857143
@@ -194,18 +182,17 @@ def solve_front(
     if not 0 <= max_depth <= MAX_FRONT_DEPTH:
         raise ConfigError(f"max_depth must be 0 to {MAX_FRONT_DEPTH} for fronts, got {max_depth}")
     check_limits(max_nodes, time_limit)
-    check_rows(patterns.n_rows, task.n_rows, min_leaf)
-    check_front_task(task, n_trials=1)
+    check_rows(len(patterns.of_row), task.points.shape[2], min_leaf)
     most = 2**max_depth - 1
     target = budget(max_depth, most if max_nodes is None else min(max_nodes, most))
     deadline = Deadline(time_limit, bool(verbose))
     # Smaller trees take no time.
     with deadline.listening(INFINITY if target.depth > 2 else 0.0):
-        sums = sums_of(patterns, task.row_points(), target.depth, min_leaf, memory)
-        if task.order == "pareto":
+        sums = sums_of(patterns, task.points, target.depth, min_leaf, memory)
+        if task.limit is None:
             found = _pareto(sums, target, deadline)
         else:
-            found = _Balance(sums, task.limit, deadline).search(target)
+            found = _Balance(sums, float(task.limit), deadline).search(target)
     solution = FrontSolution(patterns, task, *found)
     deadline.warn(lambda: solution.certificate)
     return solution
@@ -232,13 +219,11 @@ def sums_of(patterns: Patterns, points: IntArray, depth: int, min_leaf: int, mem
             f"depth {depth} (memory={memory / 2**30:.1f} GiB is allowed). Choose fewer thresholds in the "
             "binarizer, or a larger memory"
         )
-    channels = np.concatenate(
-        [points.swapaxes(0, 1).reshape(n_channels - 1, -1), np.ones_like(points[:1, 0])]
-    )
+    channels = [*points.swapaxes(0, 1).reshape(n_channels - 1, -1), np.ones_like(points[0, 0])]
     nothing = Form(0), Curves.none(n), Prices.none()
-    moments = CompiledProblem.of(patterns, patterns.sums(channels), *nothing).moments(max(depth, 2))
+    problem = CompiledProblem.of(patterns, patterns.sums(np.stack(channels)), *nothing)
     largest = float(np.abs(points).max(axis=1).sum(axis=1).max())
-    return Sums.of(moments, n, float(min_leaf), largest)
+    return Sums.of(problem.moments(max(depth, 2)), n, float(min_leaf), largest)
 
 
 def _pareto(sums: Sums, target: Budget, deadline: Deadline) -> tuple[FloatArray, bool, float]:
@@ -247,13 +232,11 @@ def _pareto(sums: Sums, target: Budget, deadline: Deadline) -> tuple[FloatArray,
 
     n = len(sums.binomials) - 1
     front = _of_depth_two(whole_front(sums, min(target.nodes, 3)))
-    if target.depth > 2:
-        nodes = _nodes(target)
-        for root in range(n):
-            if deadline.passed:
-                return front, False, -INFINITY
-            deadline.say(f"{root} of {n} roots, {front.shape[1]} trees on the front")
-            front = add_root(sums, root, nodes, front)
+    for root in range(n if target.depth > 2 else 0):
+        if deadline.passed:
+            return front, False, -INFINITY
+        deadline.say(f"{root} of {n} roots, {front.shape[1]} trees on the front")
+        front = add_root(sums, root, _nodes(target), front)
     return front, True, -INFINITY
 
 
@@ -267,6 +250,10 @@ def _nodes(target: Budget) -> IntArray:
     return np.array([[half.nodes for half in pair] for pair in splits(target)], dtype=np.int64)
 
 
+class _OutOfTimeError(Exception):
+    """A search has to stop."""
+
+
 class _Balance:
     """Search for trees by cost and absolute balance, which has a limit.
 
@@ -277,8 +264,9 @@ class _Balance:
     known tree.
     """
 
-    def __init__(self, sums: Sums, limit: int, deadline: Deadline) -> None:
-        self.sums, self.limit, self.deadline = sums, float(limit), deadline
+    def __init__(self, sums: Sums, limit: float, deadline: Deadline) -> None:
+        self.sums, self.limit, self.deadline = sums, limit, deadline
+        self.n_features = len(sums.binomials) - 1
 
     def search(self, target: Budget) -> tuple[FloatArray, bool, float]:
         """All trees up to depth 2 that none beats (5, n), else the cheapest; whether proved, and a bound."""
@@ -287,7 +275,11 @@ class _Balance:
         fill_sides(self.sums, -1)
         front = np.empty((3, 0))
         for part in self._points(0, min(target.nodes, 3), 0.0, INFINITY, self.limit):
-            front = self._least_balances(np.concatenate([front, part], axis=1))
+            points = np.concatenate([front, part], axis=1)
+            points = points[:, np.abs(points[1]) <= self.limit]
+            points = points[:, np.lexsort((np.abs(points[1]), points[0]))]
+            balance = np.abs(points[1])
+            front = points[:, balance < np.append(INFINITY, np.minimum.accumulate(balance))[:-1]]
         best = _of_depth_two(front)
         return (best, True, -INFINITY) if target.depth < 3 else self._cheapest(_nodes(target), best)
 
@@ -300,64 +292,60 @@ class _Balance:
         """
         from sstorch.exact.compiled.balance import points_within
 
-        out, feature, n = np.empty((3, _PART)), -1, len(self.sums.binomials) - 1
-        while feature < n:
+        out, feature = np.empty((3, _PART)), -1
+        while feature < self.n_features:
             after, size = points_within(self.sums, side, nodes, rate, most, limit, feature, out)
-            if after == feature or (after < n and size == 0):
+            if after == feature or (after < self.n_features and size == 0):
                 out = np.empty((3, 2 * out.shape[1]))
             else:
                 yield out[:, :size].copy()
                 feature = after
 
-    def _least_balances(self, points: FloatArray) -> FloatArray:
-        """The points within the limit that none beats in cost and absolute balance, by increasing cost."""
-        points = points[:, np.abs(points[1]) <= self.limit]
-        points = points[:, np.lexsort((np.abs(points[1]), points[0]))]
-        balance = np.abs(points[1])
-        kept = balance < np.append(INFINITY, np.minimum.accumulate(balance))[:-1]
-        return points[:, kept]
-
-    def _of_each_balance(self, *settings: Any) -> FloatArray:
+    def _of_each_balance(self, side: int, nodes: int, rate: float, most: float) -> FloatArray:
         """The cheapest point of each balance, by increasing balance; arguments as of `_points`."""
         found = np.empty((3, 0))
-        for part in self._points(*settings):
+        for part in self._points(side, nodes, rate, most):
             found = np.concatenate([found, part], axis=1)
             found = found[:, np.lexsort((found[0], found[1]))]
             found = found[:, np.diff(found[1], prepend=-INFINITY) != 0.0]
         return np.ascontiguousarray(found)
+
+    def _check_time(self) -> None:
+        if self.deadline.passed:
+            raise _OutOfTimeError
 
     def _cheapest(self, nodes: IntArray, best: FloatArray) -> tuple[FloatArray, bool, float]:
         """The cheapest tree of depth 3, or the known one, whether it is proved, and a bound of all."""
         from sstorch.exact.compiled.balance import cheapest_pair
         from sstorch.exact.compiled.fronts import fill_sides
 
-        n_splits, n = len(nodes), len(self.sums.binomials) - 1
+        n_roots = self.n_features * len(nodes)
         least, front, best = float(best[0].min(initial=2.0**53)), best, best[:, :1]
-        bounds, done = np.full(n * n_splits, -INFINITY), np.zeros(n * n_splits, dtype=np.bool_)
+        bounds, done = np.full(n_roots, -INFINITY), np.zeros(n_roots, dtype=np.bool_)
         try:
             rate, lows = self._best_rate(nodes, front, bounds)
             slack = 2e-14 * (1.0 + abs(rate)) * self.sums.largest + 1e-6
             for number in bounds.argsort(kind="stable").tolist():
-                (root, split), low = divmod(number, n_splits), float(lows[number].sum())
+                (root, split), low = divmod(number, len(nodes)), float(lows[number].sum())
                 # First trees near the bound alone: what is found there leaves most others out.
                 share = 1.0 if done.any() else 2.0**-6
                 while float(bounds[number]) <= least - 1.0 + slack and share <= 1.0:
-                    self.deadline.check()
-                    self.deadline.say(f"{int(done.sum())} of {len(done)} roots, least cost {least:.6g}")
+                    self._check_time()
+                    self.deadline.say(f"{int(done.sum())} of {n_roots} roots, least cost {least:.6g}")
                     most = low + share * (least - 1.0 + abs(rate) * self.limit + slack - low)
                     share *= 4.0
                     fill_sides(self.sums, root)
-                    sides = [
+                    left, right = (
                         self._of_each_balance(side, nodes[split, side], rate, most - lows[number, 1 - side])
                         for side in range(2)
-                    ]
-                    i, j = cheapest_pair(sides[0], sides[1], self.limit, least)
+                    )
+                    i, j = cheapest_pair(left, right, self.limit, least)
                     if i >= 0:
-                        left, right = sides[0][:, i], sides[1][:, j]
-                        least = float(left[0] + right[0])
-                        best = np.array([[*(left + right)[:2], root, left[2], right[2]]]).T
+                        pair = left[:, i] + right[:, j]
+                        least = float(pair[0])
+                        best = np.array([[pair[0], pair[1], root, left[2, i], right[2, j]]]).T
                 done[number] = True
-        except OutOfTimeError:
+        except _OutOfTimeError:
             open_bound = float(bounds[~done].min()) if not done.all() else least
             return best, False, min(least, open_bound)
         return best, True, least
@@ -368,11 +356,17 @@ class _Balance:
         The bound is concave in the rate, and that of a known tree falls with its size. `bounds` is raised to
         the largest bound of each root met.
         """
+        from sstorch.exact.compiled.balance import lowest_prices
+
         found: dict[float, FloatArray] = {}
 
         def bound(place: float) -> float:
             rate = largest * place**3
-            found[rate] = self._lows(nodes, rate)
+            lows = np.empty((self.n_features, len(nodes), 2))
+            for root in range(self.n_features):
+                self._check_time()
+                lowest_prices(self.sums, root, nodes, rate, lows[root])
+            found[rate] = lows.reshape(-1, 2)
             np.maximum(bounds, found[rate].sum(axis=1) - abs(rate) * self.limit, out=bounds)
             return abs(rate) * self.limit - float(found[rate].sum(axis=1).min(initial=INFINITY))
 
@@ -388,17 +382,6 @@ class _Balance:
         rate = largest * float(tried.x) ** 3 if -tried.fun > lowest else 0.0
         return rate, found[rate]
 
-    def _lows(self, nodes: IntArray, rate: float) -> FloatArray:
-        """Least cost + rate * balance of both sides of each root and split of the nodes, (F S, 2)."""
-        from sstorch.exact.compiled.balance import lowest_prices
-
-        n = len(self.sums.binomials) - 1
-        lows = np.empty((n, len(nodes), 2))
-        for root in range(n):
-            self.deadline.check()
-            lowest_prices(self.sums, root, nodes, rate, lows[root])
-        return lows.reshape(-1, 2)
-
 
 def _decided(
     patterns: Patterns, n_decisions: int, root: int, left: int, right: int
@@ -406,16 +389,16 @@ def _decided(
     """A tree and the decisions of its leaves, (L,), from its numbers, see `sstorch.exact.compiled.fronts`."""
     width = n_decisions + patterns.n_features * n_decisions**2
 
-    def stump(number: int) -> Nested:
-        feature, rest = divmod(number - n_decisions, n_decisions**2)
-        return number if number < n_decisions else (feature, *divmod(rest, n_decisions))
+    def tree(number: int, n_below: int) -> Nested:
+        """The tree of a number, `n_below` being how many numbers the trees below its root have."""
+        if number < n_decisions:
+            return number
+        feature, rest = divmod(number - n_decisions, n_below**2)
+        absent, present = (tree(below, n_decisions) for below in divmod(rest, n_below))
+        return feature, absent, present
 
-    def two(number: int) -> Nested:
-        feature, rest = divmod(number - n_decisions, width**2)
-        below = map(stump, divmod(rest, width))
-        return number if number < n_decisions else (feature, next(below), next(below))
-
-    nested = patterns.in_columns(two(left) if root < 0 else (root, two(left), two(right)), patterns.order)
+    halves = tree(left, width), tree(right, width)
+    nested = patterns.in_columns(halves[0] if root < 0 else (root, *halves), patterns.order)
     return BinaryTree.build(nested, patterns.names), np.array(_decisions(nested), dtype=np.int64)
 
 

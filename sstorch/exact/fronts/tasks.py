@@ -1,12 +1,14 @@
-"""Objectives of two totals: confusion counts, fairness between two groups; their protocol and its check."""
+"""Objectives of two totals: confusion counts, and errors under a limit on the disparity of two groups."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import floor
 from numbers import Real
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,54 +24,56 @@ Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
 Parity = Literal["demographic_parity", "equal_opportunity"]
 
 
-class FrontTask(Protocol):
+@dataclass(frozen=True)
+class FrontTask:
     """An objective that is a function of two totals over leaves, integers.
 
     Each leaf takes one of K decisions, such as a class; a row then adds its point under this decision, two
-    integers, to the totals. Of the trees below a node only those stay that another does not beat:
-
-    * ``"pareto"``: both totals are costs; (a, b) is beaten by points with neither cost larger.
-    * ``"balance"``: the first total is a cost, the other is signed, and has to end within ± `limit`; (a, b)
-      is beaten by points with the same b and no larger a. Before the end nothing else can be said, since what
-      is missing on one side can be made up for on the other.
+    integers, to the totals. Of the trees below a node only those stay that another does not beat. Without a
+    `limit` both totals are costs: (a, b) is beaten by points with neither cost larger. With one the second
+    total is signed and has to end within ± `limit`: (a, b) is beaten by points with the same b and no larger
+    a, since what is missing on one side can be made up for on the other.
 
     Addition preserves both orders: a solution dominated below a node is dominated at the root (Theorem 4.6 of
     the reference). Every score that does not decrease when a total improves is optimal on the front of whole
     trees.
 
     Attributes:
-        n_rows: N.
-        order: which of the two.
-        limit: with ``"balance"``, the largest absolute value of the second total; otherwise not read.
-        names: of the totals, in the user's units.
+        points: (2, K, N) int64, the point of each row under each decision; sums of absolute values below
+            2^53.
+        score: of totals (n, 2), (n,): larger is better, and never falls when the first total falls, or the
+            second one, with a limit its absolute value.
+        names: of the totals.
         unit: what 1 is in each total, in the user's units.
+        limit: see above.
+
+    Raises:
+        ConfigError: points of another type or shape, or too large to be added exactly.
 
     References:
         van der Linden, de Weerdt and Demirović (2023), Necessary and sufficient conditions for optimal
         decision trees using dynamic programming, NeurIPS 36.
     """
 
-    @property
-    def n_rows(self) -> int: ...  # noqa: D102
-    @property
-    def order(self) -> Literal["pareto", "balance"]: ...  # noqa: D102
-    @property
-    def limit(self) -> int: ...  # noqa: D102
-    @property
-    def names(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def unit(self) -> tuple[float, ...]: ...  # noqa: D102
+    points: IntArray
+    score: Callable[[IntArray], FloatArray]
+    names: tuple[str, str]
+    unit: tuple[float, float]
+    limit: int | None = None
 
-    def row_points(self) -> IntArray:
-        """The point of each row under each decision, (2, K, N) int64; sums of absolute values below 2^53."""
-        ...
+    def __post_init__(self) -> None:
+        points = self.points
+        if points.dtype != np.int64 or points.ndim != 3 or len(points) != 2:
+            raise ConfigError(
+                f"points must be int64 of shape (2, K, N), got {points.dtype} of {points.shape}"
+            )
+        if self.largest >= 2.0**53:
+            raise ConfigError("points: totals of 2**53 and more are not exact; use coarser weights")
 
-    def score(self, totals: IntArray) -> FloatArray:
-        """(n,), how good totals (n, 2) are: larger is better, and never falls when a total improves.
-
-        With ``"balance"`` to improve is: a smaller first total, another one nearer to 0.
-        """
-        ...
+    @property
+    def largest(self) -> float:
+        """No total is larger, in absolute value."""
+        return float(np.abs(self.points).max(axis=1).sum(axis=1, dtype=np.float64).max())
 
 
 def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
@@ -107,8 +111,10 @@ def exact_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, 
     )
 
 
-class ConfusionFront:
-    """Pareto front of false negatives and false positives of classification trees.
+def confusion_front(
+    y: npt.ArrayLike, metric: Metric = "f1", *, sample_weight: npt.ArrayLike | None = None
+) -> FrontTask:
+    """Task of false negatives and false positives of classification trees.
 
     A leaf with P positive and N negative rows adds (P, 0) as class 0, or (0, N) as class 1. Every metric that
     is non-increasing in both numbers has its optimum on the front; one search finds all optima. The class of
@@ -116,9 +122,9 @@ class ConfusionFront:
 
     Args:
         y: 0 or 1, shape (N,).
+        metric: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1"``, ``"mcc"`` (0 if negative or undefined).
         sample_weight: multiples of 2**-20, such as integers, since other weights cannot be added exactly;
             None for 1.
-        metric: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1"``, ``"mcc"`` (0 if negative or undefined).
 
     Raises:
         DataError: labels other than 0 and 1, a single label, or invalid weights.
@@ -127,56 +133,46 @@ class ConfusionFront:
     References:
         Demirović and Stuckey (2021), Optimal decision trees for nonlinear metrics, AAAI 35.
     """
+    labels = two_values("y", y, "1 is positive")
+    weight, unit = exact_weights(sample_weight, len(labels))
+    positives = unit * float(weight[labels == 1].sum())
+    negatives = unit * float(weight[labels == 0].sum())
+    if not (positives and negatives):
+        raise ConfigError("sample_weight: all rows of one class have the weight 0")
+    check_choice(metric, "metric", get_args(Metric))
 
-    order: Literal["pareto"] = "pareto"
-    limit = 0
-    names = ("false negatives", "false positives")
-
-    def __init__(
-        self, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None, metric: Metric = "f1"
-    ) -> None:
-        self.y = two_values("y", y, "1 is positive")
-        self.weight, unit = exact_weights(sample_weight, len(self.y))
-        self.n_rows, self.unit = len(self.y), (unit, unit)
-        self.positives = unit * float(self.weight[self.y == 1].sum())
-        self.negatives = unit * float(self.weight[self.y == 0].sum())
-        if not (self.positives and self.negatives):
-            raise ConfigError("sample_weight: all rows of one class have the weight 0")
-        check_choice(metric, "metric", get_args(Metric))
-        self.metric = metric
-
-    def row_points(self) -> IntArray:
-        """As class 0 a positive row is a false negative, as class 1 a negative one a false positive."""
-        points = np.zeros((2, 2, self.n_rows), dtype=np.int64)
-        points[0, 0], points[1, 1] = self.weight * self.y, self.weight * (1 - self.y)
-        return points
-
-    def score(self, totals: IntArray) -> FloatArray:
-        """The metric.
-
-        MCC is (t - f) sqrt(PN) / sqrt(q (P + N - q)), q = tP + fN, for rates of true and false positives
-        t > f. The logarithm's derivative by t is 1 / (t - f) - P / 2q + P / 2(P + N - q), and 2q / P >= 2t >
-        t - f: it rises with t, and, with the classes exchanged, falls with f.
-        """
-        missed, alarmed = (totals * np.array(self.unit)).T
-        positives, negatives = self.positives, self.negatives
-        if self.metric == "f1":
+    def score(totals: IntArray) -> FloatArray:
+        # MCC is (t - f) sqrt(PN) / sqrt(q (P + N - q)), q = tP + fN, for rates of true and false positives
+        # t > f. The logarithm's derivative by t is 1 / (t - f) - P / 2q + P / 2(P + N - q), and 2q / P >= 2t
+        # > t - f: it rises with t, and, with the classes exchanged, falls with f.
+        missed, alarmed = (totals * unit).T
+        if metric == "f1":
             hits: FloatArray = 2.0 * (positives - missed)
             return np.asarray(hits / (hits + missed + alarmed))
-        errors = missed / positives + alarmed / negatives
-        if self.metric == "balanced_accuracy":
-            return np.asarray(1.0 - errors / 2.0)
-        if self.metric == "accuracy":
+        if metric == "accuracy":
             return np.asarray(1.0 - (missed + alarmed) / (positives + negatives))
+        errors = missed / positives + alarmed / negatives
+        if metric == "balanced_accuracy":
+            return np.asarray(1.0 - errors / 2.0)
         flagged = positives - missed + alarmed
-        rates = 1.0 - missed / positives - alarmed / negatives
         spread = flagged * (positives + negatives - flagged)
-        score = rates * np.sqrt(positives * negatives / np.where(spread > 0.0, spread, 1.0))
-        return np.where((spread > 0.0) & (rates > 0.0), score, 0.0)
+        mcc = (1.0 - errors) * np.sqrt(positives * negatives / np.where(spread > 0.0, spread, 1.0))
+        return np.where((spread > 0.0) & (mcc > 0.0), mcc, 0.0)
+
+    points = np.zeros((2, 2, len(labels)), dtype=np.int64)
+    points[0, 0], points[1, 1] = weight * labels, weight * (1 - labels)
+    return FrontTask(points, score, ("false negatives", "false positives"), (unit, unit))
 
 
-class GroupFairness:
-    """Fewest errors of trees that give two groups class 1 about equally often.
+def group_fairness(
+    y: npt.ArrayLike,
+    group: npt.ArrayLike,
+    parity: Parity = "demographic_parity",
+    *,
+    max_disparity: float = 0.05,
+    sample_weight: npt.ArrayLike | None = None,
+) -> FrontTask:
+    """Task of fewest errors of trees that give two groups class 1 about equally often; the score is accuracy.
 
     With n_g of N_g rows of group g, by weight, in the leaves of class 1, the disparity is n_0 / N_0 less
     n_1 / N_1. Times N_0 N_1 it is an integer and a sum over leaves, so the limit on its absolute value is met
@@ -188,9 +184,9 @@ class GroupFairness:
         group: 0 or 1, the sensitive group of each row.
         parity: ``"demographic_parity"`` compares all rows of the groups, ``"equal_opportunity"`` those with
             y = 1.
+        max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
         sample_weight: multiples of 2**-20 (whole numbers, say); None counts each row once. Censoring weights
             have to be rounded first.
-        max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
 
     Raises:
         DataError: labels or groups other than 0 and 1, either all alike, a group without rows to compare, or
@@ -201,48 +197,26 @@ class GroupFairness:
         van der Linden, de Weerdt and Demirović (2022), Fair and optimal decision trees: a dynamic programming
         approach, NeurIPS 35.
     """
-
-    order: Literal["balance"] = "balance"
-    names = ("errors", "disparity")
-
-    def __init__(
-        self,
-        y: npt.ArrayLike,
-        group: npt.ArrayLike,
-        parity: Parity = "demographic_parity",
-        *,
-        sample_weight: npt.ArrayLike | None = None,
-        max_disparity: float = 0.05,
-    ) -> None:
-        check_choice(parity, "parity", get_args(Parity))
-        if not is_number_of(max_disparity, Real) or not 0.0 <= max_disparity <= 1.0:
-            raise ConfigError(f"max_disparity must be a number from 0 to 1, got {max_disparity!r}")
-        check_same_order(y=y, group=group, sample_weight=sample_weight)
-        self.y = two_values("y", y, "1 is positive")
-        self.parity, self.max_disparity, self.n_rows = parity, max_disparity, len(self.y)
-        self.group = _groups(group, self.n_rows)
-        self.weight, unit = exact_weights(sample_weight, self.n_rows)
-        counted = np.where(_compared(self.y, parity), self.weight, 0)
-        sizes = [int(total) for total in _sizes(counted, self.group)]
-        scale = sizes[0] * sizes[1]
-        if scale >= 2**52:
-            raise ConfigError("too many rows, or too fine weights, for exact sums: use coarser sample_weight")
-        self._balance = counted * np.where(self.group == 0, sizes[1], -sizes[0])
-        self.limit = floor(Fraction(Decimal(repr(float(max_disparity)))) * scale)
-        self.unit = (unit, 1.0 / scale)
-        self.total_weight = unit * float(self.weight.sum())
-
-    def row_points(self) -> IntArray:
-        """Class 0: its errors, and no disparity. Class 1: its errors, and its part of N_1 n_0 - N_0 n_1."""
-        points = np.zeros((2, 2, self.n_rows), dtype=np.int64)
-        points[0, 0], points[0, 1] = self.weight * self.y, self.weight * (1 - self.y)
-        points[1, 1] = self._balance
-        return points
-
-    def score(self, totals: IntArray) -> FloatArray:
-        """Accuracy."""
-        scores: FloatArray = 1.0 - totals[:, 0] / (self.total_weight / self.unit[0])
-        return scores
+    check_choice(parity, "parity", get_args(Parity))
+    if not is_number_of(max_disparity, Real) or not 0.0 <= max_disparity <= 1.0:
+        raise ConfigError(f"max_disparity must be a number from 0 to 1, got {max_disparity!r}")
+    check_same_order(y=y, group=group, sample_weight=sample_weight)
+    labels = two_values("y", y, "1 is positive")
+    groups = _groups(group, len(labels))
+    weight, unit = exact_weights(sample_weight, len(labels))
+    counted = np.where(_compared(labels, parity), weight, 0)
+    sizes = [int(total) for total in _sizes(counted, groups)]
+    scale = sizes[0] * sizes[1]
+    if scale >= 2**52:
+        raise ConfigError("too many rows, or too fine weights, for exact sums: use coarser sample_weight")
+    # Class 0: its errors, and no disparity. Class 1: its errors, and its part of N_1 n_0 - N_0 n_1.
+    points, total = np.zeros((2, 2, len(labels)), dtype=np.int64), float(weight.sum())
+    points[0, 0], points[0, 1] = weight * labels, weight * (1 - labels)
+    points[1, 1] = counted * np.where(groups == 0, sizes[1], -sizes[0])
+    limit = floor(Fraction(Decimal(repr(float(max_disparity)))) * scale)
+    return FrontTask(
+        points, lambda totals: 1.0 - totals[:, 0] / total, ("errors", "disparity"), (unit, 1.0 / scale), limit
+    )
 
 
 def _groups(group: npt.ArrayLike, n_rows: int) -> IntArray:
@@ -294,40 +268,3 @@ def disparity(
         weight = weight * _compared(finite_vector(y, "y", len(groups)), "equal_opportunity")
     means = np.bincount(groups, weight * values, 2) / _sizes(weight, groups)
     return float(means[0] - means[1])
-
-
-def check_front_task(task: FrontTask, *, n_trials: int = 50, seed: int = 0) -> None:
-    """Test whether points of rows are integers small enough to be added exactly, and the score never falls.
-
-    Args:
-        task: the objective.
-        n_trials: random trees whose totals are improved.
-        seed: seed of the random choices.
-
-    Raises:
-        ConfigError: the first check that fails, with the numbers.
-    """
-    points = task.row_points()
-    if points.dtype != np.int64 or points.ndim != 3 or points.shape[::2] != (2, task.n_rows):
-        raise ConfigError(
-            f"row_points must be int64 of shape (2, K, {task.n_rows}), got {points.dtype} of {points.shape}"
-        )
-    if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
-        raise ConfigError("row_points: totals of 2**53 and more are not exact; use coarser weights")
-    rng = np.random.default_rng(seed)
-    decision = rng.integers(0, points.shape[1], (n_trials, task.n_rows))
-    totals = points[:, decision, np.arange(task.n_rows)].sum(axis=-1)
-    # Between the least and largest totals met, a better total never has a smaller score.
-    low, high = totals.min(axis=1), totals.max(axis=1)
-    if task.order == "balance":
-        low[1], high[1] = 0, min(task.limit, np.abs(totals[1]).max())
-    worse, rows = rng.integers(low, high + 1, (400, 2)), np.arange(400)
-    better, changed = worse.copy(), rng.integers(0, 2, 400)
-    better[rows, changed] = rng.integers(low[changed], worse[rows, changed] + 1)
-    fallen = np.flatnonzero(~(task.score(better) >= task.score(worse) - 1e-12))
-    if len(fallen):
-        i = fallen[0]
-        raise ConfigError(
-            f"score: totals {better[i].tolist()} are better than {worse[i].tolist()}, but score less: "
-            f"{task.score(better[i : i + 1])[0]:.6g} < {task.score(worse[i : i + 1])[0]:.6g}"
-        )

@@ -198,7 +198,7 @@ def test_missing_cells_answer_no_and_unknown_categories_warn() -> None:
         ({"cost_matrix": [[0, 1], [1, 0]]}, DataError, "must have 3 x 3 costs"),
         ({"feature_costs": {"height": 1.0}}, ConfigError, "'height' is no attribute"),
         ({"feature_costs": {"sepal width (cm)": "dear"}}, ConfigError, "must be numbers by name"),
-        ({"cost_matrix": [[0, 1], [1]]}, DataError, "cost_matrix must be a matrix"),
+        ({"cost_matrix": [[0, 1], [1]]}, DataError, "cost_matrix must be"),
         ({"feature_costs": {}, "objective": "balanced"}, ConfigError, "need objective='misclassification'"),
     ],
 )
@@ -215,7 +215,7 @@ def test_targets_that_cannot_be(iris: Any, scores: pd.DataFrame) -> None:
         OptimalTreeClassifier().fit(X, np.linspace(0, 1, 150))
     with pytest.raises(DataError, match=r"y is missing in 1 row .*position 3"):
         OptimalTreeClassifier().fit(X, y.where(np.arange(150) != 3, None))
-    with pytest.raises(DataError, match="contains NaN"):
+    with pytest.raises(DataError, match="y: NaN in 150 rows"):
         OptimalTreeRegressor().fit(X, np.full(150, np.nan))
     with pytest.raises(DataError, match="sample_weight is negative"):
         OptimalTreeRegressor().fit(X, np.arange(150.0), sample_weight=-np.ones(150))

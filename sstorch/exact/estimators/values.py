@@ -1,25 +1,128 @@
-"""Exact trees whose leaves hold a value: regression and policies."""
+"""Exact trees whose leaves hold a value: the common part, regression, and policies."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_same_order, names_text
-from sstorch.exact.estimators.base import ArrayLeaves
-from sstorch.exact.estimators.search import TargetRows, check_given, number_target
-from sstorch.exact.policy import Policy
-from sstorch.exact.rows import finite_matrix
-from sstorch.exact.tasks import LeastSquares
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted, names_text
+from sstorch.data.columns import check_not_all_missing, clean_features
+from sstorch.data.target import Groups, parse_groups
+from sstorch.exact.estimators.base import ExactTree, Questions
+from sstorch.exact.rows import finite_matrix, finite_vector
+from sstorch.exact.tasks import DecisionCosts, LeastSquares
+from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import DataError
 
 
-class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
+@dataclass(frozen=True)
+class TargetRows:
+    """Training rows that passed all checks; rows of weight 0 are excluded.
+
+    `frame` (n, p) is as `clean_features` gives it, `target` (n,) or (n, K), `weight` (n,) > 0. `every` is the
+    target of all rows, and `kept` (N,) marks those that have weight.
+    """
+
+    frame: pd.DataFrame
+    target: npt.NDArray[Any]
+    weight: FloatArray
+    every: npt.NDArray[Any]
+    kept: BoolArray
+    groups: Groups | None = None
+
+    @classmethod
+    def check(cls, X: object, y: object, target: npt.NDArray[Any], sample_weight: object = None) -> Self:
+        """Bring features, `y` as an array, `target`, and weights together; `y` itself shows its index.
+
+        Raises:
+            DataError: the data are invalid; the message names column, rows and remedy.
+        """
+        frame = clean_features(X)
+        n = len(frame)
+        if len(target) != n:
+            raise DataError(f"X has {n} rows but y has {len(target)}; give one target for every row")
+        if n < 2:
+            raise DataError(f"at least two rows are needed, the data have n_samples = {n}")
+        check_same_order(X=X, y=y, sample_weight=sample_weight)
+        check_not_all_missing(frame)
+        given = check_weight(sample_weight, n)
+        weight = np.ones(n) if given is None else given
+        kept = weight > 0.0
+        if not kept.all():
+            frame = frame[kept].reset_index(drop=True)
+        return cls(frame, target[kept], weight[kept], target, kept)
+
+    def with_groups(self, sensitive: object) -> Self:
+        """The rows with their groups, given by row (n,) or as the name of a column, which is then dropped.
+
+        Raises:
+            DataError: groups that cannot be read, or no other feature.
+        """
+        if sensitive is None:
+            return self
+        if not isinstance(sensitive, str):
+            groups = parse_groups(sensitive, len(self.kept))
+            return replace(self, groups=groups.subset(np.flatnonzero(self.kept)))
+        check_columns_exist((sensitive,), list(self.frame.columns))
+        groups = parse_groups(self.frame[sensitive], len(self.frame), sensitive)
+        if self.frame.shape[1] == 1:
+            raise DataError(f"no feature column is left apart from the sensitive column {sensitive!r}")
+        return replace(self, frame=self.frame.drop(columns=sensitive), groups=groups)
+
+
+def check_given(y: object) -> None:
+    """Refuse a fit without a target. Raises DataError: it is None."""
+    if y is None:
+        raise DataError("this estimator requires y to be passed, but the target y is None")
+
+
+class ValueTree(ExactTree):
+    """Base class of exact trees with arrays that have one row per leaf."""
+
+    _digits: ClassVar[str] = "{:.5g}"
+
+    leaf_rows_: IntArray
+
+    def _set(self, settings: Self, questions: Questions, tree: BinaryTree) -> IntArray:
+        leaf = super()._set(settings, questions, tree)
+        self.leaf_rows_ = np.bincount(leaf, minlength=self.tree_.n_leaves)
+        return leaf
+
+    @abstractmethod
+    def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:
+        """Columns of `leaf_table_`, and a text on each leaf."""
+
+    @property
+    @abstractmethod
+    def _summary_texts(self) -> list[str]:
+        """See `_summary`."""
+
+    @property
+    def leaf_table_(self) -> pd.DataFrame:
+        """Training rows of each leaf and what it holds."""
+        check_is_fitted(self, "tree_")
+        index = pd.RangeIndex(len(self.leaf_rows_), name="leaf")
+        return pd.DataFrame({"rows": self.leaf_rows_, **self._leaf_values()[0]}, index=index)
+
+    def _leaf_texts(self) -> list[str]:
+        texts = zip(self._leaf_values()[1], self.leaf_rows_.tolist(), strict=True)
+        return [f"leaf {number}: {text} of {counted(n, 'row')}" for number, (text, n) in enumerate(texts)]
+
+    def summary(self) -> str:
+        """The search and its result, the tree, and a table of the leaves, as text."""
+        check_is_fitted(self, "tree_")
+        return self._summary(self._summary_texts, self.leaf_table_, self._digits.format, "Leaves")
+
+
+class OptimalTreeRegressor(RegressorMixin, ValueTree):  # type: ignore[misc]
     """Regression tree with the smallest mean squared error of all trees of its size with binary splits.
 
     The tree is optimal for these rows and these splits, as in :class:`OptimalTreeClassifier`.
@@ -60,7 +163,12 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
             sample_weight: (n,), >= 0; rows of weight 0 are excluded.
         """
         settings = self._checked()
-        rows = TargetRows.check(X, y, number_target(y), sample_weight)
+        check_given(y)
+        try:
+            column = column_or_1d(y, warn=True)
+        except ValueError as error:
+            raise DataError(f"y: {error}") from error
+        rows = TargetRows.check(X, y, finite_vector(column, "y"), sample_weight)
         task = LeastSquares(rows.target, sample_weight=rows.weight)
         questions = settings._questions(rows.frame, rows.target, rows.weight)
         leaf = self._set_solution(settings, questions, settings._solve(questions, task))
@@ -85,7 +193,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         return ["regression", f"{self.n_samples_fit_} rows", "mean squared error,"]
 
 
-class OptimalPolicyTree(ArrayLeaves):
+class OptimalPolicyTree(ValueTree):
     """Tree that assigns treatments: the largest mean score of all trees of its size with binary splits.
 
     A score estimates the outcome of a row under a treatment. `sstorch.exact.policy_scores` computes scores
@@ -94,7 +202,7 @@ class OptimalPolicyTree(ArrayLeaves):
     rows and splits. Its value on the training rows is optimistic: use :meth:`score` on other rows.
 
     Args:
-        max_depth: maximum number of splits on a path, 0 (one treatment for all) to 5.
+        max_depth: maximum number of splits on a path, 0 (one treatment for all) to 9.
         max_nodes: maximum number of splits in the tree, one less than leaves; None is what the depth can
             hold.
         leaf_penalty: minimum gain in mean score per leaf, >= 0.
@@ -139,15 +247,14 @@ class OptimalPolicyTree(ArrayLeaves):
         """
         settings = self._checked()
         rows = TargetRows.check(X, y, _scores(y))
-        task = Policy(rows.target)
+        task = DecisionCosts(-rows.target)
         gain = rows.target - rows.target.mean(axis=1, keepdims=True)
         questions = settings._questions(rows.frame, gain)
         leaf = self._set_solution(settings, questions, settings._solve(questions, task))
-        n_leaves, n_treatments = self.tree_.n_leaves, rows.target.shape[1]
-        names = y.columns.tolist() if isinstance(y, pd.DataFrame) else list(range(n_treatments))
+        names = y.columns.tolist() if isinstance(y, pd.DataFrame) else list(range(rows.target.shape[1]))
         self.treatments_ = np.array(names)
-        self.leaf_treatment_ = task.decisions(leaf, n_leaves)
-        self.leaf_value_ = -task.leaf_costs(leaf, n_leaves) / self.leaf_rows_[:, None]
+        self.leaf_treatment_ = task.decisions(leaf, self.tree_.n_leaves)
+        self.leaf_value_ = -task.leaf_costs(leaf, self.tree_.n_leaves) / self.leaf_rows_[:, None]
         return self
 
     def predict(self, X: object) -> npt.NDArray[Any]:
@@ -199,4 +306,4 @@ class OptimalPolicyTree(ArrayLeaves):
 def _scores(y: object) -> FloatArray:
     """Scores, (n, K). Raises DataError: no matrix of finite numbers."""
     check_given(y)
-    return finite_matrix(y, "y, the scores of treatments")  # type: ignore[arg-type]
+    return finite_matrix(y, "y, the scores of treatments")

@@ -1,0 +1,495 @@
+"""The common part of exact survival trees: search, leaves, predictions, groups, texts."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.base import CurveKind, check_times
+from sstorch.checks import check_after, check_choice, check_integer, counted
+from sstorch.data import SurvivalData
+from sstorch.data.fingerprint import fingerprint
+from sstorch.data.oddities import report
+from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
+from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.deploy.exports import Deployed
+from sstorch.deploy.expression import Formula
+from sstorch.exact.estimators.base import ExactTree, Questions
+from sstorch.exact.formula import deployed, tree_formula
+from sstorch.exact.hazards import martingale_residuals
+from sstorch.exact.leaf_curves import LeafCurveKind, LeafCurves, leaf_curves
+from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
+from sstorch.exact.reference import reference_costs
+from sstorch.exact.rows import weighted_rows
+from sstorch.exact.solution import Solution
+from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
+from sstorch.exact.tree import BinaryTree
+from sstorch.exceptions import ConfigError, DataWarning, named
+from sstorch.fitted.estimator import SurvivalEstimator
+from sstorch.groups import Recalibration
+from sstorch.groups.recalibration import recalibration_texts, recalibrations
+from sstorch.groups.table import (
+    CHOSEN_RULES,
+    WEIGHTED,
+    groups_text,
+    groups_without_events,
+    survival_texts,
+    table_of,
+)
+from sstorch.groups.tree import RESULTS, Partition, PartitionOf, Recalibrate
+from sstorch.memory import check_room
+from sstorch.metrics.curves import check_alive
+from sstorch.metrics.outcome import Observed
+from sstorch.reading.nodes import steps_from_entry
+
+Objective = Literal["log_likelihood", "integrated_brier"]
+# Curves that the leaves can have, by objective: those that it is, or can be, the loss of.
+CURVES: dict[str, tuple[str, ...]] = {
+    "log_likelihood": ("kaplan_meier", "proportional_hazards"),
+    "integrated_brier": ("kaplan_meier", "ipcw"),
+}
+
+
+def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
+    """The rows of positive weight, with follow-up, of a fit. Raises DataError: the data are invalid."""
+    data = SurvivalData(X, y, sample_weight=sample_weight)
+    data.warn_of_few_events()
+    data = data.followed()
+    if text := steps_from_entry(data):
+        warnings.warn(text, DataWarning, stacklevel=3)
+    return data
+
+
+def observed(data: SurvivalData) -> Observed:
+    """The outcomes of rows, with whole weights."""
+    return weighted_rows(data.y, data.sample_weight)
+
+
+class TreeSearch(NamedTuple):
+    """A finished search: checked parameters, rows and their outcomes, and the trees of all budgets."""
+
+    settings: Any
+    data: SurvivalData
+    rows: Observed
+    questions: Questions
+    solution: Solution
+
+
+class SurvivalTree(ExactTree, SurvivalEstimator):
+    """Base class of exact survival trees, of one event or of competing causes."""
+
+    _format = "sstorch.optimal_survival_tree"
+    # of a search over sizes, see :meth:`save`
+    _not_saved = ("stability_", "best_depth_", "best_nodes_", "best_score_", "cv_results_", "folds_")
+
+    training_rows_: str  # fingerprint of the training rows
+    _start_text: str  # that curves before the first entry are not observed; empty if nothing is lost
+    _subjects: list[int]  # of all rows that the tables count and of each group; empty if each has one row
+    leaf_table_: pd.DataFrame
+    group_table_: pd.DataFrame
+    curves_: LeafCurves
+    hazard_ratios_: FloatArray
+    recalibration_: Recalibration | dict[str, Recalibration]
+    objective: Objective
+    leaf_curve: LeafCurveKind
+    min_events: int
+    time_unit: str | None
+
+    @abstractmethod
+    def _fit_data(self, data: SurvivalData) -> Self:
+        """Search for the tree of rows of positive weight."""
+
+    def _check(self) -> None:
+        check_choice(self.objective, "objective", get_args(Objective))
+        if self.leaf_curve not in CURVES[self.objective]:
+            raise ConfigError(
+                f"leaf_curve must be one of {', '.join(CURVES[self.objective])} with "
+                f"objective={self.objective!r}, got {self.leaf_curve!r}"
+            )
+        super()._check()
+        check_integer("min_events", self.min_events, 0)
+        self.time_unit = check_time_unit(self.time_unit)
+
+    def _check_outcome(self, rows: Observed) -> None:
+        """Require parameters that support left truncation and competing causes, where rows have these."""
+        if rows.entry is not None and self.objective != "log_likelihood":
+            raise ConfigError(
+                f"objective={self.objective!r} does not support left truncation: its inverse probability of "
+                "censoring weights would also need the probability of having entered by then; use "
+                "objective='log_likelihood'"
+            )
+        supported = {"objective": "log_likelihood", "leaf_curve": "kaplan_meier"}
+        for name, value in supported.items() if rows.n_causes > 1 else ():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} is for one event, and y has competing causes; use "
+                    f"{name}={value!r}"
+                )
+
+    def _searched(self, data: SurvivalData, reference: object = None) -> TreeSearch:
+        """Binarize and solve with checked parameters, from these rows and the reference model alone."""
+        data, settings = data.joined(), copy.copy(self)
+        rows, settings.time_unit = observed(data), self.time_unit or data.time_unit
+        self._check_outcome(rows)
+        questions = self._questions(data.frame, martingale_residuals(rows), data.sample_weight)
+        task = self._task(data, rows.n_causes)
+        guess = None if reference is None else reference_costs(task, reference, data.frame)
+        solution = self._solve(questions, task, min_events=self.min_events, guess=guess)
+        return TreeSearch(settings, data, rows, questions, solution)
+
+    def _task(self, data: SurvivalData, n_causes: int) -> LogLikelihood | IntegratedBrier:
+        """The loss of rows."""
+        if self.objective == "log_likelihood":
+            return LogLikelihood(
+                data.time, data.cause, n_causes=n_causes, entry=data.entry, sample_weight=data.sample_weight
+            )
+        return IntegratedBrier(
+            data.time,
+            data.event,
+            leaf_curve="ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier",
+            n_buckets=self.search.n_buckets,
+            sample_weight=data.sample_weight,
+        )
+
+    def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
+        """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
+        settings, data, rows, questions, solution = search
+        if tree is None:
+            leaf = self._set_solution(settings, questions, solution)
+        else:
+            leaf = self._set(settings, questions, tree)
+        # Leaves are numbered by the survival of their training rows.
+        order = leaf_curves(leaf, self.tree_.n_leaves, rows, settings.leaf_curve).order
+        self.tree_ = replace(self.tree_, order=order)
+        self._set_outcome(data)
+        self.training_rows_, self._start_text = fingerprint(data), steps_from_entry(data)
+        self._forget_results()
+        self._estimate(data, order[leaf])
+        return self
+
+    def _set_final(self, search: TreeSearch) -> Self:
+        """`_set_search` of the tree that is kept, whose groups without events are named."""
+        self._set_search(search)
+        found = groups_without_events(self._leaves(search.data.frame) + 1, search.data)
+        report(found, strict=False, stacklevel=4)
+        return self
+
+    def _forget_results(self) -> None:
+        """Drop results about another tree."""
+        for name in (*RESULTS, "leaf_table_", "group_table_", "recalibration_", "hazard_ratios_"):
+            self.__dict__.pop(name, None)
+
+    # ------------------------------------------------------------------ leaves
+
+    def _estimate(self, data: SurvivalData, leaf: IntArray) -> None:
+        """Estimate what the leaves hold from rows with a leaf each, (n,)."""
+        rows, n_leaves, settings, ratios = observed(data), self.tree_.n_leaves, self._settings, None
+        settings._check_outcome(rows)
+        curves = leaf_curves(leaf, n_leaves, rows, settings.leaf_curve)
+        if settings.objective == "log_likelihood":
+            task = settings._task(data, rows.n_causes)
+            ratios = np.asarray(task.decisions(leaf, n_leaves)).reshape(n_leaves, -1)
+        self._set_leaves(curves, ratios, data, leaf)
+
+    def _set_leaves(
+        self, curves: LeafCurves, ratios: FloatArray | None, data: SurvivalData, leaf: IntArray
+    ) -> None:
+        """Set curves and hazard ratios (L, K) of the leaves, and the tables of the rows of `data`."""
+        self.curves_, self.event_times_ = curves, curves.times
+        n_leaves = self.tree_.n_leaves
+        inside = [leaf >= 0, *(leaf == number for number in range(n_leaves))]
+        subject = data.subject if data.time_varying else None
+        self._subjects = [] if subject is None else [np.unique(subject[each]).size for each in inside]
+        index = pd.RangeIndex(1, n_leaves + 1, name="group")
+        table = pd.DataFrame({"rows": np.bincount(leaf, minlength=n_leaves)}, index=index)
+        for ending, event in zip(self._endings, self._events(data).T, strict=True):
+            table[f"events{ending}"] = np.bincount(leaf[event], minlength=n_leaves)
+        if ratios is not None:
+            self.hazard_ratios_ = ratios
+            table[[f"hazard_ratio{ending}" for ending in self._endings]] = ratios
+        table["median"] = curves.quantile(0.5)
+        times = round_horizons(self.event_times_, self._settings.time_unit)
+        for time, column in zip(times, curves.survival_at(times).T, strict=True):
+            table[f"S({time:g})"] = column
+        self.leaf_table_ = table
+        if self.causes_:
+            self.group_table_ = table_of(self, data)
+
+    @property
+    def _endings(self) -> list[str]:
+        """What names of columns of each cause end with; nothing for one event."""
+        return [f" {name}" for name in self.causes_] or [""]
+
+    def _events(self, data: SurvivalData) -> BoolArray:
+        """Which rows have an event of each cause, (n, K)."""
+        return np.asarray(data.cause[:, None] == np.arange(1, len(self._endings) + 1))
+
+    @property
+    def incidence_(self) -> FloatArray:
+        """Cumulative incidence of each leaf and cause at `event_times_`, (L, K, T)."""
+        return self.curves_.incidence
+
+    @property
+    def hazards_(self) -> FloatArray:
+        """Cumulative hazard of each leaf and cause at `event_times_`, (L, K, T)."""
+        return self.curves_.hazards
+
+    @property
+    def leaf_rows_(self) -> IntArray:
+        """Rows of each group that the tables count, (L,)."""
+        return self.leaf_table_["rows"].to_numpy()
+
+    @property
+    def time_unit_(self) -> str | None:
+        """Unit of the times; None if not given."""
+        check_is_fitted(self, "tree_")
+        return self._settings.time_unit
+
+    # ------------------------------------------------------------------ predict
+
+    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
+        """Risk of each row (n,), the sum of H(t | x) over the distinct training event times.
+
+        Higher = earlier event. With competing causes it is the cumulative incidence of `cause`, the first
+        by default, at ``horizon_``.
+
+        Raises:
+            ConfigError: there is no such cause.
+        """
+        check_is_fitted(self, "tree_")
+        if self.causes_:
+            return self._risk_of(X, cause)
+        self._number(cause)
+        leaf = self._leaf(X)
+        risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
+        return risk[leaf]
+
+    def predict_quantile(  # type: ignore[override]  # steps are not extrapolated
+        self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None
+    ) -> FloatArray:
+        """First time at which survival without any event is at most 1 - q, shape (n,); the median by default.
+
+        It is +inf if the survival function stays above 1 - q. With ``after``, a time at which the rows are
+        known to be alive, or one for each row, it is what is left from there.
+
+        Raises:
+            ConfigError: ``q`` is not in (0, 1), or the model has time-varying covariates and ``after`` is
+                None.
+            DataError: the curve of a row is 0 at ``after``.
+        """
+        leaf, after = self._leaf_and_time(X, after)
+        return self.curves_.quantile(q, leaf, after)
+
+    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
+        """Restricted mean time without any event: the area under S(t | x) from 0 to ``tau`` > 0, shape (n,).
+
+        With ``math.inf`` it is the mean, +inf if the curve ends above 0. ``after`` as in
+        :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
+
+        Raises:
+            ConfigError: ``tau`` is not positive, or the model has time-varying covariates and ``after`` is
+                None.
+            DataError: the curve of a row is 0 at ``after``.
+        """
+        leaf, after = self._leaf_and_time(X, after)
+        return self.curves_.restricted_mean(tau, leaf, after)
+
+    def _leaf_and_time(self, X: object, after: npt.ArrayLike | None) -> tuple[IntArray, FloatArray | None]:
+        """Leaf of each row, and times `after` at which rows are alive, (n,) each, checked."""
+        self._refuse_unknown_future(after)
+        leaf = self._leaf(X)
+        if after is None:
+            return leaf, None
+        times = check_after(after, len(leaf), X)
+        check_alive(self.curves_.survival_at(times[:, None], leaf)[:, 0] > 0.0, times)
+        return leaf, times
+
+    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
+        """Step functions of the leaves, which keep their value beyond the last training event.
+
+        The cumulative hazard is -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen
+        estimate of the leaf's rows, which is finite where S is 0.
+        """
+        leaf, curves = self._leaf(X), self.curves_
+        check_room(len(leaf), times.shape[-1])
+        at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
+        return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
+
+    def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.log(self._curves("survival", X, times))
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves of any event as scores need them, (n, n_times)."""
+        return self._curves("survival", X, check_times(times))
+
+    def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
+        """Steps of the leaves; beyond the last training event they keep their value."""
+        leaf = self._leaf(X)
+        check_room(len(leaf) * len(self._endings), len(times))
+        if not after:
+            return self.curves_.incidence_at(times)[leaf]
+        found = self.curves_.incidence_at(np.append(0.0, times) + after)[leaf]
+        alive = self.curves_.survival_at(np.array([after]))[leaf, None]
+        return np.asarray((found[..., 1:] - found[..., :1]) / alive)
+
+    # ------------------------------------------------------------------ groups
+
+    @property
+    def _can_divide(self) -> bool:
+        settings = self._checked()
+        return settings.max_depth > 0 and settings.max_nodes != 0
+
+    _seed = 0
+
+    def apply(self, X: object) -> IntArray:
+        """Return the group of each row, 1 .. L, shape (n,), by prognosis: 1 has the longest survival.
+
+        A missing value goes to the "no" side of every split except "is missing".
+
+        Raises:
+            DataError: a training column is missing, or holds the wrong kind of value.
+        """
+        return self._leaf(X) + 1
+
+    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        curves = self.curves_
+        return (curves.incidence_at if self.causes_ else curves.survival_at)(times)[self._leaves(frame)]
+
+    def _group_rules(self, n_terms: int | None) -> dict[int, str]:
+        names, rules = self.tree_.names, dict[int, str]()
+        for number, path in enumerate(self.tree_.paths(), 1):
+            if path:
+                rules[number] = " and ".join(names[j] if yes else f"not ({names[j]})" for j, yes in path)
+        return rules
+
+    def _partition(self, frame: pd.DataFrame) -> Partition:
+        tree = self.tree_
+        inner = ~tree.is_leaf
+        used = dict(zip(tree.heap_number[inner].tolist(), tree.feature[inner].tolist(), strict=True))
+        leaf, names = self._leaves(frame), frame.columns.to_numpy()
+
+        def columns(node: int) -> BoolArray:
+            return np.asarray(names == (self.rules_[used[node]].column if node in used else None))
+
+        return Partition(leaf + 1, tree.places[leaf], tree.depth, tuple(sorted(used)), columns)
+
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
+        return [clone(self)._fit_data(rows)._partition for rows in splits]
+
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
+        """See :func:`sstorch.recalibrate`; with competing causes that of each cause-specific hazard."""
+        leaf, n_leaves, names = self._leaves(data.frame), self.tree_.n_leaves, self.causes_ or ("",)
+        events, expected = self._events(data), self.curves_.exposure(leaf, data.time, data.entry)
+        new, reports = copy.copy(self), list[Recalibration]()
+        new._forget_results()  # they are of other rows
+        new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
+        if how == "baseline":
+            check_baseline(data, leaf, n_leaves)
+            new._estimate(data, leaf)
+            after = new.curves_.exposure(leaf, data.time, data.entry)
+            for k in range(len(names)):
+                reports.append(baseline_report(data, events[:, k], expected[:, k], after[:, k]))
+        else:
+            ratios = vars(self).get("hazard_ratios_")
+            if ratios is None and how == "slope":
+                raise ConfigError(
+                    "how='slope' multiplies log hazard ratios, and "
+                    f"objective={self._settings.objective!r} has none; use how='intercept' or 'baseline'"
+                )
+            factors = np.ones((n_leaves, len(names)))
+            logs = np.zeros_like(factors) if ratios is None else np.log(ratios)
+            for k, name in enumerate(names):
+                with named(f"cause {name}" if name else ""):
+                    factors[:, k], each = leaf_factors(
+                        data, events[:, k], leaf, expected[:, k], logs[:, k], how
+                    )
+                reports.append(each)
+            scaled = None if ratios is None else ratios ** [each.slope or 1.0 for each in reports]
+            new._set_leaves(self.curves_.scaled(factors), scaled, data, leaf)
+        new.recalibration_ = dict(zip(names, reports, strict=True)) if self.causes_ else reports[0]
+        return new
+
+    # ------------------------------------------------------------------ texts and exports
+
+    def _leaf_texts(self) -> list[str]:
+        """A line on each group: its number, rows, events and, unless covariates are time-varying, median.
+
+        With competing causes, the events of each cause instead of events and median.
+        """
+        table, alone = self.leaf_table_, bool(self.causes_) or self.time_varying_
+        medians = [""] * len(table) if alone else [f", {t}" for t in survival_texts(table, self.time_unit_)]
+        return [
+            f"group {number}: {self._rows_text(row['rows'], number)}, {self._events_text(row)}{median}"
+            for number, (_, row), median in zip(table.index, table.iterrows(), medians, strict=True)
+        ]
+
+    def _rows_text(self, rows: float, group: int = 0) -> str:
+        """Rows of a group, 0 for all, and their subjects where these have several."""
+        return rows_of_subjects(rows, self._subjects[group] if self._subjects else None)
+
+    def _events_text(self, row: pd.Series) -> str:
+        """Events of each cause in a row of the table of leaves."""
+        counts = [counted(int(row[f"events{ending}"]), "event") for ending in self._endings]
+        names = [f" of {name}" for name in self.causes_] or [""]
+        return ", ".join(count + name for count, name in zip(counts, names, strict=True))
+
+    @property
+    def _condition(self) -> str:
+        """Condition under which curves of a leaf hold from time zero, for texts."""
+        return f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
+
+    def summary(self) -> str:
+        """The search and its result, the tree, and a table of the leaves, as text, with a caution.
+
+        Below them the results of ``validate_groups``, of ``group_table`` with resamples, of
+        ``stability`` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
+        """
+        check_is_fitted(self, "tree_")
+        table, results, total = self.leaf_table_, vars(self), self.leaf_table_.sum()
+        is_scaled = any(each.how != "baseline" for each in recalibrations(self).values())
+        kind = f"{'recalibrated ' * is_scaled}{self._settings.leaf_curve} curves{self._condition}"
+        name, heading, groups = "survival", f"Groups, {kind}", ""
+        if self.causes_:
+            name, heading = "competing risks", "Groups, hazard ratio of each cause"
+            table = pd.DataFrame(self.hazard_ratios_, index=table.index, columns=self.causes_)
+            incidence = "the recalibrated incidence of the group" if is_scaled else "that of the group"
+            unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
+            groups = f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}"
+            groups += f"{self._condition}\n"
+        is_recalibrated = hasattr(self, "recalibration_")
+        counts = f"{self._rows_text(total['rows'])}, {self._events_text(total)}"
+        parts = [
+            self._summary(
+                [name, counts + " of the recalibration" * is_recalibrated, self._settings.objective],
+                table,
+                lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
+                heading,
+            )
+        ]
+        if "group_table_" in results:
+            parts.append(groups + groups_text(self.group_table_))
+        parts += [str(results[name]) for name in RESULTS if name in results] + recalibration_texts(self)
+        if self.tree_.n_leaves > 1 and not is_recalibrated:
+            parts.append(f"Caution: {CHOSEN_RULES}")
+        if self._start_text:
+            parts.append(f"Caution: {self._start_text}.")
+        return "\n\n".join([*parts, *([WEIGHTED] if self.outcome_type_.weighted else [])])
+
+    def _formula(self) -> Formula:
+        check_is_fitted(self, "tree_")
+        return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_, self.causes_)
+
+    def _deployed(self, medians: bool) -> Deployed:
+        return deployed(self, medians)

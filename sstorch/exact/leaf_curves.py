@@ -1,0 +1,205 @@
+"""Survival curves, hazards and incidences of the leaves of a tree, of one event or several causes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from sklearn.isotonic import isotonic_regression
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_share, check_truncation
+from sstorch.data.target import steps_up_to
+from sstorch.exact.hazards import BaselineHazard, hazard_ratios
+from sstorch.exact.survival_tasks import IntegratedBrier
+from sstorch.metrics.outcome import Observed
+
+LeafCurveKind = Literal["kaplan_meier", "proportional_hazards", "ipcw"]
+# A product of factors (1 - d / n) can miss a round number such as 1/2 by a few units in the last place.
+_ROUNDING = 1e-12
+# Digits of the mean survival that order leaves by prognosis.
+_PROGNOSIS_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class LeafCurves:
+    """Curves of L leaves as right-continuous steps, of K causes; S(0) = 1, all others begin at 0.
+
+    Beyond the last of the times they keep their last value.
+
+    Attributes:
+        times: distinct event times of the rows, increasing, (T,).
+        survival: without an event of any cause, (L, T), non-increasing.
+        hazards: cumulative hazard of each cause, (L, K, T).
+    """
+
+    times: FloatArray
+    survival: FloatArray
+    hazards: FloatArray
+
+    @property
+    def cumulative_hazard(self) -> FloatArray:
+        """Cumulative hazard of any event, (L, T)."""
+        total: FloatArray = self.hazards.sum(axis=1)
+        return total
+
+    @cached_property
+    def incidence(self) -> FloatArray:
+        """Cumulative incidence of each cause, (L, K, T): what survival falls by, divided as the hazards rise.
+
+        Of Kaplan-Meier curves it is the estimate of Aalen and Johansen.
+        """
+        rates = np.diff(self.hazards, axis=2, prepend=0.0)
+        total = rates.sum(axis=1, keepdims=True)
+        share = np.divide(rates, total, out=np.full_like(rates, 1.0 / rates.shape[1]), where=total > 0.0)
+        return np.cumsum(share * -np.diff(self.survival, axis=1, prepend=1.0)[:, None], axis=2)
+
+    def survival_at(self, grid: FloatArray, leaf: IntArray | None = None) -> FloatArray:
+        """S_l at any times, shape (L, n_times); or S of the leaf (n,) of each row at its own (n, n_times)."""
+        return self._read(self.survival, 1.0, grid, leaf)
+
+    def cumulative_hazard_at(self, grid: FloatArray, leaf: IntArray | None = None) -> FloatArray:
+        """H_l at any times, shape (L, n_times); or that of the leaf of each row, as :meth:`survival_at`."""
+        return self._read(self.cumulative_hazard, 0.0, grid, leaf)
+
+    def incidence_at(self, grid: FloatArray) -> FloatArray:
+        """Incidences at any times, (L, K, n_times)."""
+        return self._read(self.incidence, 0.0, grid)
+
+    def exposure(self, leaf: IntArray, time: FloatArray, entry: FloatArray) -> FloatArray:
+        """H_k(time) - H_k(entry) of each cause in the leaf of each row, (n, K)."""
+        ends = np.stack([entry, time], axis=1)
+        every = [self._read(hazard, 0.0, ends, leaf) for hazard in self.hazards.swapaxes(0, 1)]
+        return np.stack([at[:, 1] - at[:, 0] for at in every], axis=1)
+
+    def scaled(self, factors: FloatArray) -> LeafCurves:
+        """The curves with hazards times a factor of each leaf and cause, (L, K).
+
+        At each event time the log survival factor is divided among the causes in proportion to their hazards,
+        and each part is multiplied: with one factor for all causes S becomes S^c, and incidences and survival
+        sum to one.
+        """
+        rates = np.diff(self.hazards, axis=2, prepend=0.0)
+        total, wanted = rates.sum(axis=1), (factors[:, :, None] * rates).sum(axis=1)
+        power = np.repeat(factors.mean(axis=1, keepdims=True), len(self.times), axis=1)
+        np.divide(wanted, total, out=power, where=total > 0.0)
+        before = np.column_stack([np.ones(len(self.survival)), self.survival[:, :-1]])
+        kept = np.divide(self.survival, before, out=np.ones_like(before), where=before > 0.0)
+        survival = np.cumprod(kept**power, axis=1, dtype=np.float64)
+        return LeafCurves(self.times, survival, factors[:, :, None] * self.hazards)
+
+    @property
+    def order(self) -> IntArray:
+        """Place of each leaf by prognosis, (L,): 0 for the largest mean survival up to the last event time.
+
+        Leaves of like survival keep their order.
+        """
+        end = float(self.times[-1])
+        level = (self.restricted_mean(end) / end).round(_PROGNOSIS_DIGITS)
+        return np.argsort(np.argsort(-level, kind="stable"))
+
+    def quantile(self, q: float, leaf: IntArray | None = None, after: FloatArray | None = None) -> FloatArray:
+        """First time t with S(after + t) <= (1 - q) S(after), +inf if there is none.
+
+        Of each leaf from time zero, (L,); or of the leaf (n,) of each row from its time `after` (n,) on,
+        where S > 0. Raises ConfigError: `q` is not in (0, 1).
+        """
+        leaf, after = self._from(leaf, after)
+        level = (1.0 - check_share(q, "q")) * self.survival_at(after[:, None], leaf)[:, 0] + _ROUNDING
+        times = np.append(self.times, math.inf)
+        found = np.empty(len(leaf))
+        for number in np.unique(leaf):
+            rows = leaf == number
+            found[rows] = times[np.searchsorted(-self.survival[number], -level[rows], side="left")]
+        return found - after
+
+    def restricted_mean(
+        self, tau: float, leaf: IntArray | None = None, after: FloatArray | None = None
+    ) -> FloatArray:
+        """Area under S(after + t) / S(after) from 0 to `tau`; arguments and shape as in :meth:`quantile`.
+
+        For an infinite `tau` it is +inf if S stays above 0. Raises ConfigError: `tau` is not positive.
+        """
+        leaf, after = self._from(leaf, after)
+        until = after + check_truncation(tau)
+        edges = np.concatenate(([0.0], self.times))
+        heights = np.column_stack([np.ones(len(self.survival)), self.survival])
+        area = np.zeros(heights.shape)
+        area[:, 1:] = np.cumsum(heights[:, :-1] * np.diff(edges), axis=1)
+
+        def below(time: FloatArray) -> FloatArray:
+            place = np.searchsorted(self.times, time, side="right")
+            height, width = heights[leaf, place], time - edges[place]
+            # A curve that has ended at zero has a mean, however late.
+            last = np.multiply(height, width, out=np.zeros_like(height), where=height > 0)
+            return np.asarray(area[leaf, place] + last)
+
+        return (below(until) - below(after)) / self.survival_at(after[:, None], leaf)[:, 0]
+
+    def _from(self, leaf: IntArray | None, after: FloatArray | None) -> tuple[IntArray, FloatArray]:
+        """Leaves, each one once by default, and times, by default zero."""
+        leaf = np.arange(len(self.survival)) if leaf is None else leaf
+        return leaf, np.zeros(len(leaf)) if after is None else after
+
+    def _read(
+        self, steps: FloatArray, before: float, grid: FloatArray, leaf: IntArray | None = None
+    ) -> FloatArray:
+        """Steps (L, ..., T) at times of a grid, or those of the leaf of each row at its own times."""
+        position = steps_up_to(self.times, grid)
+        table = np.concatenate([np.full((*steps.shape[:-1], 1), before), steps], axis=-1)
+        read: FloatArray = table[..., position] if leaf is None else table[leaf[:, None], position]
+        return read
+
+
+def leaf_curves(leaf: IntArray, n_leaves: int, rows: Observed, curve: LeafCurveKind) -> LeafCurves:
+    """Estimate the curves of all leaves from leaf (N,) and outcome of each row, some with events.
+
+    A row counts with its weight, a whole number, and is at risk where entry < t <= time.
+
+    ``"kaplan_meier"``: Kaplan-Meier and cause-specific Nelson-Aalen estimates of the leaf's rows.
+    ``"proportional_hazards"``, of one event: H_l = theta_l Λ, with the Nelson-Aalen estimate Λ of all rows
+    and theta from `hazard_ratios`, and S_l = exp(-H_l).
+    ``"ipcw"``, of one event and without entry: the falling steps with the smallest Brier score of the leaf's
+    rows, weighted for censoring and integrated over the observed times; with it the Nelson-Aalen estimate.
+    """
+    event, weight = rows.event, rows.weights
+    times = np.unique(rows.time[event])
+    if curve == "proportional_hazards":
+        whole = BaselineHazard.of(rows)
+        hazard = hazard_ratios(leaf, n_leaves, rows, whole.exposure(rows))[:, None] * whole.values[1:]
+        return LeafCurves(times, np.exp(-hazard), hazard[:, None])
+    seen = np.searchsorted(times, rows.time, side="right")  # event times that the row was at risk at
+    leaving = np.zeros((n_leaves, len(times) + 1))
+    np.add.at(leaving, (leaf, seen), weight)
+    if rows.entry is not None:
+        np.subtract.at(leaving, (leaf, np.searchsorted(times, rows.entry, side="right")), weight)
+    at_risk = np.maximum(np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1][:, 1:], 1.0)
+    events = np.zeros((n_leaves, rows.n_causes, len(times)))
+    cause = rows.cause.astype(np.int64)
+    np.add.at(events, (leaf[event], cause[event] - 1, seen[event] - 1), weight[event])
+    hazards = np.cumsum(events / at_risk[:, None], axis=2)
+    if curve == "ipcw":
+        return LeafCurves(times, _least_brier(leaf, n_leaves, rows), hazards)
+    return LeafCurves(times, np.cumprod(1.0 - events.sum(axis=1) / at_risk, axis=1), hazards)
+
+
+def _least_brier(leaf: IntArray, n_leaves: int, rows: Observed) -> FloatArray:
+    """Of each leaf the falling steps at event times that minimise Σ_k (1 - S_k)² a_k + S_k² b_k, (L, T).
+
+    a_k and b_k are those of `IntegratedBrier.block_sums`; without weight in a leaf the curve keeps its value.
+    """
+    task = IntegratedBrier(rows.time, rows.event, leaf_curve="ipcw", sample_weight=rows.weights)
+    curves = np.ones((n_leaves, len(task.blocks.alive)))
+    for number in range(n_leaves):
+        a, b = task.block_sums(np.flatnonzero(leaf == number))
+        if not (known := a + b > 0.0).any():
+            continue
+        weight = (a + b)[known]
+        best = isotonic_regression(
+            a[known] / weight, sample_weight=weight, y_min=0.0, y_max=1.0, increasing=False
+        )
+        curves[number] = np.concatenate(([1.0], best))[np.cumsum(known)]
+    return curves

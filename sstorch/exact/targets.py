@@ -1,0 +1,149 @@
+"""Targets from observed outcomes: classes at a horizon with censoring weights, and scores of treatments."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_choice, check_same_order, rows_text
+from sstorch.data.target import parse_target, time_of_rows
+from sstorch.exact.rows import finite_matrix, finite_vector
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import censoring_distribution
+
+PolicyMethod = Literal["direct", "ipw", "doubly_robust"]
+
+
+class HorizonLabels(NamedTuple):
+    """Classes and weights of rows."""
+
+    labels: IntArray  # (N,), 1 for an observed event up to the horizon, else 0
+    weights: FloatArray  # (N,), inverse probability of censoring weights, 0 if censored before the horizon
+
+
+def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) -> HorizonLabels:
+    """Compute labels and censoring weights for classification of events up to a horizon.
+
+    Weights are 1 / G(t-) for rows with an event by the horizon, 1 / G(horizon-) for rows with follow-up to
+    the horizon or longer without an event, and 0 for rows censored before. G is the Kaplan-Meier estimate of
+    the censoring distribution, P(C > t), of all rows, with tied events before censorings: a row censored at
+    the horizon has no event by then. The weighted share of misclassified rows is a consistent estimate of the
+    share without censoring, if censoring does not depend on X.
+
+    Args:
+        time: observed times, (N,).
+        event: True or 1 if the event was observed, (N,).
+        horizon: > 0, in the unit of the times.
+
+    Returns:
+        ``labels`` (N,), 1 for an observed event up to the horizon, else 0; and ``weights`` (N,).
+
+    Raises:
+        DataError: as `sstorch.data.as_surv`; a horizon that is not positive, beyond the event-free
+            follow-up of all rows (survival is then unknown), or before the first event.
+
+    References:
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
+
+    Examples:
+        >>> labels, weights = horizon_labels([1.0, 2.0, 3.0, 5.0, 6.0], [1, 0, 1, 0, 1], horizon=4.0)
+        >>> labels.tolist(), weights.round(3).tolist()
+        ([1, 0, 1, 0, 0], [1.0, 0.0, 1.333, 1.333, 1.333])
+    """
+    times, events = parse_target((time, event))
+    if not (np.isfinite(horizon) and horizon > 0.0):
+        raise DataError(f"horizon must be a time > 0, got {horizon}")
+    horizon = time_of_rows(horizon, times)
+    early = events & (times <= horizon)
+    alive = (times > horizon) | ((times == horizon) & ~events)
+    if not alive.any():
+        last = f"the last time is {times.max():g}"
+        raise DataError(
+            f"horizon={horizon:g}: no row was observed so long without event, {last}; choose an earlier one"
+        )
+    if not early.any():
+        raise DataError(f"horizon={horizon:g}: no row has an event up to then; choose a later horizon")
+    censoring = censoring_distribution((times, events))
+    weights = np.zeros(len(times))
+    weights[early] = 1.0 / censoring.before(times[early])
+    weights[alive] = 1.0 / float(censoring.before(np.array([horizon]))[0])
+    return HorizonLabels(early.astype(np.int64), weights)
+
+
+def policy_scores(
+    method: PolicyMethod,
+    *,
+    treatment: npt.ArrayLike,
+    outcome: npt.ArrayLike,
+    propensity: npt.ArrayLike | None = None,
+    predicted: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Compute scores Γ of rows under treatments from observational data.
+
+    With t the treatment given, y its outcome, e(t) its propensity and m a model of the outcome:
+
+    * ``"direct"``: Γ_k = m_k;
+    * ``"ipw"``: Γ_k = 1(t = k) y / e(t);
+    * ``"doubly_robust"``: Γ_k = m_k + 1(t = k) (y - m_k) / e(t), consistent if either model is correct.
+
+    Args:
+        method: see above.
+        treatment: position 0 .. K - 1 of the treatment given, (N,).
+        outcome: (N,), higher is better.
+        propensity: probability of the received treatment, (N,), in (0, 1]; or of all treatments, (N, K). Not
+            needed for ``"direct"``.
+        predicted: m, (N, K), preferably from a model trained on other rows. Not needed for ``"ipw"``.
+
+    Returns:
+        Γ, (N, K).
+
+    Raises:
+        ConfigError: an unknown method, or a missing argument.
+        DataError: an array of the wrong shape, a propensity outside (0, 1], or a treatment out of range.
+
+    Examples:
+        >>> policy_scores("ipw", treatment=[0, 1], outcome=[3.0, 1.0], propensity=[0.5, 0.25]).tolist()
+        [[6.0, 0.0], [0.0, 4.0]]
+    """
+    check_choice(method, "method", get_args(PolicyMethod))
+    for name, value, other in (("predicted", predicted, "ipw"), ("propensity", propensity, "direct")):
+        if value is None and method != other:
+            raise ConfigError(f"method {method!r} needs {name}")
+    check_same_order(outcome=outcome, treatment=treatment, propensity=propensity, predicted=predicted)
+    y = finite_vector(outcome, "outcome")
+    n_rows = len(y)
+    received = finite_vector(treatment, "treatment", n_rows)
+    if (received != np.floor(received)).any() or (received < 0).any():
+        raise DataError("treatment must be positions 0, 1, ... of treatments")
+    given, n_treatments = received.astype(np.int64), int(received.max()) + 1
+    chances = finite_matrix(propensity, "propensity") if np.ndim(propensity) == 2 else None  # type: ignore[arg-type]
+    model = None if predicted is None else finite_matrix(predicted, "predicted")
+    for name, matrix in (("predicted", model), ("propensity", chances)):
+        if matrix is not None:
+            if len(matrix) != n_rows or matrix.shape[1] < n_treatments:
+                raise DataError(
+                    f"{name} must have {n_rows} rows and at least {n_treatments} columns, one per treatment, "
+                    f"got the shape {matrix.shape}"
+                )
+            n_treatments = matrix.shape[1]
+    if model is None and chances is None and len(never := np.setdiff1d(np.arange(n_treatments), given)):
+        raise DataError(
+            f"treatment: no row got {never[0]}; number the treatments from 0 on without gaps, or give "
+            "predicted or propensity a column for each"
+        )
+    rows = np.arange(n_rows)
+    scores = np.zeros((n_rows, n_treatments)) if method == "ipw" or model is None else model.copy()
+    if method == "direct":
+        return scores
+    chance = finite_vector(propensity, "propensity", n_rows) if chances is None else chances[rows, given]  # type: ignore[arg-type]
+    if (bad := (chance <= 0.0) | (chance > 1.0)).any():
+        raise DataError(
+            f"propensity must be above 0, at most 1, got {chance[bad][0]:g} for the treatment of "
+            f"{rows_text(bad)}. Leave out rows that could have had one treatment only, or bound the "
+            "probabilities"
+        )
+    scores[rows, given] += (y - scores[rows, given]) / chance
+    return scores
