@@ -351,7 +351,9 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         settings = self._checked()
         return settings.max_depth > 0 and settings.max_nodes != 0
 
-    _seed = 0
+    @property
+    def _seed(self) -> int:
+        return 0
 
     def apply(self, X: object) -> IntArray:
         """Return the group of each row, 1 .. L, shape (n,), by prognosis: 1 has the longest survival.
