@@ -40,7 +40,7 @@ def memory(limit: int | str) -> Iterator[None]:
     are trained together. Results of a requested size, such as curves at given times, and the data are not
     limited. Training that cannot keep the limit, including the memory already in use, raises before it
     begins. Without a limit a block uses at most a quarter of the free memory, and grids of times
-    (:func:`sstorch.metrics.thinned`) depend only on rows and times; a limit can make these grids coarser.
+    (`sstorch.metrics.grids.thinned`) depend only on rows and times; a limit can make these grids coarser.
 
     In the shell ``SSTORCH_MEMORY=2GiB sstorch ...`` sets the same limit.
 

@@ -16,6 +16,7 @@ from sstorch import (
 )
 from sstorch.bench import cross_validate
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.grids import thinned
 
 
 @pytest.mark.parametrize(
@@ -89,11 +90,11 @@ def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: 
 
 def test_a_limit_makes_grids_coarser_where_they_would_not_fit() -> None:
     times = np.arange(10_000.0)
-    assert metrics.thinned(times, 1000) is times
+    assert thinned(times, 1000) is times
     with memory.memory("40MB"):
-        assert 500 <= metrics.thinned(times, 1000).size <= 512
+        assert 500 <= thinned(times, 1000).size <= 512
     with memory.memory("2MB"):
-        assert 240 <= metrics.thinned(times, 1000).size <= 250
+        assert 240 <= thinned(times, 1000).size <= 250
 
 
 def test_results_that_nothing_could_hold_are_refused(

@@ -41,6 +41,7 @@ from sstorch.data import Fold, Schema, stratified_folds
 from sstorch.data.folds import split
 from sstorch.data.sources import read_survset
 from sstorch.exceptions import DataError
+from sstorch.metrics.groups import adjusted_rand_index
 from sstorch.validation import concordance_of_groups
 
 SCORES = Path(__file__).parent / "scores.csv"
@@ -217,7 +218,7 @@ def unit(name: str, rows: int, model: str, folds: list[int]) -> list[dict[str, o
             partitions.append(np.unique(fitted.apply(data.frame), return_inverse=True)[1])
             found[-1] |= about_groups(fitted, partitions[-1], fold)
     if len(partitions) > 1:
-        agreement = metrics.adjusted_rand_index(np.stack(partitions))
+        agreement = adjusted_rand_index(np.stack(partitions))
         for row, own in zip(found, (agreement.sum(axis=1) - 1) / (len(partitions) - 1), strict=True):
             row["ari"] = own  # with the trees of the other folds, on all rows
     return found

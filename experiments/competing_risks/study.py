@@ -33,6 +33,8 @@ from sstorch.bench.baselines import make_baseline
 from sstorch.data import Schema, folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import DataWarning
+from sstorch.metrics.grids import incidence_times
+from sstorch.metrics.incidence import aalen_johansen_error
 from tests.flat import soft_tree
 
 HERE = Path(__file__).parent
@@ -109,7 +111,7 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
             if model == "tree":
                 about["leaves"] = len(np.unique(fitted.apply(train.frame)))
             if name == "weibull":
-                times = metrics.incidence_times((train.time, train.cause))
+                times = incidence_times((train.time, train.cause))
                 error = fitted.predict_cumulative_incidence(test.frame, times) - truth(test.frame, times)
                 about["error"] = float(np.abs(error).mean())
             scores = score_predictor(fitted, test, train)
@@ -134,7 +136,7 @@ def coverage(n_cohorts: int = 100, horizon: float = 5.0) -> str:
             for group in np.unique(leaf):
                 part = rows.subset(leaf == group)
                 estimate = metrics.aalen_johansen((part.time, part.cause), [horizon], n_causes=2)[:, 0]
-                error = metrics.aalen_johansen_error((part.time, part.cause), [horizon], n_causes=2)[:, 0]
+                error = aalen_johansen_error((part.time, part.cause), [horizon], n_causes=2)[:, 0]
                 found = np.abs(estimate - true[place == group].mean(axis=0)) <= 1.96 * error
                 kinds[kind] += found.tolist()
     lines = [f"{kind}: {np.mean(found):.3f} of {len(found)}" for kind, found in kinds.items()]

@@ -13,6 +13,7 @@ import pandas as pd
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines.base import Curves
+from sstorch.checks import has_method
 from sstorch.data import SurvivalData
 from sstorch.data.target import Groups
 from sstorch.exceptions import ConfigError, DataError
@@ -20,13 +21,13 @@ from sstorch.groups.validation import concordance_of_rows, count_groups
 from sstorch.metrics.evaluation import score
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grids import thinned, thinned_together
+from sstorch.metrics.groups import adjusted_rand_index
 from sstorch.metrics.registry import declare, names_of
 from sstorch.metrics.scored import (
     GivenRows,
     PredictsIncidence,
     Scored,
     default_grids,
-    predicts_incidence,
     split_rows,
 )
 from sstorch.objective import L2Parity
@@ -101,7 +102,7 @@ def score_predictor(
     """Score any fitted model as a study does: on the same grids of times, whatever the model.
 
     Concordance compares the curves at the event times, integrals are over
-    :func:`~sstorch.metrics.evaluation_times`, of incidences over :func:`~sstorch.metrics.incidence_times`.
+    :func:`~sstorch.metrics.evaluation_times`, of incidences over quantiles of the training event times.
 
     Args:
         predictor: fitted on ``train``.
@@ -149,7 +150,7 @@ class RowsToScore:
         if rows.causes is None:
             assert isinstance(predictor, Curves)
             scored = self._scored.with_curves(predictor.falling_curves(rows.frame, self._scored.times))
-        elif predicts_incidence(predictor):
+        elif has_method(predictor, "predict_cumulative_incidence"):
             names = scores_of(rows)[:-1]
             known, given = split_rows(self._train, "train"), split_rows(rows, "test")
             scored = Scored.of(_from_zero(predictor), known, given)
@@ -204,7 +205,7 @@ def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[I
         places = [place for place, own in enumerate(starts) if own == start]
         compared = np.stack([*(groups[place] for place in places), *others])
         if np.ptp(compared, axis=1).any():
-            index = metrics.adjusted_rand_index(compared)[: len(places), len(places) :]
+            index = adjusted_rand_index(compared)[: len(places), len(places) :]
             for fold, place in enumerate(places):
                 scores[place] = Score(float(np.delete(index[fold], fold).mean()))
     return scores

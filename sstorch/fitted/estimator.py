@@ -25,6 +25,7 @@ from sstorch.data.surv import OutcomeType
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.fitted.model import EVENT, FittedModel
 from sstorch.metrics.curves import check_alive
+from sstorch.metrics.grids import thinned
 
 # Times of predictions: numbers, "events" or the default.
 Times = npt.ArrayLike | Literal["events"] | None
@@ -303,7 +304,7 @@ class SurvivalEstimator(FrameEstimator):
         """Compute the time-dependent concordance index (Antolini): risks are compared at the earlier time.
 
         Curves are compared at every distinct event time up to 2^27 values (rows x times), beyond that at the
-        quantiles of :func:`sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. With competing
+        quantiles (`sstorch.metrics.grids.thinned`): 512 for 130 000 rows, 67 for a million. With competing
         causes it is the mean concordance of the incidences over causes; rows with another cause are censored
         at their time, and causes without rows are excluded.
 
@@ -320,7 +321,7 @@ class SurvivalEstimator(FrameEstimator):
         if not data.event.any():
             raise DataError("no row has an event: no two rows are comparable; score more rows")
         n_causes = max(1, len(self.causes_))
-        times = metrics.thinned(np.unique(data.time[data.event]), len(data) * n_causes)
+        times = thinned(np.unique(data.time[data.event]), len(data) * n_causes)
         if not self.causes_:
             curves = self.falling_curves(X, times)
             return metrics.concordance_harrell(data.weighted_y, curves, times)

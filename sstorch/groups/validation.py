@@ -16,6 +16,8 @@ from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.groups.tree import PartitionOf, SurvivalTree
 from sstorch.metrics.checks import half_width
+from sstorch.metrics.grids import thinned
+from sstorch.metrics.groups import adjusted_rand_index
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.measures import c_harrell_t, limits_of
 
@@ -254,7 +256,7 @@ def concordance_of_rows(
     if not rows.event.any():
         raise DataError("no row has an event: no two rows are comparable; score more rows")
     causes = np.unique(rows.cause[rows.event])
-    times = metrics.thinned(np.unique(rows.time[rows.event]), len(rows) * len(rows.cause_names))
+    times = thinned(np.unique(rows.time[rows.event]), len(rows) * len(rows.cause_names))
     labels, place = np.unique(group, return_inverse=True)
     parts = [_of_group(train, train_group, label) for label in labels]
     incidence: FloatArray = np.stack([metrics.aalen_johansen(part.weighted_y, times) for part in parts])
@@ -288,7 +290,7 @@ def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> Gr
         with named(f"cause {name}" if name else ""):
             found = _difference(data.of_cause(name) if name else data, folds, groups)
             causes[name] = _with_incidence(found, data, folds, groups, number) if name else found
-    ari = float(metrics.adjusted_rand_index(groups)[np.triu_indices(len(groups), 1)].mean())
+    ari = float(adjusted_rand_index(groups)[np.triu_indices(len(groups), 1)].mean())
     return GroupValidation(len(groups), float(np.mean(counts)), ari, causes)
 
 

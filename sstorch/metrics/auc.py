@@ -4,7 +4,7 @@ The AUC at time t compares cases, the rows that had their event by t, with contr
 t:
 
     AUC(t) = sum_ij w_i 1(t_i <= t, event) w_j(t) [ 1(r_i > r_j) + 0.5 1(r_i = r_j) ]
-             / ( sum_i w_i 1(t_i <= t, event) . sum_j w_j(t) ),      w_i = 1 / G at t_i, w_j(t) = 1 / G(t),
+             / ( sum_i w_i 1(t_i <= t, event) . sum_j w_j(t) ),      w_i = 1 / G(t_i-), w_j(t) = 1 / G(t),
 
 where r is a risk score, or the survival curve at t turned over: r_i > r_j means S_i(t) < S_j(t). G comes from
 the training rows. With competing causes the event is that of one cause, and rows that another cause has ended
@@ -18,35 +18,34 @@ import numpy.typing as npt
 from sstorch._types import FloatArray
 from sstorch.checks import blocks, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import Ipcw, KaplanMeier, censoring_distribution, floored, ipcw_weights
+from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored, ipcw_weights
 from sstorch.metrics.checks import BLOCK_ELEMENTS, check_survival, check_times
 from sstorch.metrics.curves import CurvesInOrder
-from sstorch.metrics.outcome import Observed, Outcome, read_rows, read_scored, training
-
-_AUC = "the AUC"
+from sstorch.metrics.outcome import Outcome, read_rows, read_scored, training
 
 
 def cumulative_dynamic_auc(
     y: Outcome,
-    survival: npt.ArrayLike,
+    prediction: npt.ArrayLike,
     times: npt.ArrayLike,
     *,
     train: Outcome,
-    ipcw: Ipcw = "G(t-)",
     cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Compute AUC(t) of survival curves, compared at t, in O(n log n) per time.
+    """Compute AUC(t) of survival curves, compared at t, or of a risk score, in O(n log n) per time.
+
+    Without ties of events and censorings it equals scikit-survival's `cumulative_dynamic_auc`.
 
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them; (time, cause) for one of
             several causes.
-        survival: predicted S_i(t_k), shape (n, n_times); of a cause one minus its cumulative incidence.
+        prediction: survival S_i(t_k), shape (n, n_times), of a cause one minus its cumulative incidence; or a
+            risk score on any monotone scale, higher for an earlier event, shape (n,).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`; from the
             first event time on and before the last observed time (cases and controls are needed).
         train: outcome of the training rows, for the estimate of G. G is constant beyond them; if it is 0, its
             last positive value is used.
-        ipcw: G at the event, see `ipcw_weights`; "G(t)" equals scikit-survival.
         cause: scored cause, by number or name; None for one event.
         sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in G.
 
@@ -54,9 +53,7 @@ def cumulative_dynamic_auc(
         AUC at `times`, shape (n_times,): 1 is perfect order, 0.5 no order.
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), times in different units, or a time without cases
-            or without controls.
-        ConfigError: an unknown `ipcw`.
+        DataError: invalid arguments, times in different units, or a time without cases or without controls.
 
     References:
         Uno, Cai, Tian and Wei (2007), Journal of the American Statistical Association 102, 527-537;
@@ -64,42 +61,70 @@ def cumulative_dynamic_auc(
         (2013), Statistics in Medicine 32, 5381-5397, for competing risks.
 
     Examples:
-        >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
+        >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
         >>> cumulative_dynamic_auc(rows, survival, [1.0, 2.0], train=rows).tolist()
         [1.0, 1.0]
-    """
-    rows, which = read_scored(y, _AUC, cause, weight=True, sample_weight=sample_weight, survival=survival)
-    grid = check_times(times, rows.time)
-    curves = check_survival(survival, rows.time.size, grid.size)
-    return _auc(rows, curves, grid, training(train, rows.time, causes=cause is not None), ipcw, which)
-
-
-def cumulative_dynamic_auc_risk(
-    y: Outcome,
-    risk: npt.ArrayLike,
-    times: npt.ArrayLike,
-    *,
-    train: Outcome,
-    ipcw: Ipcw = "G(t-)",
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-) -> FloatArray:
-    """Compute AUC(t) of one risk score per row, shape (n_times,).
-
-    Arguments and errors are as in `cumulative_dynamic_auc`, but for `risk`, shape (n,), in place of the
-    curves: a score on any monotone scale, higher for an earlier event.
-
-    Examples:
-        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> cumulative_dynamic_auc_risk(rows, [3.0, 1.0, 2.0], [1.0, 2.0], train=rows).tolist()
+        >>> cumulative_dynamic_auc(rows, [3.0, 1.0, 2.0], [1.0, 2.0], train=rows).tolist()
         [1.0, 0.5]
     """
-    rows, which = read_scored(y, _AUC, cause, weight=True, sample_weight=sample_weight, risk=risk)
-    grid = check_times(times, rows.time)
-    safety = -check_vector(risk, "risk", rows.time.size)
-    curves = np.broadcast_to(safety[:, None], (rows.time.size, grid.size))
-    return _auc(rows, curves, grid, training(train, rows.time, causes=cause is not None), ipcw, which)
+    others = {"sample_weight": sample_weight, "prediction": prediction}
+    rows, which = read_scored(y, "the AUC", cause, weight=True, **others)
+    time, weight = rows.time, rows.weights
+    grid = check_times(times, time)
+    if np.ndim(prediction) == 1:
+        risk = check_vector(prediction, "risk", time.size)
+        curves: FloatArray = np.broadcast_to(-risk[:, None], (time.size, grid.size))
+    else:
+        curves = check_survival(prediction, time.size, grid.size)
+    known = training(train, time, causes=cause is not None)
+    interest = rows.of_cause(which)
+    at_event, seen = ipcw_weights(rows, train=known) * weight, weight > 0.0
+    ended_otherwise = seen & rows.event & ~interest
+    first = time[seen & interest].min(initial=np.inf)
+    last = time[seen].max()
+    if grid[0] < first or (grid[-1] >= last and not ended_otherwise.any()):
+        raise DataError(
+            f"times: AUC needs cases and controls, so times in [{first:g}, {last:g}), from the first event "
+            f"time to before the last observed time; got {grid[0]:g} to {grid[-1]:g}."
+        )
+    result = np.empty(grid.size)
+    order = np.argsort(time, kind="stable")
+    in_order, control_weight = time[order], None if (weight == 1.0).all() else weight[order]
+    cases = np.flatnonzero((at_event * interest)[order] > 0.0)
+    case_weight = at_event[order][cases]
+    # In the order of time those at risk after t are the last rows, and cases by t the first cases.
+    n_cases = np.searchsorted(in_order[cases], grid, side="right").tolist()
+    first_control = np.searchsorted(in_order, grid, side="right").tolist()
+    others_ended = np.flatnonzero(ended_otherwise[order])
+    n_others = np.searchsorted(in_order[others_ended], grid, side="right").tolist()
+    if others_ended.size:  # relative to those at risk, which weigh 1 / G(t)
+        control_weight = weight[order]
+        other_weight = at_event[order][others_ended]
+        at_risk = floored(censoring_distribution(known)).at(grid)
+    read = CurvesInOrder(curves, order)
+    for columns in blocks(grid.size, time.size, BLOCK_ELEMENTS):
+        for k, values in enumerate(read[columns], columns.start):
+            own, share = values[cases[: n_cases[k]]], case_weight[: n_cases[k]]
+            controls = values[first_control[k] :]
+            if control_weight is None:
+                controls, mass = np.sort(controls), None
+            else:
+                each = control_weight[first_control[k] :]
+                if n_others[k]:
+                    controls = np.append(controls, values[others_ended[: n_others[k]]])
+                    each = np.append(each, other_weight[: n_others[k]] * at_risk[k])
+                by_value = np.argsort(controls)
+                controls = controls[by_value]
+                mass = np.append(0.0, np.cumsum(each[by_value]))
+            below = np.searchsorted(controls, own)
+            up_to, tied = below.copy(), controls[np.minimum(below, controls.size - 1)] == own
+            up_to[tied] = np.searchsorted(controls, own[tied], side="right")
+            # A case beats the controls with a higher S, and half of those with the same.
+            total = controls.size if mass is None else mass[-1]
+            lost = below + up_to if mass is None else mass[below] + mass[up_to]
+            result[k] = share @ (total - 0.5 * lost) / (share.sum() * total)
+    return result
 
 
 def mean_cumulative_dynamic_auc(
@@ -117,7 +142,7 @@ def mean_cumulative_dynamic_auc(
 
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        auc: AUC at `times`, from `cumulative_dynamic_auc` or its risk form, shape (n_times,).
+        auc: AUC at `times`, from `cumulative_dynamic_auc`, shape (n_times,).
         times: times of the AUC, strictly increasing, shape (n_times,), in the unit of `y`.
         sample_weight: weights of the rows, shape (n,), as given for `auc`; None for the weights of `y`.
 
@@ -125,17 +150,16 @@ def mean_cumulative_dynamic_auc(
         The mean, in [0, 1].
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or no event up to the last of `times`.
+        DataError: invalid arguments, or no event up to the last of `times`.
 
     References:
         Lambert and Chevret (2016), Statistical Methods in Medical Research 25, 2088-2102.
 
     Examples:
-        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> mean_cumulative_dynamic_auc(rows, [1.0, 0.5], [1.0, 2.0])
+        >>> mean_cumulative_dynamic_auc(([1.0, 2.0, 3.0], [1, 1, 0]), [1.0, 0.5], [1.0, 2.0])
         0.75
     """
-    rows = read_rows(y, _AUC, weight=True, sample_weight=sample_weight)
+    rows = read_rows(y, "the AUC", weight=True, sample_weight=sample_weight)
     grid = check_times(times)
     value = check_vector(auc, "auc", grid.size)
     survival = KaplanMeier.fit(rows).at(grid)
@@ -143,56 +167,3 @@ def mean_cumulative_dynamic_auc(
     if survival[-1] == 1.0:
         raise DataError(f"event: no row has an event up to {grid[-1]:g}, the last of times, to average over.")
     return float(np.dot(value, mass) / (1.0 - survival[-1]))
-
-
-def _auc(
-    rows: Observed, curves: FloatArray, grid: FloatArray, train: Observed, ipcw: Ipcw, cause: int
-) -> FloatArray:
-    """AUC at the grid times, (n_times,), for arguments that passed the checks of `cumulative_dynamic_auc`."""
-    time, weight = rows.time, rows.weights
-    interest = rows.event if rows.n_causes == 1 else rows.cause == cause
-    at_event, seen = ipcw_weights(rows, train=train, ipcw=ipcw) * weight, weight > 0.0
-    ended_otherwise = seen & rows.event & ~interest
-    first = time[seen & interest].min(initial=np.inf)
-    last = time[seen].max()
-    if grid[0] < first or (grid[-1] >= last and not ended_otherwise.any()):
-        raise DataError(
-            f"times: AUC needs cases and controls, so times in [{first:g}, {last:g}), from the first event "
-            f"time to before the last observed time; got {grid[0]:g} to {grid[-1]:g}."
-        )
-    result = np.empty(grid.size)
-    order = np.argsort(time, kind="stable")
-    in_order, control_weight = time[order], None if (weight == 1.0).all() else weight[order]
-    cases = np.flatnonzero((at_event * interest)[order] > 0.0)
-    case_weight = at_event[order][cases]
-    # In the order of time those at risk after t are the last rows, and cases by t the first cases.
-    n_cases = np.searchsorted(in_order[cases], grid, side="right").tolist()
-    first_control = np.searchsorted(in_order, grid, side="right").tolist()
-    others = np.flatnonzero(ended_otherwise[order])
-    n_others = np.searchsorted(in_order[others], grid, side="right").tolist()
-    if others.size:  # relative to those at risk, which weigh 1 / G(t)
-        control_weight = weight[order]
-        other_weight, at_risk = at_event[order][others], floored(censoring_distribution(train)).at(grid)
-    read = CurvesInOrder(curves, order)
-    for columns in blocks(grid.size, time.size, BLOCK_ELEMENTS):
-        for k, values in enumerate(read[columns], columns.start):
-            own, share = values[cases[: n_cases[k]]], case_weight[: n_cases[k]]
-            controls = values[first_control[k] :]
-            if control_weight is None:
-                controls, mass = np.sort(controls), None
-            else:
-                each = control_weight[first_control[k] :]
-                if n_others[k]:
-                    controls = np.append(controls, values[others[: n_others[k]]])
-                    each = np.append(each, other_weight[: n_others[k]] * at_risk[k])
-                by_value = np.argsort(controls)
-                controls = controls[by_value]
-                mass = np.append(0.0, np.cumsum(each[by_value]))
-            below = np.searchsorted(controls, own)
-            up_to, tied = below.copy(), controls[np.minimum(below, controls.size - 1)] == own
-            up_to[tied] = np.searchsorted(controls, own[tied], side="right")
-            # A case beats the controls with a higher S, and half of those with the same.
-            total = controls.size if mass is None else mass[-1]
-            lost = below + up_to if mass is None else mass[below] + mass[up_to]
-            result[k] = share @ (total - 0.5 * lost) / (share.sum() * total)
-    return result

@@ -17,47 +17,42 @@ Published values differ by convention: the weight, the window and the rule of th
 | "surtree" | as "sksurv" | 1 - IBS / IBS_KM | 10 to 90 % quantile of test times | trapezoids |
 | "osst" | as "sksurv", rows with an event at t are in G(t) | IBS | the given times | left rectangles |
 
-Lower is better but for "surtree", where 1 is best and 0 is Kaplan-Meier. Where each comes from, and which
-reading is taken where the source leaves one open:
+Lower is better but for "surtree", where 1 is best and 0 is Kaplan-Meier. Sources, and the reading taken where
+one leaves it open:
 
 * "graf": the formula of Graf et al. with G(t-) at events. tmax is the largest test time, censored or not.
-* "sksurv": `brier_score` and `integrated_brier_score` of sksurv.metrics; times at which these raise are cut.
+* "sksurv": `brier_score` and `integrated_brier_score` of sksurv.metrics; times at which these raise are cut:
+  below the smallest test time, at or beyond the largest, beyond the last training time if G is positive.
 * "surtree": Huisman, van der Linden and Demirovic (2024), "Optimal survival trees: a dynamic programming
-  approach", equation 25, as the authors evaluate it, since the paper leaves open the sample behind G and the
-  rule: G and Kaplan-Meier from the training rows, weights and trapezoids of scikit-survival, quantiles of the
-  DISTINCT test times (the entries len // 10 and 9 len // 10 of their sorted list, the upper one moved down by
-  1e-3 where it is the largest). Test rows beyond the training follow-up stay in, as in the paper; the authors
-  drop them. Their grid is `evaluation_times(time, train_time, "surtree")`.
+  approach", equation 25, as the authors evaluate it: G and Kaplan-Meier from the training rows, weights and
+  trapezoids of scikit-survival, entries len // 10 and 9 len // 10 of the sorted DISTINCT test times, the
+  upper one moved down by 1e-3 where it is the largest. Test rows beyond the training follow-up stay in, as in
+  the paper; the authors drop them.
 * "osst": Zhang, Xin, Seltzer and Rudin (2024), "Optimal sparse survival trees", as its package computes it
-  (`osst.model.metrics`), where the paper's equation 1 integrates from 0 and divides by y_max: the window is
-  from the first to the last of the given times, which with `evaluation_times(time, train_time, "osst")` are
-  the distinct test times. Left rectangles are exact for curves that step at those times only, as on the
-  training rows of a tree with Kaplan-Meier leaves.
+  (`osst.model.metrics`), from the first to the last of the given times; the paper's equation 1 integrates
+  from 0 and divides by y_max. Left rectangles are exact for curves that step at those times only.
 
-On one stretch between grid times, with u in [0, 1] along it, a curve is S = l + d u. The two terms of the
-score integrate to
+`sstorch.metrics.evaluation_times` gives the grids. On one stretch between grid times, with u in [0, 1] along
+it, a curve is S = l + d u. The two terms of the score integrate to
 
     int (1 - S)^2 / G dt = (1 - l)^2 M_0 - 2 (1 - l) d M_1 + d^2 M_2,    M_r = int u^r / G dt,
     int S^2 dt           = l^2 H_0 + 2 l d H_1 + d^2 H_2,                H_r = int u^r dt,
 
-so the moments of the step function 1 / G, known for each stretch and from its start to each test time, are
-all that is needed: O(n n_times) for all rows, however many times G has.
+so the moments of the step function 1 / G are all that is needed: O(n n_times) for all rows.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import blocks
+from sstorch.checks import blocks, check_choice
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
-    check_convention,
     check_grid_unit,
     check_survival,
     check_times,
@@ -67,7 +62,7 @@ from sstorch.metrics.grids import surtree_window
 from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.outcome import Observed, Outcome, read_scored, training
 
-_NAME = "the integrated Brier score"
+_CONVENTIONS = ("graf", "trapezoid", "sksurv", "surtree", "osst")
 _POWERS = np.arange(3)[:, None]
 
 
@@ -98,7 +93,7 @@ def brier_score(
         BS at `times`, shape (n_times,), dimensionless, 0 is best.
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or times in different units.
+        DataError: invalid arguments, or times in different units.
         ConfigError: an unknown convention.
 
     References:
@@ -111,23 +106,19 @@ def brier_score(
         >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
         >>> brier_score(rows, survival, times=[1.0, 2.0], train=rows).round(6).tolist()
         [0.07, 0.116667]
-        >>> rows = ([1.0, 2.0, 3.0], [1, 2, 0])
-        >>> brier_score(rows, [[0.5], [0.8], [0.9]], times=[2.5], train=rows, cause=1).round(6).tolist()
-        [0.1]
     """
-    check_convention(convention)
-    rows, which = read_scored(
-        y, "the Brier score", cause, weight=True, sample_weight=sample_weight, survival=survival
-    )
+    check_choice(convention, "convention", _CONVENTIONS)
+    others = {"sample_weight": sample_weight, "survival": survival}
+    rows, which = read_scored(y, "the Brier score", cause, weight=True, **others)
     grid = check_times(times, rows.time)
     curves = check_survival(survival, rows.time.size, grid.size)
     known = training(train, rows.time, causes=cause is not None)
     check_grid_unit(rows.time, rows.event, grid)
-    censoring = convention_censoring(known, convention)
-    return brier_curve(rows, curves, grid, censoring, convention, which)
+    censoring = _censoring(known, convention)
+    return _brier_curve(rows, curves, grid, censoring, convention, which)
 
 
-def brier_curve(
+def _brier_curve(
     rows: Observed,
     curves: FloatArray,
     grid: FloatArray,
@@ -137,7 +128,7 @@ def brier_curve(
 ) -> FloatArray:
     """BS at the grid times, for arguments that passed the checks of `brier_score`, shape (n_times,)."""
     time = rows.time
-    at_event, at_risk = brier_weights(censoring, time, rows.event, grid, convention)
+    at_event, at_risk = _weights(censoring, time, rows.event, grid, convention)
     row_weight = rows.weights
     # In the order of time the rows that failed by a time are the first, and those still at risk the others.
     order = np.argsort(time, kind="stable")
@@ -186,29 +177,24 @@ def reference_curves(train: Outcome, times: FloatArray, n_rows: int, cause: int 
     return np.broadcast_to(curve, (n_rows, curve.size))
 
 
-def convention_censoring(train: Observed, convention: str) -> KaplanMeier:
+def _censoring(train: Observed, convention: str) -> KaplanMeier:
     """G as the convention estimates it."""
     return censoring_distribution(train, tied_events="at_risk" if convention == "osst" else "removed")
 
 
-def brier_weights(
-    censoring: KaplanMeier,
-    time: FloatArray,
-    event: BoolArray,
-    grid: FloatArray,
-    convention: str,
+def _weights(
+    censoring: KaplanMeier, time: FloatArray, event: BoolArray, grid: FloatArray, convention: str
 ) -> tuple[FloatArray, FloatArray]:
     """1 / G of the rows with an event (0 for the others), (n,), and of those still at risk, (n_grid,)."""
     if convention in ("graf", "trapezoid"):
         known = floored(censoring)
         at_event, at_risk = 1.0 / known.before(time), 1.0 / known.at(grid)
     else:
-        at_event, at_risk = _inverse_or_zero(censoring.at(time)), _inverse_or_zero(censoring.at(grid))
+        at_event, at_risk = (
+            np.divide(1.0, g, out=np.zeros_like(g), where=g > 0.0)
+            for g in (censoring.at(time), censoring.at(grid))
+        )
     return np.where(event, at_event, 0.0), at_risk
-
-
-def _inverse_or_zero(probability: FloatArray) -> FloatArray:
-    return np.divide(1.0, probability, out=np.zeros_like(probability), where=probability > 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,13 +285,13 @@ class GrafIntegrals:
         """The integrated Brier score with G from training rows, see `integrated_brier_score`."""
         time, event, weight = self.rows.time, self.rows.event, self.rows.weight
         known = training(train, time, causes=causes)
-        censoring = convention_censoring(known, "graf")
+        censoring = censoring_distribution(known)
         # Between neighbouring knots nothing jumps and no piece ends.
         starts, last = self.nodes[:-1], self.nodes[-1]
         knots = np.unique(np.concatenate((self.nodes, time, censoring.times)))
         knots = knots[knots <= last]
         piece = np.searchsorted(starts, knots[:-1], side="right") - 1
-        at_event, at_risk = brier_weights(censoring, time, event, knots[:-1], "graf")
+        at_event, at_risk = _weights(censoring, time, event, knots[:-1], "graf")
         left, right = ((t - starts[piece]) / self.widths[piece] for t in (knots[:-1], knots[1:]))
         increments = at_risk * (_lengths(right, self.widths[piece]) - _lengths(left, self.widths[piece]))
         running = np.concatenate((np.zeros((3, 1)), np.cumsum(increments, axis=1)), axis=1)
@@ -348,7 +334,6 @@ def integrated_brier_score(
     convention: str = "graf",
     cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
-    scaled: bool = False,
 ) -> float:
     """Compute the Brier score averaged over time.
 
@@ -357,65 +342,47 @@ def integrated_brier_score(
     at test and training times. Linear interpolation is the only error: use a fine grid
     (`sstorch.metrics.evaluation_times`). Times beyond tmax are used only for interpolation.
 
-    "sksurv": trapezoids over the given times, divided by (last - first). Times outside the range supported by
-    scikit-survival are dropped instead of raising an error: times below the smallest test time, at or beyond
-    the largest, and beyond the last training time if G is positive there.
+    Others: trapezoids ("osst": left rectangles) over the times in the window, divided by (last - first). The
+    description of the module has windows, sources and interpretations.
 
-    "trapezoid": trapezoids over all of the given times with the weights of "graf".
-
-    "surtree": as "sksurv" between the 10 and 90 % quantiles of the distinct test times, relative to
-    Kaplan-Meier: 1 - IBS / IBS_KM, higher is better. "osst": left rectangles over the given times, divided by
-    (last - first). The description of the module lists sources and interpretations.
-
-    Arguments are as in `brier_score`, and `scaled`: the scaled score 1 - IBS / IBS_KM, with Kaplan-Meier of
-    the training rows, of a cause the estimate of Aalen and Johansen. For "osst" it is the ratio reported by
-    its authors; "surtree" already is such a ratio and is not changed.
+    Arguments are as in `brier_score`.
 
     Returns:
-        IBS, dimensionless, 0 is best; scaled and for "surtree" 1 is best, 0 equals Kaplan-Meier, below 0 is
-        worse.
+        IBS, dimensionless, 0 is best; for "surtree" 1 is best, 0 equals Kaplan-Meier, below 0 is worse.
 
     Raises:
         DataError: as `brier_score`; for "graf" a grid that ends before tmax or tmax = 0; for the others fewer
-            than two times in the range; scaled and for "surtree" a Kaplan-Meier curve with IBS 0.
+            than two times in the window; for "surtree" a Kaplan-Meier curve with IBS 0.
         ConfigError: as `brier_score`.
 
     References:
-        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545; Kattan and Gerds
-        (2018), Diagnostic and Prognostic Research 2, 7, for the scaled score.
+        Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
         >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
         >>> round(integrated_brier_score(rows, survival, times=[1.0, 2.0, 3.0], train=rows), 6)
         0.070741
-        >>> curves = (survival, [1.0, 2.0, 3.0])
-        >>> round(integrated_brier_score(rows, *curves, train=rows, scaled=True), 3)
-        0.591
     """
-    check_convention(convention)
-    rows, which = read_scored(y, _NAME, cause, weight=True, sample_weight=sample_weight, survival=survival)
+    check_choice(convention, "convention", _CONVENTIONS)
+    others = {"sample_weight": sample_weight, "survival": survival}
+    rows, which = read_scored(y, "the integrated Brier score", cause, weight=True, **others)
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
     causes = cause is not None
-    if scaled and convention != "surtree":
-        score = partial(integrated_brier_score, rows, train=train, convention=convention, cause=cause)
-        reference = reference_curves(train, grid, rows.time.size, which if causes else None)
-        estimate = "Aalen-Johansen" if causes else "Kaplan-Meier"
-        return relative_score(score(curves, grid), score(reference, grid), estimate)
     if convention == "graf":
         return GrafIntegrals.of(rows, curves, grid, which).score(train, causes)
     if rows.weight is not None:  # a row without weight must not widen the window
         curves, rows = curves[rows.weight > 0.0], rows.counted()
     known = training(train, rows.time, causes=causes)
     check_grid_unit(rows.time, rows.event, grid)
-    censoring = convention_censoring(known, convention)
+    censoring = _censoring(known, convention)
     window = _window(rows.time, known.time, censoring, grid, convention)
     grid = grid[window]
     widths = np.diff(grid)
 
     def integral(values: FloatArray) -> float:
-        score = brier_curve(rows, values, grid, censoring, convention, which)
+        score = _brier_curve(rows, values, grid, censoring, convention, which)
         heights = score[:-1] if convention == "osst" else (score[1:] + score[:-1]) / 2.0
         return float(np.dot(widths, heights) / widths.sum())
 

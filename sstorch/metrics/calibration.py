@@ -106,9 +106,9 @@ def calibration_slope(rows: HorizonRows) -> tuple[float, FloatArray]:
     z = _places(rows, "the calibration slope")
     if not _varies(z):
         raise DataError("survival: all predictions are equal; a slope needs different predictions.")
-    x, outcome = np.column_stack([np.ones(len(rows)), z]), _pseudo_values(rows)
-    beta = _fit_cloglog(rows, outcome, x, np.array([0.0, 1.0]))
-    return float(beta[1]), _influence(rows, outcome, x, beta)[:, 1]
+    regression = _Cloglog.of(rows, np.column_stack([np.ones(len(rows)), z]))
+    beta = regression.fitted(np.array([0.0, 1.0]))
+    return float(beta[1]), regression.influence(beta)[:, 1]
 
 
 def calibration_intercept(rows: HorizonRows) -> tuple[float, FloatArray]:
@@ -120,10 +120,10 @@ def calibration_intercept(rows: HorizonRows) -> tuple[float, FloatArray]:
     References:
         Andersen, Klein and Rosthoj (2003), Biometrika 90, 15-27; van Geloven et al. (2022), BMJ 377, e069249.
     """
-    z, x = _places(rows, "the calibration intercept"), np.ones((len(rows), 1))
-    outcome = _pseudo_values(rows)
-    beta = _fit_cloglog(rows, outcome, x, np.zeros(1), z)
-    return float(beta[0]), _influence(rows, outcome, x, beta, z)[:, 0]
+    z = _places(rows, "the calibration intercept")
+    regression = _Cloglog.of(rows, np.ones((len(rows), 1)), z)
+    beta = regression.fitted(np.zeros(1))
+    return float(beta[0]), regression.influence(beta)[:, 0]
 
 
 def _places(rows: HorizonRows, measure: str) -> FloatArray:
@@ -135,13 +135,27 @@ def _places(rows: HorizonRows, measure: str) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class _Squares(Problem):
-    """Half the mean squared distance of risks 1 - exp(-exp(x b + offset)) to pseudo-values."""
+class _Cloglog(Problem):
+    """Weighted least squares of risks F = 1 - exp(-exp(x b + offset)) to pseudo-values.
+
+    The estimating equations of independence with a constant variance, sum_i w_i dF_i/db (Y_i - F_i) = 0, as
+    ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them.
+
+    References:
+        Klein and Andersen (2005), Biometrics 61, 223-229.
+    """
 
     x: Tensor  # (n, p)
     outcome: Tensor  # pseudo-values, (n,)
     weight: Tensor  # (n,), of sum 1
     offset: Tensor  # (n,)
+
+    @classmethod
+    def of(cls, rows: HorizonRows, x: FloatArray, offset: FloatArray | None = None) -> Self:
+        """The regression of the pseudo-values of rows."""
+        weight = rows.y.weights / rows.y.weights.sum()
+        added = np.zeros(len(rows)) if offset is None else offset
+        return cls(*(torch.as_tensor(part) for part in (x, _pseudo_values(rows), weight, added)))
 
     @override
     def value(self, theta: Tensor) -> Tensor:
@@ -166,70 +180,35 @@ class _Squares(Problem):
         slope = torch.where(place.abs() <= _FURTHEST, hazard * torch.exp(-hazard), 0.0)
         return hazard, -torch.expm1(-hazard) - self.outcome, slope
 
+    def _sandwich(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """At coefficients (p,) the bread, (p, p), the derivatives of risks, (n, p), and their distances."""
+        _, distance, slope = (part[0] for part in self._risks(torch.as_tensor(beta)[None]))
+        moved = slope[:, None] * self.x
+        return (moved.mT @ (self.weight[:, None] * moved)).numpy(), moved.numpy(), distance.numpy()
 
-def _fit_cloglog(
-    rows: HorizonRows,
-    outcome: FloatArray,
-    x: FloatArray,
-    start: FloatArray,
-    offset: FloatArray | float = 0.0,
-) -> FloatArray:
-    """Fit F = 1 - exp(-exp(x b + offset)) to pseudo-values Y (n,) by weighted least squares; x is (n, p).
+    def fitted(self, start: FloatArray) -> FloatArray:
+        """The coefficients, (p,); a DataError without a finite minimum."""
+        theta = torch.as_tensor(start, dtype=torch.float64)[None]
+        found = newton(self, Gaussian.flat(theta), theta, _TOLERANCE)
+        system = System.of(found.hessian, torch.zeros_like(theta))
+        left = system.solve(found.gradient[..., None]).abs().max()
+        beta: FloatArray = found.theta[0].numpy()
+        is_regular = np.linalg.cond(self._sandwich(beta)[0]) < 1 / np.finfo(np.float64).eps
+        is_near = (found.theta @ self.x.mT + self.offset).abs().max() <= _FURTHEST
+        if is_regular and is_near and left <= _PRECISION * (1 + np.abs(beta).max()):
+            return beta
+        raise DataError(
+            f"a regression on the predictions of {len(self.outcome)} rows has no finite minimum: all "
+            "predictions are equal, they order the events perfectly, or there are too few events."
+        )
 
-    The estimating equations of independence with a constant variance, sum_i w_i dF_i/db (Y_i - F_i) = 0, as
-    ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them.
+    def influence(self, beta: FloatArray) -> FloatArray:
+        """Weighted influences of rows on the coefficients, (n, p), at some, (p,).
 
-    Returns:
-        The coefficients, (p,).
-
-    Raises:
-        DataError: no finite minimum.
-
-    References:
-        Klein and Andersen (2005), Biometrics 61, 223-229.
-    """
-    weight = rows.y.weights / rows.y.weights.sum()
-    parts = (x, outcome, weight, np.broadcast_to(offset, outcome.shape).copy())
-    theta = torch.as_tensor(start, dtype=torch.float64)[None]
-    squares = _Squares(*(torch.as_tensor(each) for each in parts))
-    found = newton(squares, Gaussian.flat(theta), theta, _TOLERANCE)
-    system = System.of(found.hessian, torch.zeros_like(theta))
-    left = system.solve(found.gradient[..., None]).abs().max()
-    beta: FloatArray = found.theta[0].numpy()
-    bread = _bread(weight, x, x @ beta + offset)[0]
-    is_regular = np.linalg.cond(bread) < 1 / np.finfo(np.float64).eps
-    is_near = np.abs(x @ beta + offset).max() <= _FURTHEST
-    if is_regular and is_near and left <= _PRECISION * (1 + np.abs(beta).max()):
-        return beta
-    raise DataError(
-        f"a regression on the predictions of {len(rows)} rows has no finite minimum: all predictions are "
-        "equal, they order the events perfectly, or there are too few events."
-    )
-
-
-def _influence(
-    rows: HorizonRows,
-    outcome: FloatArray,
-    x: FloatArray,
-    beta: FloatArray,
-    offset: FloatArray | float = 0.0,
-) -> FloatArray:
-    """Weighted influences of rows, (n, p), on the coefficients of `_fit_cloglog`, at some, (p,).
-
-    Their products summed over subjects are the sandwich covariance.
-    """
-    weight = rows.y.weights / rows.y.weights.sum()
-    place = x @ beta + offset
-    bread, slope = _bread(weight, x, place)
-    residual = outcome + np.expm1(-np.exp(place))
-    return np.asarray((weight * residual)[:, None] * slope @ np.linalg.inv(bread))
-
-
-def _bread(weight: FloatArray, x: FloatArray, place: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weighted products of the derivatives of F at places x b, (p, p), and these, (n, p)."""
-    hazard = np.exp(np.minimum(place, 700.0))  # finite, with a derivative of 0
-    slope = (hazard * np.exp(-hazard))[:, None] * x
-    return slope.T @ (weight[:, None] * slope), slope
+        Their products summed over subjects are the sandwich covariance.
+        """
+        bread, moved, distance = self._sandwich(beta)
+        return np.asarray((-self.weight.numpy() * distance)[:, None] * moved @ np.linalg.inv(bread))
 
 
 def _log_log(survival: FloatArray) -> FloatArray:
@@ -309,14 +288,13 @@ def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> Calibr
 def error_limits(rows: HorizonRows, level: float, name: str) -> Estimate[float]:
     """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions.
 
-    Sampling error of the calibration curve increases every distance: estimates are biased upwards, and
-    bootstrap percentiles even more. These limits invert a test. Under the hypothesis the deviation of the
-    calibration curve from the diagonal is a multiple of the estimated deviation. For each multiple, the
-    distribution of the estimate is simulated from the normal distribution of the d coefficients of the curve.
-    A multiple is accepted if its region of probability ``level`` contains the estimate. The region is the
-    shortest interval of the estimate; for E50, which is near 0 wherever the curve crosses the diagonal, of
-    the estimate to the power of d, the volume of coefficients at this distance. Coverage of 95 % limits:
-    ``experiments/validation``.
+    Sampling error of the curve increases every distance: estimates are biased upwards, and bootstrap
+    percentiles even more. These limits invert a test of how far the curve deviates from the diagonal, in
+    multiples of the estimated deviation. For each, the distribution of the estimate is simulated from the
+    normal distribution of the d coefficients of the curve; a multiple is accepted if the region of
+    probability ``level`` contains the estimate: the shortest interval of the estimate; for E50, which is near
+    0 wherever the curve crosses the diagonal, of the estimate to the power of d, the volume of coefficients
+    at this distance. Coverage of 95 % limits: ``experiments/validation``.
     """
     if (curve := _CURVES.get(rows)) is None:
         curve = _CURVES[rows] = _Curve.of(rows)
@@ -439,22 +417,22 @@ class _Curve:
                 columns.append(_basis((_log_log(survival) - centre) / scale, (knots - centre) / scale))
             return np.column_stack(columns)
 
-        x, outcome = design(rows.survival), _pseudo_values(rows)
+        x = design(rows.survival)
+        regression = _Cloglog.of(rows, x)
         identity = np.zeros(x.shape[1])
         identity[:2] = (centre, scale)[: x.shape[1]]
         distinct, group = np.unique(rows.survival, return_inverse=True)
         if distinct.size <= x.shape[1]:  # as the leaves of a small tree: each has its own observed risk
             weight = np.bincount(group, rows.y.weights)
-            risk = np.bincount(group, rows.y.weights * outcome) / weight
+            risk = np.bincount(group, rows.y.weights * regression.outcome.numpy()) / weight
             inside = np.clip(risk, _LEAST, 1.0 - _LEAST)
             beta: FloatArray = np.linalg.solve(design(distinct), _log_log(1.0 - inside)).astype(np.float64)
             if (inside != risk).any():  # no event in one of them, or nothing else: no variance
                 unknown = np.full((beta.size, beta.size), np.nan)
                 return cls(design, beta, unknown, identity)
         else:
-            beta = _fit_cloglog(rows, outcome, x, identity)
-        influence = _influence(rows, outcome, x, beta)
-        return cls(design, beta, covariance_of(influence, rows.y.id), identity)
+            beta = regression.fitted(identity)
+        return cls(design, beta, covariance_of(regression.influence(beta), rows.y.id), identity)
 
     def observed(self, survival: FloatArray) -> FloatArray:
         """Observed survival at predictions, (k,)."""

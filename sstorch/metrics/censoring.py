@@ -13,6 +13,8 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 from sstorch.metrics.weights import exposed_weight
 
+NOT_FOLLOWED = "not all rows had the event, and none was observed up to {:g}"
+
 
 class RiskSets(NamedTuple):
     """Counts at the distinct observed times; sums of weights where rows have weights."""
@@ -27,22 +29,18 @@ class RiskSets(NamedTuple):
 
 def risk_sets(rows: Observed) -> RiskSets:
     """Count the rows, or add up their weights, at each distinct time."""
-    time, event, entry, weight = rows.time, rows.event, rows.entry, rows.weight
-    distinct, position = np.unique(time, return_inverse=True)
-    each = 1.0 if weight is None else weight
+    event, each = rows.event, 1.0 if rows.weight is None else rows.weight
+    distinct, position = np.unique(rows.time, return_inverse=True)
     n_events: FloatArray = np.bincount(position, weights=event * each).astype(np.float64)
     n_censored: FloatArray = np.bincount(position, weights=~event * each).astype(np.float64)
     at_risk: FloatArray = np.cumsum((n_events + n_censored)[::-1])[::-1]
-    if entry is not None:
+    if rows.entry is not None:
         # A row that enters at a time is at risk after it: it is missing up to there.
-        last = np.searchsorted(distinct, entry, side="right")
-        entering = np.bincount(last, np.broadcast_to(each, time.shape), distinct.size + 1)
+        last = np.searchsorted(distinct, rows.entry, side="right")
+        entering = np.bincount(last, np.broadcast_to(each, rows.time.shape), distinct.size + 1)
         missing = np.cumsum(entering[::-1])[::-1][1:]
         at_risk = exposed_weight(n_events + n_censored, at_risk - missing, at_risk)
     return RiskSets(distinct, position, n_events, n_censored, at_risk)
-
-
-NOT_FOLLOWED = "not all rows had the event, and none was observed up to {:g}"
 
 
 def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArray:
@@ -56,11 +54,6 @@ def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArr
         return np.zeros(np.shape(t), dtype=bool)
     last = time.max()
     return np.asarray(np.asarray(t) <= last * (1.0 + ROUNDING)) | bool(event[time == last].all())
-
-
-# Where G is read at an event: just before it, P(C >= t), or at it, P(C > t).
-Ipcw = Literal["G(t-)", "G(t)"]
-IPCW_FORMS = ("G(t-)", "G(t)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,21 +84,13 @@ class KaplanMeier:
     values: FloatArray
 
     @classmethod
-    def fit(
-        cls,
-        y: Outcome,
-        *,
-        sample_weight: npt.ArrayLike | None = None,
-    ) -> Self:
+    def fit(cls, y: Outcome, *, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Estimate the survival function of the event.
 
         Args:
             y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time,
                 event).
             sample_weight: weights of the rows, shape (n,); None for the weights of `y`.
-
-        Returns:
-            The estimate of S(t) = P(T > t).
 
         Raises:
             DataError: an invalid outcome.
@@ -115,19 +100,11 @@ class KaplanMeier:
         return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:
-        """Evaluate S(t); the result has the shape of the input.
-
-        Raises:
-            DataError: no numbers, or NaN.
-        """
+        """Evaluate S(t); the result has the shape of the input. NaN raises a `DataError`."""
         return self._read(t, side="right")
 
     def before(self, t: npt.ArrayLike) -> FloatArray:
-        """Evaluate S(t-), the limit from the left; the result has the shape of the input.
-
-        Raises:
-            DataError: no numbers, or NaN.
-        """
+        """Evaluate S(t-), the limit from the left, as `at`."""
         return self._read(t, side="left")
 
     def _read(self, t: npt.ArrayLike, side: Literal["left", "right"]) -> FloatArray:
@@ -197,28 +174,11 @@ def floored(censoring: KaplanMeier) -> KaplanMeier:
     return KaplanMeier(censoring.times, np.maximum(censoring.values, least))
 
 
-def ipcw_weights(
-    y: Outcome,
-    *,
-    train: Outcome,
-    ipcw: Ipcw = "G(t-)",
-) -> FloatArray:
-    """Compute inverse probability of censoring weights: 1 / G for observed events, else 0.
+def ipcw_weights(y: Outcome, *, train: Outcome) -> FloatArray:
+    """Inverse probability of censoring weights, (n,): 1 / G(t_i-) for observed events, else 0.
 
-    Args:
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        train: outcome of the training rows, for the estimate of G, with their weights. G is constant beyond
-            them.
-        ipcw: "G(t-)" divides by P(C >= t_i), the probability of observing the event; "G(t)" by P(C > t_i), as
-            scikit-survival. They are equal without ties of events and censorings. If the estimate is 0, its
-            last positive value is used.
-
-    Returns:
-        The weights, shape (n,), finite.
-
-    Raises:
-        DataError: see `sstorch.checks`.
-        ConfigError: an unknown `ipcw`.
+    G(t-) = P(C >= t), the probability of observing the event, is from the training rows with their weights,
+    constant beyond them; where it is 0, its last positive value is used.
 
     References:
         Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
@@ -227,8 +187,6 @@ def ipcw_weights(
         >>> ipcw_weights(([1.0, 3.0, 4.0], [1, 1, 0]), train=([1.0, 2.0, 3.0], [1, 0, 1])).tolist()
         [1.0, 2.0, 0.0]
     """
-    check_choice(ipcw, "ipcw", IPCW_FORMS)
     rows = read_rows(y, "a weight 1 / G", weight=True)
-    censoring = floored(censoring_distribution(training(train)))
-    g = censoring.before(rows.time) if ipcw == "G(t-)" else censoring.at(rows.time)
+    g = floored(censoring_distribution(training(train))).before(rows.time)
     return np.where(rows.event, 1.0 / g, 0.0)

@@ -1,8 +1,4 @@
-"""Checks of what metrics take: times, events, grids, curves and probabilities.
-
-What is returned has the shape, the type and the range that the formulas assume; what cannot be used raises
-with the first offending row numbers, which count from 0.
-"""
+"""Checks of times, events, grids and curves; errors name the first rows, which count from 0."""
 
 from typing import Any
 
@@ -14,7 +10,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, rows_text
+from sstorch.checks import as_numbers, blocks, check_share, check_vector, rows_text
 from sstorch.data.target import snapped, times_of_rows
 from sstorch.exceptions import DataError
 
@@ -22,16 +18,10 @@ from sstorch.exceptions import DataError
 _MIN_ROWS_FOR_UNITS = 20
 # Rounding of probabilities in float64, and the largest that is accepted.
 _ROUNDING, _LARGEST_ROUNDING = 1e-9, 1e-5
-# Of one (times x rows) block: 1 MB of float64, which stays in the cache.
-BLOCK_ELEMENTS = 2**17
 # Between the machine epsilons of float32 and of 16-bit types.
 _COARSEST = 1e-6
-
-
-def check_convention(convention: str) -> str:
-    """The name of a convention of the Brier score."""
-    check_choice(convention, "convention", ("graf", "trapezoid", "sksurv", "surtree", "osst"))
-    return convention
+# Of one (times x rows) block: 1 MB of float64, which stays in the cache.
+BLOCK_ELEMENTS = 2**17
 
 
 def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
@@ -58,23 +48,19 @@ def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = 
 def check_cause(
     cause: npt.ArrayLike, name: str = "cause", n_rows: int | None = None, n_causes: int | None = None
 ) -> IntArray:
-    """Causes of events as integers, shape (n,): 0 if the row was censored, else 1 .. K.
-
-    Without ``n_causes`` K is not limited.
-    """
+    """Causes of events, 0 (censored) .. K, as integers, shape (n,); K is not limited if it is None."""
     array = check_vector(cause, name, n_rows)
     wrong = (array != np.round(array)) | (array < 0.0) | (array > (np.inf if n_causes is None else n_causes))
     if wrong.any():
-        known = "1 .. K" if n_causes is None else f"1 .. {n_causes}"
         raise DataError(
-            f"{name} must be 0 (censored) or the number of a cause, {known}, got {array[wrong][0]:g} in "
-            f"{rows_text(wrong)}. Are time and cause in the order (time, cause)?"
+            f"{name} must be 0 (censored) or the number of a cause, 1 .. {n_causes or 'K'}, got "
+            f"{array[wrong][0]:g} in {rows_text(wrong)}. Are time and cause in the order (time, cause)?"
         )
     return array.astype(np.int64)
 
 
 def check_times(times: npt.ArrayLike, rows: FloatArray | None = None) -> FloatArray:
-    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing.
+    """The grid of curves as float64, shape (n_times,): finite, >= 0, strictly increasing.
 
     A time that differs from one of `rows` (n,) by rounding becomes that one, for values at single times.
     """
@@ -106,8 +92,8 @@ def check_observed_horizon(horizon: float, time: FloatArray, name: str) -> None:
 def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
     """Refuse two samples of times that cannot be in one unit, such as days and years.
 
-    Two samples of at least 20 times are refused where the largest of one lies below all but 5 % of the
-    other. A mismatch whose ranges overlap more than that, such as days and weeks, cannot be detected.
+    Of two samples of at least 20 times the largest of one must not lie below all but 5 % of the other. A
+    mismatch whose ranges overlap more than that, such as days and weeks, cannot be detected.
     """
     if _all_below(time, other) or _all_below(other, time):
         _refuse_units(time, other, names)
@@ -116,8 +102,8 @@ def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str])
 def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> None:
     """Refuse a grid of curves that cannot be in the unit of the rows.
 
-    A grid of any size has to overlap the observed times. One of at least 20 times must not end before all but
-    5 % of the events, nor have all but 5 % of its times beyond the last observed one.
+    It has to overlap the observed times. One of at least 20 times must not end before all but 5 % of the
+    events, nor have all but 5 % of its times beyond the last observed one.
     """
     if grid[0] > time.max() or grid[-1] < time.min():
         raise DataError(
@@ -146,14 +132,18 @@ def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -
 
 
 def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
-    """Survival curves S_i(t_k) on a grid as float64, in [0, 1] and falling, shape (n_rows, n_times).
+    """Survival curves S_i(t_k) as float64, in [0, 1] and falling, shape (n_rows, n_times).
 
-    A curve may rise above its own running minimum, or leave [0, 1], by rounding: 1e-9 in float64, 16 machine
-    epsilons in a coarser floating type (1.9e-6 in float32), never more than 1e-5; of a coarser type the
-    running minimum, in [0, 1], is returned. Curves of 16 bits are refused: their rounding is as large as
-    differences between models.
+    A curve may rise above its running minimum, or leave [0, 1], by rounding: 1e-9 in float64, 16 machine
+    epsilons in a coarser type (1.9e-6 in float32), of which the running minimum in [0, 1] is returned. Curves
+    of 16 bits are refused: their rounding is as large as differences between models.
     """
-    curves, rounding = _curves(survival, "survival", (n_rows, n_times))
+    curves, shape = as_numbers(survival, "survival"), (n_rows, n_times)
+    if curves.shape != shape:
+        hint = " It looks transposed: rows come first." if curves.shape == shape[::-1] else ""
+        hint = " Pass the curves of one cause." if curves.ndim == 3 else hint
+        raise DataError(f"survival must have shape (n_samples, n_times) = {shape}, got {curves.shape}.{hint}")
+    rounding = _rounding_of(survival, "survival")
     coarse = rounding > _ROUNDING  # as float64, such curves would not pass a second time
     if _fall(curves) and curves[:, 0].max() <= 1.0 + rounding and curves[:, -1].min() >= -rounding:
         return curves.clip(0.0, 1.0) if coarse else curves
@@ -183,16 +173,6 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
     return np.minimum.accumulate(curves.clip(0.0, 1.0), axis=1) if coarse else curves
 
 
-def _curves(values: Any, name: str, shape: tuple[int, int]) -> tuple[FloatArray, float]:
-    """Curves as float64 of a shape, and the rounding of their floating type."""
-    curves = as_numbers(values, name)
-    if curves.shape != shape:
-        hint = " It looks transposed: rows come first." if curves.shape == shape[::-1] else ""
-        hint = " Pass the curves of one cause." if curves.ndim == 3 else hint
-        raise DataError(f"{name} must have shape (n_samples, n_times) = {shape}, got {curves.shape}.{hint}")
-    return curves, _rounding_of(values, name)
-
-
 def _fall(curves: FloatArray) -> bool:
     """Whether no curve (n, n_times) rises and none of several times is NaN; False for one time or no row."""
     n_rows, n_times = curves.shape
@@ -205,12 +185,8 @@ def _fall(curves: FloatArray) -> bool:
 
 
 def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArray:
-    """One probability per row as float64, cut to [0, 1], shape (n_rows,).
-
-    Values may leave [0, 1] by rounding, as those of `check_survival`.
-    """
-    array = check_vector(values, name, n_rows)
-    rounding = _rounding_of(values, name)
+    """One probability per row as float64, cut to [0, 1], shape (n_rows,); rounding as in `check_survival`."""
+    array, rounding = check_vector(values, name, n_rows), _rounding_of(values, name)
     wrong = (array < -rounding) | (array > 1.0 + rounding)
     if wrong.any():
         raise DataError(
@@ -221,8 +197,16 @@ def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArr
 
 
 def _rounding_of(values: Any, name: str) -> float:
-    """Rounding of probabilities of this floating type."""
-    epsilon = _machine_epsilon(values)
+    """Rounding of probabilities of the coarsest floating type of the values."""
+    epsilon = 0.0
+    if isinstance(values, torch.Tensor):
+        epsilon = float(torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
+    else:
+        given = list(values.dtypes) if isinstance(values, pd.DataFrame) else [getattr(values, "dtype", None)]
+        for dtype in given:  # pandas has floating types of its own
+            dtype = getattr(dtype, "numpy_dtype", dtype)
+            if isinstance(dtype, np.dtype) and dtype.kind == "f":
+                epsilon = max(epsilon, float(np.finfo(dtype).eps))
     if epsilon > _COARSEST:
         raise DataError(
             f"{name} must be float32 or float64, got 16 bits or less, with a rounding of {epsilon:.1g}, "
@@ -231,19 +215,7 @@ def _rounding_of(values: Any, name: str) -> float:
     return min(_LARGEST_ROUNDING, max(_ROUNDING, 16.0 * epsilon))
 
 
-def _machine_epsilon(values: Any) -> float:
-    """That of the coarsest floating type of the values; 0 if they have none."""
-    if isinstance(values, torch.Tensor):
-        return float(torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
-    given = list(values.dtypes) if isinstance(values, pd.DataFrame) else [getattr(values, "dtype", None)]
-    types = [getattr(dtype, "numpy_dtype", dtype) for dtype in given]  # pandas has floating types of its own
-    return max(
-        (float(np.finfo(t).eps) for t in types if isinstance(t, np.dtype) and t.kind == "f"), default=0.0
-    )
-
-
 def half_width(level: float, degrees_of_freedom: float | None = None) -> float:
     """Half the width of a confidence interval in standard errors: normal, or of Student's t distribution."""
-    check_share(level, "level")
-    upper = 0.5 + 0.5 * level
+    upper = 0.5 + 0.5 * check_share(level, "level")
     return float(norm.ppf(upper) if degrees_of_freedom is None else student.ppf(upper, degrees_of_freedom))

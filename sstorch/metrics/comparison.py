@@ -1,7 +1,6 @@
 """Comparison of two models across folds by a t test, and resamples of subjects."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -10,31 +9,19 @@ from scipy.stats import t as student
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_integer, check_share, check_vector
-from sstorch.data import Surv
-from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import DataError
-from sstorch.metrics.outcome import Observed
+from sstorch.metrics.checks import half_width
 
 
-@dataclass(frozen=True)
-class ResampledTTest:
-    """Result of `corrected_resampled_t_test`, differences first minus second.
+class ResampledTTest(NamedTuple):
+    """Result of `corrected_resampled_t_test`, differences first minus second."""
 
-    Attributes:
-        difference: mean over the folds.
-        lower: lower end of the confidence interval.
-        upper: the other end.
-        statistic: Student's t with the corrected variance.
-        degrees_of_freedom: number of folds minus one.
-        p_value: two-sided, of no difference.
-    """
-
-    difference: float
+    difference: float  # mean over the folds
     lower: float
     upper: float
-    statistic: float
+    statistic: float  # Student's t with the corrected variance
     degrees_of_freedom: int
-    p_value: float
+    p_value: float  # two-sided, of no difference
 
 
 def corrected_resampled_t_test(
@@ -45,22 +32,11 @@ def corrected_resampled_t_test(
     n_test: int,
     level: float = 0.95,
 ) -> ResampledTTest:
-    """Compare two models by their scores on the same folds or random splits.
+    """Compare two models by their scores, (k,) each, on the same k folds or random splits.
 
-    Training sets overlap: scores are correlated, and the usual t test is anti-conservative. Its variance s^2
-    / k is replaced by s^2 (1 / k + n_test / n_train).
-
-    Args:
-        first: scores of the first model, one per split, shape (k,).
-        second: scores of the second model on the same splits, shape (k,).
-        n_train: number of rows in a training set.
-        n_test: number of rows in a test set.
-        level: level of the interval, in (0, 1).
-
-    Returns:
-        Mean difference, interval, t, degrees of freedom and p-value. If all differences are equal and not 0,
-        as for rounded scores on few splits, the variance cannot be estimated: interval, t and p are NaN. If
-        all are 0, p is 1.
+    Training sets of `n_train` rows overlap: scores on `n_test` rows are correlated, and the usual t test is
+    anti-conservative. Its variance s^2 / k is replaced by s^2 (1 / k + n_test / n_train). If all differences
+    are equal and not 0, as for rounded scores on few splits, interval, t and p are NaN. If all are 0, p is 1.
 
     Raises:
         DataError: scores that are not finite, lengths that differ, or fewer than two splits.
@@ -90,7 +66,7 @@ def corrected_resampled_t_test(
         if mean == 0.0:
             return ResampledTTest(0.0, 0.0, 0.0, 0.0, k - 1, 1.0)
         return ResampledTTest(mean, np.nan, np.nan, np.nan, k - 1, np.nan)
-    half = float(student.ppf(0.5 + 0.5 * level, k - 1)) * error
+    half = half_width(level, k - 1) * error
     p_value = 2.0 * float(student.sf(abs(mean) / error, k - 1))
     return ResampledTTest(mean, mean - half, mean + half, mean / error, k - 1, p_value)
 
@@ -137,9 +113,8 @@ class Percentiles(NamedTuple):
 
     lower: float
     upper: float
-    p_value: (
-        float  # of a statistic of 0: twice the smaller share on either side of it, one added to both counts
-    )
+    # Of a statistic of 0: twice the smaller share on either side of it, one added to both counts
+    p_value: float
     n_undefined: int
     reason: str
 
@@ -160,8 +135,3 @@ def percentiles(drawn: FloatArray, level: float) -> Percentiles:
     smaller = min(np.count_nonzero(known <= 0.0), np.count_nonzero(known >= 0.0))
     p_value = min(1.0, 2.0 * float(smaller + 1) / (known.size + 1))
     return Percentiles(lower, upper, p_value, n_undefined, "")
-
-
-def subjects_of(y: Surv | Observed) -> IntArray | None:
-    """Subject of each row, 0 .. n_subjects - 1, (n,); None if rows are subjects."""
-    return None if y.id is None else parse_subjects(y.id, len(y.id))[0]

@@ -1,32 +1,36 @@
 """Concordance of predictions and the order of the events, under censoring and with competing causes.
 
-Two forms of prediction, survival curves (compared at the earlier of the two times) and a risk score, and two
-estimates of the same quantity: Harrell's counts every comparable pair alike, Uno's weights them so that the
-censoring distribution drops out of the limit. Where rows entered late, Harrell's counts the pairs that were
-at risk together: the later row had entered before the event of the earlier one. With competing causes
+Harrell's counts every comparable pair alike, Uno's weights them so that the censoring distribution drops out
+of the limit. Predictions are survival curves, compared at the earlier of the two times, a risk score, or
+groups. Where rows entered late, Harrell's counts the pairs that were at risk together. With competing causes
 Harrell's censors the other causes; that of Wolbers et al. compares with rows that another cause has ended.
 """
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import check_choice, check_horizon, check_vector
-from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import Ipcw, ipcw_weights
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import check_horizon, check_vector
+from sstorch.data.columns import row_labels
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.censoring import KaplanMeier, ipcw_weights
+from sstorch.metrics.groups import risk_table
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, read_scored, training
 from sstorch.metrics.pairs import (
     ComparablePairs,
     ComparedCurves,
-    TiedRisk,
     TiedTime,
     comparable_pairs,
     share_of_pairs,
     total_weight,
 )
+
+# Products of shares that are equal differ by rounding.
+_ROUNDING = 1e-12
 
 
 def concordance_harrell(
@@ -35,7 +39,6 @@ def concordance_harrell(
     times: npt.ArrayLike | None = None,
     *,
     tied_time: TiedTime = "exclude",
-    tied_risk: TiedRisk = "half",
     tau: float | None = None,
     cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -63,9 +66,6 @@ def concordance_harrell(
             adds pairs with an event in i and none in j, since the event of j is later (scikit-survival,
             lifelines, and Antolini in pycox), but not two events at the same time; "all" also adds these, as
             two pairs, one in each order.
-        tied_risk: pairs with equal predictions. "half" counts them as half concordant (Harrell), "discordant"
-            as discordant (Antolini's strict inequality, "antolini" in pycox), "exclude" omits them (Goodman
-            and Kruskal's gamma, as a probability).
         tau: only pairs with t_i < tau count; None for all. Unit of `time`.
         cause: scored cause of several, by number or name, of a `Surv` with causes or the tuple (time, cause);
             other causes are censored, so that the ranking of cause-specific hazards is measured.
@@ -77,9 +77,8 @@ def concordance_harrell(
         C_H in [0, 1]: 1 is perfect order, 0.5 no order.
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), times in another unit than the grid, or no
-            comparable pair.
-        ConfigError: an unknown `tied_time` or `tied_risk`, or a tau that is not a time > 0.
+        DataError: invalid arguments, times in another unit than the grid, or no comparable pair.
+        ConfigError: an unknown `tied_time`, or a tau that is not a time > 0.
 
     References:
         Antolini, Boracchi and Biganzoli (2005), Statistics in Medicine 24, 3927-3944: C^td. Harrell, Lee and
@@ -89,15 +88,12 @@ def concordance_harrell(
         >>> survival = [[0.5, 0.2], [0.9, 0.4], [0.9, 0.8]]
         >>> concordance_harrell(([1.0, 2.0, 3.0], [1, 1, 0]), survival, times=[1.0, 2.0])
         1.0
-        >>> concordance_harrell(([1.0, 2.0, 3.0], [1, 1, 0]), [2.0, 2.0, 1.0])
-        0.8333333333333334
         >>> concordance_harrell(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), [0.9, 0.7, 0.1, 0.4], cause=1)
         0.75
     """
     options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}
     rows, which = read_scored(y, "Harrell's concordance", cause, **options, prediction=prediction)
-    rows = rows if rows.n_causes == 1 else rows.only(which)  # other causes are censored
-    return _concordance(rows, prediction, times, tied_time, tied_risk, tau)
+    return _concordance(rows.only(which), prediction, times, tied_time, tau)
 
 
 def concordance_uno(
@@ -107,22 +103,19 @@ def concordance_uno(
     *,
     train: Outcome,
     tied_time: TiedTime = "exclude",
-    tied_risk: TiedRisk = "half",
     tau: float | None = None,
-    ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Compute the concordance C_U of survival curves or of a risk score, with pair weights G(t_i)^-2.
+    """Compute the concordance C_U of survival curves or of a risk score, with pair weights G(t_i-)^-2.
 
     As `concordance_harrell`, but a pair with an event at t_i has the weight 1 / G^2, the inverse probability
     that both rows are under observation. The limit does not depend on censoring. Choose tau with G well above
-    0; otherwise a few late events dominate the estimate. That of a risk score with
-    `tied_time="censored_later"` and `ipcw="G(t)"` equals `concordance_index_ipcw` of scikit-survival, if that
-    does not raise.
+    0; otherwise a few late events dominate the estimate. Where no event ties with a censoring, that of a risk
+    score with `tied_time="censored_later"` equals `concordance_index_ipcw` of scikit-survival.
 
     Arguments and errors are as in `concordance_harrell`, and `train`, outcome of the training rows, in the
-    same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or "G(t)", see
-    `ipcw_weights`. If G is 0, its last positive value is used. Sample weights are not used in G.
+    same unit, which give G, constant beyond them. If G is 0, its last positive value is used. Sample weights
+    are not used in G.
 
     Returns:
         C_U in [0, 1].
@@ -138,12 +131,12 @@ def concordance_uno(
         0.333333
     """
     rows = read_rows(y, "Uno's concordance", weight=True, sample_weight=sample_weight, prediction=prediction)
-    return _concordance(rows, prediction, times, tied_time, tied_risk, tau, uno_weights(rows, train, ipcw))
+    return _concordance(rows, prediction, times, tied_time, tau, uno_weights(rows, train))
 
 
-def uno_weights(rows: Observed, train: Outcome, ipcw: Ipcw = "G(t-)") -> FloatArray:
+def uno_weights(rows: Observed, train: Outcome) -> FloatArray:
     """1 / G^2 of each row (n,), G from the training rows, see `concordance_uno`."""
-    weight = ipcw_weights(rows, train=training(train, rows.time), ipcw=ipcw)
+    weight = ipcw_weights(rows, train=training(train, rows.time))
     return weight * weight
 
 
@@ -152,19 +145,15 @@ def _concordance(
     prediction: npt.ArrayLike,
     times: npt.ArrayLike | None,
     tied_time: TiedTime,
-    tied_risk: TiedRisk,
     tau: float | None,
     weight: FloatArray | None = None,
 ) -> float:
     """Share of concordant pairs, weighted by `weight` (n,) at events."""
     if times is not None:
-        compared = ComparedCurves.of(rows, prediction, times, tied_time, tau)
-        return compared.concordance(None, weight, tied_risk)
+        return ComparedCurves.of(rows, prediction, times, tied_time, tau).concordance(None, weight)
     pairs = comparable_pairs(rows, tied_time, tau, weight)
-    check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     risk = check_vector(prediction, "risk", rows.time.size)
-    total = total_weight(pairs)
-    return share_of_pairs(*pairs.count_risk(risk), total, tied_risk)
+    return share_of_pairs(*pairs.count_risk(risk), total_weight(pairs))
 
 
 def concordance_wolbers(
@@ -204,47 +193,88 @@ def concordance_wolbers(
         >>> concordance_wolbers(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), risk=[0.9, 0.7, 0.1, 0.4])
         0.6
     """
-    rows, which = read_scored(
-        y, "Wolbers' concordance", cause, weight=True, sample_weight=sample_weight, risk=risk
-    )
-    row_time, row_event = rows.time, rows.event
-    horizon = None if tau is None else check_horizon(tau, "tau")
-    values = check_vector(risk, "risk", row_time.size)
-    weight = np.ones(row_time.size)
+    others = {"sample_weight": sample_weight, "risk": risk}
+    rows, which = read_scored(y, "Wolbers' concordance", cause, weight=True, **others)
+    horizon = np.inf if tau is None else check_horizon(tau, "tau")
+    time, interest, own = rows.time, rows.cause == which, rows.weights
+    other: BoolArray = rows.event & ~interest
+    values = check_vector(risk, "risk", time.size)
+    inverse = np.ones(time.size)
     if train is not None:
-        weight = ipcw_weights(rows, train=training(train, row_time, causes=True))
-    interest = rows.cause == which
-    total, concordant, tied = wolbers_pairs(
-        row_time, interest, row_event & ~interest, values, weight, rows.weight, horizon
-    )
-    if total == 0:
-        raise DataError(
-            f"no comparable pair among {row_time.size} rows, {int(interest.sum())} of them with cause {which}"
-        )
-    return share_of_pairs(concordant, tied, total, "half")
-
-
-def wolbers_pairs(
-    time: FloatArray,
-    interest: BoolArray,
-    other: BoolArray,
-    risk: FloatArray,
-    inverse: FloatArray,
-    weight: FloatArray | None = None,
-    horizon: float | None = None,
-) -> tuple[float, float, float]:
-    """Weight of the pairs of :func:`concordance_wolbers`, of the concordant and of the tied ones.
-
-    Of rows, (n,) each: those with the cause of interest, those with another, and 1 / G at events. Events
-    count before the horizon; None counts all.
-    """
-    own = np.ones(time.size) if weight is None else weight
+        inverse = ipcw_weights(rows, train=training(train, time, causes=True))
     # Of an event at t_i another cause at the same time is not a later one.
     earlier = np.where(other, np.nextafter(time, -np.inf), time)
-    later = ComparablePairs.of(earlier, interest, "censored_later", horizon, inverse * inverse, weight)
+    later = ComparablePairs.of(earlier, interest, "censored_later", horizon, inverse * inverse, rows.weight)
     # Rows with another cause at or before t_i: in reversed time those that follow.
-    counted = interest if horizon is None else interest & (time < horizon)
-    before = ComparablePairs.of(-time, counted, "censored_later", None, inverse * own)
+    before = ComparablePairs.of(-time, interest & (time < horizon), "censored_later", None, inverse * own)
     before = replace(before, row_weight=(inverse * own * other)[before.order])
-    parts = np.array([pairs.count_risk(risk) for pairs in (later, before)]).sum(axis=0)
-    return later.total() + before.total(), float(parts[0]), float(parts[1])
+    total = later.total() + before.total()
+    if total == 0:
+        raise DataError(
+            f"no comparable pair among {time.size} rows, {int(interest.sum())} of them with cause {which}"
+        )
+    concordant, tied = np.sum([pairs.count_risk(values) for pairs in (later, before)], axis=0)
+    return share_of_pairs(concordant, tied, total)
+
+
+def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outcome, npt.ArrayLike]) -> float:
+    """Compute the concordance of a model with the group as only covariate.
+
+    The prediction is the Kaplan-Meier curve of the training rows of the group, or of all training rows for a
+    group without training rows. Pairs within a group count half: 0.5 means no separation.
+
+    Args:
+        y: outcome of the rows, a `Surv`, with its weights and entry times (left truncation), or the tuple
+            (time, event). Pairs must be at risk at the same time.
+        group: a number or a label for each row, shape (n,).
+        train: outcome and group of the training rows.
+
+    Returns:
+        The concordance of :func:`~sstorch.metrics.concordance_harrell`, in [0, 1].
+
+    Raises:
+        DataError: invalid arguments, or no two rows are comparable.
+
+    Examples:
+        >>> train = ([1, 2, 8], [1, 1, 1]), [0, 0, 1]
+        >>> concordance_of_groups(([1, 2, 3, 4], [1, 1, 1, 1]), [0, 0, 1, 1], train=train)
+        0.8333333333333334
+    """
+    what: dict[str, Any] = {"what": "concordance", "entry": True, "weight": True}
+    rows = read_rows(y, **what, group=group)
+    if len(train) != 2:
+        raise ConfigError("train must be the outcome and the groups of the training rows.")
+    known = read_rows(train[0], **what, prefix="train ", train_group=train[1])
+    n = rows.time.size
+    both = row_labels(group, n, "group"), row_labels(train[1], known.time.size, "train group")
+    labels, given = np.split(pd.factorize(pd.concat(both))[0], [n])
+    times = np.unique(rows.time[rows.event])
+    if times.size == 0:
+        raise DataError("event: no row has one, so no two rows can be compared.")
+    names, codes = np.unique(labels, return_inverse=True)
+    members = [given == label for label in names]
+    parts = [known.take(inside) if inside.any() else known for inside in members]
+    curves = np.stack([KaplanMeier.fit(part).at(times) for part in parts])
+    # Rows of a group are alike: pairs are counted by group and time of the event, those observed longer with
+    # each event then.
+    events = risk_table(rows._replace(entry=None), codes, len(names), times).events
+    width = times.size + 1
+
+    def after(place: IntArray) -> FloatArray:
+        """Weight by group and time of the rows whose place among the times is behind it."""
+        counts = np.bincount(codes * width + place, rows.weight, len(names) * width).astype(np.float64)
+        return np.cumsum(counts.reshape(-1, width)[:, :0:-1], axis=1)[:, ::-1]
+
+    longer = after(np.searchsorted(times, rows.survived))
+    if rows.entry is not None:
+        longer = np.maximum(longer - after(np.searchsorted(times, rows.entry, side="right")), 0.0)
+    concordant = pairs = 0.0
+    for curve, own in zip(curves, events, strict=True):
+        above = (curves > curve + _ROUNDING) + 0.5 * (np.abs(curves - curve) <= _ROUNDING)
+        concordant += float((own * longer * above).sum())
+        pairs += float((own * longer).sum())
+    if pairs == 0:
+        raise DataError(
+            "time: no two rows can be compared: no row is observed longer than one with an event."
+        )
+    return concordant / pairs

@@ -1,4 +1,4 @@
-"""Curves over time: grids, steps, medians, restricted means, and curves from a landmark on.
+"""Curves over time: of any model, read in order, summarised, and conditional on survival to a landmark.
 
 Who is at risk at a landmark s, entry <= s < time, is seen from s on whenever it entered. So scores that know
 no late entry are defined for these rows, their times t - s and the conditional curves S(s + t) / S(s), and so
@@ -10,6 +10,7 @@ References:
 """
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    blocks,
-    check_horizon,
-    rows_text,
-)
+from sstorch.checks import blocks, check_horizon, rows_text
 from sstorch.exceptions import DataError
 from sstorch.memory import at_once
 from sstorch.metrics.checks import check_survival, check_times
@@ -38,43 +35,38 @@ def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
     which gives a step function per row: it is 1 before its first time and keeps its last value beyond its
     last one.
     """
-    curves = _asked(model, X, grid)
+    predict = model.predict_survival_function
+    parameters = _parameters(predict)
+    if parameters is None:
+        curves = predict(X, grid)
+    elif "return_array" in parameters and "times" not in parameters:
+        functions = predict(X, return_array=False)
+        if not all(callable(f) and np.ndim(getattr(f, "x", 0.0)) == 1 for f in functions):
+            raise DataError(_expected(model, f"{type(functions).__name__} without step functions"))
+        return np.array([_on_grid(f, grid) for f in functions])
+    elif "times" in parameters and parameters["times"].kind != inspect.Parameter.POSITIONAL_ONLY:
+        curves = predict(X, times=grid)
+    else:
+        places = [p.kind for p in parameters.values() if p.kind < inspect.Parameter.KEYWORD_ONLY]
+        if len(places) < 2 and inspect.Parameter.VAR_POSITIONAL not in places:
+            raise DataError(_expected(model, f"a method that takes ({', '.join(parameters)})"))
+        curves = predict(X, grid)
     if isinstance(curves, pd.DataFrame) and curves.index.equals(pd.Index(grid)):
         return curves.to_numpy().T
     return curves
 
 
-def _asked(model: Any, X: Any, grid: FloatArray) -> Any:
-    """Result of the method, called with the supported arguments."""
-    predict = model.predict_survival_function
+def _parameters(method: Any) -> Mapping[str, inspect.Parameter] | None:
+    """Parameters of a method; None for compiled code without a signature."""
     try:
-        parameters = inspect.signature(predict).parameters
-    except (TypeError, ValueError):  # compiled code need not have a signature
-        return predict(X, grid)
-    positional = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    takes_any = any(p.kind == p.VAR_POSITIONAL for p in parameters.values())
-    if "return_array" not in parameters:
-        if "times" in parameters and parameters["times"].kind == inspect.Parameter.KEYWORD_ONLY:
-            return predict(X, times=grid)
-        if takes_any or len(positional) > 1:
-            return predict(X, grid)
-        raise DataError(_expected(model, f"a method that takes ({', '.join(parameters)})"))
-    if "times" in parameters:
-        return predict(X, times=grid)
-    functions = predict(X, return_array=False)
-    if not all(callable(f) and np.ndim(getattr(f, "x", 0.0)) == 1 for f in functions):
-        raise DataError(_expected(model, f"{type(functions).__name__} without step functions"))
-    return np.array([_on_grid(f, grid) for f in functions])
+        return inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        return None
 
 
 def knows_after(model: Any, method: Any) -> bool:
     """Whether a method of a model predicts from a time at which rows are alive."""
-    if hasattr(model, "outcome_type_"):
-        return True
-    try:
-        return "after" in inspect.signature(method).parameters
-    except (TypeError, ValueError):
-        return False
+    return hasattr(model, "outcome_type_") or "after" in (_parameters(method) or {})
 
 
 def _on_grid(function: Any, grid: FloatArray) -> FloatArray:
@@ -135,17 +127,9 @@ def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> Float
 
 
 def median_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike) -> FloatArray:
-    """Compute the time at which each curve reaches 1/2, with linear interpolation from S(0) = 1.
+    """Time at which each curve, (n, n_times), reaches 1/2, (n,); infinite for one that ends above it.
 
-    Args:
-        survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,).
-
-    Returns:
-        The medians in the unit of `times`, shape (n,); infinite for a curve that ends above 1/2.
-
-    Raises:
-        DataError: invalid arguments (see `sstorch.checks`).
+    Curves are interpolated linearly between the times, and from S(0) = 1.
 
     Examples:
         >>> median_survival_time([[0.75, 0.25], [0.9, 0.8]], [1.0, 2.0]).tolist()
@@ -175,7 +159,7 @@ def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike,
         The means in the unit of `times`, shape (n,).
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or a grid that ends before tau.
+        DataError: invalid arguments, or a grid that ends before tau.
         ConfigError: tau is not > 0.
 
     References:
@@ -193,9 +177,7 @@ def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike,
     share = (horizon - nodes[last - 1]) / (nodes[last] - nodes[last - 1])
     at_tau = curves[:, last - 1] + share * (curves[:, last] - curves[:, last - 1])
     values = np.column_stack((curves[:, :last], at_tau))
-    widths = np.diff(np.append(nodes[:last], horizon))
-    area: FloatArray = (values[:, 1:] + values[:, :-1]) @ widths / 2.0
-    return area
+    return np.asarray(np.trapezoid(values, np.append(nodes[:last], horizon), axis=1))
 
 
 def _from_one(survival: npt.ArrayLike, times: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -53,7 +53,7 @@ def net_benefit(
         cannot be estimated. It is 0 if no row is above the threshold.
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or a time outside the observed ones.
+        DataError: invalid arguments, or a time outside the observed ones.
         ConfigError: t not > 0, thresholds outside [0, 1), or an unknown cause.
 
     References:

@@ -1,6 +1,6 @@
 """Calibration over time: of the distribution of event times, and of the mean incidence."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,7 @@ from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 
 
-@dataclass(frozen=True, eq=False)
-class DCalibration:
+class DCalibration(NamedTuple):
     """Result of `d_calibration`.
 
     Attributes:
@@ -44,9 +43,8 @@ def d_calibration(
     row censored at c is distributed over the probabilities below s = S_i(c): (s - lower) / s in the bin of s
     and (upper - lower) / s in each bin below; s = 0 counts in the lowest bin.
 
-    Distributed rows vary less than rows in bins: the test is conservative under censoring. In 500 simulations
-    of 500 rows with true curves the test at level 5 % rejects in 4.8 % without censoring and in 0.2 % with
-    half of the rows censored (censoring Exp(1)). A large p-value is then weak evidence.
+    Distributed rows vary less than rows in bins: with half of the rows censored the test at level 5 % rejects
+    true curves in 0.2 % of simulations, and a large p-value is weak evidence.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
@@ -60,7 +58,7 @@ def d_calibration(
         Statistic, p-value (chi-squared with n_bins - 1 degrees of freedom) and the table of the bins.
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or a grid in another unit than `time`.
+        DataError: invalid arguments, or a grid in another unit than `time`.
         ConfigError: fewer than two bins.
 
     References:
@@ -75,11 +73,10 @@ def d_calibration(
     """
     check_integer("n_bins", n_bins, 2)
     rows = read_rows(y, "D-calibration", survival=survival)
-    row_time, row_event = rows.time, rows.event
     grid = check_times(times)
-    curves = check_survival(survival, row_time.size, grid.size)
-    check_grid_unit(row_time, row_event, grid)
-    return d_calibration_at(row_event, survival_at(curves, grid, row_time), n_bins)
+    curves = check_survival(survival, rows.time.size, grid.size)
+    check_grid_unit(rows.time, rows.event, grid)
+    return d_calibration_at(rows.event, survival_at(curves, grid, rows.time), n_bins)
 
 
 def d_calibration_at(row_event: BoolArray, survival: FloatArray, n_bins: int = 10) -> DCalibration:
@@ -102,17 +99,10 @@ def aalen_johansen_distance(
     """Distance of the mean predicted incidence of a cause from the Aalen-Johansen estimate.
 
     (1 / t_max) int_0^t_max |mean_i F_i(t) - F_AJ(t)|^p dt by trapezoids, from time zero (both are 0) to the
-    last time with a share `least` of the rows under observation. It measures calibration on average; a model
-    without features is calibrated in this sense. It is ``aj_calibration_per_event`` of hazardous, whose
-    integral begins at the first of its times.
-
-    Args:
-        rows: outcome with causes, n rows.
-        curves: one minus the predicted F_i(t_k) of the cause, checked, shape (n, n_times).
-        grid: increasing times, shape (n_times,).
-        cause: number of the cause.
-        power: p.
-        least: share of the rows.
+    last time with a share `least` of the rows under observation. `curves` are one minus the predicted
+    F_i(t_k), checked, (n, n_times). It measures calibration on average; a model without features is
+    calibrated in this sense. It is ``aj_calibration_per_event`` of hazardous, whose integral begins at the
+    first of its times.
     """
     at_risk = 1.0 - np.searchsorted(np.sort(rows.time), grid, side="left") / rows.time.size
     inside = (at_risk >= least) & (grid > 0.0)
@@ -126,7 +116,7 @@ def aalen_johansen_distance(
     predicted = curves[:, inside]
     mean = predicted.mean(axis=0) if rows.weight is None else np.average(predicted, 0, rows.weight)
     distance = np.append(0.0, np.abs(mean - estimate) ** power)
-    return float((np.diff(ends) * (distance[1:] + distance[:-1]) / 2).sum() / ends[-1])
+    return float(np.trapezoid(distance, ends) / ends[-1])
 
 
 def _bin(probability: FloatArray, edges: FloatArray) -> npt.NDArray[np.intp]:

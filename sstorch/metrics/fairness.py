@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -10,9 +12,9 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_same_order, check_vector, check_weight
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, followed_to
-from sstorch.metrics.concordance import concordance_harrell
 from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time, survival_at
-from sstorch.metrics.outcome import Observed, Outcome, read_rows
+from sstorch.metrics.outcome import Outcome, read_rows
+from sstorch.metrics.pairs import ComparedCurves
 
 
 def group_parity(
@@ -22,22 +24,12 @@ def group_parity(
     *,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Compute the mean over pairs of rows from different groups of sum_k w_k (S_i(t_k) - S_j(t_k))^2.
+    """Mean over pairs of rows from different groups of sum_k w_k (S_i(t_k) - S_j(t_k))^2.
 
-    With nodes and weights of a quadrature it is the mean integral of the squared difference over time,
-    computed from means and variances by group: E (X - Y)^2 = var X + var Y + (E X - E Y)^2.
-
-    Args:
-        survival: predicted S_i(t_k), shape (n, n_times).
-        weights: w_k >= 0, shape (n_times,), in the unit of time.
-        group: a number for each row, equal for rows of one group, shape (n,).
-        sample_weight: shape (n,); None for 1. The weight of a pair is the product of its weights.
-
-    Returns:
-        The mean, in the unit of ``weights``; 0 if all curves are the same.
-
-    Raises:
-        DataError: inconsistent shapes, or a single group (no pairs).
+    With nodes and weights (n_times,) of a quadrature it is the mean integral of the squared difference of
+    curves (n, n_times) over time, computed from means and variances by group, (n,): E (X - Y)^2 = var X +
+    var Y + (E X - E Y)^2. The weight of a pair is the product of its weights, (n,). A single group raises a
+    DataError.
 
     Examples:
         >>> round(group_parity([[0.9, 0.5], [0.8, 0.5], [0.8, 0.3]], [1.0, 2.0], [0, 0, 1]), 9)
@@ -45,33 +37,24 @@ def group_parity(
     """
     curves, codes, weight = _checked(survival, group, sample_weight)
     measure = check_vector(weights, "weights", curves.shape[1])
-    groups = [codes == number for number in np.unique(codes)]
     centre = curves.mean(axis=0)
-    total, pairs = 0.0, 0.0
     moments = []
-    for inside in groups:
-        inner = weight[inside]
-        deviation = curves[inside] - centre
+    for number in np.unique(codes):
+        inner, deviation = weight[codes == number], curves[codes == number] - centre
         mean = inner @ deviation / inner.sum()
         moments.append((inner.sum(), mean, inner @ (deviation - mean) ** 2 / inner.sum()))
-    for k, (first, mean, variance) in enumerate(moments):
-        for second, other_mean, other_variance in moments[:k]:
-            squares = variance + other_variance + (mean - other_mean) ** 2
-            total += first * second * float(measure @ squares)
-            pairs += first * second
-    if pairs == 0:
+    if len(moments) < 2:
         raise DataError("group: all rows with weight are of one group; two groups are needed.")
+    total = pairs = 0.0
+    for (first, mean, variance), (second, other_mean, other_variance) in combinations(moments, 2):
+        squares = variance + other_variance + (mean - other_mean) ** 2
+        total += first * second * float(measure @ squares)
+        pairs += first * second
     return float(total / pairs)
 
 
 def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leaves: int) -> pd.DataFrame:
-    """Count rows and shares of groups in each leaf.
-
-    Args:
-        leaf: leaf of each row, 0 .. n_leaves - 1, shape (n,).
-        group: group of each row, 0 .. n_groups - 1, shape (n,).
-        n_groups: number of groups G, at least 2.
-        n_leaves: number of leaves.
+    """Count rows and shares of groups, 0 .. n_groups - 1, in each leaf, 0 .. n_leaves - 1; (n,) each.
 
     Returns:
         One row per leaf: ``rows``, ``gini``, and ``share_0`` ... the shares of the groups. The Gini index is
@@ -83,19 +66,14 @@ def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leav
         [0.889, 0.0]
     """
     check_same_order(leaf=leaf, group=group)
-    at, codes = (
-        check_vector(values, name).astype(int) for values, name in ((leaf, "leaf"), (group, "group"))
-    )
-    counts = np.zeros((n_leaves, n_groups))
-    np.add.at(counts, (at, codes), 1.0)
+    at, codes = check_vector(leaf, "leaf").astype(int), check_vector(group, "group").astype(int)
+    counts = np.bincount(at * n_groups + codes, minlength=n_leaves * n_groups).reshape(n_leaves, n_groups)
     rows = counts.sum(axis=1)
     with np.errstate(invalid="ignore"):
         shares = counts / rows[:, None]
     gini = (1 - (shares**2).sum(axis=1)) * n_groups / (n_groups - 1)
-    table = pd.DataFrame({"rows": rows.astype(int), "gini": gini})
-    for number in range(n_groups):
-        table[f"share_{number}"] = shares[:, number]
-    return table.rename_axis("leaf")
+    named = {f"share_{number}": share for number, share in enumerate(shares.T)}
+    return pd.DataFrame({"rows": rows, "gini": gini} | named).rename_axis("leaf")
 
 
 def mean_gini(table: pd.DataFrame) -> tuple[float, float]:
@@ -137,7 +115,6 @@ def group_scores(
     for number in range(n_groups):
         inside = codes == number
         own = outcome.take(inside)
-        counts = {"rows": own.time.size, "events": int(own.event.sum())}
         values = dict.fromkeys(("median", "rmst", "calibration", "c_harrell"), np.nan)
         if inside.any():
             mean = curves[inside].mean(axis=0)
@@ -146,39 +123,25 @@ def group_scores(
             if followed_to(tau, own.time, own.event):
                 predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
                 values["calibration"] = predicted - float(KaplanMeier.fit(own).at([tau])[0])
-            if _comparable(own):
-                values["c_harrell"] = concordance_harrell(own, curves[inside], grid)
-        rows.append(counts | values)
+            compared = ComparedCurves.of(own, curves[inside], grid)
+            if compared.pairs.total() > 0.0:
+                values["c_harrell"] = compared.concordance()
+        rows.append({"rows": own.time.size, "events": int(own.event.sum())} | values)
     return pd.DataFrame(rows).rename_axis("group")
 
 
 def gap(values: npt.ArrayLike) -> float:
-    """Largest minus smallest value of the groups; NaN if a value is NaN (infinite values are allowed).
-
-    Examples:
-        >>> gap([0.5, 0.75, 0.625])
-        0.25
-    """
+    """Largest minus smallest value of the groups; NaN if a value is NaN (infinite values are allowed)."""
     array = np.asarray(values, dtype=np.float64)
     if np.isnan(array).any():
         return float("nan")
     return 0.0 if (array == array[0]).all() else float(array.max() - array.min())
 
 
-def _comparable(rows: Observed) -> bool:
-    """Whether some row at risk at an event was observed longer."""
-    time, at = rows.time, np.unique(rows.time[rows.event])
-    # Of those who came before an event, the one who stayed longest.
-    since = np.full(time.size, -np.inf) if rows.entry is None else rows.entry
-    order = np.argsort(since, kind="stable")
-    longest = np.maximum.accumulate(rows.survived[order])
-    came = np.searchsorted(since[order], at) - 1
-    return bool(((came >= 0) & (longest[came] > at)).any())
-
-
 def _checked(
     survival: npt.ArrayLike, group: npt.ArrayLike, sample_weight: npt.ArrayLike | None
 ) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Curves (n, n_times), groups and weights of the rows of positive weight."""
     check_same_order(survival=survival, group=group, sample_weight=sample_weight)
     curves = np.asarray(survival, dtype=np.float64)
     if curves.ndim != 2:

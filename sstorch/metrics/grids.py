@@ -31,15 +31,11 @@ LEAST_TIMES = 32
 def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention: str = "graf") -> FloatArray:
     """Default grid of times of a convention, without clipping of curves.
 
-    "graf": the distinct positive test times, which include every event time (so that `concordance_harrell`
-    can use the same curves), and 200 equal steps up to the largest test time tmax, for a precise integral
-    with few test rows.
-
-    "sksurv": the distinct test times strictly inside both the test and the training follow-up, the usual
-    protocol. It excludes the ends; use another grid for concordance.
-
-    "surtree": from the 10 to the 90 % quantile of the distinct test times: 101 points if the range is at most
-    100 units of time, else steps of one unit, at most 10,000. "osst": the distinct test times.
+    "graf": the distinct positive test times, so that `concordance_harrell` can use the same curves, and 200
+    equal steps up to the largest, for a precise integral with few test rows. "sksurv": the distinct test
+    times strictly inside both the test and the training follow-up. "surtree": from the 10 to the 90 %
+    quantile of the distinct test times, 101 points if the range is at most 100 units of time, else steps of
+    one unit, at most 10,000. "osst": the distinct test times.
 
     Args:
         time: observed times of the test rows, shape (n,).
@@ -47,7 +43,7 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
         convention: "graf", "sksurv", "surtree" or "osst"; the times of "trapezoid" are up to its user.
 
     Returns:
-        The grid, strictly increasing, shape (n_times,), in the unit of `y`.
+        The grid, strictly increasing, shape (n_times,), in the unit of `time`.
 
     Raises:
         DataError: times that are not finite and >= 0, or an empty grid: all test times are 0, or fewer than
@@ -87,10 +83,7 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
 
 
 def surtree_window(time: FloatArray) -> tuple[float, float]:
-    """The window of the convention "surtree": the 10 and the 90 % quantile of the distinct test times.
-
-    Entries and step back are those of the module's description.
-    """
+    """The window of the convention "surtree": the 10 and the 90 % quantile of the distinct test times."""
     distinct = np.unique(time)
     low, high = float(distinct[distinct.size // 10]), float(distinct[9 * distinct.size // 10])
     if high == distinct[-1]:
@@ -104,20 +97,10 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
 
 
 def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
-    """Default times of scores of incidences: quantiles of the training event times.
+    """Default times of scores of incidences, (n_times,): quantiles of the training event times from 2 % on.
 
-    Rows with zero weight are ignored.
-
-    Args:
-        y: outcome of the training rows, a `Surv` with causes or the tuple (time, cause).
-        tau: the last time; None for the 90 % quantile of the observed event times, since censoring weights
-            increase beyond it.
-
-    Returns:
-        about a hundred or fewer times, strictly increasing: quantiles from 2 % on, and ``tau``.
-
-    Raises:
-        DataError: invalid arguments (see `sstorch.checks`), or no event.
+    The last of about a hundred is `tau`, or the 90 % quantile, since censoring weights increase beyond it. A
+    tuple is (time, cause); rows of weight 0 are ignored. Raises a DataError without an event.
 
     Examples:
         >>> incidence_times(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), tau=2.5)[[0, -1]].round(2).tolist()
@@ -135,7 +118,7 @@ def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
 
 
 def thinned(times: FloatArray, n_rows: int) -> FloatArray:
-    """Thin a grid of times so that curves of many rows need bounded memory.
+    """Thin a grid of increasing times, (n_times,), so that curves of many rows need bounded memory.
 
     Up to 2^27 values (rows x times), such as 10 000 rows at 13 000 times, the grid is unchanged. Beyond, it
     has at most 512 of its times, fewer if 512 would exceed 2^26 values, but at least 32. One half are
@@ -143,15 +126,7 @@ def thinned(times: FloatArray, n_rows: int) -> FloatArray:
     since late times can be far apart. The grid depends on rows, times and a lower memory limit
     (:func:`sstorch.memory.memory`), never on the free memory of the machine.
 
-    Args:
-        times: the grid, increasing, shape (n_times,).
-        n_rows: number of rows with curves on the grid.
-
-    Returns:
-        a subset of the times, increasing.
-
     Examples:
-        >>> from sstorch.metrics import thinned
         >>> times = np.arange(300_000.0)
         >>> [thinned(times, n).size for n in (400, 100_000, 1_000_000, 100_000_000)]
         [300000, 512, 67, 32]

@@ -11,12 +11,11 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_horizon
 from sstorch.data import Surv
-from sstorch.data.subjects import parse_subjects
 from sstorch.data.target import time_of_rows
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_observed_horizon, check_probability
 from sstorch.metrics.incidence import incidence_and_influence
-from sstorch.metrics.outcome import Observed, Outcome, read_scored
+from sstorch.metrics.outcome import Observed, Outcome, read_scored, subjects_of
 from sstorch.metrics.weights import by_subject
 
 
@@ -63,28 +62,15 @@ class HorizonRows:
             expected: as in the class, shape (n,).
 
         Raises:
-            DataError: invalid arguments (see `sstorch.checks`), interval-censored times, or a time outside
-                the observed ones.
+            DataError: invalid arguments, interval-censored times, or a time outside the observed ones.
             ConfigError: t not > 0, or an unknown cause.
         """
-        what, causes = "a measure at one horizon", isinstance(y, Surv) and y.causes is not None
-        asked = 1 if cause is None and causes else cause
-        rows, which = read_scored(
-            y,
-            what,
-            asked,
-            entry=True,
-            weight=True,
-            sample_weight=sample_weight,
-            survival=survival,
-            expected=expected,
-        )
-        n = rows.time.size
+        asked = 1 if cause is None and isinstance(y, Surv) and y.causes is not None else cause
+        others = {"sample_weight": sample_weight, "survival": survival, "expected": expected}
+        rows, which = read_scored(y, "a measure at one horizon", asked, entry=True, weight=True, **others)
         horizon = time_of_rows(check_horizon(t, "t"), rows.time)
-        predicted = check_probability(survival, "survival", n)
-        if rows.id is not None:
-            rows = rows._replace(id=parse_subjects(rows.id, n)[0])
-        found = cls(rows, predicted, horizon, which, expected)
+        predicted = check_probability(survival, "survival", rows.time.size)
+        found = cls(rows._replace(id=subjects_of(rows)), predicted, horizon, which, expected)
         if rows.weight is not None:
             found = found.take(np.flatnonzero(rows.weight > 0.0))
             if np.ptp(found.y.weights) == 0.0:
@@ -103,21 +89,12 @@ class HorizonRows:
     @property
     def interest(self) -> BoolArray:
         """True for an observed event of interest, (n,)."""
-        return self.y.event if self.y.n_causes == 1 else self.y.cause == self.cause
+        return self.y.of_cause(self.cause)
 
     @property
     def competing(self) -> bool:
         """True with competing causes."""
         return self.y.n_causes > 1
-
-    def up_to_horizon(self) -> Self:
-        """Rows with follow-up censored at the horizon, without entries at the horizon or later."""
-        rows = self
-        if self.y.entry is not None and (late := self.y.entry >= self.t).any():
-            rows = self.take(np.flatnonzero(~late))
-        y = rows.y
-        cause = np.where(y.time <= self.t, y.cause, False if y.cause.dtype == np.bool_ else 0)
-        return replace(rows, y=y._replace(time=np.minimum(y.time, self.t), cause=cause))
 
     def check_events(self) -> None:
         """Check that there is an event of interest by the horizon."""
@@ -138,21 +115,10 @@ class HorizonRows:
         return len(self) if self.y.id is None else int(np.unique(self.y.id).size)
 
     def error_of(self, influence: FloatArray) -> float:
-        """Robust standard error of an estimate from weighted influences of rows, (n,).
-
-        The square root of the sum over subjects of squared sums over their rows.
-        """
+        """Robust standard error from weighted influences of rows, (n,): root of the sum over subjects."""
         return float(np.sqrt((by_subject(influence, self.y.id) ** 2).sum()))
 
     def incidence(self) -> tuple[float, FloatArray]:
-        """Cumulative incidence of the event of interest, and its derivatives by the weights, (n,).
-
-        The estimate of Aalen and Johansen; without competing causes one minus that of Kaplan and Meier. Times
-        the weights, the derivatives are influences.
-
-        References:
-            Aalen and Johansen (1978), Scandinavian Journal of Statistics 5, 141-150; Jaeckel (1972), "The
-            infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
-        """
+        """Aalen-Johansen estimate of the event of interest, and its derivatives by the weights, (n,)."""
         incidence, moved = incidence_and_influence(self.y, self.t)
         return float(incidence[self.cause - 1]), moved[self.cause - 1]

@@ -2,15 +2,12 @@
 
 A measure gives its value and the influences of the rows: derivatives with respect to the weights of the rows,
 each times its weight (the infinitesimal jackknife). Its standard error is the root of their sum of squares,
-rows of one subject added up first, and does not depend on the scale of the weights. Censoring weights are
-from the same rows: a row counts in the score itself and, through G, Kaplan-Meier of censoring of these rows,
-in the weights 1 / G of all others; both are in the derivative. To first order that is the influence function
-of Blanche et al., which timeROC and riskRegression use. Limits are Wald limits on a scale: for scores in
-(0, 1) the logit, which near 0 and 1 holds the score more often, for ratios the logarithm. Where no variance
-can be estimated, as from a single event or for a concordance of 1, limits are NaN.
-
-Measures without influences are the errors of calibration, whose limits invert a test, and the concordance of
-Wolbers et al., whose limits are those of a bootstrap in `sstorch.validation.validate`.
+rows of one subject added up first. Censoring weights 1 / G are from the same rows, and their derivatives are
+in the influences. To first order that is the influence function of Blanche et al., which timeROC and
+riskRegression use. Limits are Wald limits on a scale: for scores in (0, 1) the logit, which near 0 and 1
+holds the score more often, for ratios the logarithm. They are NaN where no variance can be estimated, as from
+a single event. The errors of calibration have limits that invert a test, the concordance of Wolbers et al.
+those of a bootstrap in `sstorch.validation.validate`.
 
 References:
     Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397; Jaeckel (1972), "The
@@ -74,9 +71,7 @@ class Measure:
     function: Callable[[HorizonRows], Any]  # value and influences; the value alone without a scale
     method: str  # of the limits
     scale: str | None = None  # of limits from influences
-    few: bool = (
-        False  # limits by Student's t: with few rows the error of a mean of squares is uncertain itself
-    )
+    few: bool = False  # limits by Student's t: with few rows the error of a mean of squares is uncertain
     # whether it is of one event, of competing causes, or of both
     events: Literal["one", "competing", "both"] = "both"
     higher_is_better: bool | None = None  # direction; None where a difference is no judgement, as of O/E
@@ -126,8 +121,6 @@ def measure(rows: HorizonRows, name: str, level: float = 0.95) -> Estimate[float
         >>> rows = HorizonRows.of(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], 2.5)
         >>> [round(part, 3) for part in measure(rows, "auc")]
         [0.75, 0.18, 0.976]
-        >>> [round(part, 3) for part in measure(rows, "brier")]
-        [0.232, 0.049, 0.639]
     """
     check_choice(name, "name", MEASURES)
     found = MEASURES[name].interval(rows, level)
@@ -173,8 +166,7 @@ def c_harrell_t(rows: HorizonRows) -> Influences:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387; Therneau and Atkinson, Concordance,
         vignette of the R package survival, for the infinitesimal jackknife.
     """
-    cut = rows.up_to_horizon()
-    return _concordance(rows, cut, np.ones(len(cut)))[0]
+    return _concordance(rows)[0]
 
 
 @_of_scores("concordance, Uno", events="one")
@@ -185,7 +177,7 @@ def c_uno_t(rows: HorizonRows) -> Influences:
         Uno et al. (2011), Statistics in Medicine 30, 1105-1117.
     """
     rows.check_from_zero("Uno's concordance")
-    (value, influence), excess = _concordance(rows, rows.up_to_horizon(), _censoring_weights(rows)[0])
+    (value, influence), excess = _concordance(rows, _censoring_weights(rows)[0])
     return value, influence + _through_weights(rows, 2.0 * excess, 0.0)
 
 
@@ -202,10 +194,7 @@ MEASURES["c_cause_specific"] = Measure(
 
 @_declare("concordance, Wolbers", 1.0, BOOTSTRAP, None, events="competing", higher_is_better=True)
 def c_wolbers(rows: HorizonRows) -> float:
-    """Concordance of the cause of interest by the horizon, weighted for censoring.
-
-    :func:`~sstorch.metrics.concordance_wolbers` with G from these rows; an event at the horizon counts.
-    """
+    """`concordance_wolbers` of the cause of interest with G from these rows; an event at t counts."""
     rows.check_from_zero("the concordance of Wolbers")
     tau = float(np.nextafter(rows.t, np.inf))
     return concordance_wolbers(rows.y, -rows.survival, rows.cause, train=rows.y, tau=tau)
@@ -252,9 +241,8 @@ def oe_ratio(rows: HorizonRows) -> Influences:
     error of the observed risk is Greenwood's.
 
     References:
-        McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et
-        al. (2017), BMJ 356, i6460, for limits on the log scale, there with the error of a count; van Geloven
-        et al. (2022), BMJ 377, e069249, for competing causes.
+        McLernon et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et al. (2017), BMJ 356,
+        i6460, for limits on the log scale; van Geloven et al. (2022), BMJ 377, e069249, for competing causes.
     """
     rows.check_from_zero("the observed over the mean predicted risk")
     rows.check_events()
@@ -298,16 +286,13 @@ def _error(rows: HorizonRows, name: str) -> float:
     return float(getattr(calibration_errors(rows), name))
 
 
-for _name, _title in zip(
-    CalibrationErrors._fields,
-    (
-        "integrated calibration index",
-        "median calibration error",
-        "90 % quantile of calibration errors",
-        "largest calibration error",
-    ),
-    strict=True,
-):
+_TITLES = (
+    "integrated calibration index",
+    "median calibration error",
+    "90 % quantile of calibration errors",
+    "largest calibration error",
+)
+for _name, _title in zip(CalibrationErrors._fields, _TITLES, strict=True):
     MEASURES[_name] = Measure(
         _title,
         0.0,
@@ -333,8 +318,8 @@ def brier(rows: HorizonRows) -> Influences:
 def scaled_brier(rows: HorizonRows) -> Influences:
     """1 - BS / BS_0, with the Aalen-Johansen estimate of these rows as prediction for all rows in BS_0.
 
-    For one event it is Kaplan-Meier. This prediction has the lowest Brier score of all constant predictions;
-    its error has no first-order effect.
+    This prediction has the lowest Brier score of all constant predictions; its error has no first-order
+    effect.
     """
     value, influence = brier(rows)
     alike = 1.0 - rows.incidence()[0] if rows.competing else float(KaplanMeier.fit(rows.y).at(rows.t))
@@ -345,18 +330,19 @@ def scaled_brier(rows: HorizonRows) -> Influences:
     return 1.0 - ratio, (ratio * best_influence - influence) / best
 
 
-def _concordance(rows: HorizonRows, cut: HorizonRows, inverse: FloatArray) -> tuple[Influences, FloatArray]:
-    """Concordance of rows followed up to the horizon with pairs of weight `inverse`^2, (n,), at events.
+def _concordance(rows: HorizonRows, inverse: FloatArray | None = None) -> tuple[Influences, FloatArray]:
+    """Concordance up to the horizon with pairs of weight `inverse`^2, (n,), at events, one if None.
 
     Influences of all rows are NaN from a single event; the last result is the part of an event's own pairs.
     """
-    n, own_weight = len(cut), cut.y.weights
-    pairs = ComparablePairs.of(cut.y.time, cut.interest, "censored_later")
-    ahead, ahead_all = np.zeros(n), np.zeros(n)  # sums of an event over its partners, and of all of them
-    behind, behind_all = np.zeros(n), np.zeros(n)  # of a partner over its events
+    entry = rows.y.entry
+    inside = np.arange(len(rows)) if entry is None else np.flatnonzero(entry < rows.t)
+    part = rows.take(inside)
+    n, own_weight, time = inside.size, part.y.weights, np.minimum(part.y.time, rows.t)
+    pairs = ComparablePairs.of(time, part.interest & (part.y.time <= rows.t), "censored_later")
     events, order = pairs.events, pairs.order
-    rank = np.unique(cut.survival, return_inverse=True)[1].astype(np.int32)
-    weight = inverse[events] ** 2 * own_weight[events]
+    rank = np.unique(part.survival, return_inverse=True)[1].astype(np.int32)
+    weight = own_weight[events] if inverse is None else inverse[events] ** 2 * own_weight[events]
 
     def tail(rows: IntArray, start: IntArray) -> tuple[FloatArray, FloatArray]:
         """Weight of the rows from a place on that survive each event, ties a half, and of all, (m,)."""
@@ -366,32 +352,28 @@ def _concordance(rows: HorizonRows, cut: HorizonRows, inverse: FloatArray) -> tu
 
     right, whole = tail(order, pairs.start)
     first = np.zeros(n, dtype=np.int64)
-    if cut.y.entry is not None:  # without the rows that enter at an event or later
-        by_entry = np.argsort(cut.y.entry, kind="stable")
-        right_late, late = tail(by_entry, np.searchsorted(cut.y.entry[by_entry], cut.y.time[events]))
+    if part.y.entry is not None:  # without the rows that enter at an event or later
+        by_entry = np.argsort(part.y.entry, kind="stable")
+        right_late, late = tail(by_entry, np.searchsorted(part.y.entry[by_entry], time[events]))
         right = right - right_late
         whole = np.where(whole - late > _ROUNDING * whole, whole - late, 0.0)
-        first = np.searchsorted(cut.y.time[events], cut.y.entry[order], side="right")
-    ahead[events], ahead_all[events] = weight * right, weight * whole
-    last = np.searchsorted(pairs.start, np.arange(n), side="right")
-    lower, tied = rank_sums(rank[order], rank[events], first, last, weight)
-    behind[order] = own_weight[order] * (lower + 0.5 * tied)
-    mass = np.append(0.0, np.cumsum(weight))
-    behind_all[order] = own_weight[order] * (mass[last] - mass[first])
-    total = ahead_all.sum()
+        first = np.searchsorted(time[events], part.y.entry[order], side="right")
+    total = float(weight @ whole)
     if total == 0.0:
         raise DataError(f"no comparable pair among {len(rows)} rows up to {rows.t:g}: too few events.")
-    value = float(ahead.sum() / total)
-    excess = (ahead - value * ahead_all) / total
-    influence = excess + (behind - value * behind_all) / total
-    if np.count_nonzero(ahead_all) == 1:
-        influence = np.full(n, np.nan)
-    if n < len(rows):
-        assert rows.y.entry is not None
-        full = np.zeros(len(rows))
-        full[rows.y.entry < rows.t] = influence
-        influence = full
-    return (value, influence), excess
+    value = float(weight @ right) / total
+    # Sums of an event over its partners, and of a partner over its events.
+    excess, influence = np.zeros((2, len(rows)))
+    excess[inside[events]] = weight * (right - value * whole) / total
+    if np.count_nonzero(whole) == 1:
+        influence[inside] = np.nan
+        return (value, influence), excess
+    last = np.searchsorted(pairs.start, np.arange(n), side="right")
+    lower, tied = rank_sums(rank[order], rank[events], first, last, weight)
+    mass = np.append(0.0, np.cumsum(weight))
+    behind = lower + 0.5 * tied - value * (mass[last] - mass[first])
+    influence[inside[order]] = own_weight[order] * behind / total
+    return (value, influence + excess), excess
 
 
 def _brier(rows: HorizonRows, survival: FloatArray) -> tuple[float, FloatArray]:
@@ -431,9 +413,8 @@ def _through_weights(rows: HorizonRows, at_event: FloatArray, at_risk: float) ->
     counts = (censored > 0.0) & (left > NONE_LEFT * at_or_after)
     own = np.divide(later, left, out=np.zeros_like(later), where=counts)
     shared = np.divide(censored * own, exposed, out=np.zeros_like(later), where=counts)
-    passed = np.cumsum(shared)
-    moved: FloatArray = passed[position] - np.where(rows.y.event, shared[position], own[position])
-    return -rows.y.weights * moved
+    moved = np.cumsum(shared)[position] - np.where(rows.y.event, shared[position], own[position])
+    return np.asarray(-rows.y.weights * moved)
 
 
 def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> FloatArray:
@@ -442,5 +423,4 @@ def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> Float
     mass = np.concatenate(([0.0], np.cumsum(weight[order])))
     up_to = mass[np.searchsorted(high[order], low, side="right")]
     below = mass[np.searchsorted(high[order], low, side="left")]
-    share: FloatArray = 1.0 - 0.5 * (up_to + below) / mass[-1]
-    return share
+    return np.asarray(1.0 - 0.5 * (up_to + below) / mass[-1])

@@ -16,6 +16,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer, check_same_order, check_weight
 from sstorch.data import Surv, as_surv
 from sstorch.data.causes import cause_number
+from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_cause, check_event, check_same_unit, check_time
 
@@ -77,9 +78,13 @@ class Observed(NamedTuple):
         """The rows of positive weight."""
         return self if self.weight is None else self.take(self.weight > 0.0)
 
+    def of_cause(self, cause: int) -> BoolArray:
+        """Whether an event of a cause was observed, (n,)."""
+        return self.event if self.n_causes == 1 else self.cause == cause
+
     def only(self, cause: int) -> Observed:
         """The same rows, censored where another cause ended them."""
-        return self._replace(cause=self.cause == cause, n_causes=1)
+        return self._replace(cause=self.of_cause(cause), n_causes=1)
 
 
 # What functions take as `y`: the tuple is (time, event), or (time, cause) where a cause is scored.
@@ -101,32 +106,28 @@ def read_rows(
     """Read an outcome, for the function that messages call `what`.
 
     With `causes` the outcome may have several, and a tuple is (time, cause): 0 for censored rows and 1 .. K,
-    with K = `n_causes`, or the largest cause if that is None; else it has one event. The function supports
-    entry times if `entry`, and uneven weights if `weight`; equal ones are one each. `sample_weight` (n,)
-    takes the place of the weights of `y`, `prefix` goes before "time" and "event" in messages, and `others`
-    are arguments whose row labels have to be in the order of `y`.
+    with K = `n_causes`, or the largest cause if that is None. The function supports entry times if `entry`,
+    and uneven weights if `weight`. `sample_weight` (n,) takes the place of the weights of `y`, `prefix` goes
+    before "time" and "event" in messages, and `others` are arguments whose row labels have to be in order.
     """
     name = f"{prefix.strip()}: " if prefix else ""
+    weight = weight or sample_weight is not None
     if isinstance(y, Observed):
         check_same_order(**others)
         given = check_weight(sample_weight, y.time.size)
-        y = y if given is None else y._replace(weight=given)
-        _check_supported(y, what, entry=entry, weight=weight or given is not None)
-        return y
+        return _supported(y if given is None else y._replace(weight=given), what, entry, weight)
     if isinstance(y, tuple) and len(y) == 2:
-        second = "cause" if causes else "event"
-        labels = {f"{prefix}time": y[0], f"{prefix}{second}": y[1]}
-        check_same_order(**labels, sample_weight=sample_weight, **others)
+        second = f"{prefix}{'cause' if causes else 'event'}"
+        check_same_order(**{f"{prefix}time": y[0], second: y[1]}, sample_weight=sample_weight, **others)
         time = check_time(y[0], f"{prefix}time")
         given = check_weight(sample_weight, time.size)
         if not causes:
-            return Observed(time, check_event(y[1], f"{prefix}event", time.size), weight=given)
-        codes = check_cause(y[1], f"{prefix}cause", time.size, n_causes)
+            return Observed(time, check_event(y[1], second, time.size), weight=given)
+        codes = check_cause(y[1], second, time.size, n_causes)
         return Observed(time, codes, weight=given, n_causes=n_causes or int(codes.max()))
     with named(prefix.strip()):
         outcome = as_surv(y)
-    names = outcome.causes
-    if names is not None and not causes:
+    if outcome.causes is not None and not causes:
         raise DataError(
             f"{name}y has competing causes, and {what} is of one event: give (time, cause == k) for cause k, "
             "or (time, cause > 0) for any cause"
@@ -139,49 +140,48 @@ def read_rows(
     uneven = check_weight(sample_weight, len(outcome))
     if uneven is None and outcome.weight is not None and np.ptp(outcome.weight) > 0.0:
         uneven = check_weight(outcome.weight, len(outcome))
-    rows = Observed(time, events, starts, uneven, outcome.id)
-    _check_supported(rows, what, entry=entry, weight=weight or sample_weight is not None, name=name)
-    if names is None:
+    rows = _supported(Observed(time, events, starts, uneven, outcome.id), what, entry, weight, name)
+    if outcome.causes is None:
         return rows
-    return rows._replace(cause=outcome.cause, n_causes=max(n_causes or 0, len(names)))
+    return rows._replace(cause=outcome.cause, n_causes=max(n_causes or 0, len(outcome.causes)))
 
 
 def read_scored(y: Outcome, what: str, cause: int | str | None, **options: Any) -> tuple[Observed, int]:
-    """Read an outcome of which one cause is scored, and the number of the cause.
-
-    Arguments and errors are those of `read_rows`. A `cause` of None is that of an outcome with one event.
-    """
-    if isinstance(y, Surv) and y.causes is not None and cause is None:
+    """Read an outcome of which one cause is scored, None for one event, and the number of the cause."""
+    names = y.causes if isinstance(y, Surv) else None
+    if names is not None and cause is None:
         raise DataError(
             f"y has competing causes, and {what} is of one event: give cause=, a number or a name, or "
             "(time, cause > 0) for any cause"
         )
     rows = read_rows(y, what, causes=cause is not None, **options)
-    if isinstance(y, Surv) and y.causes is not None and cause is not None:
-        which = cause_number(cause, y.causes)
-    else:
-        which = 1 if cause is None else check_integer("cause", cause, 1)
+    if cause is None:
+        return rows, 1
+    which = check_integer("cause", cause, 1) if names is None else cause_number(cause, names)
     return rows._replace(n_causes=max(rows.n_causes, which)), which
 
 
 def training(train: Outcome, test_time: FloatArray | None = None, *, causes: bool = False) -> Observed:
-    """Training rows of positive weight that give the censoring distribution or Kaplan-Meier.
+    """Training rows of positive weight, in the unit of `test_time`, that give G or Kaplan-Meier.
 
-    Each cause ends observation as an event does; with `causes` a tuple is (time, cause). Times have to be in
-    the unit of `test_time`, if it is given.
+    Each cause ends observation as an event does; with `causes` a tuple is (time, cause).
     """
     given: Any = tuple(train) if isinstance(train, list) else train
     causes = causes or (isinstance(train, Surv) and train.causes is not None)
-    known = read_rows(given, _CENSORING, causes=causes, weight=True, prefix="train ").counted()
+    what = "an estimate from the training rows"
+    known = read_rows(given, what, causes=causes, weight=True, prefix="train ").counted()
     if test_time is not None:
         check_same_unit(test_time, known.time, ("time", "train time"))
     return known
 
 
-_CENSORING = "an estimate from the training rows"
+def subjects_of(y: Surv | Observed) -> IntArray | None:
+    """Subject of each row, 0 .. n_subjects - 1, (n,); None if rows are subjects."""
+    return None if y.id is None else parse_subjects(y.id, len(y.id))[0]
 
 
-def _check_supported(rows: Observed, what: str, *, entry: bool, weight: bool, name: str = "") -> None:
+def _supported(rows: Observed, what: str, entry: bool, weight: bool, name: str = "") -> Observed:
+    """The rows, if they have only those of entry times and weights that a function supports."""
     if rows.entry is not None and not entry:
         raise DataError(
             f"{name}y has entry times (left truncation), and {what} takes every row as at risk from time "
@@ -191,3 +191,4 @@ def _check_supported(rows: Observed, what: str, *, entry: bool, weight: bool, na
         raise DataError(
             f"{name}y has weights, and {what} does not support them: leave them out for the unweighted value"
         )
+    return rows

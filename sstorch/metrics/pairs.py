@@ -21,7 +21,6 @@ from sstorch.metrics.curves import CurvesInOrder
 from sstorch.metrics.outcome import Observed
 
 TiedTime = Literal["exclude", "censored_later", "all"]
-TiedRisk = Literal["half", "discordant", "exclude"]
 # Weighted sums of the same pairs in another order agree to this share.
 _ROUNDING = 1e-12
 # Events that read the same column from which on ranks are faster than pairs.
@@ -138,14 +137,7 @@ class ComparablePairs:
         return _sum(self._own, self.event_weight) if self.with_self else 0.0
 
     def count_risk(self, risk: FloatArray) -> tuple[float, float]:
-        """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, in O(n log n), for risks (n,).
-
-        The ranks of the risks are read bit by bit, from the highest: at each bit the rows are split, in
-        stable order, into those with a 0 and those with a 1, so that a tail of rows stays one interval in
-        each half. An event whose own bit is 1 then outranks all rows of its interval with a 0, a difference
-        of two running counts, and goes on among those with a 1. After the last bit its interval holds its
-        equals. Both sums are exact integers where no weights are given.
-        """
+        """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, for risks (n,), in O(n log n)."""
         rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
         end = np.full_like(self.start, rank.size)
         counts = rank_sums(rank[self.events], rank[self.order], self.start, end, self.row_weight)
@@ -281,21 +273,18 @@ class ComparedCurves:
         lower, tied = rank_sums(rank[event], rank, pairs.start, end, pairs.row_weight)
         return type(self)(pairs, self.time, self.lower + lower, self.tied + tied - pairs._own)
 
-    def concordance(
-        self, tau: float | None = None, event_weight: FloatArray | None = None, tied_risk: str = "half"
-    ) -> float:
+    def concordance(self, tau: float | None = None, event_weight: FloatArray | None = None) -> float:
         """Share of concordant pairs, of all events that were compared, or of those before tau.
 
         `event_weight` (n,) is read at events.
         """
-        check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
         m = self.time.size if tau is None else int(np.searchsorted(self.time, check_horizon(tau, "tau")))
         pairs = self.pairs.first(m)
         if event_weight is not None:
             pairs = pairs.weighted(event_weight)
         total = total_weight(pairs)
         lower, tied = (_sum(count[:m], pairs.event_weight) for count in (self.lower, self.tied))
-        return share_of_pairs(lower, tied, total, tied_risk)
+        return share_of_pairs(lower, tied, total)
 
 
 def _runs(column: IntArray) -> Iterator[tuple[slice, bool]]:
@@ -323,7 +312,11 @@ def rank_sums(
     """Weight of the rows of an interval that rank below each query, and of those that rank alike, both (m,).
 
     Queries (m,) have ranks and intervals of rows, from `begin` to before `end`; rows (n,) have ranks, in
-    their order, and weights. See :meth:`ComparablePairs.count_risk` for how.
+    their order, and weights. Ranks are read bit by bit, from the highest: at each bit the rows are split, in
+    stable order, into those with a 0 and those with a 1, so that an interval stays one in each half. A query
+    whose own bit is 1 outranks all rows of its interval with a 0, a difference of two running counts, and
+    goes on among those with a 1. After the last bit its interval holds its equals. Sums are exact integers
+    without weights.
     """
     n = rank.size
     begin, end = begin.astype(np.int32), end.astype(np.int32)
@@ -382,15 +375,7 @@ def total_weight(pairs: ComparablePairs) -> float:
     return total
 
 
-def share_of_pairs(concordant: float, tied: float, total: float, tied_risk: str) -> float:
-    """Share of concordant pairs of a total weight, tied ones as `tied_risk` has it."""
-    if tied_risk == "exclude":
-        total -= tied
-        if total <= _ROUNDING * (total + tied):
-            raise DataError(
-                "no comparable pair: all predictions are equal, and tied_risk='exclude' leaves no pair to "
-                "count."
-            )
-    elif tied_risk == "half":
-        concordant += 0.5 * tied
-    return min(1.0, max(0.0, concordant / total))  # weighted sums may round past the ends
+def share_of_pairs(concordant: float, tied: float, total: float) -> float:
+    """Share of concordant pairs of a total weight; tied ones count one half."""
+    concordant += 0.5 * tied
+    return min(1.0, max(0.0, float(concordant / total)))  # weighted sums may round past the ends

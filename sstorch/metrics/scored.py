@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self, TypeGuard
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, check_after, check_horizon, check_same_order, has_method
 from sstorch.data import Surv, SurvivalData, outcome_of
 from sstorch.data.outcomes import recoded
+from sstorch.data.target import no_intervals
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.brier import GrafIntegrals
 from sstorch.metrics.checks import check_survival, check_times
@@ -29,17 +30,16 @@ from sstorch.metrics.curves import (
     conditional_incidences,
     knows_after,
     predict_curves,
-    survival_at,
     times_from_zero,
 )
 from sstorch.metrics.grids import evaluation_times, incidence_times, thinned, thinned_together
 from sstorch.metrics.outcome import Observed, read_rows
 from sstorch.metrics.pairs import ComparablePairs, ComparedCurves, comparable_pairs
-from sstorch.metrics.registry import Kind, kind_of
 
+# Outcomes that metrics distinguish: one event (right-censored or counting), competing causes.
+Kind = Literal["event", "competing"]
 Rows = SurvivalData | tuple[Any, Any]
 Curves = tuple[npt.ArrayLike, npt.ArrayLike]
-_WHAT = "this metric"
 
 
 class PredictsSurvival(Protocol):
@@ -54,16 +54,6 @@ class PredictsIncidence(Protocol):
 
     def predict_cumulative_incidence(self, X: Any, times: Any) -> Any:
         """F_k(t | x), shape (n, K, n_times)."""
-
-
-def predicts_survival(model: object) -> TypeGuard[PredictsSurvival]:
-    """Whether an object is a :class:`PredictsSurvival`."""
-    return has_method(model, "predict_survival_function")
-
-
-def predicts_incidence(model: object) -> TypeGuard[PredictsIncidence]:
-    """Whether an object is a :class:`PredictsIncidence`."""
-    return has_method(model, "predict_cumulative_incidence")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,44 +110,51 @@ class Scored:
         if kind == "competing":
             with named("test"):
                 given = given._replace(y=recoded(given.y, names))
-        curves = {"survival": model[0]} if _is_curves(model) else {}
-        check_same_order(X=given.X, y=given.y, **curves)
-        n_rows = len(given.y)
-        if _is_curves(model):
-            grid = check_times(model[1])
-            survival = _checked_curves(model[0], n_rows, names, grid.size)
-        known, (counted, given) = known.counted()[1], given.counted()
-        if _is_curves(model):
-            survival = survival[counted]
+        if not _is_curves(model):
+            return cls._predicted(model, known, given, names, tau, after)
+        if after is not None:
+            raise DataError("after must be None where curves are given: a model predicts conditional ones.")
+        check_same_order(X=given.X, y=given.y, survival=model[0])
+        grid = check_times(model[1])
+        survival = _checked_curves(model[0], len(given.y), names, grid.size)
+        (counted, given), known = given.counted(), known.counted()[1]
+        survival = survival[counted]
+        if names and tau is not None:
+            inside = grid <= check_horizon(tau, "tau")
+            if not inside.any():
+                raise DataError(
+                    f"times must include values up to tau={tau:g}, got {grid[0]:g} to {grid[-1]:g}."
+                )
+            survival, grid = survival[..., inside], grid[inside]
+        return cls(given.rows, known.rows, grid, names, tau, survival=survival)
+
+    @classmethod
+    def _predicted(
+        cls,
+        model: Any,
+        known: GivenRows,
+        given: GivenRows,
+        names: tuple[str, ...],
+        tau: float | None,
+        after: float | None,
+    ) -> Self:
+        """Rows with the curves that a model predicts at the times of its metrics."""
+        check_same_order(X=given.X, y=given.y)
+        known, given = known.counted()[1], given.counted()[1]
         observed = np.unique(given.rows.time)
         if after is not None:
-            known = known.from_landmark(after, "train")[1]
-            positions, given = given.from_landmark(after, "test")
-            if _is_curves(model):
-                if names:
-                    raise DataError("after: needs a model, to predict conditional incidences.")
-                survival, grid = _after(survival, grid, positions, after)
-        X, y, train_y = given.X, given.rows, known.rows
-        options: dict[str, Any] = {"names": names, "tau": tau}
-        if _is_curves(model):
-            if names and tau is not None:
-                inside = grid <= check_horizon(tau, "tau")
-                if not inside.any():
-                    raise DataError(
-                        f"times must include values up to tau={tau:g}, got {grid[0]:g} to {grid[-1]:g}."
-                    )
-                survival, grid = survival[..., inside], grid[inside]
-            return cls(y, train_y, grid, survival=survival, **options)
-        predict = predictor(model, X, names, len(given.y), after, observed)
+            known, given = known.from_landmark(after, "train")[1], given.from_landmark(after, "test")[1]
+        y, train = given.rows, known.rows
+        predict = predictor(model, given.X, names, len(given.y), after, observed)
         if names:
-            times = incidence_times(train_y, tau)
-            return cls(y, train_y, times, survival=predict(times), **options)
-        grids = default_grids(y.time, train_y.time, ("graf", "sksurv", "surtree", "osst"))
+            times = incidence_times(train, tau)
+            return cls(y, train, times, names, tau, survival=predict(times))
+        grids = default_grids(y.time, train.time, ("graf", "sksurv", "surtree", "osst"))
         also = thinned(np.unique(y.time), y.time.size)
         if grids:  # which, if they are thinned, need not hold the horizon of calibration
             events = np.sort(y.time[y.event & (y.time > 0.0)])
             also = events[max(events.size - 1, 0) // 2 :][:1]
-        rows = cls.on_grids(y, train_y, grids, also, **options)
+        rows = cls.on_grids(y, train, grids, also, tau=tau)
         return rows.with_curves(predict(rows.times)[:, 0])
 
     def with_curves(self, survival: FloatArray) -> Self:
@@ -170,9 +167,9 @@ class Scored:
         return "competing" if self.names else "event"
 
     @property
-    def truncated(self) -> bool:
-        """Whether test or training rows have entry times."""
-        return self.y.entry is not None or self.train.entry is not None
+    def last(self) -> float:
+        """The truncation, infinite if there is none."""
+        return np.inf if self.tau is None else self.tau
 
     def curves(self, cause: int = 1) -> FloatArray:
         """One minus the incidence of a cause, (n, n_times), which `check_survival` has passed."""
@@ -184,11 +181,6 @@ class Scored:
         """The curves of the first cause, or of the event, once `check_survival` has passed them."""
         assert self.survival is not None
         return check_survival(self.survival[:, 0], len(self.survival), self.times.size)
-
-    @property
-    def pairs(self) -> ComparablePairs:
-        """The comparable pairs of the test rows."""
-        return self._once("pairs", lambda: comparable_pairs(self.y))  # type: ignore[no-any-return]
 
     @property
     def uno_weight(self) -> FloatArray:
@@ -203,13 +195,13 @@ class Scored:
     @cached_property
     def compared(self) -> ComparedCurves:
         """The curves compared at every event, for the concordances that share it."""
-        return ComparedCurves.of_pairs(self.pairs, self.y, self.checked, self.times)
+        pairs: ComparablePairs = self._once("pairs", lambda: comparable_pairs(self.y))
+        return ComparedCurves.of_pairs(pairs, self.y, self.checked, self.times)
 
     @cached_property
     def graf(self) -> GrafIntegrals:
         """Integrals of the curves, for the scores of Graf et al. that share them."""
-        curves, times = self.on_grid("graf")
-        return GrafIntegrals.of(self.y, curves, times)
+        return GrafIntegrals.of(self.y, *self.on_grid("graf"))
 
     def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
         """Curves and times on the grid of a convention, or on the whole grid where it has none."""
@@ -222,10 +214,17 @@ class Scored:
         return self.checked.T[columns].T, self.times[columns]
 
 
+def kind_of(y: Surv) -> Kind:
+    """The kind of an outcome, as metrics distinguish it; DataError for interval-censored times."""
+    if y.intervals is not None:
+        raise no_intervals("a score of predictions")
+    return "event" if y.causes is None else "competing"
+
+
 def same_kind(train: Surv, test: Surv) -> Kind:
     """The kind of both outcomes."""
     one, other = kind_of(train), kind_of(test)
-    if "competing" in (one, other) and one != other:
+    if one != other:
         name = "test" if one == "competing" else "train"
         raise DataError(
             f"{name}: y has no causes, and the other rows have; give Surv(time, cause, causes=...)"
@@ -257,17 +256,18 @@ def predictor(
 
     def predict(times: FloatArray) -> FloatArray:
         if after is None:
-            return _checked_curves(from_zero(times), n_rows, names, times.size)
-        if knows_after(model, getattr(model, method)):
+            values = from_zero(times)
+        elif knows_after(model, getattr(model, method)):
             values = getattr(model, method)(X, times, after=after)
-            return _checked_curves(values, n_rows, names, times.size)
-        if names:
+        elif names:
             values = as_numbers(from_zero(np.append(after, after + times)), "incidence")
-            return _checked_curves(conditional_incidences(values, after), n_rows, names, times.size)
-        at = np.append(after, times_from_zero(times, after, observed))
-        distinct, place = np.unique(at, return_inverse=True)
-        curves = check_survival(from_zero(distinct), n_rows, distinct.size)[:, place]
-        return conditional_curves(curves[:, 0], curves[:, 1:], after)[:, None]
+            values = conditional_incidences(values, after)
+        else:
+            at = np.append(after, times_from_zero(times, after, observed))
+            distinct, place = np.unique(at, return_inverse=True)
+            curves = check_survival(from_zero(distinct), n_rows, distinct.size)[:, place]
+            return conditional_curves(curves[:, 0], curves[:, 1:], after)[:, None]
+        return _checked_curves(values, n_rows, names, times.size)
 
     return predict
 
@@ -319,7 +319,7 @@ class GivenRows(NamedTuple):
     def rows(self) -> Observed:
         """The outcome as metrics read it."""
         causes = self.y.causes is not None
-        return read_rows(self.y, _WHAT, causes=causes, entry=True, weight=True)
+        return read_rows(self.y, "this metric", causes=causes, entry=True, weight=True)
 
     def take(self, rows: IntArray, y: Surv) -> Self:
         """Features of some rows, with an outcome of theirs."""
@@ -339,30 +339,18 @@ class GivenRows(NamedTuple):
         return rows, self.take(rows, later)
 
 
-def _after(
-    survival: FloatArray, grid: FloatArray, rows: IntArray, after: float
-) -> tuple[FloatArray, FloatArray]:
-    """Curves of some rows from a time on, given those of all from zero, (n, 1, n_times), and their grid."""
-    later, some = grid > after, survival[rows, 0]
-    if not later.any():
-        raise DataError(f"times: the curves end at {grid[-1]:g}, and after={after:g} is no earlier.")
-    alive = survival_at(some, grid, np.full(rows.size, after))
-    return conditional_curves(alive, some[:, later], after)[:, None], grid[later] - after
-
-
 def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> GivenRows:
     """Rows in one of the accepted forms, read; their outcome must be of the type of a fitted model."""
     if isinstance(rows, GivenRows):
         return rows
-    X, y = (rows.frame, rows.weighted_y) if isinstance(rows, SurvivalData) else (None, None)
-    given: object = rows
-    if y is None and (not isinstance(given, tuple) or len(given) != 2):
-        what = (
-            f"{type(rows).__name__} of length {len(rows)}" if isinstance(rows, tuple | list) else type(rows)
-        )
-        raise DataError(f"{name} must be SurvivalData, or (X, y) with y a Surv, got {what}.")
-    if y is None:
-        X, y = rows  # type: ignore[misc]
+    given: Any = rows
+    if isinstance(given, SurvivalData):
+        X, y = given.frame, given.weighted_y
+    elif isinstance(given, tuple) and len(given) == 2:
+        X, y = given
+    else:
+        got = type(given).__name__
+        raise DataError(f"{name} must be SurvivalData, or (X, y) with y a Surv, got {got}.")
     with named(name):
         outcome = outcome_of(model, y)
     check_same_order(X=X, y=outcome)

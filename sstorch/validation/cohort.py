@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import blocks, check_weight
+from sstorch.checks import blocks, check_weight, has_method
 from sstorch.data import Surv, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
@@ -18,7 +18,7 @@ from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon import HorizonRows
-from sstorch.metrics.scored import predictor, predicts_incidence, predicts_survival, some_rows
+from sstorch.metrics.scored import predictor, some_rows
 
 # Rows whose hazards are predicted together, each at its own times.
 _BLOCK = 256
@@ -84,7 +84,7 @@ class Cohort(NamedTuple):
     def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
         """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
         y, names = self.y, self.y.causes or ("",)
-        if y.causes is not None and not predicts_incidence(model):
+        if y.causes is not None and not has_method(model, "predict_cumulative_incidence"):
             raise DataError(
                 f"y has competing causes, and {type(model).__name__} predicts the survival of one event, for "
                 "which competing events would count as censored: give a model with "
@@ -159,7 +159,9 @@ def refitted(model: Any, rows: Cohort) -> Any:
 
 def check_model(model: object) -> None:
     """Check that a model is fitted and predicts curves."""
-    if not (predicts_survival(model) or predicts_incidence(model)):
+    if not any(
+        has_method(model, f"predict_{what}") for what in ("survival_function", "cumulative_incidence")
+    ):
         raise DataError(
             "model must be a fitted estimator with predict_survival_function(X, times), or "
             "predict_cumulative_incidence(X, times) for competing causes, got "

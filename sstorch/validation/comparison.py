@@ -152,7 +152,7 @@ def compare(
       bootstrap of subjects. The models are not refitted.
     * ``by="folds"``: each model is fitted outside each of `n_folds` folds, `n_repeats` times, and scored
       inside. Limits are from the t test for overlapping training rows, see
-      :func:`sstorch.metrics.corrected_resampled_t_test`.
+      :func:`sstorch.metrics.comparison.corrected_resampled_t_test`.
     * ``by="bootstrap"``: each model is fitted to `n_resamples` resamples of subjects and scored on the
       subjects outside the resample; limits as for folds. The models are trained on about 63 % of the
       subjects.

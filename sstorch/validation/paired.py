@@ -15,15 +15,10 @@ from sstorch.data import Surv
 from sstorch.data.folds import folds_of
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.comparison import (
-    bootstrap,
-    corrected_resampled_t_test,
-    percentiles,
-    resampler,
-    subjects_of,
-)
+from sstorch.metrics.comparison import bootstrap, corrected_resampled_t_test, percentiles, resampler
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.measures import BOOTSTRAP, MEASURES, NO_VARIANCE, Measure
+from sstorch.metrics.outcome import subjects_of
 from sstorch.metrics.weights import NO_ERROR
 from sstorch.validation.cohort import Cohort, refitted
 

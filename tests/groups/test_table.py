@@ -10,6 +10,7 @@ from scipy.stats import norm
 from sstorch import OptimalSurvivalTree, Surv, metrics
 from sstorch.exceptions import ConfigError
 from sstorch.groups.table import _over_places, groups_text, incidence_limits
+from sstorch.metrics.incidence import aalen_johansen_error
 from sstorch.validation import group_table, stability
 from tests.conftest import nightly
 from tests.groups.trees import CAUSES, TREES, fitted, refitted
@@ -47,7 +48,7 @@ def test_row_of_a_cause_is_aalen_johansen_of_the_group(kind: str, late: bool) ->
     for number in table.index.unique("group"):
         own = y[group == number]
         expected, error = (
-            estimate(own, [300.0]) for estimate in (metrics.aalen_johansen, metrics.aalen_johansen_error)
+            estimate(own, [300.0]) for estimate in (metrics.aalen_johansen, aalen_johansen_error)
         )
         lower, upper = incidence_limits(expected, norm.ppf(0.95) * error)
         for k, cause in enumerate(CAUSES):

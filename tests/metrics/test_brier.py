@@ -23,7 +23,6 @@ from .cohorts import scored
 from .oracles import g_by_loops, last_positive_g, pycox_evaluation, sksurv_metrics, structured, study
 
 CLOSE = 1e-10
-CONVENTIONS = ("graf", "sksurv", "surtree", "osst")
 
 
 def brier_by_loops(rows, t, s, at_event, at_risk=None):
@@ -245,10 +244,6 @@ def test_surtree_is_the_authors_protocol(scale):
     )
     got = integrated_brier_score((time, event), survival, grid, train=train, convention="surtree")
     assert got == pytest.approx(1 - model / base, abs=CLOSE)
-    assert (
-        integrated_brier_score((time, event), survival, grid, train=train, convention="surtree", scaled=True)
-        == got
-    )
 
 
 @pytest.mark.nightly
@@ -274,19 +269,6 @@ def test_equals_pycox_after_its_own_normalisation(rows):
     np.testing.assert_allclose(parts[0] / (parts[1] + parts[2]), expected, rtol=0, atol=CLOSE)
 
 
-@pytest.mark.parametrize("convention", CONVENTIONS)
-def test_scaled_scores_put_kaplan_meier_at_zero_and_truth_above(convention):
-    time, event, train = study(80, 200, 5, scale=30.0)
-    grid = evaluation_times(time, train[0], convention)
-    grid = grid[grid >= time[event].min()]
-    grid = grid if convention != "graf" else np.union1d(grid, [time.max()])
-    km = np.tile(KaplanMeier.fit(train).at(grid), (80, 1))
-    kwargs = {"train": train, "convention": convention}
-    assert integrated_brier_score((time, event), km, grid, **kwargs, scaled=True) == 0.0
-    oracle = (grid < time[:, None]).astype(float)
-    assert integrated_brier_score((time, event), oracle, grid, **kwargs, scaled=True) > 0.9
-
-
 def test_grids_of_conventions_that_do_not_exist():
     rows = ([1.0, 2.0, 3.0], [1, 1, 0])
     curves = np.full((3, 2), 0.5)
@@ -296,10 +278,6 @@ def test_grids_of_conventions_that_do_not_exist():
         evaluation_times([2, 2], [1, 2], "surtree")
     with pytest.raises(DataError, match="needs two distinct test times; got only 2"):
         evaluation_times([2, 2], [1, 2], "osst")
-    with pytest.raises(DataError, match="integrated Brier score of Kaplan-Meier is 0"):
-        integrated_brier_score(
-            ([1.0, 2.0], [0, 0]), curves[:2], [1.0, 2.0], train=([1, 2], [0, 0]), scaled=True
-        )
     with pytest.raises(DataError, match=r"where nothing was observed. Are both in one unit"):
         brier_score(rows, curves, [365.0, 730.0], train=rows)
     with pytest.raises(ConfigError, match="got 'first'"):

@@ -10,7 +10,6 @@ from sstorch.metrics import (
     concordance_harrell,
     concordance_uno,
     cumulative_dynamic_auc,
-    cumulative_dynamic_auc_risk,
     d_calibration,
     integrated_brier_score,
 )
@@ -161,8 +160,8 @@ def test_row_labels_in_another_order_are_refused():
         (lambda: concordance_harrell((time, event), curves[0]), "prediction"),
         (lambda: concordance_harrell((time, event), TIME, sample_weight=weight), "sample_weight"),
         (lambda: concordance_harrell((time, event[::-1]), TIME), "event"),
-        (lambda: cumulative_dynamic_auc((time, event), curves, TIMES, train=train), "survival"),
-        (lambda: cumulative_dynamic_auc_risk((time, event), curves[0], TIMES, train=train), "risk"),
+        (lambda: cumulative_dynamic_auc((time, event), curves, TIMES, train=train), "prediction"),
+        (lambda: cumulative_dynamic_auc((time, event), curves[0], TIMES, train=train), "prediction"),
         (lambda: d_calibration((time, event), curves, TIMES), "survival"),
     ):
         with pytest.raises(DataError, match=match.format(name)):

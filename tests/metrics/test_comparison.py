@@ -3,8 +3,7 @@ import pytest
 from scipy import stats
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import corrected_resampled_t_test
-from sstorch.metrics.comparison import bootstrap, percentiles
+from sstorch.metrics.comparison import bootstrap, corrected_resampled_t_test, percentiles
 
 
 def of_means(first, second, n_resamples=1000):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sstorch.exceptions import DataError
-from sstorch.metrics import median_survival_time, restricted_mean_survival_time
+from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time
 
 
 def test_medians():

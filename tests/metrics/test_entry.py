@@ -3,6 +3,7 @@
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -30,8 +31,8 @@ from sstorch.metrics import (
     concordance_of_groups,
     evaluate,
     group_scores,
-    incidence_times,
 )
+from sstorch.metrics.grids import incidence_times
 from sstorch.metrics.groups import median_follow_up
 from tests.histories import halved
 
@@ -282,31 +283,27 @@ def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
     at = np.full(len(rows[0]), s)
     likelihood = tree.log_likelihood(rows[0], Surv(rows[1][0] + s, rows[1][1], entry=at))
     assert found.loc["negative_log_likelihood", "value"] == pytest.approx(-likelihood, rel=1e-12)
-    # Curves from zero that are given are read as steps.
-    grid = np.unique(np.concatenate([[s], test.time]))
-    given = tree.predict_survival_function(test.frame, grid), grid
-    scores = ["c_harrell", "ibs_graf", "ici_pseudo"]
-    of_curves = evaluate(given, train, test, metrics=scores, after=s)["value"]
-    steps = np.unique(test.time[test.time > s]) - s
-    expected = evaluate((tree.predict_survival_function(rows[0], steps, after=s), steps), known, rows)[
-        "value"
-    ]
-    np.testing.assert_allclose(of_curves, expected[scores], rtol=1e-9)
+    curves = tree.predict_survival_function(test.frame, test.time[:1]), test.time[:1]
+    with pytest.raises(DataError, match="after must be None where curves are given"):
+        evaluate(curves, train, test, after=s)
 
 
-def test_landmarks_that_cannot_be_are_refused():
-    rows = (None, ([1.0, 2.0, 3.0], [1, 1, 0]))
-    curves = ([[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.0]], [1.0, 2.0, 3.0])
-    with pytest.raises(DataError, match="train: no row is at risk at after=3: all entered later"):
-        evaluate((curves[0], [1.0, 2.0, 4.0]), rows, (None, ([1.0, 2.0, 4.0], [1, 1, 0])), after=3.0)
-    with pytest.raises(DataError, match="after must be finite and >= 0; 0 is the beginning"):
-        evaluate(curves, rows, rows, after=-1.0)
-    late = (None, ([1.0, 2.0, 5.0], [1, 1, 0]))
-    with pytest.raises(DataError, match="times: the curves end at 3, and after=3 is no earlier"):
-        evaluate(curves, late, late, after=3.0)
-    ended = (np.array([[0.4, 0.0, 0.0], [0.8, 0.5, 0.2], [0.9, 0.0, 0.0]]), curves[1])
-    with pytest.raises(DataError, match=r"predicted survival of 1 row .* at after=2 is 0"):
-        evaluate(ended, rows, rows, after=2.0)
+class Falls:
+    """Survival .5 up to 2 and 0 from there on."""
+
+    def predict_survival_function(self, X, times):
+        return np.tile(np.where(np.asarray(times) < 2.0, 0.5, 0.0), (3, 1))
+
+
+def test_landmarks_without_rows_or_survival_raise():
+    rows = (np.zeros((3, 1)), ([1.0, 2.0, 3.0], [1, 1, 0]))
+    for after, message in (
+        (3.0, "train: no row is at risk at after=3: all entered later"),
+        (-1.0, "after must be finite and >= 0"),
+        (2.0, r"predicted survival of 3 rows .* at after=2 is 0"),
+    ):
+        with pytest.raises(DataError, match=message):
+            evaluate(Falls(), rows, (rows[0], ([2.5, 3.0, 4.0], [1, 1, 0])), after=after)
 
 
 def test_steps_are_where_they_were_before_the_landmark_was_subtracted():
@@ -315,11 +312,18 @@ def test_steps_are_where_they_were_before_the_landmark_was_subtracted():
     assert (time - s + s < time)[time > s].any()
     frame, event = pd.DataFrame({"x": np.arange(200) % 2}), np.ones(200, dtype=bool)
     tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, (time, event))
-    rows = (frame, (time, event))
-    given = tree.predict_survival_function(frame, np.unique(time)), np.unique(time)
+    rows, later = (frame, (time, event)), time > s
+    grid = np.unique(time[later])
+    curves = tree.predict_survival_function(frame[later], np.append(s, grid))
+    left = (frame[later], (time[later] - s, event[later]))
     names = ["ibs_osst", "c_harrell"]
-    one, two = (evaluate(model, rows, rows, metrics=names, after=s)["value"] for model in (tree, given))
-    np.testing.assert_allclose(one, two, rtol=1e-12)
+    given = evaluate((curves[:, 1:] / curves[:, :1], grid - s), left, left, metrics=names)["value"]
+    for model in (
+        tree,
+        SimpleNamespace(predict_survival_function=lambda X, times: tree.predict_survival_function(X, times)),
+    ):
+        found = evaluate(model, rows, rows, metrics=names, after=s)["value"]
+        np.testing.assert_allclose(found, given, rtol=1e-12)
 
 
 def test_cross_validation_of_causes_leaves_out_what_knows_no_entry():

@@ -8,7 +8,7 @@ from lifelines import KaplanMeierFitter
 
 from sstorch import metrics
 from sstorch.exceptions import DataError
-from sstorch.metrics.fairness import gap, leaf_groups, mean_gini
+from sstorch.metrics.fairness import gap, group_parity, leaf_groups, mean_gini
 from sstorch.objective.parity import log_time_quadrature
 
 RNG = np.random.default_rng(3)
@@ -27,7 +27,7 @@ def test_parity_against_pairs_and_a_closed_form() -> None:
         if GROUP[i] != GROUP[j]:
             total += weight[i] * weight[j] * float(measure @ (CURVES[i] - CURVES[j]) ** 2)
             pairs += weight[i] * weight[j]
-    value = metrics.group_parity(CURVES, measure, GROUP, sample_weight=weight)
+    value = group_parity(CURVES, measure, GROUP, sample_weight=weight)
     np.testing.assert_allclose(value, total / pairs, rtol=1e-12)
     # Two exponential curves from 1 to 9: the integral of their squared difference is known.
     nodes, weights = log_time_quadrature(1.0, 9.0, 64)
@@ -35,17 +35,17 @@ def test_parity_against_pairs_and_a_closed_form() -> None:
     def area(rate: float) -> float:
         return (np.exp(-rate) - np.exp(-9 * rate)) / rate
 
-    value = metrics.group_parity(np.exp(-np.outer([0.3, 0.5], nodes)), weights, [0, 1])
+    value = group_parity(np.exp(-np.outer([0.3, 0.5], nodes)), weights, [0, 1])
     np.testing.assert_allclose(value, area(0.6) - 2 * area(0.8) + area(1.0), rtol=1e-12)
-    assert metrics.group_parity(np.tile(CURVES[:1], (50, 1)), measure, GROUP) == 0
+    assert group_parity(np.tile(CURVES[:1], (50, 1)), measure, GROUP) == 0
 
 
 def test_parity_needs_a_pair() -> None:
     for group, weight in ((np.zeros(50), None), (GROUP, GROUP == 1)):
         with pytest.raises(DataError, match="one group"):
-            metrics.group_parity(CURVES, np.ones(40), group, sample_weight=weight)
+            group_parity(CURVES, np.ones(40), group, sample_weight=weight)
     with pytest.raises(DataError, match="NaN"):
-        metrics.group_parity(np.where(CURVES > 0.9, np.nan, CURVES), np.ones(40), GROUP)
+        group_parity(np.where(CURVES > 0.9, np.nan, CURVES), np.ones(40), GROUP)
 
 
 def test_gini_of_leaves() -> None:

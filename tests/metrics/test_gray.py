@@ -8,7 +8,7 @@ from sstorch import Surv
 from sstorch.data import load_dataset
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import gray_test, logrank_test
-from sstorch.metrics.gray import _influence
+from sstorch.metrics.group_tests import _influence
 from sstorch.metrics.outcome import Observed
 from tests.histories import halved
 

@@ -13,11 +13,11 @@ from sstorch.exceptions import DataError
 from sstorch.groups.table import incidence_limits, interval_text
 from sstorch.metrics import (
     aalen_johansen,
-    aalen_johansen_error,
     brier_score,
     concordance_wolbers,
     cumulative_dynamic_auc,
 )
+from sstorch.metrics.incidence import aalen_johansen_error
 from tests.histories import halved
 
 IN_R = json.loads((Path(__file__).parent / "incidence_in_r.json").read_text())

@@ -14,10 +14,10 @@ from sstorch.metrics import (
     concordance_harrell,
     concordance_wolbers,
     evaluate,
-    incidence_times,
     integrated_brier_score,
 )
 from sstorch.metrics.distribution import aalen_johansen_distance
+from sstorch.metrics.grids import incidence_times
 from sstorch.metrics.outcome import read_rows
 
 from .cohorts import CauseRates, rows_of_causes

@@ -1,7 +1,5 @@
 """One event is the case of a single cause: every score of a cause is that of the event, and a plain sum."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,7 +51,7 @@ def test_aalen_johansen_is_one_minus_kaplan_meier(rows):
 def test_scores_of_the_only_cause_are_those_of_the_event(rows):
     y, train, curves = rows[:2], rows.train, (rows.survival, rows.times)
     for convention in CONVENTIONS:
-        for function in (brier_score, integrated_brier_score, partial(integrated_brier_score, scaled=True)):
+        for function in (brier_score, integrated_brier_score):
             options = {"train": train, "convention": convention}
             expected = or_reason(function, y, *curves, **options)
             found = or_reason(function, y, *curves, cause=1, **options)

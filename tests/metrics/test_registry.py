@@ -15,6 +15,7 @@ from sstorch import Columns, Surv, SurvivalData, SurvivalRegression, metrics, va
 from sstorch.bench import pareto_front
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer, evaluate
+from sstorch.metrics.grids import incidence_times
 from sstorch.metrics.registry import METRICS, declare, metric, names_of
 
 from .cohorts import CauseRates, Rates, rows_of_causes
@@ -27,7 +28,7 @@ def test_a_name_is_declared_once() -> None:
         declare("c_uno", title="", short="", higher_is_better=True)
     known = METRICS["c_uno"]
     assert (known.title, known.short, known.direction) == ("Concordance (Uno)", "C_U", "higher is better")
-    assert known.source.startswith("Uno, Cai, Pencina")
+    assert known.source.startswith("Uno et al. (2011)")
 
 
 def test_metric_of_a_notebook_is_declared_again_by_its_own_function_alone() -> None:
@@ -117,7 +118,7 @@ def test_rows_of_zero_weight_do_not_move_the_times_of_incidences() -> None:
     rng = np.random.default_rng(5)
     time, cause, weight = rng.exponential(size=80), rng.integers(0, 3, 80), np.repeat([0.0, 1.0], [30, 50])
     y = Surv(time, cause, causes=("relapse", "death"), weight=weight)
-    np.testing.assert_array_equal(metrics.incidence_times(y), metrics.incidence_times(y[30:]))
+    np.testing.assert_array_equal(incidence_times(y), incidence_times(y[30:]))
 
 
 def test_no_rows_raise() -> None:
@@ -191,7 +192,7 @@ def test_causes_from_a_landmark_are_those_of_rows_at_risk_there() -> None:
     table = evaluate(tree, (x, y), (x, y), metrics=["ibs", "c_cause_specific"], after=s)
     later = y.time > s  # type: ignore[operator]
     left = Surv(y.time[later] - s, y.cause[later], causes=("a", "b"))  # type: ignore[index]
-    times = metrics.incidence_times(left)
+    times = incidence_times(left)
     whole = tree.predict_cumulative_incidence(x[later], np.append(s, s + times))
     free = 1 - whole[:, :, 0].sum(axis=1)
     curves = (whole[:, :, 1:] - whole[:, :, :1]) / free[:, None, None]

@@ -9,7 +9,8 @@ import pytest
 
 from sstorch import Surv, metrics
 from sstorch.exceptions import DataError
-from sstorch.metrics import KaplanMeierBand, aalen_johansen, aalen_johansen_error, evaluate, logrank_test
+from sstorch.metrics import KaplanMeierBand, aalen_johansen, evaluate, logrank_test
+from sstorch.metrics.incidence import aalen_johansen_error
 
 from .cohorts import Rates
 

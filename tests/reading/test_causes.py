@@ -19,6 +19,7 @@ from sstorch import (
     metrics,
 )
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.incidence import aalen_johansen_error
 from sstorch.plots import plot_effects, plot_tree
 from sstorch.reading import (
     effects,
@@ -80,7 +81,7 @@ def test_texts_have_the_events_of_each_cause_in_order_of_prognosis(
             assert found is not None
             time = float(found[4])
             value = metrics.aalen_johansen(rows, [time])[place, 0]
-            step = 1.959964 * metrics.aalen_johansen_error(rows, [time])[place, 0] / (value * -np.log(value))
+            step = 1.959964 * aalen_johansen_error(rows, [time])[place, 0] / (value * -np.log(value))
             expected = value, value ** np.exp(step), value ** np.exp(-step)
             np.testing.assert_allclose([float(found[j]) for j in (1, 2, 3)], expected, atol=5.1e-4)
         assert counts.split(", ")[2] in export_graphviz(tree)

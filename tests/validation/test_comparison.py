@@ -12,7 +12,7 @@ from sksurv.linear_model import CoxPHSurvivalAnalysis
 from sstorch import Columns, Surv, SurvivalData, SurvivalRegression
 from sstorch.data.folds import folds_of
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import corrected_resampled_t_test
+from sstorch.metrics.comparison import corrected_resampled_t_test
 from sstorch.validation import compare, validate
 from tests.conftest import nightly
 from tests.histories import halved

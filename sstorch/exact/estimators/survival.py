@@ -30,6 +30,7 @@ from sstorch.exact.problem import MAX_EXACT_DEPTH
 from sstorch.exact.solution import Solution
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.evaluation import remedy_for_names
+from sstorch.metrics.grids import thinned
 from sstorch.metrics.outcome import Observed
 
 Choice = Literal["nodes", "depth", "budget"]
@@ -332,7 +333,7 @@ def _score(search: TreeSearch, size: tuple[int, int], data: SurvivalData, scorin
         deviances = [_deviances(leaf, here, tree.n_leaves, *(rows.only(k) for rows in every)) for k in causes]
         return -float(np.average(sum(deviances), weights=data.sample_weight)), tree.n_leaves
     curves = leaf_curves(leaf, tree.n_leaves, search.rows, search.settings.leaf_curve)
-    grid = metrics.thinned(metrics.evaluation_times(data.time, search.data.time, "osst"), len(data.time))
+    grid = thinned(metrics.evaluation_times(data.time, search.data.time, "osst"), len(data.time))
     score = metrics.integrated_brier_score(
         data.y,
         curves.survival_at(grid)[here],
