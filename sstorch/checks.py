@@ -1,8 +1,7 @@
 """Checks of arguments, and the words of their messages.
 
-What is returned has the shape, the type and the range that is assumed, and what cannot be used raises with
-the first offending row numbers, which count from 0. In all checks `name` is the argument's name for the
-message, and `n_rows` the length that the other arguments have.
+What is returned has the shape, the type and the range that is assumed; what cannot be used raises with the
+first offending rows. `name` is the argument's name for the message.
 """
 
 import datetime
@@ -28,16 +27,15 @@ from sstorch.memory import at_once
 DATA_ROW = "data row"
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
-# What the kinds of NumPy types that are not numbers are called in messages.
+# What the kinds of NumPy types that are not numbers are called in messages, and the remedy.
 _NOT_NUMBERS = {
-    "U": "text",
-    "S": "text",
-    "M": "dates",
-    "m": "time spans",
-    "c": "complex numbers",
-    "V": "records",
+    "U": ("text", ""),
+    "S": ("text", ""),
+    "M": ("dates", "; subtract the start and divide by one unit"),
+    "m": ("time spans", "; divide by one unit of time"),
+    "c": ("complex numbers", ""),
+    "V": ("records", ""),
 }
-_REMEDY = {"M": "; subtract the start and divide by one unit", "m": "; divide by one unit of time"}
 
 
 # ---------------------------------------------------------------------- words of messages
@@ -109,9 +107,9 @@ def nearest_text(name: str, names: Iterable[str]) -> str:
     Where `names` is a mapping, its values are proposed in place of the names.
     """
     proposed = names if isinstance(names, Mapping) else {n: n for n in names}
-    folded = {n.casefold(): n for n in proposed}
-    hits = difflib.get_close_matches(str(name).casefold(), list(folded), n=1)
-    return f" Did you mean {proposed[folded[hits[0]]]!r}?" if hits else ""
+    near = {n.casefold(): n for n in proposed}
+    hits = difflib.get_close_matches(str(name).casefold(), list(near), n=1)
+    return f" Did you mean {proposed[near[hits[0]]]!r}?" if hits else ""
 
 
 # ---------------------------------------------------------------------- names, numbers and options
@@ -210,11 +208,10 @@ def as_numbers(values: Any, name: str) -> FloatArray:
     carry a gradient.
     """
     expected = f"{name} must be an array of numbers in host memory, "
-    if isinstance(values, torch.Tensor):
-        if values.requires_grad:
-            raise DataError(f"{expected}got a tensor that requires grad; pass {name}.detach().")
-        if values.device.type != "cpu":
-            raise DataError(f"{expected}got a tensor on {values.device}; pass {name}.cpu().")
+    if isinstance(values, torch.Tensor) and values.requires_grad:
+        raise DataError(f"{expected}got a tensor that requires grad; pass {name}.detach().")
+    if isinstance(values, torch.Tensor) and values.device.type != "cpu":
+        raise DataError(f"{expected}got a tensor on {values.device}; pass {name}.cpu().")
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise DataError(f"{expected}got a masked array with masked entries; remove these rows.")
     try:
@@ -222,10 +219,10 @@ def as_numbers(values: Any, name: str) -> FloatArray:
         kinds: set[str] = {array.dtype.kind}
         if array.dtype.kind == "O":
             array = np.where(pd.isna(array), np.nan, array)
-            kinds = {_kind_of(kind) for kind in set(map(type, array.flat))}
-        for kind, what in _NOT_NUMBERS.items():
+            kinds = {_kind_of(cell) for cell in {type(cell): cell for cell in array.flat}.values()}
+        for kind, (what, remedy) in _NOT_NUMBERS.items():
             if kind in kinds:
-                raise DataError(f"{expected}got {what}{_REMEDY.get(kind, '')}.")
+                raise DataError(f"{expected}got {what}{remedy}.")
         return array.astype(np.float64, copy=False)
     except DataError:
         raise
@@ -233,15 +230,11 @@ def as_numbers(values: Any, name: str) -> FloatArray:
         raise DataError(f"{name} must be an array of numbers: {error}.") from error
 
 
-def _kind_of(kind: type) -> str:
-    """The kind that an array of such objects would have; "f" for what may be a number."""
-    if issubclass(kind, str | bytes):
-        return "U"
-    if issubclass(kind, complex | np.complexfloating):
-        return "c"
-    if issubclass(kind, np.datetime64 | datetime.date):  # pandas.Timestamp is one
+def _kind_of(cell: object) -> str:
+    """The kind of NumPy type of an object; datetimes of pandas are dates."""
+    if isinstance(cell, datetime.date):
         return "M"
-    return "m" if issubclass(kind, np.timedelta64 | datetime.timedelta) else "f"
+    return "m" if isinstance(cell, datetime.timedelta) else np.asarray(cell).dtype.kind
 
 
 def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:

@@ -4,13 +4,41 @@ Help, versions, missing files and Ctrl-C are answered before torch loads, which 
 """
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sstorch._version import __version__
 from sstorch.exceptions import EXIT_INTERRUPTED, DataError, exit_codes
-from sstorch.usage import check_data_file, check_place, help_text
+from sstorch.usage import configuration
+
+_HELP = """sstorch trains and cross-validates soft survival trees; without arguments, on GBSG2.
+
+  sstorch NAME=VALUE ...      one run; -m runs every combination of values with commas
+  sstorch --cfg job           the settings and their values
+  sstorch --version           version of the package
+  sstorch-report FOLDER       report of a run, a sweep or a study
+
+  sstorch dataset=csv dataset.path=cohort.csv dataset.time=days dataset.event=died
+  sstorch model.depth=1 model.leaf=weibull model.trainer.macro_iterations=5
+  sstorch model=custom model._target_=my_module.MyTree 'imports=[my_module]'
+
+Choices of the groups:
+{groups}
+
+Settings of a model are the parameters of its class, such as sstorch.SoftSurvivalTree."""
+
+
+def help_text() -> str:
+    """Usage of the ``sstorch`` command, and the choices of its groups."""
+    lines = []
+    for group in ("dataset", "model", "cv", "logger", "experiment"):
+        folder = configuration() / group
+        files = [path.name.removesuffix(".yaml") for path in folder.iterdir()] if folder.is_dir() else []
+        more = ["csv", "NAME"] if group == "dataset" else []
+        lines.append(f"  {group + '=':<12} {' '.join([*sorted(files), *more])}")
+    return _HELP.format(groups="\n".join(lines))
 
 
 @contextmanager
@@ -38,6 +66,12 @@ def _loading() -> Iterator[None]:
         gc.enable()
 
 
+def _check_exists(name: str, what: str) -> None:
+    path = os.path.expanduser(name)
+    if not os.path.exists(path):
+        raise DataError(f"{path}: no such {what}")
+
+
 def sstorch() -> None:
     """Train and cross-validate; see :mod:`sstorch.bench.cli`."""
     words = sys.argv[1:]
@@ -48,7 +82,12 @@ def sstorch() -> None:
         if "--version" in words:
             print(f"sstorch {__version__}", flush=True)
             return
-        check_data_file(words)
+        # With an option it is a sweep over files, or no run; and another data set takes no file.
+        if "dataset=csv" in words and not any(word.startswith("-") for word in words):
+            for word in words:
+                setting, _, value = word.lstrip("+").partition("=")
+                if setting == "dataset.path" and value not in ("", "null") and "${" not in value:
+                    _check_exists(value.strip("'\""), "file")
         with _loading():
             from sstorch.bench.cli import main
         main()
@@ -56,8 +95,10 @@ def sstorch() -> None:
 
 def report() -> None:
     """Write the report of a run or a study; see :mod:`sstorch.bench.reporting`."""
+    words = sys.argv[1:]
     with _interruptible("sstorch-report"):
-        check_place(sys.argv[1:])
+        if words and not words[0].startswith("-"):
+            _check_exists(words[0], "file or folder")
         with _loading():
             from sstorch.bench.reporting import main
         main()

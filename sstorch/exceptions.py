@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
 
 class SstorchError(Exception):
@@ -20,15 +19,6 @@ class SstorchError(Exception):
 
 class DataError(SstorchError, ValueError):
     """The data are invalid; the message names column, rows and remedy."""
-
-
-@contextmanager
-def named(what: str) -> Iterator[None]:
-    """Begin the message of a `DataError` of the body with what it is of, such as ``"test"``, if anything."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{what}: {error}" if what else str(error)) from error
 
 
 class ConfigError(SstorchError, ValueError):
@@ -44,11 +34,7 @@ class FormatError(SstorchError, ValueError):
 
 
 class JobError(SstorchError):
-    """A job of a sweep has ended with an exit code and printed its error; the other jobs go on.
-
-    Args:
-        exit_code: of the job.
-    """
+    """A job of a sweep has ended with an exit code and printed its error; the other jobs go on."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -57,6 +43,15 @@ class JobError(SstorchError):
 
 class DataWarning(UserWarning):
     """The data were changed or look suspicious; the message names the problem."""
+
+
+@contextmanager
+def named(what: str) -> Iterator[None]:
+    """Begin the message of a `DataError` of the body with what it is of, such as ``"test"``, if anything."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{what}: {error}" if what else str(error)) from error
 
 
 EXIT_FAILED = 1
@@ -108,16 +103,9 @@ def show_warnings_as_notes(command: str) -> None:
     _escape_output()
     shown = set[str]()
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *place: object, **options: object) -> None:
         if str(message) not in shown:
             shown.add(str(message))
-            print(f"{command}: note: {message}", file=file or sys.stderr)
+            print(f"{command}: note: {message}", file=sys.stderr)
 
     warnings.showwarning = show

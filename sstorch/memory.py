@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -15,19 +16,16 @@ from sstorch.exceptions import ConfigError
 
 # The environment variable that sets the limit in every process, workers included.
 VARIABLE = "SSTORCH_MEMORY"
-# Of what is free, unless a limit is set.
-SHARE = 4
-# Taken as free where the system does not report it.
-UNKNOWN = 4 * 2**30
+# Without a limit blocks take a quarter of what is free, which is taken as 4 GiB where it is not reported.
+_SHARE, _UNKNOWN = 4, 4 * 2**30
 # Bytes of a block for each of its elements: a step of float64 work has about so many arrays of its size.
-BYTES_PER_ELEMENT = 4 * 8
+_BYTES_PER_ELEMENT = 4 * 8
 # Folder of the control group that this process is in.
 _GROUP = Path("/sys/fs/cgroup")
 # Bytes of a result that is allocated without asking what is free.
 _SMALL = 2**26
 # Seconds for which what is free is not asked again.
 _KNOWN_FOR = 10
-
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _limit: ContextVar[int | None] = ContextVar("sstorch_memory", default=None)
 
@@ -62,16 +60,20 @@ def memory(limit: int | str) -> Iterator[None]:
 
 
 def set_limit() -> int | None:
-    """The limit in bytes; None if block sizes depend on the free memory.
-
-    Raises:
-        ConfigError: the environment variable is not a number of bytes.
-    """
-    given = _limit.get()
-    if given is not None:
-        return given
+    """The limit in bytes, of :func:`memory` or the environment; None if blocks depend on the free memory."""
     text = os.environ.get(VARIABLE)
-    return _bytes(text, VARIABLE) if text else None
+    return _limit.get() or (_bytes(text, VARIABLE) if text else None)
+
+
+def _bytes(value: int | str, name: str) -> int:
+    found = re.fullmatch(r"([\d.e+]+) ?([kmg]i?b)?", str(value).strip().lower())
+    try:
+        amount = int(float(found[1]) * _UNITS[found[2] or ""]) if found else 0
+    except (ValueError, OverflowError):
+        amount = 0
+    if amount <= 0:
+        raise ConfigError(f"{name} is {value!r}; give bytes, such as 2000000000, '500MB' or '2GiB'")
+    return amount
 
 
 def at_once(width: int, most: int) -> int:
@@ -80,10 +82,8 @@ def at_once(width: int, most: int) -> int:
     A block that does not need less has at most `most` elements: what fills a cache, or what a vectorised call
     needs to be worth its while.
     """
-    limit = set_limit()
-    if limit is None:
-        limit = _free(int(time.monotonic() / _KNOWN_FOR)) // SHARE
-    return max(1, min(most, limit // BYTES_PER_ELEMENT) // max(1, width))
+    limit = set_limit() or _free(int(time.monotonic() / _KNOWN_FOR)) // _SHARE
+    return max(1, min(most, limit // _BYTES_PER_ELEMENT) // max(1, width))
 
 
 def check_room(n_rows: int, n_times: int) -> None:
@@ -96,10 +96,7 @@ def check_room(n_rows: int, n_times: int) -> None:
 
 
 def check_fits(n_bytes: int, what: str, remedy: str) -> None:
-    """Refuse work that memory, or the limit that was set, cannot hold, before it begins.
-
-    The limit is that of the whole process: what it holds already counts.
-    """
+    """Refuse work that memory, or the limit of the whole process, cannot hold, before it begins."""
     limit, free, held = set_limit(), free_memory(), resident_memory() or 0
     if n_bytes > _SMALL and (n_bytes > free or (limit is not None and held + n_bytes > limit)):
         there = f"{free / 2**30:.1f} GiB are free"
@@ -108,10 +105,40 @@ def check_fits(n_bytes: int, what: str, remedy: str) -> None:
         raise ConfigError(f"{what} take {n_bytes / 2**30:.1f} GiB; {there}: {remedy}")
 
 
+@lru_cache(maxsize=1)
+def _free(moment: int) -> int:
+    del moment  # the key: another moment, another answer
+    return free_memory()
+
+
 def free_memory() -> int:
     """Bytes that this process may still take: of the machine, or of its control group if that allows less."""
     amounts = [amount for amount in (_of_machine(), _of_group()) if amount is not None]
-    return min(amounts, default=UNKNOWN)
+    return min(amounts, default=_UNKNOWN)
+
+
+def _of_machine() -> int | None:
+    try:
+        found = re.search(r"MemAvailable: *(\d+)", Path("/proc/meminfo").read_text())
+    except OSError:
+        found = None
+    if found:
+        return int(found[1]) * 2**10
+    # No Linux: half of all memory, which more systems report.
+    known = sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if known else None
+
+
+def _of_group() -> int | None:
+    """Memory left by the control group of Linux, files that it gives up included; None without a limit."""
+    try:
+        limit, usage, facts = ((_GROUP / f"memory.{name}").read_text() for name in ("max", "current", "stat"))
+    except OSError:
+        return None
+    if not limit.strip().isdigit():
+        return None
+    cached = re.search(r"^inactive_file (\d+)", facts, re.MULTILINE)
+    return max(0, int(limit) - int(usage) + int(cached[1] if cached else 0))
 
 
 def resident_memory() -> int | None:
@@ -120,9 +147,7 @@ def resident_memory() -> int | None:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
         return None
-    import resource
-
-    return pages * resource.getpagesize()
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_memory() -> int | None:
@@ -134,46 +159,3 @@ def peak_memory() -> int | None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # The system counts the peak now and then, and may be behind.
     return max(peak if sys.platform == "darwin" else peak * 2**10, resident_memory() or 0)
-
-
-@lru_cache(maxsize=1)
-def _free(moment: int) -> int:
-    del moment  # the key: another moment, another answer
-    return free_memory()
-
-
-def _of_machine() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 2**10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # no Linux: half of all memory, which more systems report
-        if sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names:
-            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-        return None
-
-
-def _of_group() -> int | None:
-    """Memory left by the control group of Linux, files that it gives up included; None without a limit."""
-    try:
-        limit, usage, facts = (
-            (_GROUP / f"memory.{name}").read_text().strip() for name in ("max", "current", "stat")
-        )
-    except OSError:
-        return None
-    if not limit.isdigit():
-        return None
-    cached = dict(line.split() for line in facts.splitlines()).get("inactive_file", 0)
-    return max(0, int(limit) - int(usage) + int(cached))
-
-
-def _bytes(value: int | str, name: str) -> int:
-    text = str(value).strip().lower()
-    digits = text.rstrip("kmgib ")
-    unit = text[len(digits) :].strip()
-    try:
-        amount = int(float(digits) * _UNITS[unit])
-    except (KeyError, ValueError, OverflowError):
-        amount = 0
-    if amount <= 0:
-        raise ConfigError(f"{name} is {value!r}; give bytes, such as 2000000000, '500MB' or '2GiB'")
-    return amount

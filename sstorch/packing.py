@@ -50,6 +50,14 @@ def layout_of(value: object, arrays: Arrays) -> Any:
     Plain values, lists, tuples, mappings, arrays, frames, tensors, and dataclasses or :class:`Packed` objects
     of this package are possible; TypeError for others.
     """
+
+    def named(array: npt.NDArray[Any]) -> str:
+        arrays[name := f"array {len(arrays)}"] = array
+        return name
+
+    def each(values: Any) -> list[Any]:
+        return [layout_of(item, arrays) for item in values]
+
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -57,41 +65,32 @@ def layout_of(value: object, arrays: Arrays) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":  # as code points of characters
-        points = np.ascontiguousarray(value).view(np.uint32).reshape(*value.shape, -1)
-        return {"$text": _named(points, arrays)}
+        return {"$text": named(np.ascontiguousarray(value).view(np.uint32).reshape(*value.shape, -1))}
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":
-        return {"$objects": [layout_of(item, arrays) for item in value.tolist()]}
-    if isinstance(value, pd.DataFrame):
-        index = value.index.to_numpy(), list(value.index.names)
-        columns = [(name, column.to_numpy()) for name, column in value.items()]
-        return {"$frame": [layout_of(part, arrays) for part in (*index, columns, list(value.columns.names))]}
+        return {"$objects": each(value.tolist())}
     if isinstance(value, np.ndarray):
-        return {"$array": _named(value, arrays)}
+        return {"$array": named(value)}
     if isinstance(value, Tensor):
-        return {"$tensor": _named(value.detach().cpu().numpy(), arrays)}
+        return {"$tensor": named(value.detach().cpu().numpy())}
+    if isinstance(value, pd.DataFrame):
+        index, columns = value.index, [(name, column.to_numpy()) for name, column in value.items()]
+        return {"$frame": each([index.to_numpy(), list(index.names), columns, list(value.columns.names)])}
     if isinstance(value, list):
-        return [layout_of(item, arrays) for item in value]
+        return each(value)
     if isinstance(value, tuple):
-        return {"$tuple": [layout_of(item, arrays) for item in value]}
+        return {"$tuple": each(value)}
     if isinstance(value, Mapping):
         if all(isinstance(key, str) and not key.startswith(_TAG) for key in value):
-            return {key: layout_of(item, arrays) for key, item in value.items()}
-        return {"$dict": [[layout_of(key, arrays), layout_of(item, arrays)] for key, item in value.items()]}
+            return dict(zip(value, each(value.values()), strict=True))
+        return {"$dict": [each(pair) for pair in value.items()]}
     kind = type(value)
-    if kind.__module__.startswith(_PACKAGE) and (isinstance(value, Packed) or is_dataclass(value)):
-        if isinstance(value, Packed):
-            own = vars(value)
-        else:
-            own = {item.name: getattr(value, item.name) for item in fields(value) if item.init}
-        named = {name: layout_of(item, arrays) for name, item in own.items()}
-        return {"$class": [kind.__module__, kind.__qualname__], "fields": named}
-    raise TypeError(f"a {kind.__module__}.{kind.__qualname__} cannot be kept in a file")
-
-
-def _named(array: npt.NDArray[Any], arrays: Arrays) -> str:
-    name = f"array {len(arrays)}"
-    arrays[name] = array
-    return name
+    if not kind.__module__.startswith(_PACKAGE) or not (isinstance(value, Packed) or is_dataclass(value)):
+        raise TypeError(f"a {kind.__module__}.{kind.__qualname__} cannot be kept in a file")
+    own = vars(value)
+    if is_dataclass(value) and not isinstance(value, Packed):
+        own = {item.name: getattr(value, item.name) for item in fields(value) if item.init}
+    parts = dict(zip(own, each(own.values()), strict=True))
+    return {"$class": [kind.__module__, kind.__qualname__], "fields": parts}
 
 
 def value_of(layout: Any, arrays: Arrays, device: torch.device | str = "cpu") -> Any:
@@ -117,23 +116,23 @@ def value_of(layout: Any, arrays: Arrays, device: torch.device | str = "cpu") ->
         case "$text":
             points = np.ascontiguousarray(arrays[content])
             return points.view(f"<U{points.shape[-1]}").reshape(points.shape[:-1])
+    parts = [value_of(item, arrays, device) for item in content]
+    match tag:
         case "$objects":
-            items = np.empty(len(content), dtype=object)
-            items[:] = [value_of(item, arrays, device) for item in content]
+            items = np.empty(len(parts), dtype=object)
+            items[:] = parts
             return items
         case "$frame":
-            index, levels, columns, names = (value_of(part, arrays, device) for part in content)
-            several = len(levels) > 1
-            labels = pd.MultiIndex.from_tuples(index, names=levels) if several else pd.Index(index)
+            index, levels, columns, names = parts
+            labels = pd.MultiIndex.from_tuples(index) if len(levels) > 1 else pd.Index(index)
             frame = pd.DataFrame(dict(enumerate(column for _, column in columns)), index=labels)
-            frame.index.names = levels
             frame.columns = pd.Index([column for column, _ in columns])
-            frame.columns.names = names
+            frame.index.names, frame.columns.names = levels, names
             return frame
         case "$dict":
-            return {value_of(key, arrays, device): value_of(item, arrays, device) for key, item in content}
+            return dict(parts)
         case "$tuple":
-            return tuple(value_of(item, arrays, device) for item in content)
+            return tuple(parts)
     raise ValueError(f"unknown content {tag}")
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self
 
 from sstorch.memory import resident_memory
@@ -25,17 +24,11 @@ _EVERY = 5.0
 
 @dataclass(frozen=True)
 class Progress:
-    """State of a long computation.
+    """State of a long computation."""
 
-    Attributes:
-        phase: current phase.
-        done: number of completed steps; the current step can count partially.
-        total: number of steps.
-    """
-
-    phase: str
-    done: float
-    total: int
+    phase: str  # current phase
+    done: float  # number of completed steps; the current step can count partially
+    total: int  # number of steps
 
     def __str__(self) -> str:
         memory = resident_memory()
@@ -96,9 +89,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
         assert self._token is not None
@@ -127,35 +118,16 @@ class Watch:
 
 
 class Lines:
-    """Prints a line when a phase has lasted some seconds, and again when more of it is done.
-
-    Args:
-        every: seconds of work without a line.
-    """
+    """Prints a line when a phase has lasted some seconds, and again when more of it is done."""
 
     def __init__(self, every: float = _EVERY) -> None:
-        self._every = every
-        self._begin = time.monotonic()
+        self._every, self._begin = every, time.monotonic()
         self._last: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
         """Print the moment, if it is time for a line."""
-        if (
-            progress.phase == TRAINING
-            or progress == self._last
-            or time.monotonic() - self._begin < self._every
-        ):
+        early = time.monotonic() - self._begin < self._every
+        if early or progress.phase == TRAINING or progress == self._last:
             return
         self._begin, self._last = time.monotonic(), progress
         print(progress, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def shown(every: float = _EVERY) -> Iterator[None]:
-    """Print the phases of the computations in a ``with`` block to the error stream.
-
-    Args:
-        every: seconds between two lines; shorter computations print nothing.
-    """
-    with Watch(Lines(every), every):
-        yield

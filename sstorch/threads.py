@@ -20,8 +20,6 @@ R = TypeVar("R")
 # fits of 10,000 rows and 8 columns take as long with one thread as with two, of 3,000 rows 7 to 23 % less, of
 # 30,000 rows up to 13 % more.
 FEW = 2**19
-
-
 # Contexts of all threads that are in one_blas_thread(), whose first and last one set the number and reset it.
 _inside, _lock, _limit = [0], Lock(), ExitStack()
 
@@ -63,11 +61,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def threads_for(n_numbers: int, few: int = FEW) -> AbstractContextManager[None]:
-    """One thread of torch while operations take so many numbers, if that is less than few, else all it has.
-
-    On few numbers a second thread gains nothing, and while another process has its core, the first one waits
-    for it in every operation.
-    """
+    """One thread of torch while operations take so many numbers, if that is less than `few`, else all."""
     return torch_threads(1) if n_numbers < few else nullcontext()
 
 

@@ -21,8 +21,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 import sstorch as package
 from sstorch.bench import reporting
 from sstorch.bench.arguments import as_hydra_takes, setting_word
+from sstorch.commands import help_text
 from sstorch.exceptions import ConfigError, show_warnings_as_notes
-from sstorch.usage import help_text
 from tests.app import sstorch
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError
 from sstorch.optim.evidence import Estimates, estimate
-from sstorch.progress import Progress, Watch, report, report_part, shown, silenced
+from sstorch.progress import Lines, Progress, Watch, report, report_part, silenced
 from tests.app import sstorch
 
 ROOT = Path(__file__).parents[2]
@@ -181,7 +181,7 @@ def test_a_step_that_is_silenced_keeps_the_phase() -> None:
 
 def test_phases_that_last_are_printed_with_share_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
     told = ""
-    with shown(every=0.05):
+    with Watch(Lines(0.05), every=0.05):
         report("regressions", 1, 4)
         deadline = time.monotonic() + 10
         while "\n" not in told:
@@ -189,6 +189,6 @@ def test_phases_that_last_are_printed_with_share_and_memory(capsys: pytest.Captu
             time.sleep(0.02)
             told += capsys.readouterr().err
     assert re.fullmatch(r"regressions: 25 % done, \d+ MiB in memory\n", told), told
-    with shown():
+    with Watch(Lines()):
         report("encoding", 0, 1)
     assert capsys.readouterr().err == ""  # it took no time
