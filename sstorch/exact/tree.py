@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -142,15 +141,3 @@ class BinaryTree:
 
         walk(0, "")
         return "\n".join(lines)
-
-    def _export_graphviz(self, n_terms: int | None = None, leaf_texts: Sequence[str] | None = None) -> str:
-        """The tree in the DOT language of Graphviz."""
-        texts = leaf_texts or [f"leaf {number}" for number in range(self.n_leaves)]
-        lines = ["digraph tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
-        for node, (feature, leaf) in enumerate(zip(self.feature, self.leaf_number, strict=True)):
-            text = texts[leaf].replace(": ", "\n", 1) if feature < 0 else self.names[feature]
-            lines.append(f"  {node} [label={json.dumps(text, ensure_ascii=False)}];")
-        for answer, children in (("yes", self.present), ("no", self.absent)):
-            inner = np.flatnonzero(~self.is_leaf)
-            lines += [f'  {node} -> {children[node]} [label="{answer}"];' for node in inner]
-        return "\n".join([*lines, "}"]) + "\n"

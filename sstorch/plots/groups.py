@@ -31,7 +31,7 @@ from sstorch.plots.figures import (
     time_label,
     without_math,
 )
-from sstorch.reading.nodes import outside
+from sstorch.reading.late_fit import outside
 
 _INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the

@@ -24,7 +24,7 @@ from sstorch.metrics.censoring import followed_to
 from sstorch.plots.figures import ObservedGroups, colour_of, dark
 from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
 from sstorch.reading.rules import values_of_gate
-from sstorch.reading.scores import Score, to_numbers
+from sstorch.reading.scores import Score
 
 if TYPE_CHECKING:
     from sstorch.soft.estimator import SoftEstimator
@@ -281,8 +281,7 @@ class _Plane:
     @classmethod
     def of(cls, tree: SoftEstimator, X: object, node: int, inside: BoolArray) -> _Plane | None:
         """The plane of a gate whose rule is a sum over two numbers; None for any other gate."""
-        gate, frame = tree._tree.module.gate(node), tree._cleaned(X)
-        score = Score.of_gate(tree._tree.preprocessor, to_numbers(gate.weight), float(gate.bias.detach()))
+        score, frame = Score.of_node(tree._tree, node), tree._cleaned(X)
         terms = score.of_used_columns().terms
         names = list(dict.fromkeys(name for term in terms for name in term.columns))
         if (

@@ -1,8 +1,7 @@
 """Reading a fitted tree: rules, tables, effects, explanations."""
 
-from sstorch.reading.effects import Explanation, effects
+from sstorch.reading.effects import effects
 from sstorch.reading.functions import (
-    export_graphviz,
     export_text,
     gate_coefficients,
     gate_table,
@@ -12,9 +11,7 @@ from sstorch.reading.functions import (
 )
 
 __all__ = [
-    "Explanation",
     "effects",
-    "export_graphviz",
     "export_text",
     "gate_coefficients",
     "gate_table",

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy.special import expit
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_columns_exist, check_integer, check_share, names_text
@@ -222,28 +223,20 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = []
-        for node, step in zip(self.path.index, self.path.to_dict("records"), strict=True):
+        for node, step in self.path.iterrows():
             survival = f", {step['survival']} survival" if step["survival"] else ""
             lines.append(f"[{node}] {step['answer']}{survival}; probability of yes {step['yes']:.3f}")
             lines += self._terms(f"gate {node}", "score, yes if >= 0")
         lines.append(f"group {self.group}, probability {self.group_probability[self.group]:.3f}")
         of_cause = f" of {self.cause}" if self.cause else ""
         lines += self._terms(f"group {self.group}", f"linear predictor{of_cause}")
-        return "\n".join([*lines, self._prediction()])
-
-    def _prediction(self) -> str:
-        if self.incidence is not None:
-            parts = []
-            for name, row in self.incidence.iterrows():
-                values = ", ".join(f"F({time:g}) = {value:.3f}" for time, value in row.items())
-                parts.append(f"{name} {values}")
-            return f"predicted incidence of {'; of '.join(parts)}{self._condition}"
-        at = ", ".join(f"S({time:g}) = {value:.3f}" for time, value in self.survival.items())
-        return f"predicted {median_text(self.median, self.time_unit)}; {at}{self._condition}"
-
-    @property
-    def _condition(self) -> str:
-        return f", from time zero {CONSTANT_COVARIATES}" if self.time_varying else ""
+        if self.incidence is None:
+            predicted = f"{median_text(self.median, self.time_unit)}; {_at_times('S', self.survival)}"
+        else:
+            parts = (f"{name} {_at_times('F', row)}" for name, row in self.incidence.iterrows())
+            predicted = f"incidence of {'; of '.join(parts)}"
+        condition = f", from time zero {CONSTANT_COVARIATES}" if self.time_varying else ""
+        return "\n".join([*lines, f"predicted {predicted}{condition}"])
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -251,28 +244,27 @@ class Explanation:
     def _terms(self, column: str, name: str) -> list[str]:
         """The largest terms, what the others add up to, and their sum, all to the same decimals."""
         terms = self.contributions[column]
-        size = terms[self.values.index].abs()
-        shown = size[size > 0].sort_values(ascending=False, kind="stable").index[:_EXPLAINED_TERMS]
-        n_others = int(size.gt(0).sum()) - len(shown)
-        total = float(terms.sum())
-        # Three digits of the largest number; the constant takes what rounding leaves, so that columns add up.
-        largest = max(float(terms.abs().max()), abs(total))
-        decimals = max(2 - math.floor(math.log10(largest)), 0) if largest > 0 else 0
+        total, terms = float(terms.sum()), terms[self.values.index]
+        size = terms.abs()
+        order = size[size > 0].sort_values(ascending=False, kind="stable").index
+        shown, others = order[:_EXPLAINED_TERMS], order[_EXPLAINED_TERMS:]
         rows = [
-            (
-                float(terms[term]),
-                f"{self.labels[term]} = {self.values[term]:.4g}" if term in self.labels else term,
-            )
+            (terms[term], f"{self.labels[term]} = {self.values[term]:.4g}" if term in self.labels else term)
             for term in shown
         ]
-        if n_others:
-            rest = float(terms[self.values.index].sum() - terms[shown].sum())
-            rows.append((rest, f"({n_others} smaller)"))
-        constant = round(total, decimals) - sum(round(value, decimals) for value, _ in rows)
-        lines = [*rows, (constant, "constant"), (total, f"= {name}")]
-        texts = [f"{value:+.{decimals}f}" for value, _ in lines]
+        rows += [(terms[others].sum(), f"({len(others)} smaller)")] if len(others) else []
+        # Three digits of the largest number; the constant takes what rounding leaves, so that columns add up.
+        largest = max(float(self.contributions[column].abs().max()), abs(total))
+        decimals = max(2 - math.floor(math.log10(largest)), 0) if largest > 0 else 0
+        constant = round(total, decimals) - sum(round(float(value), decimals) for value, _ in rows)
+        rows += [(constant, "constant"), (total, f"= {name}")]
+        texts = [f"{value:+.{decimals}f}" for value, _ in rows]
         width = max(map(len, texts))
-        return [f"    {text:>{width}}  {what}" for text, (_, what) in zip(texts, lines, strict=True)]
+        return [f"    {text:>{width}}  {what}" for text, (_, what) in zip(texts, rows, strict=True)]
+
+
+def _at_times(curve: str, values: pd.Series) -> str:
+    return ", ".join(f"{curve}({time:g}) = {value:.3f}" for time, value in values.items())
 
 
 def explain_row(
@@ -289,63 +281,48 @@ def explain_row(
     """
     if len(frame) != 1:
         raise DataError(f"x has {len(frame)} rows; explain one at a time, such as X.iloc[[0]]")
-    x, module, preprocessor = (
-        dense(tree.encode(frame)),
-        tree.hazards[cause or tree.causes[0]],
-        tree.preprocessor,
-    )
-    topology = module.topology
-    leaf, group, probability = int(tree.leaf(x)[0]), int(tree.apply(x)[0]), tree.leaf_probability(x)[0]
-    columns: dict[str, dict[str, float]] = {}
-    values: dict[str, float] = {}
-    labels: dict[str, str] = {}
-    scaled = preprocessor.scaled(frame)[0]
+    x, module, preprocessor = dense(tree.encode(frame)), tree.module, tree.preprocessor
+    group, probability = int(tree.apply(x)[0]), tree.leaf_probability(x)[0]
+    node = int(tree.leaf(x)[0]) + 2**module.topology.depth
+    path = list(module.topology.ancestors(node))
+    own = {f"gate {branch}": (branch, x[:, : module.n_gate_features]) for branch, _ in path}
+    own[f"group {group}"] = node, x[:, x.shape[1] - module.in_features :]
     scale = np.where(preprocessor.scale_ == 0, 1.0, preprocessor.scale_)
-    original = scaled / scale + preprocessor.offset_
-
-    def add(column: str, score: Score, features: FloatArray) -> float:
-        """A score's terms as a column, and their sum."""
-        parts = [*(score.weight * score.values(features)[0]).tolist(), score.bias]
-        names = [*(term.name for term in score.terms), _CONSTANT]
-        columns[column] = dict(zip(names, parts, strict=True))
-        values.update((term.name, float(original[list(term.base)].prod())) for term in score.terms)
-        labels.update(
-            (term.name, ":".join(term.columns) if term.is_curve or term.logged else term.name)
-            for term in score.terms
-            if term.category is None
-        )
-        return float(np.sum(parts))
-
-    node, steps, reached = leaf + 2**topology.depth, [], 1.0
-    for branch, goes_left in topology.ancestors(node):
-        gate = module.gate(branch)
-        score = Score.of_gate(preprocessor, to_numbers(gate.weight), float(gate.bias.detach()))
-        value = add(f"gate {branch}", score, to_numbers(x[:, : module.n_gate_features]))
-        left = float(torch.sigmoid(torch.tensor(value, dtype=torch.float64)))
+    original = preprocessor.scaled(frame)[0] / scale + preprocessor.offset_
+    columns, values, labels = dict[str, dict[str, float]](), dict[str, float](), dict[str, str]()
+    for name, (place, features) in own.items():
+        score = Score.of_node(tree, place, cause)
+        parts = (score.weight * score.values(to_numbers(features))[0]).tolist()
+        columns[name] = dict(zip([term.name for term in score.terms], parts, strict=True))
+        columns[name][_CONSTANT] = score.bias
+        for term in score.terms:
+            values[term.name] = float(original[list(term.base)].prod())
+            if term.category is None:
+                drawn = term.is_curve or term.logged
+                labels[term.name] = ":".join(term.columns) if drawn else term.name
+    # A gate and a leaf may see a column in two ways: what one of them does not see adds nothing to it.
+    contributions = pd.DataFrame(columns, index=pd.Index([*values, _CONSTANT], name="feature")).fillna(0.0)
+    steps, reached = [], 1.0
+    for branch, goes_left in path:
+        value = float(contributions[f"gate {branch}"].sum())
+        left, answer = float(expit(value)), "yes" if goes_left else "no"
         reached *= left if goes_left else 1 - left
-        answer = "yes" if goes_left else "no"
         survival = ("longer" if longer[branch] == answer else "shorter") if branch in longer else ""
-        steps.append(
-            {"score": value, "yes": left, "answer": answer, "reached": reached, "survival": survival}
-        )
-    regression = module.leaf(node)
-    score = Score.of_leaf(preprocessor, to_numbers(regression.slope), float(regression.intercept.detach()))
-    add(f"group {group}", score, to_numbers(x[:, x.shape[1] - module.in_features :]))
-    index = pd.Index([step for step, _ in topology.ancestors(node)], name="node", dtype="int64")
-    names = pd.Index([*values, _CONSTANT], name="feature")
+        steps.append((value, left, answer, reached, survival))
     incidence = None
     if tree.competing:
-        incidence = pd.DataFrame(
-            tree.incidence(x, horizons)[0], pd.Index(tree.causes, name="cause"), columns=horizons
-        )
+        index = pd.Index(tree.causes, name="cause")
+        incidence = pd.DataFrame(tree.incidence(x, horizons)[0], index, columns=horizons)
+    groups = pd.RangeIndex(1, len(probability) + 1, name="group")
     return Explanation(
         group,
-        pd.DataFrame(steps, index=index, columns=["score", "yes", "answer", "reached", "survival"]),
-        pd.Series(
-            probability, index=pd.RangeIndex(1, len(probability) + 1, name="group"), name="probability"
+        pd.DataFrame(
+            steps,
+            index=pd.Index([branch for branch, _ in path], name="node", dtype="int64"),
+            columns=["score", "yes", "answer", "reached", "survival"],
         ),
-        # A gate and a leaf may see a column in two ways: what one of them does not see adds nothing to it.
-        pd.DataFrame(columns, index=names).fillna(0.0),
+        pd.Series(probability, index=groups, name="probability"),
+        contributions,
         pd.Series(values, index=pd.Index(values, name="feature"), name="value"),
         float(tree.quantile(x, 0.5)[0]),
         pd.Series(tree.curves(x, horizons)[0], index=pd.Index(horizons, name="time"), name="survival"),

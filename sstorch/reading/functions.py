@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -13,13 +13,36 @@ from sstorch.checks import check_tree
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import Inferable
 from sstorch.reading.nodes import Reading
-from sstorch.reading.scores import Score, against_modes, leaf_slopes, stacked, to_numbers
+from sstorch.reading.scores import Score, against_modes, leaf_slopes
+
+
+class HasText(Protocol):
+    """A fitted tree, soft or exact, that can be written as text."""
+
+    def _export_text(self, n_terms: int | None) -> str:
+        """Indented rules."""
+
+
+class ReadableTree(Inferable, Protocol):
+    """A fitted soft tree of an estimator."""
+
+    feature_names_in_: npt.NDArray[np.object_]
+
+    @property
+    def _reading(self) -> Reading:
+        """Tables and rules of the training rows."""
+
+
+def fitted_tree(tree: ReadableTree) -> FittedTree:
+    """The trained tree of a soft one; a ConfigError for anything else."""
+    check_tree(tree, "_tree", "soft survival tree")
+    return tree._tree
 
 
 def export_text(tree: HasText, n_terms: int | None = 4) -> str:
     """Export the tree as indented rules in original units, with rows, events and median of each group.
 
-    See ``tree.summary()`` for further results.
+    See ``tree.summary()`` for further results, :func:`sstorch.plots.plot_tree` for a figure.
 
     Args:
         tree: fitted.
@@ -27,17 +50,6 @@ def export_text(tree: HasText, n_terms: int | None = 4) -> str:
     """
     check_tree(tree, "_export_text")
     return tree._export_text(n_terms)
-
-
-def export_graphviz(tree: HasText, n_terms: int | None = 3) -> str:
-    """Export the tree in the DOT language of Graphviz (``dot -Tsvg``), as in ``tree.summary()``.
-
-    Args:
-        tree: fitted.
-        n_terms: maximum number of terms of a rule, by size of the effect; None for all.
-    """
-    check_tree(tree, "_export_text")
-    return tree._export_graphviz(n_terms)
 
 
 def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
@@ -58,21 +70,18 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
         column a list (``tgrade in {II, III}``).
     """
     fitted, nodes, rules = fitted_tree(tree), tree._reading.nodes, tree._reading.rules
-    rows = []
-    for node in fitted.module.topology.branches:
-        table = _gate(fitted, node)
-        passing = int(nodes["rows"][node])
-        rows.append(
-            {
-                "rows": passing,
-                "events": int(nodes["events"][node]),
-                "yes": nodes["rows"][2 * node] / passing if passing else np.nan,
-                "rule": rules[node].text(n_terms),
-                "features": list(table.index[table["effect"] != 0][:n_terms]),
-            }
-        )
-    index = pd.Index(fitted.module.topology.branches, name="node", dtype="int64")
-    return pd.DataFrame(rows, index=index, columns=["rows", "events", "yes", "rule", "features"])
+    branches = list(fitted.module.topology.branches)
+    rows = nodes["rows"][branches].to_numpy()
+    left = nodes["rows"][[2 * node for node in branches]].to_numpy()
+    effects = [against_modes(fitted, node)["effect"] for node in branches]
+    columns = {
+        "rows": rows,
+        "events": nodes["events"][branches].to_numpy(),
+        "yes": np.divide(left, rows, out=np.full(len(rows), np.nan), where=rows > 0),
+        "rule": [rules[node].text(n_terms) for node in branches],
+        "features": [list(effect.index[effect != 0][:n_terms]) for effect in effects],
+    }
+    return pd.DataFrame(columns, index=pd.Index(branches, name="node", dtype="int64"))
 
 
 def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
@@ -83,12 +92,14 @@ def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
         of the score per original unit, or compared with the omitted reference category, the most frequent in
         training), ``effect`` (change over the training range) and ``share`` of the effects of the gate.
     """
-    fitted = fitted_tree(tree)
-    tables = {node: _gate(fitted, node) for node in fitted.module.topology.branches}
-    for table in tables.values():
-        size = table["effect"].abs()
-        table["share"] = size / size.sum() if size.any() else 0.0
-    return stacked(tables, "node", ["column", "coefficient", "effect", "share"])
+    fitted, names = fitted_tree(tree), ["column", "coefficient", "effect", "share"]
+    tables = {node: against_modes(fitted, node) for node in fitted.module.topology.branches}
+    if not tables:
+        index = pd.MultiIndex.from_arrays([[], []], names=["node", "feature"])
+        return pd.DataFrame(columns=names, index=index)
+    table = pd.concat(tables, names=["node"])
+    size = table["effect"].abs()
+    return table.assign(share=(size / size.groupby(level="node").transform("sum")).fillna(0.0))
 
 
 def leaf_table(tree: ReadableTree) -> pd.DataFrame:
@@ -142,53 +153,17 @@ def importance(tree: ReadableTree) -> pd.DataFrame:
         column sums to one, or to zero if there are no effects (no gates, or no slopes).
     """
     fitted, nodes, columns = fitted_tree(tree), tree._reading.nodes, tree.feature_names_in_
-    module = fitted.module
+    topology = fitted.module.topology
 
-    def shares(scores: Mapping[int, Score]) -> pd.Series:
+    def shares(chosen: Iterable[int], cause: str | None = None) -> pd.Series:
         total = pd.Series(0.0, index=pd.Index(columns, name="column"))
-        for node, score in scores.items():
-            effect = score.effect_by_column(fitted.preprocessor.schema)
+        for node in chosen:
+            effect = Score.of_node(fitted, node, cause).effect_by_column(fitted.preprocessor.schema)
             if effect.any():
                 total += int(nodes["rows"][node]) * effect / effect.sum()
         return total / total.sum() if total.any() else total
 
-    preprocessor, topology = fitted.preprocessor, module.topology
-    own = fitted.hazards
-    gates = {n: Score.of_gate(preprocessor, to_numbers(module.gate(n).weight)) for n in topology.branches}
-    leaves = {
-        f"leaves {cause}" if fitted.competing else "leaves": {
-            n: Score.of_leaf(preprocessor, to_numbers(own[cause].leaf(n).slope)) for n in topology.leaves
-        }
-        for cause in fitted.causes
-    }
-    return pd.DataFrame({"gates": shares(gates)} | {name: shares(each) for name, each in leaves.items()})
-
-
-def _gate(tree: FittedTree, node: int) -> pd.DataFrame:
-    return against_modes(tree, Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight)))
-
-
-class HasText(Protocol):
-    """A fitted tree, soft or exact, that can be written as text and as a graph."""
-
-    def _export_text(self, n_terms: int | None) -> str:
-        """Indented rules."""
-
-    def _export_graphviz(self, n_terms: int | None) -> str:
-        """The tree in the DOT language."""
-
-
-class ReadableTree(Inferable, Protocol):
-    """A fitted soft tree of an estimator."""
-
-    feature_names_in_: npt.NDArray[np.object_]
-
-    @property
-    def _reading(self) -> Reading:
-        """Tables and rules of the training rows."""
-
-
-def fitted_tree(tree: ReadableTree) -> FittedTree:
-    """The trained tree of a soft one; a ConfigError for anything else."""
-    check_tree(tree, "_tree", "soft survival tree")
-    return tree._tree
+    found = {"gates": shares(topology.branches)}
+    for cause in fitted.causes:
+        found[f"leaves {cause}" if fitted.competing else "leaves"] = shares(topology.leaves, cause)
+    return pd.DataFrame(found)

@@ -1,4 +1,4 @@
-"""Training rows of the nodes and groups of a tree, and groups whose curves do not fit late."""
+"""Training rows of the nodes and groups of a tree: counts, estimates, rules."""
 
 from __future__ import annotations
 
@@ -11,30 +11,23 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.optimize import brentq
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.checks import blocks
 from sstorch.data import SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.fingerprint import fingerprint
-from sstorch.data.time_unit import duration, round_horizons
+from sstorch.data.time_unit import round_horizons
 from sstorch.fitted.tree import PROGNOSIS_DIGITS, FittedTree
 from sstorch.groups.table import group_estimates
-from sstorch.metrics import KaplanMeierBand
+from sstorch.reading.late_fit import late_fit
 from sstorch.reading.rules import GateRule, conditions, gate_rules
 
 # Column of the node table that numbers groups.
 MEAN_SURVIVAL = "mean survival"
 # Counts of a table of groups, and statistics of its quantities, in order.
 _COUNTS, _STATISTICS = ("rows", "subjects", "events"), ("", "estimate", "lower", "upper", "model")
-# Points at which a mean curve is looked at for its median, and how often those between two are: ten digits.
-_MEDIAN_POINTS, _REFINEMENTS = 65, 4
-# Share of the follow-up of rows up to which they are compared, and the fewest events.
-_UP_TO, _LEAST_EVENTS = 0.9, 10
-_MOST_TIMES = 64
-# Mean predicted survival to the first entry from which on what happens before is of no account.
-_UNSEEN = 0.99
-_FOURTHS = ("lowest", "second", "third", "highest")
 
 
 @dataclass(frozen=True)
@@ -56,19 +49,10 @@ class Reading:
     training_rows: str
 
     @classmethod
-    def of(
-        cls,
-        tree: FittedTree,
-        x: RowFeatures,
-        data: SurvivalData,
-        event_times: FloatArray,
-        incidences: FloatArray | None = None,
-    ) -> Self:
-        """Read a tree; arguments are as in :func:`table_of_groups`."""
-        groups = table_of_groups(tree, x, data, event_times, incidences)
-        return cls(
-            node_table(tree, x, data), groups, gate_rules(tree, x), late_fit(tree, x, data), fingerprint(data)
-        )
+    def of(cls, tree: FittedTree, x: RowFeatures, data: SurvivalData, event_times: FloatArray) -> Self:
+        """Read a tree from the rows that it was trained on, encoded (n, p), and the times of their events."""
+        nodes, groups = node_table(tree, x, data), table_of_groups(tree, x, data, event_times)
+        return cls(nodes, groups, gate_rules(tree, x), late_fit(tree, x, data), fingerprint(data))
 
     @property
     def root(self) -> pd.Series:
@@ -169,25 +153,12 @@ def node_table(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> pd.DataF
 
 
 def table_of_groups(
-    tree: FittedTree,
-    x: RowFeatures,
-    data: SurvivalData,
-    event_times: FloatArray,
-    incidences: FloatArray | None = None,
+    tree: FittedTree, x: RowFeatures, data: SurvivalData, event_times: FloatArray
 ) -> pd.DataFrame:
-    """Table of :func:`sstorch.reading.leaf_table`: groups of the training rows, also those without rows.
-
-    Args:
-        tree: trained on the rows.
-        x: the training rows, encoded, shape (n, p).
-        data: the same rows.
-        event_times: distinct times of their events, increasing.
-        incidences: of the rows at :func:`times_of_nodes`, (n, K, T), if they are available.
-    """
-    times, group, last = times_of_nodes(tree, event_times), tree.apply(x), float(event_times[-1])
-    if tree.competing and incidences is None:
-        incidences = tree.incidence(x, times)
-    table = group_estimates(group, tree.curves(x, times) if incidences is None else incidences, data, times)
+    """Table of :func:`sstorch.reading.leaf_table`: groups of the training rows, also those without rows."""
+    times, group, last = round_horizons(event_times, tree.time_unit), tree.apply(x), float(event_times[-1])
+    predicted = tree.incidence(x, times) if tree.competing else tree.curves(x, times)
+    table = group_estimates(group, predicted, data, times)
     weight = data.sample_weight / data.sample_weight.max()
     by_group: dict[tuple[str, str], Any] = {("median", "model"): {}}
     for number in np.unique(group):
@@ -228,11 +199,6 @@ def table_of_groups(
     return table[order]
 
 
-def times_of_nodes(tree: FittedTree, event_times: FloatArray) -> FloatArray:
-    """Round times at which a table of groups has survival and incidences."""
-    return round_horizons(event_times, tree.time_unit)
-
-
 def _mean_curve(tree: FittedTree, x: RowFeatures, weight: FloatArray, times: FloatArray) -> FloatArray:
     """Weighted mean predicted survival of rows at some times, (n_times,)."""
     total = np.zeros(len(times))
@@ -243,137 +209,8 @@ def _mean_curve(tree: FittedTree, x: RowFeatures, weight: FloatArray, times: Flo
 
 def _median(tree: FittedTree, x: RowFeatures, weight: FloatArray, last: float) -> float:
     """Time at which the mean curve of rows is 1/2; +inf if that is later than the last time."""
-    low, high = 0.0, last
-    for _ in range(_REFINEMENTS):
-        grid = np.linspace(low, high, _MEDIAN_POINTS)
-        mean = _mean_curve(tree, x, weight, grid)
-        if mean[-1] > 0.5:
-            return math.inf
-        place = max(int((mean <= 0.5).argmax()), 1)
-        (low, high), (above, below) = grid[place - 1 : place + 1], mean[place - 1 : place + 1]
-    share = (above - 0.5) / (above - below) if above > below else 1.0
-    return float(low + min(max(share, 0.0), 1.0) * (high - low))
 
+    def above(time: float) -> float:
+        return float(_mean_curve(tree, x, weight, np.array([time]))[0]) - 0.5
 
-def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str, ...]:
-    """A sentence on each group whose mean curve is outside the 95 % limits at 90 % of its follow-up.
-
-    Families and shared or shrunk coefficients can bend curves where few events are, after the times at which
-    tables report survival. Of a regression all rows are compared and, where these agree, the fourths of its
-    predicted risk.
-
-    Where censoring depends on covariates Kaplan-Meier is not the mean of the curves, even of the true model.
-    It then follows the mean hazard of the rows that are still at risk, and the sentence adds that where it
-    curve is inside the limits.
-
-    Args:
-        tree: trained on the rows.
-        x: the training rows, encoded, shape (n, p).
-        data: the same rows; with left truncation only the time before the first entry has a sentence, and
-            none is compared with competing causes, intervals or subjects of several rows.
-    """
-    if data.entry.any():
-        return _unobserved_start(tree, x, data)
-    if tree.competing or data.intervals is not None or data.subject is not None:
-        return ()
-    group = tree.apply(x)
-    numbers = np.unique(group)
-    if len(numbers) > 1:
-        parts = {f"Group {number}": np.flatnonzero(group == number) for number in numbers}
-        return _sentences(tree, x, data, parts)
-    found = _sentences(tree, x, data, {"All rows": np.arange(len(data))})
-    if found:
-        return found
-    survival = tree.curves(x, np.array([_UP_TO * float(data.time.max())]))[:, 0]
-    fourth = np.searchsorted(-np.quantile(survival, [0.75, 0.5, 0.25]), -survival)
-    parts = {
-        f"Rows in the {name} fourth of predicted risk": np.flatnonzero(fourth == number)
-        for number, name in enumerate(_FOURTHS)
-        if (fourth == number).any()
-    }
-    return _sentences(tree, x, data, parts)
-
-
-def _unobserved_start(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str, ...]:
-    """A sentence if no row is at risk before a first entry to which the model predicts a fall of survival."""
-    first = float(data.entry.min())
-    survival = np.average(tree.curves(x, np.array([first]))[:, 0], weights=data.sample_weight)
-    if survival > _UNSEEN:
-        return ()
-    mean = f"predicted survival to it, {survival:.3f} on average, is extrapolated"
-    text = f"{mean}, and observed curves take it as 1"
-    return (start_text(first, tree.time_unit, text),)
-
-
-def steps_from_entry(data: SurvivalData) -> str:
-    """A sentence on steps that are 1 before a first entry; empty if few events are expected there."""
-    first, weight = float(data.entry.min()), data.sample_weight
-    rate = weight[data.event].sum() / (weight * (data.time - data.entry)).sum()
-    if (survival := math.exp(-rate * first)) > _UNSEEN:
-        return ""
-    text = f"curves take survival to it as 1; at the mean hazard of all rows it is {survival:.3f}"
-    return start_text(first, data.time_unit, text)
-
-
-def start_text(first: float, unit: str | None, about: str) -> str:
-    """A sentence on the time before the first entry, with the remedy."""
-    return (
-        f"No row is at risk before the first entry at {duration(first, unit)}: {about}. Predict with "
-        f"after={first:.6g}, or count times from a later origin"
-    )
-
-
-def _sentences(
-    tree: FittedTree, x: RowFeatures, data: SurvivalData, parts: dict[str, IntArray]
-) -> tuple[str, ...]:
-    """On each part of the rows whose mean curve is outside, by its name."""
-    found = []
-    for name, inside in parts.items():
-        rows = data.subset(inside)
-        if rows.n_events < _LEAST_EVENTS:
-            continue
-        band, end = KaplanMeierBand.fit(rows.weighted_y), _UP_TO * float(rows.time.max())
-        times = np.append(band.times[band.times < end], end)[-_MOST_TIMES:]
-        own, weight = x[inside], rows.sample_weight / rows.sample_weight.max()
-        last = np.average(tree.curves(own, times[-1:]), axis=0, weights=weight)
-        _, lower, upper = band.at(times[-1:])
-        if not outside(last, lower, upper)[0]:
-            continue
-        mean = np.average(tree.curves(own, times), axis=0, weights=weight)
-        km, lower, upper = band.at(times)
-        side = np.sign(mean - km)
-        marks = outside(mean, lower, upper) & (side == side[-1])
-        since = int(np.append(-1, np.flatnonzero(~marks))[-1]) + 1
-        at_end = f"{km[-1]:.3f} ({lower[-1]:.3f} to {upper[-1]:.3f})"
-        start = duration(times[since], tree.time_unit)
-        at_risk = _of_rows_at_risk(tree, own, rows.time, weight, end)
-        other = "" if tree.module.family.name == "spline_ph" else "compare with leaf='spline_ph', or "
-        reason = (
-            f"{other}do not report later times"
-            if outside(at_risk, lower[-1:], upper[-1:])[0]
-            else f"the hazards of the rows still at risk agree with it, S = {at_risk[0]:.3f}. Censoring "
-            "depends on covariates, which biases Kaplan-Meier: judge late calibration by oe_hazard (validate)"
-        )
-        found.append(
-            f"{name}: from {start} on the mean curve is outside the 95 % confidence "
-            f"band of Kaplan-Meier, S({end:.4g}) = {mean[-1]:.3f} by the model, {at_end} observed: {reason}"
-        )
-    return tuple(found)
-
-
-def _of_rows_at_risk(
-    tree: FittedTree, x: RowFeatures, time: FloatArray, weight: FloatArray, end: float
-) -> FloatArray:
-    """Survival to the end by the mean hazard of those at risk, which Kaplan-Meier estimates, (1,)."""
-    ends = np.linspace(0.0, end, _MOST_TIMES + 1)
-    hazard = tree.curves(x, ends[1:], "cumulative_hazard")
-    steps = np.diff(np.minimum(hazard, np.finfo(float).max), axis=1, prepend=0.0)
-    share = weight[:, None] * (time[:, None] > ends[:-1])
-    steps = np.where(share > 0.0, steps, 0.0)
-    total = ((share * steps).sum(axis=0) / share.sum(axis=0)).sum(keepdims=True)
-    return np.asarray(np.exp(-total))
-
-
-def outside(mean: FloatArray, lower: FloatArray, upper: FloatArray) -> BoolArray:
-    """Where a curve is outside limits, which have no width before the first event; all of one shape."""
-    return np.asarray((lower < upper) & ((mean < lower) | (mean > upper)))
+    return math.inf if above(last) > 0 else float(brentq(above, 0.0, last))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import torch
 
 from sstorch._types import BoolArray, FloatArray, IntArray
@@ -32,39 +31,6 @@ _MOST_COMBINATIONS = 256
 # Indicators of categories of the rows that a rule is made of.
 _MOST_ELEMENTS = 2**23
 _SIDES = "always", "never"
-
-
-@dataclass(frozen=True)
-class LinearRule:
-    """The rule of a gate in original units: rows go left where the score is >= 0."""
-
-    table: pd.DataFrame  # of its :class:`Score`, terms that are not zero
-    constant: float  # value of the score where all original numbers are zero and no category applies
-    middle: FloatArray  # middle of the training range of each feature of the table, in original units
-
-    @classmethod
-    def of(cls, score: Score) -> LinearRule:
-        """The rule of a gate's score."""
-        scale, offset = score.scale, score.offset
-        half = np.divide(0.5, scale, out=np.zeros_like(scale), where=scale != 0)
-        middle = pd.Series(offset + half, index=[term.name for term in score.terms])
-        table = score.table()
-        table = table[table["coefficient"] != 0.0]
-        constant = score.bias - float((score.weight * scale) @ offset)
-        return cls(table, constant, np.asarray(middle[table.index]))
-
-    def rounded(self, digits: int) -> tuple[list[str], str]:
-        """Coefficients, with so many significant digits, and constant as they are written.
-
-        What the rounding of a coefficient would change in the middle of its feature's range is made up for by
-        the constant, which is written as finely as the largest effect: else a column far from zero, such as a
-        year, would turn the rule into another.
-        """
-        values = self.table["coefficient"].to_numpy()
-        numbers = [number_text(value, digits, "+") for value in values]
-        change = values - np.array([float(number) for number in numbers])
-        constant = self.constant + float(change @ self.middle)
-        return numbers, down_to(constant, float(self.table["effect"].abs().max()) / 10**digits)
 
 
 @dataclass(frozen=True)
@@ -97,21 +63,34 @@ class GateRule:
         are none, numbers have three digits or more. Rounding may leave no such number of digits; it is then
         the smallest that misplaces the fewest rows.
         """
-        rule, used = LinearRule.of(score), np.flatnonzero(score.weight * score.scale)
+        used = np.flatnonzero(score.weight * score.scale)
         least = 1 if left.any() and not left.all() else _USUAL_DIGITS
         if len(used) == 0:
-            return cls.ordered(_SIDES, swap=rule.constant < 0)
+            return cls.ordered(_SIDES, swap=score.constant < 0)
         if written := _rule_of_few(*_with_categories(score, x, switches), left):
             return written
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
-        values = x[:, order] / score.scale[order] + score.offset[order]
+        weight, scale, offset = score.weight[order], score.scale[order], score.offset[order]
+        values, coefficients, middle = x[:, order] / scale + offset, weight * scale, offset + 0.5 / scale
+
+        def rounded(digits: int) -> tuple[list[str], str]:
+            """Coefficients and constant with so many digits.
+
+            The constant makes up for what rounding changes in the middle of the range of a feature, and is
+            written as finely as the largest effect: else a column far from zero, such as a year, would turn
+            the rule into another.
+            """
+            numbers = [number_text(value, digits, "+") for value in coefficients]
+            change = coefficients - np.array(numbers, dtype=np.float64)
+            constant = score.constant + float(change @ middle)
+            return numbers, down_to(constant, float(np.abs(weight[0])) / 10**digits)
 
         def misplaced(digits: int) -> int:
-            numbers, constant = rule.rounded(digits)
+            numbers, constant = rounded(digits)
             holds = values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0
             return int(np.count_nonzero(holds != left))
 
-        numbers, constant = rule.rounded(fewest_digits(misplaced, least)[0])
+        numbers, constant = rounded(fewest_digits(misplaced, least)[0])
         terms = [f"{text} {score.terms[j].name}" for text, j in zip(numbers, order, strict=True)]
         return cls(f"{constant} >= 0", f"{constant} < 0", tuple(terms))
 
@@ -191,7 +170,7 @@ def _rule_by_category(
 
     Without a number every category is always, or never, on a side.
     """
-    constant, block = LinearRule.of(score).constant, [] if column is None else _block(score, column)
+    constant, block = score.constant, [] if column is None else _block(score, column)
     words: list[str | None] = [str(score.terms[j].category) for j in block] or [""]
     shifts, of_row = np.zeros(1), np.zeros(len(x), dtype=np.int64)
     if block:
@@ -278,13 +257,11 @@ def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
     it is not written, and of two categories only one is. Numbers have as few digits as send all training
     rows `x`, (n, p), the way they go.
     """
-    topology, gates = tree.module.topology, tree.module.gate_parameters()
+    topology = tree.module.topology
     leaf, rules, known = tree.leaf(x) + 2**topology.depth, {}, switches(tree, x)
-    for node, weight, bias in zip(
-        topology.branches, to_numbers(gates.weight), to_numbers(gates.bias).tolist(), strict=True
-    ):
+    for node in topology.branches:
         below = topology.depth - topology.level(node)
-        score, left = Score.of_gate(tree.preprocessor, weight, bias), leaf >> (below - 1) == 2 * node
+        score, left = Score.of_node(tree, node), leaf >> (below - 1) == 2 * node
         rows = _rows_for_rule(score, DesignMatrix.of(x), np.flatnonzero(leaf >> below == node))
         score, inside = values_of_gate(score, x, rows)
         score, inside = _in_original_unit(tree.preprocessor, score, inside)

@@ -74,26 +74,16 @@ class Score:
     curves: Mapping[int, tuple[FloatArray, float]]
 
     @classmethod
-    def of_gate(cls, preprocessor: Preprocessor, weight: FloatArray, bias: float = 0.0) -> Score:
-        """Of weights on the features that gates see."""
-        return cls._of(preprocessor, preprocessor.gate_features, 0, weight, bias)
-
-    @classmethod
-    def of_leaf(cls, preprocessor: Preprocessor, weight: FloatArray, bias: float = 0.0) -> Score:
-        """Of weights on the features that leaves see."""
-        features = preprocessor.leaf_features
-        first = len(preprocessor.features) - len(features)
-        return cls._of(preprocessor, features, first, weight, bias)
-
-    @classmethod
-    def _of(
-        cls,
-        preprocessor: Preprocessor,
-        features: Sequence[Feature],
-        first: int,
-        weight: FloatArray,
-        bias: float,
-    ) -> Score:
+    def of_node(cls, tree: FittedTree, node: int, cause: str | None = None) -> Score:
+        """Score of a gate, or linear predictor of a leaf, by heap number; that of the first cause if None."""
+        module, preprocessor, first = tree.hazards[cause or tree.causes[0]], tree.preprocessor, 0
+        if node in module.topology.branches:
+            gate, features = module.gate(node), preprocessor.gate_features
+            weight, bias = to_numbers(gate.weight), float(gate.bias.detach())
+        else:
+            leaf, features = module.leaf(node), preprocessor.leaf_features
+            weight, bias = to_numbers(leaf.slope), float(leaf.intercept.detach())
+            first = len(preprocessor.features) - len(features)
         terms, curves = terms_of(preprocessor, features), {}
         weights, scale, offset = np.zeros((3, len(terms)))
         for k, term in enumerate(terms):
@@ -110,6 +100,11 @@ class Score:
             elif len(term.base) == 1:
                 offset[k] = preprocessor.offset_[term.base[0]]
         return cls(terms, weights, bias, scale, offset, curves)
+
+    @property
+    def constant(self) -> float:
+        """Value of the score where all original numbers are zero and no category applies."""
+        return self.bias - float((self.weight * self.scale) @ self.offset)
 
     def of_used_columns(self) -> Score:
         """The same score without the terms of columns that have no effect."""
@@ -205,27 +200,12 @@ def to_numbers(tensor: Tensor) -> FloatArray:
     return tensor.detach().cpu().double().numpy()
 
 
-def leaf_slopes(tree: FittedTree) -> pd.DataFrame:
-    """Coefficients of the leaves by group and feature: see :func:`sstorch.reading.leaf_coefficients`."""
-    found = {}
-    for cause, module in tree.hazards.items():
-        family, tables = module.family, {}
-        for group, place in enumerate(tree.group_numbers.argsort().tolist(), 1):
-            slope = module.leaf(module.topology.leaves[place]).slope
-            score = Score.of_leaf(tree.preprocessor, to_numbers(slope))
-            table = against_modes(tree, score)
-            if family.constant_ratio is not None:
-                table[family.constant_ratio] = np.exp(table["coefficient"])
-            tables[group] = table
-        found[cause] = stacked(tables, "group", [str(name) for name in next(iter(tables.values())).columns])
-    return pd.concat(found, names=["cause"]) if tree.competing else found[tree.causes[0]]
-
-
-def against_modes(tree: FittedTree, score: Score) -> pd.DataFrame:
+def against_modes(tree: FittedTree, node: int, cause: str | None = None) -> pd.DataFrame:
     """The table of a score in which every category is compared with the most frequent one of its column.
 
     That one, whose effect is none, is excluded.
     """
+    score = Score.of_node(tree, node, cause)
     modes = {column: mode for column, mode in tree.preprocessor.mode_.items() if mode is not None}
     references = [
         term.name
@@ -237,9 +217,15 @@ def against_modes(tree: FittedTree, score: Score) -> pd.DataFrame:
     return score.with_modes(modes).table().drop(index=references, errors="ignore")
 
 
-def stacked(tables: Mapping[int, pd.DataFrame], level: str, columns: list[str]) -> pd.DataFrame:
-    """Tables by number as one, with the columns of an empty one."""
-    if not tables:
-        index = pd.MultiIndex.from_arrays([[], []], names=[level, "feature"])
-        return pd.DataFrame(columns=columns, index=index)
-    return pd.concat(tables, names=[level])
+def leaf_slopes(tree: FittedTree) -> pd.DataFrame:
+    """Coefficients of the leaves by group and feature: see :func:`sstorch.reading.leaf_coefficients`."""
+    found, leaves = {}, tree.module.topology.leaves
+    for cause, module in tree.hazards.items():
+        order = enumerate(tree.group_numbers.argsort().tolist(), 1)
+        table = pd.concat(
+            {group: against_modes(tree, leaves[place], cause) for group, place in order}, names=["group"]
+        )
+        if module.family.constant_ratio is not None:
+            table[module.family.constant_ratio] = np.exp(table["coefficient"])
+        found[cause] = table
+    return pd.concat(found, names=["cause"]) if tree.competing else found[tree.causes[0]]

@@ -17,7 +17,7 @@ from sstorch.groups.table import groups_text, shown_table, survival_texts
 from sstorch.nn import SoftTree
 from sstorch.reading.nodes import Reading, group_of
 from sstorch.reading.rules import number_text
-from sstorch.reading.scores import Score, against_modes, leaf_slopes, to_numbers
+from sstorch.reading.scores import leaf_slopes, to_numbers
 
 # Terms of a rule, and slopes, that a summary writes out, the others are counted; groups up to which it has
 # slopes that differ.
@@ -66,18 +66,40 @@ def _kind(tree: FittedTree) -> str:
 
 
 def effect_lines(tree: FittedTree, reading: Reading) -> list[str]:
-    """Slopes of each hazard, without standard errors; none where groups are many and theirs differ."""
-    shown, lines = reading.in_order(tree), []
+    """Slopes of each hazard, without standard errors; none where groups are many and theirs differ.
+
+    The change over the training range in each group, or once if groups share it, the largest first; the most
+    frequent category of a column in the training rows is its reference.
+    """
+    shown, lines = reading.in_order(tree), list[str]()
     share = tree.shares_slopes(shown)
-    for cause in tree.causes if share or len(shown) <= _SUMMARY_GROUPS else ():
-        own = tree.of_cause(cause) if tree.competing else tree
-        hazard = f"Hazard of {cause} " * tree.competing
-        where = ("Within every group" if len(shown) > 1 else "In the group") if share else "Group by group"
-        lines += [
-            "",
-            f"{hazard}{where.lower() if hazard else where}, what changes most over the training range first",
-        ]
-        lines += slope_lines(own, shown[0]) if share else own_slope_lines(own, shown)
+    if not share and len(shown) > _SUMMARY_GROUPS:
+        return []
+    where = ("Within every group" if len(shown) > 1 else "In the group") if share else "Group by group"
+    groups, table = [group_of(tree, leaf) for leaf in shown[: 1 if share else None]], leaf_slopes(tree)
+    for cause, own in tree.hazards.items():
+        ratio, hazard = own.family.constant_ratio, f"Hazard of {cause} " * tree.competing
+        title = f"{hazard}{where.lower()}" if hazard else where
+        lines += ["", f"{title}, what changes most over the training range first"]
+        slopes = table.loc[cause] if tree.competing else table
+        effects = slopes["effect"].unstack("group")[groups].add_prefix("group ")
+        largest = effects.abs().max(axis=1)
+        order = largest[largest > 0].sort_values(ascending=False, kind="stable").index
+        if order.empty:
+            lines.append("nothing")
+            continue
+        numbers = effects.map(np.exp) if ratio else effects
+        if share:
+            numbers = (
+                slopes.loc[groups[0]].drop(columns=["column", "effect"]).assign(change=numbers.iloc[:, 0])
+            )
+            numbers = numbers.rename(columns={"change": "over its range"})
+        else:
+            lines.append(f"{ratio or 'change of the linear predictor'} over its range")
+        numbers = numbers.loc[order[:_SUMMARY_SLOPES]].rename_axis(index=None, columns=None)
+        lines += numbers.to_string(float_format=lambda value: f"{value:.4g}").splitlines()
+        hidden = len(order) - len(numbers)
+        lines += [f"({hidden} smaller)"] if hidden else []
     return lines
 
 
@@ -128,42 +150,6 @@ def _baselines(tree: FittedTree, module: SoftTree) -> list[str]:
     return [f"Baseline of each stratum of {name}", *text.splitlines()]
 
 
-def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
-    """The slopes of a leaf, the largest effects first, as lines of text.
-
-    The most frequent category of a column in the training rows is its reference.
-    """
-    family = tree.module.family
-    table = against_modes(tree, Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(leaf).slope)))
-    table = table[table["effect"] != 0].drop(columns="column")
-    if family.constant_ratio is not None:
-        table[family.constant_ratio] = np.exp(table["coefficient"])
-        table["over its range"] = np.exp(table.pop("effect"))
-    if table.empty:
-        return ["nothing"]
-    text = table[:_SUMMARY_SLOPES].to_string(float_format=lambda value: f"{value:.4g}")
-    # pandas gives the name of the index a line of its own.
-    names, _, *rows = text.splitlines()
-    hidden = len(table) - _SUMMARY_SLOPES
-    return [names, *rows, *([f"({hidden} smaller)"] if hidden > 0 else [])]
-
-
-def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
-    """Lines of text with the change by each column in each group over its training range, largest first."""
-    table, ratio = leaf_slopes(tree), tree.module.family.ratio
-    ratio = ratio if ratio in table else None
-    effects = table["effect"].unstack("group")[[group_of(tree, leaf) for leaf in leaves]].add_prefix("group ")
-    largest = effects.abs().max(axis=1).sort_values(ascending=False, kind="stable")
-    effects = effects.loc[largest.index].rename_axis(index=None, columns=None)
-    shown = effects[effects.ne(0).any(axis=1)][:_SUMMARY_SLOPES]
-    if shown.empty:
-        return ["nothing"]
-    about = f"{ratio} over its range" if ratio else "change of the linear predictor over its range"
-    text = (shown.map(np.exp) if ratio else shown).to_string(float_format=lambda value: f"{value:.4g}")
-    hidden = int(effects.ne(0).any(axis=1).sum()) - len(shown)
-    return [about, *text.splitlines(), *([f"({hidden} smaller)"] if hidden else [])]
-
-
 def as_text(tree: FittedTree, reading: Reading, n_terms: int | None) -> str:
     """Rules, indented by level, above a text for each leaf that has rows."""
     leaves = leaf_texts(tree, reading)
@@ -179,22 +165,6 @@ def as_text(tree: FittedTree, reading: Reading, n_terms: int | None) -> str:
         return [head, *yes, *lines(2 * node + 1, f"{indent}`- no:  ", f"{indent}   ")]
 
     return "\n".join(lines(1, "", ""))
-
-
-def as_graphviz(tree: FittedTree, reading: Reading, n_terms: int | None) -> str:
-    """A directed graph; the first child is where the rule holds."""
-    gates = sorted({node for path in reading.leaves.values() for node, _ in path})
-    lines = ["digraph tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
-    for node in gates:
-        size = f"{reading.nodes['rows'][node]} rows"
-        lines.append(f"  {node} [label={_quoted(reading.rules[node].text(n_terms), size)}];")
-    for node, text in leaf_texts(tree, reading).items():
-        lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
-    for node in gates:
-        for child, answer in ((2 * node, "yes"), (2 * node + 1, "no")):
-            label = f"{answer}, longer survival" if reading.longer.get(node) == answer else answer
-            lines.append(f'  {node} -> {reading.shown(child)} [label="{label}"];')
-    return "\n".join([*lines, "}"]) + "\n"
 
 
 def leaf_texts(tree: FittedTree, reading: Reading) -> dict[int, str]:
@@ -213,38 +183,18 @@ def leaf_texts(tree: FittedTree, reading: Reading) -> dict[int, str]:
     return lines
 
 
-def _quoted(*lines: str) -> str:
-    """Text of some lines as DOT takes it; names of columns may hold quotes and backslashes."""
-    escaped = [line.replace("\\", "\\\\").replace('"', '\\"') for line in lines]
-    return '"' + "\\n".join(escaped) + '"'
-
-
 def tree_html(tree: FittedTree, reading: Reading, title: str) -> str:
     """HTML of a tree, in the colours of the page around it."""
-    leaves, root = leaf_texts(tree, reading), reading.root
-
-    def item(node: int, lead: str) -> str:
-        node = reading.shown(node)
-        if node in leaves:
-            name, facts = leaves[node].split(": ", 1)
-            return f"<li>{lead}<b>{escape(name)}</b>: {escape(facts)}</li>"
-        parts = []
-        for child, right in ((2 * node, False), (2 * node + 1, True)):
-            answer = "no" if right else "yes"
-            longest = ", longer survival" if reading.longer.get(node) == answer else ""
-            rule = escape(reading.rules[node].text(_SUMMARY_TERMS, right=right))
-            parts.append(item(child, f"<code>{rule}</code> <small>({answer}{longest})</small> "))
-        return f"<li>{lead}{reading.nodes['rows'][node]} rows<ul>{''.join(parts)}</ul></li>"
-
+    root = reading.root
     head = f"{title}: {_kind(tree)}, {rows_text(root)}, {events_text(tree, root)}"
     table = shown_table(tree_groups(tree, reading)).reset_index().to_html(index=False, border=0)
-    note = "Kaplan-Meier estimates of the rows of each group with 95 % confidence limits"
-    if tree.competing:
-        note = "Aalen-Johansen incidences F(t) of the rows of each group with 95 % confidence limits"
-    note += ", and mean predictions (model)" + (f", t in {escape(tree.time_unit)}" if tree.time_unit else "")
-    if tree.time_varying:
-        note += f"; predictions are from time zero {CONSTANT_COVARIATES}"
-    return f"<p><b>{escape(head)}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"
+    name = "Aalen-Johansen incidences F(t)" if tree.competing else "Kaplan-Meier estimates"
+    note = f"{name} of the rows of each group with 95 % confidence limits, and mean predictions (model)"
+    note += f", t in {tree.time_unit}" if tree.time_unit else ""
+    note += f"; predictions are from time zero {CONSTANT_COVARIATES}" if tree.time_varying else ""
+    rules = escape(as_text(tree, reading, _SUMMARY_TERMS))
+    note = f"<p><small>{escape(note)}</small></p>"
+    return f"<p><b>{escape(head)}</b></p><pre>{rules}</pre>{table}{note}"
 
 
 def group_sentences(

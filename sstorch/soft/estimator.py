@@ -37,8 +37,7 @@ from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.parameters import restored
-from sstorch.reading import Explanation
-from sstorch.reading.effects import explain_row
+from sstorch.reading.effects import Explanation, explain_row
 from sstorch.reading.nodes import Reading
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
 from sstorch.soft.fit_checks import rare_causes, separation, step_curves

@@ -31,7 +31,6 @@ from sstorch.inference.covariance import FitCovariance, no_covariance
 from sstorch.nn import SoftTree
 from sstorch.reading.nodes import Reading
 from sstorch.reading.texts import (
-    as_graphviz,
     as_text,
     contrast_lines,
     describe_tree,
@@ -118,9 +117,6 @@ class TreeTexts:
 
     def _export_text(self, n_terms: int | None) -> str:
         return as_text(self._tree, self._reading, n_terms)
-
-    def _export_graphviz(self, n_terms: int | None) -> str:
-        return as_graphviz(self._tree, self._reading, n_terms)
 
     def _formula(self) -> Formula:
         return tree_formula(self._tree)

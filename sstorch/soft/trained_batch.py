@@ -19,7 +19,7 @@ from sstorch.inference.hazard_rows import LeafDerivatives
 from sstorch.monitoring import History
 from sstorch.nn import LeafParameters, SoftTree
 from sstorch.objective import counted_weight
-from sstorch.reading.scores import Score, to_numbers
+from sstorch.reading.scores import Score
 from sstorch.soft.design import in_double
 from sstorch.soft.estimation import Estimator
 from sstorch.soft.group_choice import GroupChoice
@@ -159,7 +159,7 @@ def partition(tree: FittedTree, frame: pd.DataFrame) -> Partition:
     topology, leaf = tree.module.topology, tree.leaf(tree.encode(frame))
 
     def columns(node: int) -> BoolArray:
-        score = Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight))
+        score = Score.of_node(tree, node)
         return (score.effect_by_column(tree.preprocessor.schema) != 0).to_numpy()
 
     return Partition(tree.group_numbers[leaf], leaf, topology.depth, tuple(topology.branches), columns)

@@ -11,7 +11,7 @@ from sstorch import Columns, OptimalSurvivalTree, Surv, SurvivalRegression
 from sstorch.exceptions import DataWarning
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_groups
-from sstorch.reading.nodes import _of_rows_at_risk
+from sstorch.reading.late_fit import _of_rows_at_risk
 
 
 def _cured(n: int, seed: int = 0) -> tuple[pd.DataFrame, tuple[np.ndarray, np.ndarray]]:

@@ -21,7 +21,7 @@ from sstorch import (
 from sstorch.data.sources import read_survset
 from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.reading import export_graphviz, export_text
+from sstorch.reading import export_text
 from sstorch.validation import (
     concordance_of_groups,
     group_table,
@@ -114,7 +114,7 @@ def test_texts_state_the_condition_or_have_no_survival(
     for each in (tree, PrognosticTree.load(tmp_path)):
         assert f"predictions are {CONDITION}" in each.summary(details=True)
         assert str(each.explain(X.iloc[[0]])).endswith(f", {CONDITION}")
-        for text in (each.describe(), export_text(each), export_graphviz(each)):
+        for text in (each.describe(), export_text(each)):
             assert "median" not in text
             assert "S(" not in text
         html = each._repr_html_()

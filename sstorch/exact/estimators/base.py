@@ -249,10 +249,6 @@ class ExactTree(FrameEstimator):
         check_is_fitted(self, "tree_")
         return self.tree_._export_text(leaf_texts=self._leaf_texts())
 
-    def _export_graphviz(self, n_terms: int | None = None) -> str:
-        check_is_fitted(self, "tree_")
-        return self.tree_._export_graphviz(leaf_texts=self._leaf_texts())
-
     def _page_nodes(self) -> list[PageNode]:
         return page_nodes(self.tree_, self.rules_)
 

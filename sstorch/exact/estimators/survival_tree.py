@@ -51,7 +51,7 @@ from sstorch.groups.tree import RESULTS, Partition, PartitionOf, Recalibrate
 from sstorch.memory import check_room
 from sstorch.metrics.curves import check_alive
 from sstorch.metrics.outcome import Observed
-from sstorch.reading.nodes import steps_from_entry
+from sstorch.reading.late_fit import steps_from_entry
 
 Objective = Literal["log_likelihood", "integrated_brier"]
 # Curves that the leaves can have, by objective: those that it is, or can be, the loss of.

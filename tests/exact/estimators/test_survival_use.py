@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from sstorch import OptimalSurvivalTree, Search, SurvivalData, metrics
 from sstorch.exact import Binarizer
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
-from sstorch.reading import export_graphviz, export_text
+from sstorch.reading import export_text
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_scikit_learn_conventions(small_data: SurvivalData) -> None:
     for call in (tree.predict, tree.apply, tree.predict_quantile, tree.predict_survival_function):
         with pytest.raises(NotFittedError):
             call(small_data.frame)
-    for call in (OptimalSurvivalTree.summary, export_text, export_graphviz):
+    for call in (OptimalSurvivalTree.summary, export_text):
         with pytest.raises(NotFittedError):
             call(tree)
     other = OptimalSurvivalTree().set_params(search__time_limit=1.0)

@@ -1,0 +1,255 @@
+"""Rules send every row where the gates do, in few words and digits."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch.reading import export_text, gate_table
+from tests.conftest import nightly_but
+from tests.flat import soft_tree
+from tests.reading.trees import (
+    QUICK,
+    THRESHOLDS,
+    at_gates,
+    in_original_units,
+    leaf_of,
+    satisfies,
+    sum_holds,
+    with_gates,
+)
+
+
+@pytest.fixture(scope="module")
+def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
+    tree = soft_tree(depth=2, leaf="weibull", **QUICK)
+    return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+
+
+RULES: list[tuple[str, dict[str, float], float, str, str]] = [
+    ("gbsg2", {"tgrade=I": 1.0}, -0.5, "tgrade is I", "tgrade in {II, III}"),
+    ("gbsg2", {"tgrade=I": -1.0}, 0.5, "tgrade in {II, III}", "tgrade is I"),
+    ("gbsg2", {"horTh=yes": 2.0, "horTh=no": -2.0}, 0.0, "horTh is yes", "horTh is no"),
+    ("gbsg2", {}, -1.0, "never", "always"),
+    (
+        "gbsg2",
+        {"horTh=yes": 2.0, "menostat=Pre": 2.0, "tgrade=I": 0.1},
+        -1.0,
+        "horTh is yes or menostat is Pre",
+        "horTh is no and menostat is Post",
+    ),
+    (
+        "gbsg2",
+        {"horTh=yes": 2.0, "tgrade=III": -9.0},
+        -1.0,
+        "horTh is yes and tgrade in {I, II}",
+        "horTh is no or tgrade is III",
+    ),
+    (
+        "gbsg2",
+        {"pnodes": -1.0, "horTh=yes": 4.0},
+        3.4,
+        "pnodes <= 3 where horTh is no, <= 7 where horTh is yes",
+        "pnodes > 3 where horTh is no, > 7 where horTh is yes",
+    ),
+    (
+        "gbsg2",
+        {"age": 0.2, "tgrade=I": -99.0, "tgrade=III": 1.6},
+        -10.06,
+        "age > 50 where tgrade is II, > 42 where tgrade is III, never where tgrade is I",
+        "age <= 50 where tgrade is II, <= 42 where tgrade is III, always where tgrade is I",
+    ),
+    ("gbsg2", {"age": -1.0, "tgrade=II": 0.1, "tgrade=I": -0.1}, 40.5, "age <= 40", "age > 40"),
+    ("gbsg2", {"age": 1.0, "horTh=yes": 2.0}, 5.0, "always", "never"),
+    # The category decides alone, whichever way the number goes.
+    ("gbsg2", {"age": 1.0, "horTh=yes": 900.0}, -500.0, "horTh is yes", "horTh is no"),
+    ("gbsg2", {"age": -1.0, "tgrade=I": 900.0}, -500.0, "tgrade is I", "tgrade in {II, III}"),
+    ("missing", {"kind=a": 1.0, "kind=b": 1.0, "kind=c": -1.0}, 0.5, "kind in {a, b, missing}", "kind is c"),
+    (
+        "missing",
+        {"kind=a": 1.0, "kind=b": 1.0, "kind=c": -1.0},
+        -0.5,
+        "kind in {a, b}",
+        "kind in {c, missing}",
+    ),
+    (
+        "missing",
+        {"size": -1.0, "kind=a": 20.0, "kind=b": -20.0},
+        50.2,
+        "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind in {c, missing}",
+        "size > 70 where kind is a, > 30 where kind is b, > 50 where kind in {c, missing}",
+    ),
+    ("missing", {"size": -1.0, "kind=a": 900.0}, -400.0, "kind is a", "kind in {b, c, missing}"),
+    ("switch", {"aaa": -1.0}, 0.4, "aaa is 0", "aaa is 1"),
+    (
+        "switch",
+        {"age": -1.0, "aaa": -20.0},
+        66.2,
+        "age <= 66 where aaa is 0, <= 46 where aaa is 1",
+        "age > 66 where aaa is 0, > 46 where aaa is 1",
+    ),
+    ("switch", {"aaa": 1.0, "kind=b": 1.0}, -1.5, "aaa is 1 and kind is b", "aaa is 0 or kind is a"),
+    ("switch", {"bbb": 1.0}, -0.5, "bbb in {1, missing}", "bbb is 0"),
+]
+
+
+@pytest.fixture(scope="module")
+def gated(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> dict[str, tuple[SoftSurvivalTree, SurvivalData]]:
+    """Trees whose gates are set, with their rows: also of missing categories, and of columns of 0 and 1."""
+    n = np.arange(120)
+    frames = {
+        "missing": pd.DataFrame({"size": n + 1.25, "kind": ["a", "b", "c", None] * 30}),
+        "switch": pd.DataFrame(
+            {
+                "age": 20.5 + n % 80,
+                "aaa": n % 2,
+                "kind": ["a", "a", "b", "b"] * 30,
+                "bbb": [0.0, 1.0, 1.0, 1.0, np.nan] * 24,
+            }
+        ),
+    }
+    found, y = {"gbsg2": (fitted, gbsg2)}, (np.random.default_rng(0).exponential(size=120) + 0.1, n >= 0)
+    for name, frame in frames.items():
+        found[name] = soft_tree(depth=1, **QUICK).fit(frame, y), SurvivalData(frame, y)
+    return found
+
+
+@pytest.mark.parametrize(("rows", "weights", "constant", "left", "right"), RULES)
+def test_rule_of_a_gate(
+    rows: str,
+    weights: dict[str, float],
+    constant: float,
+    left: str,
+    right: str,
+    gated: dict[str, tuple[SoftSurvivalTree, SurvivalData]],
+) -> None:
+    """It is written in few words, and sends every row where the gate does."""
+    tree, data = gated[rows]
+    tree = with_gates(tree, {1: (weights, constant)}, data)
+    rule, goes_left = tree._reading.rules[1], leaf_of(tree, data.frame) < tree.tree_.group_numbers.size // 2
+    assert (rule.text(), rule.text(right=True)) == (left, right)
+    np.testing.assert_array_equal(satisfies(left, data.frame), goes_left)
+    np.testing.assert_array_equal(satisfies(right, data.frame), ~goes_left)
+
+
+def test_other_gates_are_sums_of_few_digits(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    raw = in_original_units(fitted, gbsg2.frame)
+    for node, here, left in at_gates(fitted, gbsg2.frame):
+        rule = gate_table(fitted, None).loc[node, "rule"]
+        np.testing.assert_array_equal(sum_holds(rule, raw[here]), left[here])
+    sums = [
+        ({"menostat=Pre": 2.0, "tgrade=II": 2.0, "tgrade=I": 4.0}, -3.0),  # categories that are no block
+        ({"pnodes": -0.123456, "progrec": 0.00456789}, 0.7),
+    ]
+    for gate in sums:
+        tree = with_gates(fitted, {1: gate}, gbsg2)
+        rule = tree._reading.rules[1].text()
+        np.testing.assert_array_equal(sum_holds(rule, raw), leaf_of(tree, gbsg2.frame) < 2)
+    assert max(len(word.strip("+-.0").replace(".", "")) for word in rule.split()[:4:2]) < 6
+
+
+@pytest.mark.parametrize("seed", nightly_but({0}, range(3)))
+def test_column_far_from_zero_keeps_its_digits(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    frame = pd.DataFrame({"year": draws.integers(1995, 2016, 300) * 1.0, "age": draws.uniform(40, 80, 300)})
+    early = (frame["year"] < 2005) ^ (frame["age"] > 60 + 5 * seed)
+    y = draws.exponential(np.where(early, 1.0, 9.0)) + 0.01, draws.random(300) < 0.8
+    penalties = GatePenalties(gate_ridge=1e-4)
+    tree = SoftSurvivalTree(2, "weibull", trainer="joint", init="kmeans", n_starts=2, penalties=penalties)
+    tree.set_params(random_state=seed).fit(frame, y)
+    for node, here, left in at_gates(tree, frame):
+        rule = gate_table(tree, None).loc[node, "rule"]
+        np.testing.assert_array_equal(sum_holds(rule, frame[here]), left[here])
+
+
+def test_logarithm_reads_as_threshold_of_the_column(gbsg2: SurvivalData) -> None:
+    tree = PrognosticTree(columns=Columns(gate_numeric="log")).fit(gbsg2.frame, gbsg2.y)
+    for node, here, left in at_gates(tree, gbsg2.frame):
+        name, sign, threshold = tree._reading.rules[node].text().split()
+        assert sign == "<="
+        held = gbsg2.frame[name].to_numpy() <= float(threshold)
+        np.testing.assert_array_equal(held[here], left[here])
+
+
+def test_long_lists_name_eight_categories(tmp_path: Path) -> None:
+    words = [f"site {k:02d}" for k in range(40)]
+    frame = pd.DataFrame({"site": words * 4})
+    y = np.random.default_rng(5).exponential(size=160) + 0.1, np.ones(160, dtype=bool)
+    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
+    gate = {1: ({f"site={word}": 1.0 for word in words[:18]}, -0.5)}
+    tree = with_gates(tree, gate, SurvivalData(frame, y))
+    brief = f"site in {{{', '.join(words[:8])} and 10 more}}"
+    tree.save(tmp_path / "tree")
+    for each in (tree, SoftSurvivalTree.load(tmp_path / "tree")):
+        assert gate_table(each).loc[1, "rule"] == brief
+        assert export_text(each).startswith(f"[1] 160 rows: {brief}; longer survival if ")
+        assert gate_table(each, n_terms=None).loc[1, "rule"] == f"site in {{{', '.join(words[:18])}}}"
+    tree = with_gates(tree, {1: ({f"site={word}": 1.0 for word in words[:30]}, -0.5)}, SurvivalData(frame, y))
+    rule = tree._reading.rules[1]
+    assert rule.text(4) == f"site not in {{{', '.join(words[30:38])} and 2 more}}"
+    assert rule.text(None, right=True) == f"site in {{{', '.join(words[30:])}}}"
+
+
+PATHS = [
+    (
+        {1: ({"pnodes": -2.0}, 11.0), 2: ({"horTh=yes": 2.0, "menostat=Pre": 2.0}, -1.0)},
+        ["pnodes <= 5.5 and (horTh is yes or menostat is Pre)"],
+    ),
+    (
+        {1: ({"pnodes": -1.0, "horTh=yes": 4.0}, 3.4), 2: ({"age": -1.0}, 50.5)},
+        ["(pnodes <= 3 where horTh is no, <= 7 where horTh is yes) and age <= 50"],
+    ),
+    # Of two bounds on a number the tighter one is written.
+    (
+        {1: ({"age": -1.0}, 50.5), 2: ({"age": -1.0}, 40.5), 3: ({"age": -1.0}, 60.5)},
+        ["age <= 40", "age <= 50 and age > 40", "age > 50 and age <= 60", "age > 60"],
+    ),
+    (
+        THRESHOLDS,
+        [
+            "pnodes <= 5.5 and progrec > 68",
+            "pnodes <= 5.5 and progrec <= 68",
+            "pnodes > 5.5 and tgrade in {II, III}",
+            "pnodes > 5.5 and tgrade is I",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("gates", "expected"), PATHS)
+def test_rule_of_a_path(
+    gates: dict[int, tuple[dict[str, float], float]],
+    expected: list[str],
+    fitted: SoftSurvivalTree,
+    gbsg2: SurvivalData,
+) -> None:
+    tree = with_gates(fitted, gates, gbsg2)
+    rules, group = tree._group_rules(None), tree.apply(gbsg2.frame)
+    assert set(expected) <= set(rules.values())
+    counts = {number: f"{(group == number).sum()} of 686 rows" for number in rules}
+    events = {number: f"{gbsg2.event[group == number].sum()} events" for number in rules}
+    for number, rule in rules.items():
+        assert f"Group {number}: {rule}: {counts[number]}, {events[number]}, " in tree.describe(None)
+
+
+def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    tree = with_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)
+    text, lines = export_text(tree), sorted(tree.describe().splitlines())
+    assert [line.split(":")[0] for line in lines] == ["Group 1", "Group 2", "Group 3"]
+    numbers = tree._tree.group_numbers
+    assert numbers[3] == 4  # a group without rows comes last
+    assert lines[numbers[2] - 1].startswith(f"Group {numbers[2]}: pnodes > 5.5: 212 of 686 rows, ")
+    assert "[3]" not in text
+    assert text.splitlines()[-1].startswith(f"`- no:  group {numbers[2]}: 212 rows, ")
+    assert "group 4" not in text
+    # Tables stay whole.
+    assert list(gate_table(tree).index) == [1, 2, 3]
+    assert list(tree._reading.groups["rows", ""] > 0) == [True, True, True, False]
+    alone = with_gates(fitted, {1: ({}, -9.0), 3: ({}, 9.0)}, gbsg2)
+    assert alone.describe().startswith("Group 1: all 686 rows, 299 events, Kaplan-Meier survival ")
+    assert export_text(alone).startswith("group 1: 686 rows, 299 events, ")
+    assert "\nNo gate divides the training rows: one group has them all\n" in alone.summary(details=True)
+    assert "\nIn the group, what changes most over the training range first\n" in alone.summary(details=True)
+    assert "level" not in alone.summary(details=True)
