@@ -16,30 +16,16 @@ from sstorch.metrics.comparison import corrected_resampled_t_test
 from sstorch.validation import compare, validate
 from tests.conftest import nightly
 from tests.histories import halved
+from tests.validation.models import Known, KnownCauses, rows, rows_of_causes
 
 T = 1.0
+MODELS = {"true": Known(), "turned": Known(-1.0), "same": Known()}
+PAIR = {"true": Known(), "turned": Known(-1.0)}
+OF_PAIR = ["difference", "lower", "upper", "p"]
 
 
-class Known:
-    """Exponential times whose hazard is exp(slope x + noise z)."""
-
-    def __init__(self, slope: float = 1.0, noise: float = 0.0) -> None:
-        self.slope, self.noise = slope, noise
-
-    def predict_survival_function(self, X: pd.DataFrame, times: Any) -> np.ndarray:
-        hazard = np.exp(self.slope * X["x"].to_numpy() + self.noise * X["z"].to_numpy())
-        return np.exp(-hazard[:, None] * np.asarray(times))
-
-    def predict_cumulative_incidence(self, X: pd.DataFrame, times: Any) -> np.ndarray:
-        half = 0.5 * (1.0 - self.predict_survival_function(X, times))
-        return np.stack([half, half], axis=1)
-
-
-def _rows(n: int = 150, seed: int = 3) -> tuple[pd.DataFrame, Surv]:
-    rng = np.random.default_rng(seed)
-    X = pd.DataFrame(rng.normal(size=(n, 2)), columns=["x", "z"])
-    failed, left = rng.exponential(np.exp(-X["x"])), rng.exponential(2.0, n)
-    return X, Surv(np.minimum(failed, left), failed <= left)
+def regression() -> SurvivalRegression:
+    return SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear"))
 
 
 def _plain_scores(time: np.ndarray, event: np.ndarray, survival: np.ndarray, own: np.ndarray) -> np.ndarray:
@@ -52,20 +38,20 @@ def _plain_scores(time: np.ndarray, event: np.ndarray, survival: np.ndarray, own
                 value *= 1.0 - own[time == u].sum() / own[time >= u].sum()
         return value
 
-    weight = np.zeros(len(time))
-    for i in np.flatnonzero(time <= T):
-        weight[i] = event[i] / censoring(time[i], before=True)
-    weight[time > T] = 1.0 / censoring(T, before=False)
-    weight *= own
     case, control = (time <= T) & event, time > T
+    weight = np.zeros(len(time))
+    weight[control] = 1.0 / censoring(T, before=False)
+    for i in np.flatnonzero(case):
+        weight[i] = 1.0 / censoring(time[i], before=True)
+    weight *= own
     pairs = np.outer(weight[case], weight[control])
     right = survival[case][:, None] < survival[control]
     return np.array([(pairs * right).sum() / pairs.sum(), weight @ (control - survival) ** 2 / own.sum()])
 
 
 def test_differences_and_errors_equal_numeric_derivatives_of_the_definition() -> None:
-    X, y = _rows(60)
-    models = {"true": Known(), "noisy": Known(0.7, 0.6)}
+    X, y = rows(60)
+    models = {"true": Known(), "noisy": Known(0.7, noise=0.6)}
     found = compare(models, X, y, times=T).differences
     time, event, _ = y.right_censored("test")
     one, two = (model.predict_survival_function(X, [T])[:, 0] for model in models.values())
@@ -75,45 +61,37 @@ def test_differences_and_errors_equal_numeric_derivatives_of_the_definition() ->
 
     n, step = len(time), 1e-5
     each = np.array([difference(1.0 + step * row) - difference(1.0 - step * row) for row in np.eye(n)])
-    error, value = np.sqrt(((each / (2.0 * step)) ** 2).sum(axis=0)), difference(np.ones(n))
+    error, value = np.linalg.norm(each / (2.0 * step), axis=0), difference(np.ones(n))
     for k, name in enumerate(("auc", "brier")):
-        row = found.loc[(T, name, "true", "noisy")]
-        assert row["difference"] == pytest.approx(value[k], abs=1e-12)
-        assert row["upper"] - row["lower"] == pytest.approx(2 * 1.959963985 * error[k], rel=1e-6)
-        assert row["p"] == pytest.approx(2 * norm.sf(abs(value[k]) / error[k]), rel=1e-5)
+        half, p = 1.959963985 * error[k], 2 * norm.sf(abs(value[k]) / error[k])
+        expected = [value[k], value[k] - half, value[k] + half, p]
+        row = found.loc[(T, name, "true", "noisy"), OF_PAIR].astype(float)
+        np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-8)
 
 
 def test_several_times_and_models_give_scores_of_validate_and_all_pairs() -> None:
-    X, y = _rows()
-    models = {"true": Known(), "turned": Known(-1.0), "same": Known()}
-    found = compare(models, X, y, times=[0.5, T], scores=["auc", "brier", "oe_ratio"], n_resamples=20)
+    X, y = rows(150)
+    names = ["auc", "brier", "oe_ratio"]
+    found = compare(MODELS, X, y, times=[0.5, T], scores=names, n_resamples=20)
     alone = validate(Known(-1.0), X, y, horizon=0.5, n_resamples=0).to_frame()
-    for name in ("auc", "brier", "oe_ratio"):
-        here = found.scores.loc[(0.5, name, "turned")]
-        assert here["lower"] == pytest.approx(alone["lower"][name], abs=1e-12)
-        assert here["method"] == alone["method"][name]
+    columns = ["value", "lower", "method"]
+    here = found.scores.loc[0.5].xs("turned", level="model").loc[names, columns]
+    pd.testing.assert_frame_equal(here, alone.loc[names, columns], check_names=False)
     assert found.differences.shape == (2 * 3 * 3, 6)
-    same = found.differences.loc[(T, "auc", "true", "same")]
-    assert same[["difference", "lower", "upper", "p"]].tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert found.differences.loc[(T, "auc", "true", "same"), OF_PAIR].tolist() == [0.0, 0.0, 0.0, 1.0]
     assert found.differences.loc[(T, "oe_ratio", "true", "turned"), "method"] == "bootstrap"
     assert set(found.best()) == {""}  # two models are equal, so that none is better than all others
-    pair = compare(
-        {"turned": Known(-1.0), "true": Known()}, X, y, times=T, scores=["auc", "brier", "oe_ratio"]
-    )
+    pair = compare(PAIR, X, y, times=T, scores=names)
     assert pair.best().tolist() == ["true", "true", ""]
     assert "AUC at the horizon at 1: true is best" in repr(pair)
-    ax = found.plot("brier")
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(models)
+    assert [text.get_text() for text in found.plot("brier").get_legend().get_texts()] == list(MODELS)
     with pytest.raises(ConfigError, match="score must be one of"):
         found.plot("ici")
 
 
 def test_competing_causes_have_rows_of_each_cause() -> None:
-    X, right = _rows()
-    time, event, _ = right.right_censored("test")
-    cause = np.where(event, 1 + np.arange(len(time)) % 2, 0)
-    y = Surv(time, cause, causes=("relapse", "death"))
-    models = {"true": Known(), "turned": Known(-1.0)}
+    X, y = rows_of_causes(150)
+    models = {"true": KnownCauses(), "turned": KnownCauses(-1.0)}
     found = compare(models, X, y, times=T, scores=["auc", "c_wolbers"], n_resamples=20)
     assert found.differences.index.names[0] == "cause"
     assert found.differences.loc[("relapse", T, "auc", "true", "turned"), "lower"] > 0
@@ -126,17 +104,14 @@ def test_competing_causes_have_rows_of_each_cause() -> None:
 
 @pytest.mark.parametrize("by", ["folds", nightly("bootstrap")])
 def test_models_are_refitted_outside_the_rows_that_are_scored(by: Any) -> None:
-    X, y = _rows(120)
-    models = {
-        "x": SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")),
-        "cox": CoxPHSurvivalAnalysis(),
-    }
-    found = compare(models, X, y, times=T, by=by, n_folds=3, n_resamples=20)
+    X, y = rows(120)
+    models, options = {"x": regression(), "cox": CoxPHSurvivalAnalysis()}, {"n_folds": 3, "n_resamples": 20}
+    found = compare(models, X[["x", "z"]], y, times=T, by=by, **options)
     row = found.differences.loc[(T, "auc", "x", "cox")]
     assert row["method"] == "corrected resampled t"
     assert row["lower"] < row["difference"] < row["upper"]
     assert not hasattr(models["cox"], "coef_")
-    again = compare(models, X, y, times=T, by=by, n_folds=3, n_resamples=20)
+    again = compare(models, X[["x", "z"]], y, times=T, by=by, **options)
     pd.testing.assert_frame_equal(found.scores, again.scores)
 
 
@@ -158,7 +133,7 @@ class OneRate(BaseEstimator):
 @pytest.mark.parametrize("by", ["folds", "bootstrap"])
 def test_models_are_refitted_to_subjects(by: Any) -> None:
     """A subject that a resample draws twice is two subjects: its rows overlapped, which raised."""
-    X, y = _rows(80)
+    X, y = rows(80)
     options = {"times": [T], "scores": ["c_harrell_t", "oe_hazard"], "by": by, "n_resamples": 20}
     models = {"one": OneRate(), "half": OneRate(0.5)}
     named = Surv(y.time, y.event, entry=y.entry, id=np.arange(80))
@@ -170,51 +145,39 @@ def test_models_are_refitted_to_subjects(by: Any) -> None:
 
 
 def test_fold_differences_are_those_of_the_corrected_t_test() -> None:
-    X, y = _rows(90)
-    models = {"a": SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")), "b": _Constant()}
+    X, y = rows(90)
+    X, models = X[["x", "z"]], {"a": regression(), "b": OneRate()}
     found = compare(models, X, y, times=T, scores=["brier"], by="folds", n_folds=3)
     folds, scores = folds_of(y, 3, 0), []
     for k in range(3):
         out, test = np.flatnonzero(folds != k), np.flatnonzero(folds == k)
-        fitted = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(
-            X.iloc[out], y[out]
-        )
-        options = {"horizon": T, "n_resamples": 0}
-        each = [validate(m, X.iloc[test], y[test], **options).to_frame() for m in (fitted, _Constant())]
-        scores.append([table["value"]["brier"] for table in each])
-    first, second = np.transpose(scores)
-    expected = corrected_resampled_t_test(first, second, n_train=60, n_test=30)
+        fitted = [model.fit(X.iloc[out], y[out]) for model in (regression(), OneRate())]
+        tables = [validate(m, X.iloc[test], y[test], horizon=T, n_resamples=0).to_frame() for m in fitted]
+        scores.append([table["value"]["brier"] for table in tables])
+    expected = corrected_resampled_t_test(*np.transpose(scores), n_train=60, n_test=30)
     row = found.differences.loc[(T, "brier", "a", "b")]
     assert row["difference"] == pytest.approx(expected.difference, abs=1e-12)
     assert row["p"] == pytest.approx(expected.p_value, abs=1e-9)
 
 
-class _Constant:
-    """The same survival for all; fitting changes nothing."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return {}
-
-    def fit(self, X: Any, y: Any) -> "_Constant":
-        return self
-
-    def predict_survival_function(self, X: Any, times: Any) -> np.ndarray:
-        return np.full((len(X), len(times)), 0.6)
-
-
-def test_what_cannot_be_compared_raises() -> None:
-    X, y = _rows()
-    models = {"a": Known(), "b": Known(0.5)}
-    with pytest.raises(ConfigError, match="two or more models"):
-        compare({"a": Known()}, X, y, times=T)
-    with pytest.raises(DataError, match=r"model 'new' is not fitted.*by=\"folds\""):
-        compare({"a": Known(), "new": SurvivalRegression()}, X, y, times=T)
-    with pytest.raises(ConfigError, match="refits need an estimator"):
-        compare(models, X, y, times=T, by="folds")
-    with pytest.raises(ConfigError, match="after must be None"):
-        compare(models, X, y, times=T, by="folds", after=0.1)
-    with pytest.raises(ConfigError, match="c_wolbers"):
-        compare(models, X, y, times=T, scores=["c_wolbers"])
-    weighted = y.weighted(np.linspace(1, 2, len(y)))
-    with pytest.raises(ConfigError, match="right-censored rows without weights"):
-        compare({"a": CoxPHSurvivalAnalysis(), "b": SurvivalRegression()}, X, weighted, times=T, by="folds")
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"models": {"a": Known()}}, ConfigError, "two or more models"),
+        ({"models": {"a": Known(), "new": SurvivalRegression()}}, DataError, "model 'new' is not fitted"),
+        ({"by": "folds"}, ConfigError, "refits need an estimator"),
+        ({"by": "folds", "after": 0.1}, ConfigError, "after must be None"),
+        ({"scores": ["c_wolbers"]}, ConfigError, "c_wolbers"),
+        (
+            {"models": {"a": CoxPHSurvivalAnalysis(), "b": OneRate()}, "by": "folds", "sample_weight": 2.0},
+            ConfigError,
+            "right-censored rows without weights",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_raises(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    X, y = rows(60)
+    if "sample_weight" in change:
+        change = change | {"sample_weight": np.linspace(1, change["sample_weight"], 60)}
+    with pytest.raises(error, match=message):
+        compare(**{"models": PAIR, "X": X[["x"]], "y": y, "times": T} | change)

@@ -4,7 +4,6 @@ Numbers with many digits are those of R on the same rows, by outcomes.R.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,87 +17,38 @@ from scipy.stats import norm
 
 from sstorch import Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import (
-    KaplanMeier,
-    concordance_wolbers,
-    measure,
-)
+from sstorch.metrics import KaplanMeier, concordance_wolbers, measure
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.plots import plot_effects
 from tests.histories import halved
 from tests.metrics.oracles import error_of_limits
+from tests.validation.models import CAUSES, Given, Known, KnownCauses, rows, rows_of_causes
 
 IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())
 HALF = norm.ppf(0.975)
 T = 1.2
-CAUSES = ("relapse", "death")
-# Measures that are defined for start-stop rows without a landmark.
-OF_ROWS = ["c_harrell_t", "oe_hazard"]
-# Measures that need no survival from time zero of a population from which none was lost.
-OF_LATE = [*OF_ROWS, "net_benefit(0.2)", "net_benefit(0.5)"]
+MODEL, OF_CAUSES = Known(0.8, 0.9), KnownCauses(0.8, 0.9)
+outcomes = pytest.mark.parametrize("outcome", ["right", "late", "competing"])
 
 
-class Known:
-    """Exponential hazards of a column x, and of a second cause with a constant hazard."""
-
-    def __init__(self, slope: float = 0.8, level: float = 0.9) -> None:
-        self.slope, self.level = slope, level
-
-    def _hazard(self, X: pd.DataFrame) -> np.ndarray:
-        return self.level * np.exp(self.slope * X["x"].to_numpy())
-
-    def predict_survival_function(self, X: pd.DataFrame, times: Any) -> np.ndarray:
-        return np.exp(-self._hazard(X)[:, None] * np.asarray(times))
+def _of(outcome: str, n: int = 250) -> tuple[Known, pd.DataFrame, Surv]:
+    """A model and rows of an outcome."""
+    if outcome == "competing":
+        return OF_CAUSES, *rows_of_causes(n)
+    return MODEL, *_cohort(n, late=outcome == "late")
 
 
-class KnownCauses(Known):
-    def predict_cumulative_incidence(self, X: pd.DataFrame, times: Any) -> np.ndarray:
-        one, other = self._hazard(X)[:, None], 0.4
-        ended = -np.expm1(-(one + other) * np.asarray(times))
-        return np.stack([one / (one + other) * ended, other / (one + other) * ended], axis=1)
-
-
-class Given:
-    """Probabilities at one time, whatever the features are."""
-
-    def __init__(self, survival: np.ndarray) -> None:
-        self.survival = survival
-
-    def predict_survival_function(self, X: Any, times: Any) -> np.ndarray:
-        return np.repeat(self.survival[:, None], len(times), axis=1)
-
-
-class GivenIncidence:
-    def __init__(self, incidence: np.ndarray, which: int) -> None:
-        self.incidence, self.which = incidence, which
-
-    def predict_cumulative_incidence(self, X: Any, times: Any) -> np.ndarray:
-        found = np.zeros((len(self.incidence), 2, len(times)))
-        found[:, self.which - 1] = self.incidence[:, None]
-        return found
-
-
-def _cohort(n: int = 250, seed: int = 3, *, late: bool = False) -> tuple[pd.DataFrame, Surv]:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=n)
-    failed, left = rng.exponential(np.exp(-x)), rng.exponential(2.0, n)
-    time = np.minimum(failed, left)
-    entry = np.where(np.arange(n) % 3, 0.0, 0.5 * time) if late else None
-    return pd.DataFrame({"x": x}), Surv(time, failed <= left, entry=entry)
-
-
-def _causes(n: int = 250, seed: int = 5) -> tuple[pd.DataFrame, Surv]:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=n)
-    ends = np.column_stack([rng.exponential(2.0, n), rng.exponential(np.exp(-x)), rng.exponential(2.5, n)])
-    return pd.DataFrame({"x": x}), Surv(ends.min(axis=1), ends.argmin(axis=1), causes=CAUSES)
+def _cohort(n: int = 250, *, late: bool = False) -> tuple[pd.DataFrame, Surv]:
+    X, y = rows(n, late=late)
+    return X[["x"]], y
 
 
 def _split(X: pd.DataFrame, y: Surv, seed: int = 0) -> tuple[pd.DataFrame, Surv]:
     """Each row in two, at a random time: the second rows follow all first ones."""
     share = np.random.default_rng(seed).uniform(0.1, 0.9, len(y))
-    return pd.concat([X, X], ignore_index=True), halved(y, share)
+    frame = pd.concat([X, X], ignore_index=True).assign(visit=np.repeat([0.0, 1.0], len(y)))
+    return frame, halved(y, share)
 
 
 def _table(model: Any, X: Any, y: Any, **options: Any) -> pd.DataFrame:
@@ -149,7 +99,7 @@ def test_competing_causes_equal_r(which: int) -> None:
     )
     weight = np.array([0.5, 1.0, 2.0, 1.5])[np.arange(1, len(y) + 1) % 4]
     place = (rows["age"].to_numpy(float) - 60) / 40 + np.log(rows["thickness"].to_numpy(float)) / 2 - 1.5
-    model = GivenIncidence(-np.expm1(-np.exp(place)), which)
+    model = Given(-np.expm1(-np.exp(place)), which)
     for kind, given in (("plain", None), ("weighted", weight)):
         table = _table(model, np.zeros((len(y), 1)), y, horizon=2500, sample_weight=given, cause=which).loc[
             ("melanoma", "other")[which - 1]
@@ -170,20 +120,17 @@ def test_competing_causes_equal_r(which: int) -> None:
             assert table["value"]["scaled_brier"] == pytest.approx(IN_R[f"brier_{which}"][2], abs=1e-12)
 
 
-@pytest.mark.parametrize("outcome", ["right", "late", "competing"])
+@outcomes
 def test_integer_weights_are_repeated_rows(outcome: str) -> None:
-    X, y = _causes() if outcome == "competing" else _cohort(late=outcome == "late")
-    model = KnownCauses() if outcome == "competing" else Known()
+    model, X, y = _of(outcome)
     weight = np.arange(len(y)) % 4
-    rows = np.repeat(np.arange(len(y)), weight)
-    repeated = _table(model, X.iloc[rows], y[rows])
-    sampling = _table(model, X, y, sample_weight=weight)
-    names = np.array([name[-1] if isinstance(name, tuple) else name for name in repeated.index])
-    near = np.isin(names, ["ici", "e50", "e90", "e_max"])  # knots and quantiles are of rows
-    found, expected = (table["value"].to_numpy(dtype=float) for table in (sampling, repeated))
-    np.testing.assert_allclose(found[~near], expected[~near], rtol=1e-7)
-    np.testing.assert_allclose(found[near], expected[near], atol=0.02)
-    assert np.isnan(found).sum() == {"right": 0, "late": 11, "competing": 0}[outcome]
+    again = np.repeat(np.arange(len(y)), weight)
+    repeated = _table(model, X.iloc[again], y[again])["value"].astype(float)
+    weighted = _table(model, X, y, sample_weight=weight)["value"].astype(float)
+    near = np.isin(repeated.index.get_level_values(-1), ["ici", "e50", "e90", "e_max"])
+    np.testing.assert_allclose(weighted[~near], repeated[~near], rtol=1e-7)
+    np.testing.assert_allclose(weighted[near], repeated[near], atol=0.02)  # knots and quantiles are of rows
+    assert weighted.isna().sum() == {"right": 0, "late": 11, "competing": 0}[outcome]
 
 
 @pytest.mark.parametrize("after", [None, 0.1])
@@ -194,17 +141,16 @@ def test_rows_without_weight_are_not_observed(after: float | None) -> None:
     counted, last = weight > 0, float(y.time[weight > 0].max())
     y = Surv(np.where(counted, y.time, 2 * last), y.event)
     options = {"after": after, "thresholds": [0.3]}
-    found = _table(Known(), X, y, sample_weight=weight, **options)
-    pd.testing.assert_frame_equal(found, _table(Known(), X[counted], y[counted], **options))
+    found = _table(MODEL, X, y, sample_weight=weight, **options)
+    pd.testing.assert_frame_equal(found, _table(MODEL, X[counted], y[counted], **options))
     with pytest.raises(DataError, match="horizon must be a time within the observed ones"):
-        _table(Known(), X, y, sample_weight=weight, horizon=1.5 * last, **options)
+        _table(MODEL, X, y, sample_weight=weight, horizon=1.5 * last, **options)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("outcome", ["right", "late", "competing"])
+@outcomes
 def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
-    X, y = _causes(120) if outcome == "competing" else _cohort(120, late=outcome == "late")
-    model = KnownCauses() if outcome == "competing" else Known()
+    model, X, y = _of(outcome, 120)
     weight = np.random.default_rng(0).uniform(0.2, 3.0, len(y))
     table = _table(model, X, y, sample_weight=weight, n_resamples=20)
     for scale in (7.0, 1.0 / weight.sum()):
@@ -213,31 +159,21 @@ def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
     equal = _table(model, X, y, sample_weight=np.full(len(y), 0.01))
     np.testing.assert_array_equal(_values(equal), _values(_table(model, X, y)))
     # Weights of the outcome are those of the rows.
-    whole = Surv(
-        y.time, y.event if y.cause is None else y.cause, entry=y.entry, causes=y.causes, weight=weight
-    )
-    pd.testing.assert_frame_equal(_table(model, X, whole, n_resamples=20), table)
+    pd.testing.assert_frame_equal(_table(model, X, y.weighted(weight), n_resamples=20), table)
 
 
 def test_expected_events_are_hazards_while_rows_were_observed() -> None:
     X, y = _cohort(late=True)
-    assert y.time is not None
-    assert y.event is not None
-    assert y.entry is not None
-    hazard = 0.9 * np.exp(0.8 * X["x"].to_numpy())
-    expected = sum(
-        h * max(min(t, T) - min(s, T), 0.0) for h, t, s in zip(hazard, y.time, y.entry, strict=True)
-    )
-    observed = (y.event & (y.time <= T)).sum()
-    row = _table(Known(), X, y).loc["oe_hazard"]
-    assert row["value"] == pytest.approx(observed / expected, rel=1e-12)
-    while_seen = hazard * (np.minimum(y.time, T) - np.minimum(y.entry, T))
-    error = np.linalg.norm((y.event & (y.time <= T)) / observed - while_seen / expected)
+    observed = y.event & (y.time <= T)
+    expected = MODEL.hazard(X)[:, 0] * (np.minimum(y.time, T) - np.minimum(y.entry, T))
+    row = _table(MODEL, X, y).loc["oe_hazard"]
+    assert row["value"] == pytest.approx(observed.sum() / expected.sum(), rel=1e-12)
+    error = np.linalg.norm(observed / observed.sum() - expected / expected.sum())
     assert np.log(row["upper"] / row["value"]) == pytest.approx(HALF * error, rel=1e-9)
-    rows = HorizonRows.of(y, np.ones(len(y)), T, expected=while_seen)
-    assert measure(rows, "oe_hazard").value == pytest.approx(row["value"], rel=1e-12)
+    given = HorizonRows.of(y, np.ones(len(y)), T, expected=expected)
+    assert measure(given, "oe_hazard").value == pytest.approx(row["value"], rel=1e-12)
     with pytest.raises(DataError, match="add up to 0"):
-        measure(replace(rows, expected=np.zeros(len(y))), "oe_hazard")
+        measure(replace(given, expected=np.zeros(len(y))), "oe_hazard")
 
 
 def test_right_model_with_late_entry_is_calibrated() -> None:
@@ -256,15 +192,11 @@ def test_right_model_with_late_entry_is_calibrated() -> None:
 
 def test_landmark_validates_rows_at_risk_from_there() -> None:
     X, y = _cohort(late=True)
-    assert y.time is not None
-    assert y.event is not None
-    assert y.entry is not None
-    s, at = 0.3, 0.9
-    found = _table(Known(), X, y, after=s, horizon=at, n_resamples=20)
-    inside = (y.entry <= s) & (y.time > s)
+    s, inside = 0.3, (y.entry <= 0.3) & (y.time > 0.3)
+    found = _table(MODEL, X, y, after=s, horizon=0.9, n_resamples=20)
     # Exponential hazards have no memory.
     plain = Surv(y.time[inside] - s, y.event[inside])
-    expected = _table(Known(), X[inside], plain, horizon=at, n_resamples=20)
+    expected = _table(MODEL, X[inside], plain, horizon=0.9, n_resamples=20)
     np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-9)
     assert found["value"].notna().all()
 
@@ -272,67 +204,57 @@ def test_landmark_validates_rows_at_risk_from_there() -> None:
 def test_landmark_follows_subjects_through_later_rows() -> None:
     """A row ends where covariates change, which is no censoring."""
     X, y = _cohort()
-    frame, split = _split(X, y)
-    frame["visit"] = np.repeat([0, 1], len(y))
-    s, at = 0.3, 0.9
-    found = _table(Known(), frame, split, after=s, horizon=at)
-    expected = _table(Known(), X, y, after=s, horizon=at)
+    options = {"after": 0.3, "horizon": 0.9}
+    found, expected = _table(MODEL, *_split(X, y), **options), _table(MODEL, X, y, **options)
     pd.testing.assert_index_equal(found.index, expected.index)
-    # Rows are in another order.
-    np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-9)
+    np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-9)  # rows are in another order
     gap = Surv([1.0, 3.0, 2.0], [0, 1, 1], entry=[0.0, 2.0, 0.0], id=["a", "a", "b"])
-    rows, later = gap.followed_from(0.5)
-    assert rows.tolist() == [0, 2]
+    at_risk, later = gap.followed_from(0.5)
+    assert at_risk.tolist() == [0, 2]
     assert repr(later) == "Surv([0.5+, 1.5], right, 1 event in 2 rows)"
     with pytest.raises(DataError, match="no row is at risk at after=9"):
         gap.followed_from(9.0)
 
 
 def test_landmark_of_causes_and_of_models_without_after() -> None:
-    X, y = _causes()
-    assert y.time is not None
-    assert y.cause is not None
+    X, y = rows_of_causes()
     s, inside = 0.3, y.time > 0.3
-    found = _table(KnownCauses(), X, y, after=s, horizon=0.9)
-    expected = _table(
-        KnownCauses(), X[inside], Surv(y.time[inside] - s, y.cause[inside], causes=CAUSES), horizon=0.9
+    later = Surv(y.time[inside] - s, y.cause[inside], causes=CAUSES)
+    found, expected = (
+        _table(OF_CAUSES, *part, horizon=0.9, **after)
+        for part, after in (((X, y), {"after": s}), ((X[inside], later), {}))
     )
     np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-6)
     X, y = _cohort()
-    frame = X.assign(time=y.time, event=y.event)
-    cox = CoxPHFitter().fit(frame, "time", "event")
+    cox = CoxPHFitter().fit(X.assign(time=y.time, event=y.event), "time", "event")
     report = validate(cox, X, y, after=s, horizon=0.9, n_resamples=0)
-    both = cox.predict_survival_function(X[(y.time > s)], times=[s, s + 0.9]).to_numpy()  # type: ignore[operator]
+    both = cox.predict_survival_function(X[y.time > s], times=[s, s + 0.9]).to_numpy()
     np.testing.assert_allclose(report.predictions.survival, both[1] / both[0], rtol=1e-12)
 
 
 def test_causes_have_a_table_each() -> None:
-    X, y = _causes()
-    table = _table(KnownCauses(1.0, 1.0), X, y, n_resamples=20)
+    X, y = rows_of_causes()
+    model = KnownCauses()
+    table = _table(model, X, y, n_resamples=20)
     assert table.index.names == ["cause", "measure"]
-    assert table.index.get_level_values(0).unique().tolist() == list(CAUSES)
+    assert table.index.unique("cause").tolist() == list(CAUSES)
     assert (table["reason"] == "").all()
-    one = _table(KnownCauses(1.0, 1.0), X, y, n_resamples=20, cause="death")
+    one = _table(model, X, y, n_resamples=20, cause="death")
     pd.testing.assert_frame_equal(one, table.loc[["death"]])
-    incidence = KnownCauses(1.0, 1.0).predict_cumulative_incidence(X, [T])[:, 0, 0]
-    assert y.time is not None
-    assert y.cause is not None
+    incidence = model.predict_cumulative_incidence(X, [T])[:, 0, 0]
     cut = np.minimum(y.time, T), np.where(y.time <= T, y.cause, 0)
-    expected = concordance_wolbers(cut, incidence, train=(y.time, y.cause))
-    assert table.loc[("relapse", "c_wolbers"), "value"] == pytest.approx(expected, rel=1e-12)
-    weight = np.arange(len(y)) % 3
-    weighted = _table(KnownCauses(1.0, 1.0), X, y, sample_weight=weight)
-    rows = np.repeat(np.arange(len(y)), weight)
-    expected = concordance_wolbers(
-        (cut[0][rows], cut[1][rows]), incidence[rows], train=(y.time[rows], y.cause[rows])
-    )
-    assert weighted.loc[("relapse", "c_wolbers"), "value"] == pytest.approx(expected, rel=1e-9)
+    for weight in (np.ones(len(y), int), np.arange(len(y)) % 3):
+        again = np.repeat(np.arange(len(y)), weight)
+        train = y.time[again], y.cause[again]
+        expected = concordance_wolbers((cut[0][again], cut[1][again]), incidence[again], train=train)
+        found = _table(model, X, y, sample_weight=weight).loc[("relapse", "c_wolbers"), "value"]
+        assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_net_benefit_of_a_cause_is_that_of_counts_without_censoring() -> None:
     rng = np.random.default_rng(2)
     time, cause, risk = rng.exponential(size=80), rng.integers(1, 3, 80), rng.random(80)
-    table = _table(GivenIncidence(risk, 1), np.zeros((80, 1)), Surv(time, cause, causes=CAUSES), cause=1)
+    table = _table(Given(risk, 1), np.zeros((80, 1)), Surv(time, cause, causes=CAUSES), cause=1)
     for p in (0.2, 0.5):
         above, happened = risk >= p, (cause == 1) & (time <= T)
         expected = ((above & happened).sum() - (above & ~happened).sum() * p / (1 - p)) / 80
@@ -341,14 +263,14 @@ def test_net_benefit_of_a_cause_is_that_of_counts_without_censoring() -> None:
 
 
 def test_report_of_causes_has_figures_page_checklist_and_comparison(tmp_path: Path) -> None:
-    X, y = _causes()
-    report = validate(KnownCauses(), X, y, horizon=T, thresholds=[0.2], n_resamples=0)
+    X, y = rows_of_causes()
+    report = validate(OF_CAUSES, X, y, horizon=T, thresholds=[0.2], n_resamples=0)
     page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<img") == 4
     for text in ("relapse: performance", "death: calibration at 1.2", "death: clinical use", "Wolbers"):
         assert text in page, text
     ax = report.plot_calibration(cause="death")
-    assert ax.get_xlabel() == f"predicted incidence at {T:g}"
+    assert ax.get_xlabel() == f"predicted incidence at {T:g} years"
     curve = report.calibration_curve("death")
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), 1 - curve["observed"])
     assert report.plot_decision_curve(cause=2).get_lines()
@@ -360,19 +282,16 @@ def test_report_of_causes_has_figures_page_checklist_and_comparison(tmp_path: Pa
 
 
 def test_resamples_are_of_subjects() -> None:
-    subject = np.array([0, 1, 0, 2, 1])
-    draw = resampler(5, subject)
-    rng = np.random.default_rng(0)
+    draw, rng = resampler(5, np.array([0, 1, 0, 2, 1])), np.random.default_rng(0)
     for _ in range(10):
         counts = np.bincount(draw(rng), minlength=5)
-        assert counts[0] == counts[2]
-        assert counts[1] == counts[4]
+        assert counts[[0, 1]].tolist() == counts[[2, 4]].tolist()
         assert counts[[0, 1, 3]].sum() == 3
     X, y = _cohort(100)
-    twice = Surv(np.tile(y.time, 2), np.tile(y.event, 2), id=np.tile(np.arange(100), 2))  # type: ignore[arg-type]
+    twice = Surv(np.tile(y.time, 2), np.tile(y.event, 2), id=np.tile(np.arange(100), 2))
     both = pd.concat([X, X], ignore_index=True)
     names = ["c_harrell_t", "c_uno_t", "auc", "brier", "calibration_intercept"]
-    once, again = _table(Known(), X, y).loc[names], _table(Known(), both, twice).loc[names]
+    once, again = _table(MODEL, X, y).loc[names], _table(MODEL, both, twice).loc[names]
     # A subject that is given twice adds no information.
     np.testing.assert_allclose(_values(again)[:-1], _values(once)[:-1], rtol=1e-9)
     np.testing.assert_allclose(_values(again)[-1], _values(once)[-1], atol=0.01)
@@ -381,70 +300,59 @@ def test_resamples_are_of_subjects() -> None:
 def test_trees_of_every_outcome_are_validated() -> None:
     X, y = _cohort(200, late=True)
     tree = SurvivalRegression().fit(X, y)
-    table = _table(tree, X, y)
-    assert table["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.1)
+    assert _table(tree, X, y)["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.1)
     with pytest.raises(DataError, match="y has no entry"):
         _table(tree, X, Surv(y.time, y.event))
-    frame, split = _split(X.round(1), y)
-    frame["visit"] = np.repeat([0.0, 1.0], len(y))
-    rows = SurvivalRegression().fit(frame, split)
-    with pytest.raises(DataError, match="hold for each row only"):
-        _table(rows, frame, split)
-    landmark = _table(rows, frame, split, after=0.2, horizon=0.8)
-    assert landmark["value"].notna().all()
-    frame, causes = _causes(200)
-    of_causes = _table(SurvivalRegression().fit(frame, causes), frame, causes)
-    assert of_causes["value"].notna().all()
-    assert of_causes.loc[("relapse", "oe_ratio"), "value"] == pytest.approx(1.0, abs=0.2)
-    frame, split = _split(frame.round(1), causes)
-    frame["visit"] = np.repeat([0.0, 1.0], len(causes))
-    rows_of_causes = SurvivalRegression().fit(frame, split)
-    assert _table(rows_of_causes, frame, split, after=0.2, horizon=0.8)["value"].notna().all()
+    causes_X, causes = rows_of_causes(200)
+    of_causes = _table(SurvivalRegression().fit(causes_X, causes), causes_X, causes)["value"]
+    assert of_causes.notna().all()
+    assert of_causes["relapse", "oe_ratio"] == pytest.approx(1.0, abs=0.2)
+    for frame, outcome in ((X, y), (causes_X, causes)):
+        frame, split = _split(frame.round(1), outcome)
+        model = SurvivalRegression().fit(frame, split)
+        with pytest.raises(DataError, match="hold for each row only"):
+            _table(model, frame, split)
+        assert _table(model, frame, split, after=0.2, horizon=0.8)["value"].notna().all()
 
 
 def test_a_cause_raises_where_there_is_one_event() -> None:
     X, y = _cohort(60)
     model = SurvivalRegression(leaf="exponential").fit(X, y)
-    calls: list[Callable[..., object]] = [
-        model.predict,
-        model.explain,
-        partial(plot_effects, model),
-        partial(validate, model, y=y, horizon=T),
-    ]
-    for call in calls:
+    for call in (model.predict, partial(plot_effects, model), partial(validate, model, y=y, horizon=T)):
         with pytest.raises(ConfigError, match="there is one event"):
-            call(X=X, cause="death") if call != model.explain else call(X[:1], cause=2)
+            call(X=X, cause="death")
+    with pytest.raises(ConfigError, match="there is one event"):
+        model.explain(X[:1], cause=2)
 
 
 def test_outcomes_without_a_measure_are_refused() -> None:
     X, y = _cohort(40)
-    with pytest.raises(DataError, match="a measure at a horizon does not support interval-censored outcomes"):
-        _table(Known(), X, Surv.interval(np.zeros(40), np.full(40, np.inf)))
-    frame, causes = _causes(40)
-    with pytest.raises(DataError, match="predicts the survival of one event"):
-        _table(Known(), frame, causes)
-    with pytest.raises(ConfigError, match="unknown cause 'cure'"):
-        _table(KnownCauses(), frame, causes, cause="cure")
-    with pytest.raises(DataError, match="no row is at risk at after=50"):
-        _table(Known(), X, y, after=50.0)
+    frame, causes = rows_of_causes(40)
     several = Surv([2.0, 3.0], [0, 1], entry=[0.0, 2.0], id=["a", "a"])
-    with pytest.raises(DataError, match="hold for each row only"):
-        _table(Known(), X.iloc[:2], several)
+    unseen = Surv.interval(np.zeros(40), np.full(40, np.inf))
+    for error, message, model, outcome, options in (
+        (DataError, "does not support interval-censored", MODEL, (X, unseen), {}),
+        (DataError, "predicts the survival of one event", MODEL, (frame, causes), {}),
+        (ConfigError, "unknown cause 'cure'", OF_CAUSES, (frame, causes), {"cause": "cure"}),
+        (DataError, "no row is at risk at after=50", MODEL, (X, y), {"after": 50.0}),
+        (DataError, "hold for each row only", MODEL, (X.iloc[:2], several), {}),
+    ):
+        with pytest.raises(error, match=message):
+            _table(model, *outcome, **options)
 
 
 def test_cause_without_events_has_reasons() -> None:
-    X, y = _causes(60)
-    assert y.cause is not None
+    X, y = rows_of_causes(60)
     rare = Surv(y.time, np.where(y.cause == 2, 0, y.cause), causes=CAUSES)
-    table = _table(KnownCauses(), X, rare).loc["death"]
+    table = _table(OF_CAUSES, X, rare).loc["death"]
     assert table["value"].isna().loc[["c_wolbers", "auc", "oe_ratio", "calibration_slope", "ici"]].all()
     assert (table["reason"][table["value"].isna()] != "").all()
 
 
 @pytest.mark.parametrize("name", ["auc", "brier", "scaled_brier", "oe_ratio"])
 def test_errors_of_causes_are_derivatives_by_weights(name: str) -> None:
-    X, y = _causes(60)
-    survival = 1 - KnownCauses().predict_cumulative_incidence(X, [T])[:, 1, 0]
+    X, y = rows_of_causes(60)
+    survival = 1 - OF_CAUSES.predict_cumulative_incidence(X, [T])[:, 1, 0]
     weight, step = np.random.default_rng(3).uniform(0.3, 3.0, 60), 1e-5
     fixed = 1 - np.average(survival, weights=weight)
 
@@ -462,7 +370,7 @@ def test_errors_of_causes_are_derivatives_by_weights(name: str) -> None:
 
 def test_left_truncated_kaplan_meier_gives_treat_all() -> None:
     X, y = _cohort(late=True)
-    report = validate(Known(), X, y, horizon=T, n_resamples=0)
+    report = validate(MODEL, X, y, horizon=T, n_resamples=0)
     alive = float(KaplanMeier.fit(y).at(T))
     expected = (1 - alive) - alive * 0.3 / 0.7
     assert report.decision_curve([0.3])["treat_all"].item() == pytest.approx(expected, abs=1e-12)
