@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 from tqdm import tqdm
+from typing_extensions import override
 
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring.history import History
@@ -82,35 +83,30 @@ def check_callbacks(callbacks: object) -> None:
 class ProgressBar(Callback):
     """One tick per macro iteration: a bar on a terminal, plain lines elsewhere."""
 
+    @override
     def on_compile(self) -> None:
-        """Print the reason for waiting."""
         print("making machine code: about 10 seconds, once on this machine", file=sys.stderr, flush=True)
 
+    @override
     def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
-        """Open the bar."""
         self._title = f"{module.n_problems} trees" if isinstance(module, SoftTree) else type(module).__name__
-        self._total = macro_iterations
+        self._total, terminal = macro_iterations, sys.stderr.isatty()
         self._bar = (
-            tqdm(total=macro_iterations, desc=self._title, unit="pass", file=sys.stderr)
-            if sys.stderr.isatty()
-            else None
+            tqdm(total=self._total, desc=self._title, unit="pass", file=sys.stderr) if terminal else None
         )
 
+    @override
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        """Advance, with the mean of the best objectives so far of the trees still training."""
         newest = history.last_macro_iteration()
         text = f"objective {newest['best_objective'].mean():.4f}, {len(newest)} training"
-        if self._bar is not None:
+        if self._bar is None:
+            line = f"pass {macro_iteration}/{self._total} of {self._title}: {text}"
+            print(line, file=sys.stderr, flush=True)
+        else:
             self._bar.set_postfix_str(text)
             self._bar.update(int(macro_iteration > 0))
-        else:
-            print(
-                f"pass {macro_iteration}/{self._total} of {self._title}: {text}",
-                file=sys.stderr,
-                flush=True,
-            )
 
+    @override
     def on_train_end(self, history: History) -> None:
-        """Close the bar."""
         if self._bar is not None:
             self._bar.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,15 @@ from numpy.typing import NDArray
 
 Columns = dict[str, NDArray[Any]]
 
-STEP_COLUMNS = (
+STEP_COLUMNS: tuple[str, ...] = (
     "problem",
     "macro_iteration",
     "node",
     "step",
     "objective_before",
     "objective_after",
-    "gradient_norm",
-    "evaluations",
-    "rows",
-    "left_share",
-    "status",
-    "restarted",
 )
+STEP_COLUMNS += ("gradient_norm", "evaluations", "rows", "left_share", "status", "restarted")
 MACRO_COLUMNS = ("problem", "macro_iteration", "objective", "best_objective", "gradient_norm")
 
 
@@ -69,13 +65,9 @@ class History:
         return _frame(self._macro, MACRO_COLUMNS)
 
     def last_steps(self, macro_iteration: int) -> pd.DataFrame:
-        """Step records of one macro iteration, searched from the end."""
-        chosen: list[Columns] = []
-        for block in reversed(self._steps):
-            if block["macro_iteration"][0] < macro_iteration:
-                break
-            chosen.append(block)
-        return _frame(chosen[::-1], STEP_COLUMNS)
+        """Step records of one macro iteration, or of later ones, searched from the end."""
+        chosen = takewhile(lambda block: block["macro_iteration"][0] >= macro_iteration, self._steps[::-1])
+        return _frame([*chosen][::-1], STEP_COLUMNS)
 
     def last_macro_iteration(self) -> pd.DataFrame:
         """The newest macro iteration records."""
@@ -83,40 +75,28 @@ class History:
 
     def of_problem(self, problem: int) -> History:
         """The records of one problem, numbered 0."""
-        return History(_only(self._steps, problem), _only(self._macro, problem))
+
+        def own(blocks: list[Columns]) -> list[Columns]:
+            kept = [(block, block["problem"] == problem) for block in blocks]
+            chosen = [{name: v[rows] for name, v in block.items()} for block, rows in kept if rows.any()]
+            return [block | {"problem": 0 * block["problem"]} for block in chosen]
+
+        return History(own(self._steps), own(self._macro))
 
     def until(self, macro_iteration: int) -> History:
         """Records up to the end of a macro iteration; the tables are shared."""
-        return History(_until(self._steps, macro_iteration), _until(self._macro, macro_iteration))
+        tables = (self._steps, self._macro)
+        return History(*([b for b in part if b["macro_iteration"][0] <= macro_iteration] for part in tables))
 
 
 def _columns(columns: Mapping[str, Any], names: tuple[str, ...]) -> Columns:
-    missing = [name for name in names if name not in columns]
-    if missing:
-        raise TypeError(f"history record without {', '.join(missing)}")
     arrays = {name: np.atleast_1d(np.asarray(columns[name])) for name in names}
-    size = max(array.shape[0] for array in arrays.values())
+    size = max(map(len, arrays.values()))
     # A record owns its numbers: what it was made from may change.
-    return {
-        name: array.copy() if len(array) == size else np.full(size, array[0])
-        for name, array in arrays.items()
-    }
+    return {name: np.broadcast_to(array, size).copy() for name, array in arrays.items()}
 
 
 def _frame(blocks: list[Columns], names: tuple[str, ...]) -> pd.DataFrame:
     if not blocks:
         return pd.DataFrame({name: [] for name in names})
     return pd.DataFrame({name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]})
-
-
-def _only(blocks: list[Columns], problem: int) -> list[Columns]:
-    chosen = []
-    for block in blocks:
-        rows = block["problem"] == problem
-        if rows.any():
-            chosen.append({**{k: v[rows] for k, v in block.items()}, "problem": np.zeros(rows.sum(), int)})
-    return chosen
-
-
-def _until(blocks: list[Columns], macro_iteration: int) -> list[Columns]:
-    return [block for block in blocks if block["macro_iteration"][0] <= macro_iteration]
