@@ -127,7 +127,7 @@ class Solution:
 
     @property
     def certificate(self) -> str:
-        """``"optimal"``, or for an interrupted search a bound on the possible improvement."""
+        """``"optimal"``, or for a search that was cut short a bound on the possible improvement."""
         return "optimal" if self.gap == 0.0 else f"at most {self.gap:.6g} above the optimum"
 
     def optimum(

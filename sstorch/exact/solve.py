@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sstorch._types import FloatArray
-from sstorch.exact.deadline import NEVER, Deadline
+from sstorch.exact.deadline import Deadline
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Found, Work, check_limits, check_rows
 from sstorch.exact.rows import finite_vector, quantise
@@ -73,8 +73,7 @@ def solve(
         min_leaf: least number of rows of a leaf.
         min_events: least number of events of a leaf, for tasks with events.
         time_limit: seconds, or None. If they do not suffice for `max_depth`, the solution holds the best
-            trees found, and how far they can be from the optimum. Ctrl-C ends the time of a search of more
-            than an instant; a second one raises.
+            trees found, and how far they can be from the optimum.
         memory: bytes that the search may take.
         n_threads: how many compute, None as many as torch does. Fewer are taken where each one's tables would
             not fit `memory`. Losses do not depend on it.
@@ -86,9 +85,6 @@ def solve(
 
     Returns:
         The solution.
-
-    Warns:
-        DataWarning: the search was interrupted.
 
     Raises:
         DataError: `features` is not binary, its number of rows differs from the task, or no leaf can satisfy
@@ -132,20 +128,16 @@ def solve(
         # Shallower trees first: they are what remains if the time does not suffice.
         depths = tuple(range(min(1, depth), depth + 1))
     deadline = Deadline(time_limit, bool(verbose))
-    with deadline.listening(plan.work.seconds):
-        for d in depths:
-            searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
-            if not all(cost > -INFINITY for cost in searches[-1].costs.values()):
-                raise ConfigError(f"cost of {type(task).__name__} is NaN or -infinity, see check_task")
-            if not searches[-1].complete:
-                break
-        if deadline.interrupted and len(depths) == 1 and depth > 2:
-            # These take no time.
-            searches.insert(0, plan.run(2, min(limit, 3), NEVER))
+    for d in depths:
+        searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
+        if not all(cost > -INFINITY for cost in searches[-1].costs.values()):
+            raise ConfigError(f"cost of {type(task).__name__} is NaN or -infinity, see check_task")
+        if not searches[-1].complete:
+            break
     seconds = time.perf_counter() - begin
     n_patterns, n_features = patterns.literals.shape
     counts = task.n_rows, n_patterns, n_features, searches[-1].n_cells
-    solution = Solution(
+    return Solution(
         patterns=patterns,
         task=task,
         searches=searches,
@@ -158,8 +150,6 @@ def solve(
         leaf_penalty=leaf_penalty,
         counters=Counters(*counts, seconds, plan.work),
     )
-    deadline.warn(lambda: solution.certificate)
-    return solution
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,21 @@ def test_trees_of_constant_columns_have_one_leaf(depth):
     np.testing.assert_allclose(regression.predict(frame), 10.5)
 
 
+def test_integer_weights_equal_repeated_rows():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"few": rng.integers(0, 4, 60) * 1.0, "many": rng.normal(size=60).round(1)})
+    frame["group"] = rng.choice([*"abcdefghijklmno"], 60)
+    weight = rng.integers(1, 6, 60)
+    again = np.repeat(np.arange(60), weight)
+    for settings in ({}, {"n_thresholds": 3}, {"preset": "osst"}, {"preset": "all"}):
+        binarizer = Binarizer(**settings)
+        expected = binarizer.fit(frame.iloc[again]).rules_
+        assert binarizer.fit(frame, sample_weight=weight).rules_ == expected
+        assert binarizer.fit(frame, sample_weight=weight * 0.3).rules_ == expected
+    with pytest.raises(DataError, match="sample_weight"):
+        Binarizer().fit(frame, sample_weight=np.ones(59))
+
+
 def test_other_columns_are_refused():
     with pytest.raises(DataError, match="no column 'a'"):
         Binarizer("all").fit(pd.DataFrame({"a": [1.0, 2.0]})).transform(pd.DataFrame({"b": [1.0]}))

@@ -1,9 +1,8 @@
-"""The engine: curves, chains, threads, limits of time and memory, interrupts, custom costs."""
+"""The engine: curves, chains, threads, limits of time and memory, custom costs."""
 
 import itertools
 import math
 import re
-import signal
 import time
 from types import FunctionType
 
@@ -16,14 +15,13 @@ from sstorch.exact import (
     IntegratedBrier,
     LeastSquares,
     LogLikelihood,
-    deadline,
     rows,
     solve,
     tasks,
 )
 from sstorch.exact.compiled import costs, search
 from sstorch.exact.patterns import Patterns
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import ConfigError
 from tests.exact.problems import Rates
 
 RNG = np.random.default_rng(3)
@@ -131,50 +129,6 @@ def test_a_stump_among_five_thousand_features():
     found = solve(features, task, 1)
     assert found.certificate == "optimal"
     assert found.loss <= min(task.loss(column.astype(int)) for column in features.T[::50]) + 1e-9
-
-
-@pytest.fixture
-def control_c(monkeypatch):
-    """Python's own reaction to Ctrl-C, which workers of a test run ignore, also in searches of an instant."""
-    monkeypatch.setattr(deadline, "_INSTANT", 0.0)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield lambda: signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
-
-
-def press_during_depth_four(control_c, monkeypatch, presses):
-    steps = search._steps
-
-    def pressed(*arguments):
-        for number, last in enumerate(steps(*arguments)):
-            if number == 4 and arguments[1] == 4:
-                for _ in range(presses):
-                    control_c()
-            yield last
-
-    monkeypatch.setattr(search, "_CELLS_A_STEP", 1)
-    monkeypatch.setattr(search, "_steps", pressed)
-
-
-def test_control_c_ends_a_search_with_the_best_tree_so_far(control_c, monkeypatch):
-    press_during_depth_four(control_c, monkeypatch, 1)
-    with pytest.warns(DataWarning, match="interrupted: the best tree so far is at most"):
-        cut = solve(FEATURES, SURVIVAL, 4)
-    best = solve(FEATURES, SURVIVAL, 3)
-    assert cut.optima[2, 3].certified
-    assert not cut.optima[4, 15].certified
-    assert cut.loss <= cut.optima[2, 3].loss
-    assert cut.loss - cut.gap <= best.loss
-    assert SURVIVAL.loss(cut.tree().apply(FEATURES)) == pytest.approx(cut.loss, rel=1e-12)
-
-
-@pytest.mark.parametrize(("presses", "instant"), [(2, 0.0), (1, np.inf)])
-def test_second_control_c_or_one_in_a_short_search_raises(control_c, monkeypatch, presses, instant):
-    monkeypatch.setattr(deadline, "_INSTANT", instant)
-    press_during_depth_four(control_c, monkeypatch, presses)
-    with pytest.raises(KeyboardInterrupt):
-        solve(FEATURES, SURVIVAL, 4)
 
 
 class Doubled(LogLikelihood):

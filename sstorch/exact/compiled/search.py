@@ -302,7 +302,7 @@ class CompiledProblem:
         n_threads = n_threads if depth > 2 else 1
         # This thread has the tables themselves, the others their own, which in the end lower them.
         helpers = [_Helper(tables, rows) for _ in range(n_threads - 1)]
-        # Between steps the interpreter sees to interrupts.
+        # Between steps the interpreter sees to Ctrl-C.
         for last in _steps(n, depth, n_threads, len(self.literals)):
             if last <= first:
                 continue

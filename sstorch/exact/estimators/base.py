@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import FrameEstimator
-from sstorch.checks import check_integer, counted, is_number_of, names_text, wording
+from sstorch.checks import check_integer, counted, is_number_of, names_text
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.deploy.calculator import PageNode
@@ -127,13 +127,13 @@ class ExactTree(FrameEstimator):
         self.search = search
 
     def _checked(self) -> Self:
-        """A copy with the parameters checked. Raises ConfigError: a value is out of range."""
+        """A copy with the parameters checked."""
         settings = type(self)(**self.get_params(deep=False))
         settings._check()
         return settings
 
     def _check(self) -> None:
-        """Check the parameters, see `_checked`."""
+        """Raises ConfigError: a parameter is out of range."""
         if not isinstance(self.search, Search):
             raise ConfigError(f"search must be Search(...), got {self.search!r}")
         self.search.check()
@@ -188,9 +188,10 @@ class ExactTree(FrameEstimator):
 
     def _set(self, settings: Self, questions: Questions, tree: BinaryTree) -> IntArray:
         """Take over a tree of a search with checked parameters; the leaf of each training row, (N,)."""
-        self._settings, self.tree_, self.rules_ = settings, tree, questions.rules
-        self._set_schema(questions.schema)
-        self.n_samples_fit_ = len(questions.features)
+        self._settings, self.tree_ = settings, tree
+        self.schema_, self.rules_ = questions.schema, questions.rules
+        self.feature_names_in_ = np.asarray(self.schema_.columns, dtype=object)
+        self.n_features_in_, self.n_samples_fit_ = len(self.schema_.columns), len(questions.features)
         return tree.apply(questions.features)
 
     def _set_solution(self, settings: Self, questions: Questions, solution: Solution) -> IntArray:
@@ -198,11 +199,6 @@ class ExactTree(FrameEstimator):
         self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
         self.optima_, self.path_ = solution.table(), solution.path()
         return self._set(settings, questions, solution.tree())
-
-    def _set_schema(self, schema: Schema) -> None:
-        self.schema_ = schema
-        self.feature_names_in_ = np.asarray(schema.columns, dtype=object)
-        self.n_features_in_ = len(schema.columns)
 
     @property
     def _schema(self) -> Schema:
@@ -233,10 +229,16 @@ class ExactTree(FrameEstimator):
         columns = sorted({self.rules_[j].column for j in self.tree_.feature if j >= 0})
         if self._settings.binarize is False:
             check_binary_columns(frame, columns)
-        with wording(rows=X):
-            for name in columns:
-                if name in self.schema_.categories:
-                    _warn_of_unknown(frame[name], self.schema_.categories[name])
+        for name in columns:
+            known = self.schema_.categories.get(name, ())
+            unknown: set[Any] = set(labels(frame[name])) - {None, *known} if known else set()
+            if unknown:
+                warnings.warn(
+                    f"column {name!r} has the unknown category {names_text(sorted(unknown))}: splits on "
+                    f"known categories are false for it; known are {names_text(known)}",
+                    DataWarning,
+                    stacklevel=3,
+                )
         return self._leaves(frame)
 
     def _leaves(self, frame: pd.DataFrame) -> IntArray:
@@ -275,20 +277,15 @@ class ExactTree(FrameEstimator):
         if settings.leaf_penalty:
             budget += f", {settings.leaf_penalty:g} per leaf"
         leaves = f"{tree.n_leaves} lea{'ves' if tree.n_leaves > 1 else 'f'}"
+        proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
         lines = [
             f"Exact {kind} tree: depth {tree.depth}, {leaves}, {counts}",
-            f"{loss} loss {self.loss_:.6g}, {self._proof} for {budget} over {len(self.rules_)} questions",
+            f"{loss} loss {self.loss_:.6g}, {proof} for {budget} over {len(self.rules_)} questions",
             *notes,
-            self._export_text(),
-            "",
-            heading,
+            f"{self._export_text()}\n\n{heading}",
             table.reset_index().to_string(index=False, float_format=number),
         ]
         return "\n".join(lines)
-
-    @property
-    def _proof(self) -> str:
-        return "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
 
     # ------------------------------------------------------------------ files
 
@@ -333,15 +330,4 @@ def check_binary_columns(frame: pd.DataFrame, names: list[str]) -> None:
         raise DataError(
             f"column {names_text(bad)} does not hold 0 and 1 only, which binarize=False asks for; "
             "use binarize='surtree', or drop it"
-        )
-
-
-def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:
-    unknown: list[Any] = sorted({label for label in labels(column) if label is not None} - set(known))
-    if unknown:
-        warnings.warn(
-            f"column {str(column.name)!r} has the unknown category {names_text(unknown)}: splits on known "
-            f"categories are false for it; known are {names_text(known)}",
-            DataWarning,
-            stacklevel=4,
         )

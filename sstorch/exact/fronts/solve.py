@@ -86,7 +86,7 @@ class FrontSolution:
 
     @property
     def certificate(self) -> str:
-        """``"optimal"``, or a note on the interrupted search."""
+        """``"optimal"``, or a note on the search that was cut short."""
         return "optimal" if self.certified else "not proved: the search was cut short"
 
     @property
@@ -153,7 +153,6 @@ def solve_front(
         max_nodes: maximum number of branch nodes (leaves minus one); None for the maximum at this depth.
         min_leaf: minimum number of rows per leaf.
         time_limit: seconds, or None. After this time a search of depth 3 returns the front found so far.
-            Ctrl-C has the same effect, with a `DataWarning`; a second Ctrl-C raises.
         memory: maximum memory of the sums of the search, in bytes.
         verbose: 1 reports progress of a search of depth 3 on standard error, once a second.
 
@@ -186,16 +185,12 @@ def solve_front(
     most = 2**max_depth - 1
     target = budget(max_depth, most if max_nodes is None else min(max_nodes, most))
     deadline = Deadline(time_limit, bool(verbose))
-    # Smaller trees take no time.
-    with deadline.listening(INFINITY if target.depth > 2 else 0.0):
-        sums = sums_of(patterns, task.points, target.depth, min_leaf, memory)
-        if task.limit is None:
-            found = _pareto(sums, target, deadline)
-        else:
-            found = _Balance(sums, float(task.limit), deadline).search(target)
-    solution = FrontSolution(patterns, task, *found)
-    deadline.warn(lambda: solution.certificate)
-    return solution
+    sums = sums_of(patterns, task.points, target.depth, min_leaf, memory)
+    if task.limit is None:
+        found = _pareto(sums, target, deadline)
+    else:
+        found = _Balance(sums, float(task.limit), deadline).search(target)
+    return FrontSolution(patterns, task, *found)
 
 
 def sums_of(patterns: Patterns, points: IntArray, depth: int, min_leaf: int, memory: int) -> Sums:

@@ -1,0 +1,369 @@
+"""Weights, left truncation, start-stop rows and causes: tasks, leaves and sizes of survival trees."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import NelsonAalenFitter
+
+from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, load_dataset, metrics
+from sstorch.exact import IntegratedBrier, LogLikelihood, check_task, solve
+from sstorch.exact.hazards import BaselineHazard
+from sstorch.exact.rows import weighted_rows, whole_weights
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.reading import export_text
+from tests.exact import reference
+
+CAUSES = {1: "relapse", 2: "death"}
+TIMES = np.array([0.0, 30.0, 200.0, 500.0, 5000.0])
+TASKS = {
+    "log_likelihood": lambda time, cause, entry, w: LogLikelihood(time, cause > 0, sample_weight=w),
+    "entry": lambda time, cause, entry, w: LogLikelihood(time, cause > 0, entry=entry, sample_weight=w),
+    "causes": lambda time, cause, entry, w: LogLikelihood(time, cause, n_causes=2, sample_weight=w),
+    "kaplan_meier": lambda time, cause, entry, w: IntegratedBrier(time, cause > 0, sample_weight=w),
+    "ipcw": lambda time, cause, entry, w: IntegratedBrier(
+        time, cause > 0, leaf_curve="ipcw", sample_weight=w
+    ),
+}
+
+
+def problem(seed):
+    """A random problem with causes, entry times and weights."""
+    features, time, event = reference.random_problem(seed)
+    rng = np.random.default_rng(seed + 2000)
+    weight = rng.lognormal(sigma=1.5, size=len(time)) * 10.0 ** rng.integers(-3, 4)
+    cause = np.where(event, rng.integers(1, 3, len(time)), 0)
+    cause[:2] = 1, 2
+    return features, time, cause, np.floor(rng.uniform(0, 0.9, len(time)) * time), weight
+
+
+def cohort(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.integers(0, 3, n).astype(float)})
+    time = rng.exponential(np.exp(-frame["a"] - 0.5 * (frame["b"] == 1)))
+    entry = np.where(rng.random(n) < 0.5, time * rng.uniform(0, 0.9, n), 0.0)
+    return frame, time, rng.random(n) < 0.7, entry
+
+
+# ---------------------------------------------------------------------- tasks
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_integer_weights_equal_repeated_rows(name):
+    for seed in range(4):
+        features, time, cause, entry, _ = problem(seed)
+        weight = np.random.default_rng(seed).integers(1, 5, len(time))
+        weight[-1] = 1
+        again = np.repeat(np.arange(len(time)), weight)
+        weighted = TASKS[name](time, cause, entry, weight)
+        repeated = TASKS[name](time[again], cause[again], entry[again], None)
+        one, many = solve(features, weighted, 2), solve(features[again], repeated, 2)
+        np.testing.assert_allclose(one.table(), many.table(), rtol=1e-10, atol=1e-12)
+        leaf, number = one.tree().apply(features), one.tree().n_leaves
+        assert repeated.loss(leaf[again]) == pytest.approx(one.loss, rel=1e-10, abs=1e-12)
+        np.testing.assert_allclose(
+            weighted.decisions(leaf, number), repeated.decisions(leaf[again], number), rtol=1e-10
+        )
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_scale_of_weights_scales_the_loss_alone(name):
+    features, time, cause, entry, weight = problem(5)
+    plain, scaled = (TASKS[name](time, cause, entry, w) for w in (weight, 1e-7 * np.pi * weight))
+    factor = 1.0 if name in ("kaplan_meier", "ipcw") else 1e-7 * np.pi
+    one, other = (solve(features, task, 2) for task in (plain, scaled))
+    np.testing.assert_allclose(other.table()["loss"], factor * one.table()["loss"], rtol=1e-10)
+    leaf, n = one.tree().apply(features), one.tree().n_leaves
+    # Of trees with the same leaves, or the same loss, either may be found.
+    assert plain.loss(other.tree().apply(features)) == pytest.approx(one.loss, rel=1e-10)
+    np.testing.assert_allclose(scaled.decisions(leaf, n), plain.decisions(leaf, n), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_rows_of_weight_zero_do_not_count(name):
+    features, time, cause, entry, weight = problem(7)
+    weight[2:8] = entry[2:8] = 0.0
+    time[2], cause[2], time[3] = 1e3, 1, 1e-3  # outside of the times of all others
+    kept = weight > 0.0
+    every = TASKS[name](time, cause, entry, weight)
+    part = TASKS[name](time[kept], cause[kept], entry[kept], weight[kept])
+    assert not every.event[~kept].any()
+    check_task(every, features)
+    np.testing.assert_allclose(
+        solve(features, every, 2).table(), solve(features[kept], part, 2).table(), rtol=1e-10, atol=1e-12
+    )
+
+
+def test_weights_entry_times_and_causes_that_cannot_be_used_raise():
+    time, event, late = np.array([1.0, 2.0, 3.0]), np.array([1, 0, 1]), np.array([0.5, 0.0, 1.0])
+    for task in (LogLikelihood, IntegratedBrier):
+        for weight in ([1.0, -1.0, 1.0], [0.0, 0.0, 0.0], [1.0, np.inf, 1.0], [1.0, 1.0]):
+            with pytest.raises(DataError, match="sample_weight"):
+                task(time, event, sample_weight=weight)
+        for of_rows in ({"sample_weight": [0.0, 1.0, 0.0], "event": event}, {"event": 0 * event}):
+            with pytest.raises(DataError, match="has an event"):
+                task(time, **of_rows)
+    with pytest.raises(DataError, match="no row has cause 2"):
+        LogLikelihood(time, event, n_causes=2)
+    with pytest.raises(ConfigError, match="time_tolerance=1e-06: some rows entered late"):
+        LogLikelihood(time, event, entry=late, time_tolerance=1e-6)
+    with pytest.raises(DataError, match="entry is not before the time in 3 rows"):
+        LogLikelihood(time, event, entry=time)
+    frame, time, event, entry = cohort(60)
+    with pytest.raises(ConfigError, match="does not support left truncation"):
+        OptimalSurvivalTree(objective="integrated_brier").fit(frame, Surv(time, event, entry=entry))
+    y = Surv(time, np.where(event, 1 + (frame["b"] > 0), 0), causes=CAUSES)
+    for name, value in (("objective", "integrated_brier"), ("leaf_curve", "proportional_hazards")):
+        with pytest.raises(ConfigError, match=f"{name}='{value}' is for one event"):
+            OptimalSurvivalTree(1, **{name: value}).fit(frame, y)
+    with pytest.raises(ConfigError, match="there is one event"):
+        OptimalSurvivalTree(1).fit(frame, (time, event)).predict(frame, cause="relapse")
+
+
+def test_whole_weights_have_exact_sums():
+    weight = np.random.default_rng(0).lognormal(sigma=4.0, size=10_000)
+    whole, unit = whole_weights(weight)
+    assert (whole == np.rint(whole)).all()
+    assert whole.sum() - whole[::-1].sum() == 0.0
+    np.testing.assert_allclose(whole * unit, weight, rtol=0, atol=1e-12 * weight.sum())
+    counts = np.array([3.0, 1.0, 0.0, 7.0])
+    np.testing.assert_array_equal(whole_weights(counts)[0], counts)
+
+
+def test_baseline_hazard_before_the_first_event_has_no_scale():
+    time, event, weight = np.array([1.0, 2.0, 3.0]), np.array([0, 1, 0]), np.array([2.0, 1.0, 3.0])
+    for factor in (1.0, 1 / 6, 250.0):
+        baseline = BaselineHazard.of(weighted_rows((time, event), factor * weight))
+        np.testing.assert_allclose(baseline.at([0.5, 2.0]), [1 / 7, 1 / 4])
+
+
+def test_a_leaf_that_no_event_passed_by_has_the_baseline():
+    time, event = np.array([1.0, 3.0, 2.0, 4.0]), np.array([1, 1, 0, 0])
+    task = LogLikelihood(time, event, entry=[0.0, 0.5, 1.5, 3.5])
+    np.testing.assert_allclose(task.hazards[0], [1 / 2, 3 / 2, 0, 0])
+    assert task.decisions(np.array([0, 0, 1, 1]), 2).tolist() == [1.0, 1.0]
+    assert np.isfinite(task.loss(np.array([0, 0, 1, 1])))
+
+
+# ---------------------------------------------------------------------- estimators
+
+
+@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"leaf_curve": "proportional_hazards"},
+        {"objective": "integrated_brier", "leaf_curve": "ipcw"},
+        {"binarize": "boosted"},
+        {"causes": True},
+    ],
+)
+def test_survival_tree_with_integer_weights_equals_repeated_rows(settings, gbsg2: SurvivalData):
+    frame, rng = gbsg2.frame, np.random.default_rng(0)
+    weight = rng.integers(1, 4, len(frame))
+    again, causes = np.repeat(np.arange(len(frame)), weight), settings.get("causes")
+    y = Surv(gbsg2.time, np.where(gbsg2.event, rng.integers(1, 3, len(frame)), 0), causes=CAUSES)
+    y = y if causes else gbsg2.y
+    own = {name: value for name, value in settings.items() if name != "causes"}
+    one, many, scaled = (OptimalSurvivalTree(max_depth=2, **own) for _ in range(3))
+    one.fit(frame, y, sample_weight=weight)
+    many.fit(frame.iloc[again], y[again])
+    scaled.fit(frame, y, sample_weight=weight / weight.sum())
+    for other in (many, scaled):
+        assert [rule.name for rule in one.rules_] == [rule.name for rule in other.rules_]
+        assert export_text(one.tree_) == export_text(other.tree_)
+        np.testing.assert_allclose(one.curves_.survival, other.curves_.survival, atol=1e-10)
+        np.testing.assert_allclose(one.incidence_, other.incidence_, atol=1e-10)
+    assert one.loss_ == pytest.approx(many.loss_, rel=1e-10)
+    estimates = [name for name in one.leaf_table_ if not name.startswith(("rows", "events"))]
+    np.testing.assert_allclose(one.leaf_table_[estimates], many.leaf_table_[estimates], rtol=1e-10)
+    np.testing.assert_allclose(one.predict(frame), many.predict(frame), rtol=1e-10)
+    # Rows are counted as they are.
+    np.testing.assert_array_equal(one.leaf_table_["rows"], np.bincount(one.apply(frame) - 1))
+
+
+def test_curve_ends_at_zero_where_the_last_row_has_an_event():
+    """Sums of weights such as .1 leave nothing behind, so that the risk set of the last row is its weight."""
+    time, weight = np.arange(1.0, 41.0), np.full(40, 0.1) + np.arange(40) / 30
+    x = np.repeat([0.0, 1.0], 20)[:, None]
+    tree = OptimalSurvivalTree(max_depth=1, binarize=False)
+    tree.fit(x, Surv(time, np.ones(40), entry=np.maximum(time - 9.5, 0)), sample_weight=weight)
+    assert (tree.curves_.survival[:, -1] == 0.0).all()
+    assert (tree.curves_.survival >= 0.0).all()
+
+
+def test_entry_times_of_zero_change_nothing():
+    frame, time, event, _ = cohort()
+    zero, y = np.zeros(len(time)), (time, event)
+    plain, late = (OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards") for _ in range(2))
+    plain.fit(frame, y)
+    late.fit(frame, Surv(*y, entry=zero))
+    assert late.loss_ == plain.loss_
+    assert export_text(late) == export_text(plain)
+    pd.testing.assert_frame_equal(late.leaf_table_, plain.leaf_table_, check_exact=True)
+
+
+def test_proportional_hazards_of_left_truncated_rows():
+    frame, time, event, entry = cohort()
+    tree = OptimalSurvivalTree(max_depth=1, min_leaf=50, leaf_curve="proportional_hazards")
+    columns = frame.assign(start=entry, stop=time, died=event)
+    tree.fit(columns, Surv.of(columns, "stop", "died", entry="start"))
+    leaf = tree.apply(frame) - 1
+    exposure = np.array(reference.exposures(time.tolist(), event.tolist(), entry.tolist()))
+    ratio = [event[leaf == k].sum() / exposure[leaf == k].sum() for k in range(2)]
+    np.testing.assert_allclose(tree.leaf_table_["hazard_ratio"], ratio, rtol=1e-12)
+    whole = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event, entry=entry)
+    baseline = whole.cumulative_hazard_at_times(tree.event_times_).to_numpy()
+    np.testing.assert_allclose(tree.curves_.cumulative_hazard, np.outer(ratio, baseline), rtol=1e-10)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_leaves_of_causes_are_estimates_of_aalen_and_johansen(late):
+    frame, time, event, entry = cohort()
+    cause = np.where(event, 1 + (frame["b"] > 0), 0)
+    start = entry if late else np.zeros(len(time))
+    kind = {"entry": entry} if late else {}
+    task = LogLikelihood(time, cause, n_causes=2, **kind)
+    singles = [LogLikelihood(time, cause == k, **kind) for k in (1, 2)]
+    leaf = (frame["a"] > 0).to_numpy().astype(int)
+    assert task.loss(leaf) == sum(single.loss(leaf) for single in singles)
+    y = Surv(time, cause, causes=CAUSES, **kind)
+    tree = OptimalSurvivalTree(max_depth=2, min_leaf=40).fit(frame, y)
+    leaf, found = tree.apply(frame) - 1, tree.predict_cumulative_incidence(frame, TIMES / 100)
+    for number in range(tree.tree_.n_leaves):
+        rows = leaf == number
+        own = Surv(time[rows], cause[rows], causes=CAUSES, entry=start[rows])
+        expected = metrics.aalen_johansen(own, tree.event_times_, n_causes=2)
+        np.testing.assert_allclose(tree.incidence_[number], expected, rtol=1e-11, atol=1e-15)
+        at = metrics.aalen_johansen(own, TIMES / 100, n_causes=2)
+        np.testing.assert_allclose(found[rows], np.broadcast_to(at, found[rows].shape), atol=1e-12)
+        row = tree.group_table_.loc[(number + 1, "death")]
+        assert (row["rows", ""], row["events", ""]) == (rows.sum(), (cause[rows] == 2).sum())
+    survival = tree.predict_survival_function(frame, TIMES / 100)
+    np.testing.assert_allclose(found.sum(axis=1) + survival, 1, atol=1e-12)
+    horizon = tree.predict_cumulative_incidence(frame, [tree.horizon_])
+    np.testing.assert_array_equal(tree.predict(frame, "death"), horizon[:, 1, 0])
+    text = tree.summary()
+    for part in ("Exact competing risks tree", "relapse", "hazard ratio", "Caution: The rules were chosen"):
+        assert part in text
+
+
+# ---------------------------------------------------------------------- sizes by cross-validation
+
+
+def test_scores_of_sizes_are_weighted_deviances(small_data: SurvivalData):
+    frame, y, weight = (
+        small_data.frame,
+        small_data.y,
+        np.random.default_rng(0).uniform(0.1, 5, len(small_data)),
+    )
+    tree = OptimalSurvivalTreeCV(max_depth=1, n_folds=3).fit(frame, y, sample_weight=weight)
+    train, test = tree.folds_ != 0, tree.folds_ == 0
+    alone = OptimalSurvivalTree(max_depth=1).fit(frame[train], y[train], sample_weight=weight[train])
+    steps = BaselineHazard.of(weighted_rows(y[train], weight[train]))
+    loops = reference.hazards(
+        small_data.time[train].tolist(), small_data.event[train].tolist(), weight[train].tolist()
+    )
+    np.testing.assert_allclose(steps.at(small_data.time[train]), loops, rtol=1e-12)
+    fitted = steps.at(small_data.time[test])
+    ratio = alone.leaf_table_["hazard_ratio"].to_numpy()[alone.apply(frame[test]) - 1]
+    rows = fitted * ratio - small_data.event[test] * (np.log(fitted) + np.log(ratio) + 1.0)
+    value = -np.average(rows, weights=weight[test])
+    assert tree.cv_results_.loc[1, "fold_0"] == pytest.approx(value, rel=1e-10)
+
+
+def test_scores_of_sizes_take_off_the_hazard_before_entry():
+    frame, time, event, entry = cohort()
+    y = Surv(time, event, entry=entry)
+    tree = OptimalSurvivalTreeCV(max_depth=1, n_folds=3, min_leaf=20).fit(frame, y)
+    assert tree.best_nodes_ == 1
+    train, rows = tree.folds_ != 0, tree.folds_ == 0
+    single = OptimalSurvivalTree(max_depth=0).fit(frame[train], y[train])
+    theta = single.leaf_table_["hazard_ratio"].item()
+    assert theta == pytest.approx(1.0)  # as many events as the baseline expects
+    at = single.curves_.cumulative_hazard_at(np.concatenate([time[rows], entry[rows]]))[0]
+    exposure = at[: rows.sum()] - at[rows.sum() :]
+    kept = np.where(exposure > 0, exposure, 1 / (train.sum() + 1))
+    deviance = exposure - event[rows] * (np.log(kept) + 1)
+    assert tree.cv_results_.loc[0, "fold_0"] == pytest.approx(-deviance.mean(), rel=1e-10)
+
+
+def test_scorers_get_entry_and_weights_of_held_out_rows():
+    frame, time, event, entry = cohort(60)
+    weight, given = np.arange(1.0, 61.0), []
+
+    def scorer(tree, X, y):
+        given.append((y, tree.score(X, y)))
+        return given[-1][1]
+
+    tree = OptimalSurvivalTreeCV(max_depth=0, scoring=scorer, n_folds=2)
+    tree.fit(frame, Surv(time, event, entry=entry), sample_weight=weight)
+    for fold, (y, score) in enumerate(given):
+        rows = tree.folds_ == fold
+        np.testing.assert_array_equal(y.entry, entry[rows])
+        np.testing.assert_array_equal(y.weight, weight[rows])
+        assert score == tree.cv_results_.loc[0, f"fold_{fold}"]
+
+
+def test_with_one_cause_the_folds_score_as_with_one_event():
+    frame, time, event, _ = cohort()
+    outcomes = Surv(time, event.astype(int), causes={1: "any"}), Surv(time, event)
+    one, other = (OptimalSurvivalTreeCV(2, min_leaf=25, n_folds=3).fit(frame, y) for y in outcomes)
+    np.testing.assert_allclose(one.cv_results_["mean_score"], other.cv_results_["mean_score"], rtol=1e-10)
+    causes = Surv(time, np.where(event, 1 + (frame["b"] > 0), 0), causes=CAUSES)
+    search = OptimalSurvivalTreeCV(2, min_leaf=25, n_folds=3).fit(frame, causes)
+    again = OptimalSurvivalTree(2, search.best_nodes_, min_leaf=25).fit(frame, causes)
+    np.testing.assert_array_equal(
+        search.predict_cumulative_incidence(frame, TIMES), again.predict_cumulative_incidence(frame, TIMES)
+    )
+    assert search.cv_results_["mean_score"].is_unique
+
+
+# ---------------------------------------------------------------------- start-stop rows
+
+
+@pytest.mark.parametrize("causes", [False, True])
+def test_rows_split_at_random_times_give_the_same_tree(gbsg2: SurvivalData, causes):
+    n, rng = len(gbsg2), np.random.default_rng(0)
+    entry = gbsg2.time * rng.uniform(0, 0.5, n) * (rng.random(n) < 0.4)
+    weight = rng.uniform(0.5, 3.0, n)
+    row, begin, end, last = reference.split_rows(gbsg2.time, entry)
+    frame, cut = gbsg2.frame, gbsg2.frame.iloc[row]
+    event = np.where(gbsg2.event, rng.integers(1, 3, n) if causes else 1, 0)
+    kind = {"causes": "auto"} if causes else {}
+    whole = Surv(gbsg2.time, event, entry=entry, id=np.arange(n), **kind)
+    parts = Surv(end, np.where(last, event[row], 0), entry=begin, id=row, **kind)
+    one = OptimalSurvivalTree(max_depth=1).fit(frame, whole, sample_weight=weight)
+    many = OptimalSurvivalTree(max_depth=1).fit(cut, parts, sample_weight=weight[row])
+    # Losses differ by the likelihood of a model that knows every row.
+    curves = [tree.predict_survival_function(frame, [400.0, 1500.0], after=0.0) for tree in (one, many)]
+    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-10)
+    np.testing.assert_array_equal(many.apply(frame), one.apply(frame))
+    score = one.score(frame, whole, sample_weight=weight)
+    assert many.score(cut, parts, sample_weight=weight[row]) == pytest.approx(score, abs=1e-10)
+
+
+def test_covariates_that_change_ask_for_a_time():
+    data = load_dataset("heart")
+    tree = OptimalSurvivalTree(max_depth=2, min_leaf=20).fit(data.frame, data.y)
+    assert tree.time_varying_
+    assert tree.n_samples_fit_ == 172
+    first = data.frame[:4]
+    for call in (
+        lambda: tree.predict_survival_function(first, [100.0]),
+        lambda: tree.predict_quantile(first),
+        lambda: tree.predict_rmst(first, 100.0),
+    ):
+        with pytest.raises(ConfigError, match="Pass after="):
+            call()
+    stays = tree.predict_survival_function(first, [100.0], after=0.0)
+    alone = tree.curves_.survival_at([100.0])[tree.apply(first) - 1, 0]
+    np.testing.assert_allclose(stays[:, 0], alone, rtol=1e-12)
+    with pytest.raises(DataError, match="y has no entry and no id"):
+        tree.score(data.frame, (data.time, data.event))
+    y = Surv(data.time, 1 * data.event + (data.event & (data.frame["age"] > 0)), causes="auto",
+             entry=data.entry, id=data.subject)  # fmt: skip
+    causes = OptimalSurvivalTree(max_depth=1, min_leaf=20).fit(data.frame, y)
+    with pytest.raises(ConfigError, match="after="):
+        causes.predict_cumulative_incidence(first, [100.0])
+    assert causes.predict_cumulative_incidence(first, [100.0], after=0.0).shape == (4, 2, 1)
+    assert 0.5 < causes.score(data.frame, y) <= 1.0
