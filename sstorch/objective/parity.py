@@ -20,7 +20,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf, visits
 from sstorch.objective.curve_moments import CurveMoments, CurveRows, Grid, pair_sum, pair_weight
-from sstorch.objective.row_penalties import GateTerm, LeafTerm, RowPenalty, weight_in_step
+from sstorch.objective.row_penalties import RowPenalty, RowTerm, weight_in_step
 from sstorch.objective.rows import Sample
 
 Gates = Literal["frozen", "relaxed"]
@@ -63,37 +63,24 @@ class GroupParity(RowPenalty):
         factor = self.at(rows.linear) * self._per_pair(rows.member.sum(-1))
         return factor * pair_sum(rows, self._grid(rows.linear))
 
-    def leaf_term(self, tree: SoftTree, sample: Sample, node: int) -> LeafParity:
-        """See :meth:`RowPenalty.leaf_term`: rows outside I_s enter as frozen sums."""
+    @override
+    def term(self, tree: SoftTree, sample: Sample, node: int, of_gates: bool) -> RowTerm:
+        """See :meth:`RowPenalty.term`: rows outside I_s enter as frozen sums where leaves are trained."""
+        parts = tree.gate_parameters(), tree.leaf_parameters(), tree.family
         with torch.no_grad():
-            leaf = tree.apply_leaf(sample.x)
-            inside = visits(tree.topology, leaf, node)
-            rows = sample.restrict(inside & counted(sample))
-            # Gates are frozen, and so is the leaf of each row.
-            first = tree.topology.leaves_under(node)[0] - 2**tree.topology.depth
-            position = tree.apply_leaf(rows.x) - first
-            position = torch.where(rows.weight > 0, position, torch.zeros_like(position))
-            everyone = routed_rows(*_parts(tree), sample)
-            grid = self._grid(everyone.linear)
-            frozen = None
+            member, inside = membership(sample), visits(tree.topology, tree.apply_leaf(sample.x), node)
+            factor = weight_in_step(sample.weight, sample.weight * inside)
+            factor = self.at(factor) * self._per_pair(member.sum(-1)) * factor
+            grid = self._grid(member)
+            if of_gates:  # those on all paths count, those that are frozen too
+                rows = sample.restrict(counted(sample))
+                return _GateParity(rows, mixed_rows(*parts, rows), grid, factor)
+            rows, frozen = sample.restrict(inside & counted(sample)), None
             if node > 1:
-                outside = everyone.member * ~inside[:, None, :]
-                frozen = CurveRows(everyone.family, outside, everyone.linear, everyone.shape).moments(grid)
-            factor = self._step_factor(everyone.member, sample.weight, sample.weight * inside)
-            return LeafParity(rows, position[:, None, :], membership(rows), grid, frozen, factor)
-
-    def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> GateParity:
-        """See :meth:`RowPenalty.gate_term`: the gates on all paths count, those that are frozen too."""
-        with torch.no_grad():
-            inside = visits(tree.topology, tree.apply_leaf(sample.x), node)
-            counting = sample.restrict(counted(sample))
-            rows = mixed_rows(*_parts(tree), counting)
-            factor = self._step_factor(rows.member, sample.weight, sample.weight * inside)
-            return GateParity(counting, rows, self._grid(rows.linear), factor)
-
-    def _step_factor(self, member: Tensor, weight: Tensor, inside: Tensor) -> Tensor:
-        """Factor of the sum over pairs in a step, shape (R,)."""
-        return self.at(weight) * self._per_pair(member.sum(-1)) * weight_in_step(weight, inside)
+                everyone = routed_rows(*parts, sample)
+                frozen = replace(everyone, member=member * ~inside[:, None]).moments(grid)
+            leaf = tree.apply_leaf(rows.x)[:, None]  # which frozen gates do not change
+            return _LeafParity(rows, tree.family, leaf, membership(rows), grid, frozen, factor)
 
     def _grid(self, like: Tensor) -> Grid:
         return Grid(self.log_time.to(like), self.measure.to(like))
@@ -105,24 +92,26 @@ class GroupParity(RowPenalty):
 
 
 @dataclass(frozen=True)
-class LeafParity(LeafTerm):
-    """The penalty as a function of the leaves under a node, gates frozen."""
+class _LeafParity(RowTerm):
+    """The penalty as a function of the leaves, gates frozen."""
 
     sample: Sample  # rows I_s of each problem
-    position: Tensor  # the leaf of each row among these, shape (K, 1, M)
+    family: HazardFamily
+    leaf: Tensor  # of each row, shape (K, 1, M)
     member: Tensor  # row weights by group, shape (K, G, M)
     grid: Grid  # nodes of the integral
     frozen: CurveMoments | None  # moments of the rows outside I_s; None if there are none
     factor: Tensor  # of the sum over pairs, shape (K,)
 
     @override
-    def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
-        rows = _rows_of_leaf(leaves, family, self.sample, self.member, self.position)
+    def value(self, parameters: GateParameters | LeafParameters) -> Tensor:
+        assert isinstance(parameters, LeafParameters)
+        rows = _rows_of_leaf(parameters, self.family, self.sample, self.member, self.leaf)
         return self.factor * pair_sum(rows, self.grid, self.frozen)
 
 
 @dataclass(frozen=True)
-class GateParity(GateTerm):
+class _GateParity(RowTerm):
     """The relaxed penalty as a function of the gates, leaves frozen."""
 
     sample: Sample  # all rows of each problem
@@ -131,8 +120,9 @@ class GateParity(GateTerm):
     factor: Tensor  # of the sum over pairs, shape (K,)
 
     @override
-    def value(self, gates: GateParameters) -> Tensor:
-        probability = gates.leaf_probability(self.sample.x)
+    def value(self, parameters: GateParameters | LeafParameters) -> Tensor:
+        assert isinstance(parameters, GateParameters)
+        probability = parameters.leaf_probability(self.sample.x)
         return self.factor * pair_sum(replace(self.rows, probability=probability), self.grid)
 
 
@@ -189,10 +179,6 @@ def _rows_of_leaf(
     shape = shape.expand(*shape.shape[:2], position.shape[-1], shape.shape[-1])
     shape = shape.gather(1, position[..., None].expand(-1, -1, -1, shape.shape[-1]))
     return CurveRows(family, member, linear, shape)
-
-
-def _parts(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]:
-    return tree.gate_parameters(), tree.leaf_parameters(), tree.family
 
 
 # Nodes of a part of the quadrature between two knots, at least.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sstorch.batched import SHARED, Batched
+from sstorch.batched import Batched
 from sstorch.exceptions import TrainingError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.routing import visits
@@ -21,20 +21,12 @@ from sstorch.objective.rows import Sample
 TOO_SMALL = 10.0
 
 
-class GateTerm(Batched, ABC):
-    """Term of a penalty on rows in a BN step; it keeps everything that is frozen there."""
+class RowTerm(Batched, ABC):
+    """A penalty on rows in a step that trains gates, or leaves; it keeps everything that is frozen there."""
 
     @abstractmethod
-    def value(self, gates: GateParameters) -> Tensor:
-        """Value per problem, shape (K,), from all gates, those that are frozen too."""
-
-
-class LeafTerm(Batched, ABC):
-    """Term of a penalty on rows in an LN step; it keeps everything that is frozen there."""
-
-    @abstractmethod
-    def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
-        """Value per problem, shape (K,), from the thawed leaves and the family of these problems."""
+    def value(self, parameters: GateParameters | LeafParameters) -> Tensor:
+        """Value per problem, shape (K,), from all gates or from all leaves, those that are frozen too."""
 
 
 class RowPenalty(Penalty, ABC):
@@ -71,64 +63,39 @@ class RowPenalty(Penalty, ABC):
             relaxed: True where gates are trained: a form that is smooth in them.
         """
 
-    def leaf_term(self, tree: SoftTree, sample: Sample, node: int) -> LeafTerm:
-        """The penalty as a function of the leaves under ``node``, gates frozen, if it trains them.
+    def term(self, tree: SoftTree, sample: Sample, node: int, of_gates: bool) -> RowTerm:
+        """The penalty as a function of the leaves, gates frozen, or the relaxation as one of the gates.
 
         Args:
             tree: K problems.
             sample: all rows of each problem.
             node: s. The loss of the step is a mean over its rows I_s, and the term weighs against it as the
                 penalty does against the mean over all rows.
+            of_gates: whether gates are trained.
         """
-        under, device = tree.topology.leaves_under(node), sample.weight.device
-        places = torch.tensor(under, device=device) - tree.topology.leaves[0]
         with torch.no_grad():
+            inside = sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)
             gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
-            return _LeafTermOf(self, sample, _factor_of(tree, sample, node), gates, leaves, places)
-
-    def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> GateTerm:
-        """The relaxation as a function of the gates, leaves frozen; arguments as above."""
-        with torch.no_grad():
-            factor = _factor_of(tree, sample, node)
-            return _GateTermOf(self, sample, factor, tree.leaf_parameters(), tree.family)
+            return _Term(self, sample, weight_in_step(sample.weight, inside), gates, leaves, tree.family)
 
 
 @dataclass(frozen=True)
-class _LeafTermOf(LeafTerm):
-    """A penalty as a function of the leaves at some places; the gates and the other leaves are frozen."""
+class _Term(RowTerm):
+    """A penalty that has :meth:`RowPenalty.forward` alone."""
 
     penalty: RowPenalty
     sample: Sample
     factor: Tensor  # shape (K,)
     gates: GateParameters
     leaves: LeafParameters
-    places: Tensor = field(metadata=SHARED)
-
-    @override
-    def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
-        whole = self.leaves.replaced(self.places, leaves)
-        return self.factor * self.penalty.forward(self.gates, whole, family, self.sample)
-
-
-@dataclass(frozen=True)
-class _GateTermOf(GateTerm):
-    """The relaxation of a penalty as a function of the gates; the leaves are frozen."""
-
-    penalty: RowPenalty
-    sample: Sample
-    factor: Tensor  # shape (K,)
-    leaves: LeafParameters
     family: HazardFamily
 
     @override
-    def value(self, gates: GateParameters) -> Tensor:
-        return self.factor * self.penalty.forward(gates, self.leaves, self.family, self.sample, True)
-
-
-def _factor_of(tree: SoftTree, sample: Sample, node: int) -> Tensor:
-    return weight_in_step(
-        sample.weight, sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)
-    )
+    def value(self, parameters: GateParameters | LeafParameters) -> Tensor:
+        of_gates = isinstance(parameters, GateParameters)
+        gates = parameters if isinstance(parameters, GateParameters) else self.gates
+        leaves = parameters if isinstance(parameters, LeafParameters) else self.leaves
+        return self.factor * self.penalty.forward(gates, leaves, self.family, self.sample, of_gates)
 
 
 def weight_in_step(weight: Tensor, inside: Tensor) -> Tensor:

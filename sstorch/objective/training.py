@@ -23,7 +23,7 @@ from sstorch.objective.penalties import (
     Ridge,
     Roughness,
 )
-from sstorch.objective.row_penalties import GateTerm, LeafTerm, RowPenalty
+from sstorch.objective.row_penalties import RowPenalty, RowTerm
 from sstorch.objective.rows import Sample, problem_blocks
 
 
@@ -126,15 +126,11 @@ class TrainingObjective(nn.Module):
         zero = leaves.intercept.new_zeros(leaves.intercept.shape[:-1])
         return _total(self.row_penalties, zero, gates, leaves, *others)
 
-    def leaf_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[LeafTerm, ...]:
-        """Terms of row penalties in an LN step, by :meth:`RowPenalty.leaf_term`."""
+    def terms(self, tree: SoftTree, sample: Sample, node: int, of_gates: bool) -> tuple[RowTerm, ...]:
+        """Terms of row penalties in a BN or an LN step, by :meth:`RowPenalty.term`."""
         penalties = [cast(RowPenalty, penalty) for penalty in self.row_penalties]
-        return tuple(p.leaf_term(tree, sample, node) for p in penalties if p.trains_leaves)
-
-    def gate_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[GateTerm, ...]:
-        """Terms of row penalties in a BN step, by :meth:`RowPenalty.gate_term`."""
-        penalties = [cast(RowPenalty, penalty) for penalty in self.row_penalties]
-        return tuple(p.gate_term(tree, sample, node) for p in penalties if p.trains_gates)
+        used = [each for each in penalties if (each.trains_gates if of_gates else each.trains_leaves)]
+        return tuple(each.term(tree, sample, node, of_gates) for each in used)
 
     def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
         """Expected negative log-likelihood of all rows, of the batch shape of the tree."""

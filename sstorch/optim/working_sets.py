@@ -24,7 +24,7 @@ from sstorch.objective.closed_form import (
     logistic_value_and_gradient,
     tree_value_and_gradients,
 )
-from sstorch.objective.row_penalties import GateTerm, LeafTerm
+from sstorch.objective.row_penalties import RowTerm
 from sstorch.objective.training import expected_loss, parameter_losses
 from sstorch.optim.curvature import (
     feature_blocks,
@@ -59,7 +59,7 @@ class BranchObjective(StepObjective):
     places: Tensor = field(metadata=SHARED)  # on the device: a copy at each evaluation would wait
     gates: GateParameters
     losses: Tensor
-    terms: tuple[GateTerm, ...] = ()
+    terms: tuple[RowTerm, ...] = ()
 
     @override
     def data(self, x: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def branch_step(batch: Batch, node: int) -> Step:
         losses = torch.cat(below, dim=1) * losses
         losses = losses.unflatten(1, (2, -1)).sum(2)
     weighted, places = losses * sample.loss_weight[:, None, :], torch.tensor(nodes, device=losses.device) - 1
-    terms = () if batch.everything is None else penalties.gate_terms(tree, batch.everything, node)
+    terms = () if batch.everything is None else penalties.terms(tree, batch.everything, node, True)
     gates = tree.gate_parameters()
     objective = BranchObjective(tree, sample, penalties, places, gates, weighted, terms)
     return Step("BN", node, batch, tuple(p for n in nodes for p in tree.gate(n).parameters()), objective)
@@ -183,7 +183,7 @@ class LeafObjective(StepObjective):
     family: HazardFamily
     basis: Tensor | None
     probability: Tensor
-    terms: tuple[LeafTerm, ...] = ()
+    terms: tuple[RowTerm, ...] = ()
 
     @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,9 +201,8 @@ class LeafObjective(StepObjective):
 
     @override
     def penalty(self, x: Tensor) -> Tensor:
-        thawed = self._thawed(x)
-        penalty = self.penalties.leaf_penalty(self._all(thawed))
-        return sum((term.value(thawed, self.family) for term in self.terms), penalty)
+        leaves = self._all(self._thawed(x))
+        return sum((term.value(leaves) for term in self.terms), self.penalties.leaf_penalty(leaves))
 
     @override
     @torch.no_grad()
@@ -230,7 +229,7 @@ def leaf_step(batch: Batch, node: int, probability: Tensor | None = None) -> Ste
         probability = tree.log_leaf_probability(sample.x, node).exp()
     weighted, first = probability * sample.loss_weight[:, None, :], tree.topology.leaves[0]
     places = torch.arange(nodes[0] - first, nodes[-1] - first + 1, device=weighted.device)
-    terms = () if batch.everything is None else penalties.leaf_terms(tree, batch.everything, node)
+    terms = () if batch.everything is None else penalties.terms(tree, batch.everything, node, False)
     leaves, basis = tree.leaf_parameters(), tree.family.basis(sample.log_time)
     objective = LeafObjective(tree, sample, penalties, places, leaves, tree.family, basis, weighted, terms)
     return Step("LN", node, batch, tuple(p for n in nodes for p in tree.leaf(n).trained()), objective, nodes)

@@ -50,14 +50,14 @@ def test_it_is_the_square_of_what_leaves_lack(depth: int) -> None:
     chosen = TrainingObjective(row_penalties=[each]).select(some)
     found = chosen.row_penalty(tree.select(some), sample.select(some)).detach()
     np.testing.assert_allclose(found, expected[[0, 2]] * [1 / 7, 1], atol=1e-14)
-    assert TrainingObjective(row_penalties=[each]).leaf_terms(tree, sample, 1) == ()
+    assert TrainingObjective(row_penalties=[each]).terms(tree, sample, 1, of_gates=False) == ()
 
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_gradients_against_finite_differences(node: int) -> None:
     tree, sample = _case(2)
     penalty = SmallLeaves(7.0, 0.3)
-    term = penalty.gate_term(tree, sample, node)
+    term = penalty.term(tree, sample, node, of_gates=True)
     flat = tree.gate_parameters().flatten().detach().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: term.value(GateParameters.unflatten(x)), (flat,))
     leaves = tree.leaf_parameters()
