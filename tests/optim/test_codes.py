@@ -93,3 +93,22 @@ def test_estimates_of_codes_are_those_of_indicators() -> None:
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-10)
     rows = torch.rand(2, 4, one.n_coefficients, generator=torch.Generator().manual_seed(4)).double()
     torch.testing.assert_close(found.quadratic(rows), expected.quadratic(rows), rtol=1e-8, atol=1e-10)
+
+
+def test_design_matrix_and_its_adjoint() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = DesignMatrix(torch.rand(2, 30, 4, generator=generator, dtype=torch.float64), (2, 1))
+    kept = torch.stack([torch.randperm(30, generator=generator)[:12] for _ in range(3)])
+    for design in (x, x.restrict(kept), DesignMatrix(x.to_dense(), x.counts, kept)):
+        rows = design.n_rows
+        theta = torch.rand(3, 2, 5, generator=generator, dtype=torch.float64)
+        weight = torch.rand(3, 2, rows, generator=generator, dtype=torch.float64)
+        scores = design.project(theta[..., :4], theta[..., 4])
+        torch.testing.assert_close((scores * weight).sum(), (theta * design.pull_back(weight)).sum())
+        split = torch.tensor([0, 0, 1])
+        own = x.to_dense()[split] if design.rows is None else x.to_dense()[split[:, None], kept]
+        extended = torch.nn.functional.pad(own, (0, 1), value=1.0)
+        expected = torch.einsum("rkm,rmi,rmj->rkij", weight, extended, extended)
+        torch.testing.assert_close(design.gram(weight), expected)
+        some = design.select(slice(1, 3))
+        torch.testing.assert_close(some.project(theta[1:, :, :4], theta[1:, :, 4]), scores[1:])

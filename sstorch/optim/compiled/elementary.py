@@ -10,7 +10,7 @@ import math
 import numpy as np
 from scipy import special
 
-from sstorch.optim.compiled.jit import inlined, select, to_bits, to_double
+from sstorch.optim.compiled.jit import inlined
 
 _LOG2E = 1.4426950408889634
 _LN2_HI = 6.93147180369123816490e-01
@@ -53,9 +53,9 @@ def exp(x):
     p = p * r + _C2
     p = (p * r) * r + r + 1.0
     # 2^n in two factors, since 2^1024 is not a number.
-    value = (p * to_double((to_bits(t) + 1022) << 52)) * 2.0
-    value = select(x > _EXP_OVERFLOW, math.inf, value)
-    return select(x == x, value, x)
+    value = (p * np.int64((np.float64(t).view(np.int64) + 1022) << 52).view(np.float64)) * 2.0
+    value = math.inf if x > _EXP_OVERFLOW else value
+    return value if x == x else x
 
 
 @inlined
@@ -71,16 +71,16 @@ def _log_series(f, s):
 def log(x):
     """The logarithm; below the smallest normal number it is that one's."""
     inside = min(max(x, TINY), 1.7976931348623157e308)
-    bits = to_bits(inside)
+    bits = np.float64(inside).view(np.int64)
     # The exponent as a double, by way of 2^52 + exponent.
-    n = to_double((bits >> 52) | 0x4330000000000000) - (4503599627370496.0 + 1023.0)
-    f = to_double((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000)
+    n = np.int64((bits >> 52) | 0x4330000000000000).view(np.float64) - (4503599627370496.0 + 1023.0)
+    f = np.int64((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
     big = f > _SQRT2
-    f = select(big, 0.5 * f, f) - 1.0
-    n = select(big, n + 1.0, n)
+    f = (0.5 * f if big else f) - 1.0
+    n = n + 1.0 if big else n
     value = n * _LN2_HI + ((_log_series(f, f / (2.0 + f)) + n * _LN2_LO) + f)
-    value = select(x > 1.7976931348623157e308, math.inf, value)
-    return select(x == x, value, x)
+    value = math.inf if x > 1.7976931348623157e308 else value
+    return value if x == x else x
 
 
 @inlined
@@ -90,7 +90,7 @@ def sigmoid_pair(z):
     larger = 1.0 / (1.0 + e)
     smaller = e * larger
     up = z >= 0.0
-    return select(up, larger, smaller), select(up, smaller, larger)
+    return (larger if up else smaller), (smaller if up else larger)
 
 
 @inlined
@@ -98,14 +98,14 @@ def sigmoid_and_softplus(z):
     """sigmoid(z) and log(1 + exp(z)), with one division for both."""
     e = exp(-abs(z))
     big = e > _SQRT2 - 1.0
-    f = select(big, (e - 1.0) * 0.5, e)
+    f = (e - 1.0) * 0.5 if big else e
     one, two = 1.0 + e, 2.0 + f
     both = 1.0 / (one * two)
     larger = both * two
-    k = select(big, 1.0, 0.0)
+    k = 1.0 if big else 0.0
     tail = k * _LN2_HI + ((_log_series(f, f * (both * one)) + k * _LN2_LO) + f)
     # Not max(z, 0), which would lose a nan.
-    return select(z >= 0.0, larger, e * larger), select(z <= 0.0, 0.0, z) + tail
+    return (larger if z >= 0.0 else e * larger), (0.0 if z <= 0.0 else z) + tail
 
 
 def _chebyshev(count):

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
-import sys
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
@@ -23,6 +21,7 @@ from llvmlite import binding
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.misc.appdirs import AppDirs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,15 +33,6 @@ _SUMS = {"contract", "reassoc", "nsz"}
 _LEAST = {"nnan", "nsz"}
 
 
-def _user_cache() -> Path:
-    """Where the platform keeps what can be made again."""
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
 @cache
 def cache_folder() -> Path:
     """Folder of the compiled kernels, ``NUMBA_CACHE_DIR`` or the user's cache, and in it one a version."""
@@ -50,7 +40,7 @@ def cache_folder() -> Path:
     for path in sorted(Path(__file__).parents[2].glob("*/compiled/*.py")):
         digest.update(path.read_bytes())
     given = numba.config.CACHE_DIR
-    return (Path(given) if given else _user_cache() / "sstorch") / digest.hexdigest()[:16]
+    return Path(given or AppDirs("sstorch").user_cache_dir) / digest.hexdigest()[:16]
 
 
 @cache
@@ -175,40 +165,6 @@ def borrowed(typingctx: Any, value: Any) -> Any:
         return uncounted(context, builder, signature.args[0], arguments[0])
 
     return value(value), codegen
-
-
-@intrinsic
-def to_double(typingctx: Any, bits: Any) -> Any:
-    """The double with the given bits."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from llvmlite import ir
-
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), codegen
-
-
-@intrinsic
-def to_bits(typingctx: Any, value: Any) -> Any:
-    """The bits of a double."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from llvmlite import ir
-
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), codegen
-
-
-@intrinsic
-def select(typingctx: Any, condition: Any, first: Any, second: Any) -> Any:
-    """The first value where the condition holds, else the second, without a branch."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.select(*arguments)
-
-    return types.float64(types.boolean, types.float64, types.float64), codegen
 
 
 def kernel(signature: Any, makes_arrays: bool = False) -> Callable[[F], F]:

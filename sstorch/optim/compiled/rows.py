@@ -20,7 +20,7 @@ import numpy as np
 from numba import types
 
 from sstorch.optim.compiled.elementary import TINY, erfcx, exp, log, sigmoid_and_softplus, sigmoid_pair
-from sstorch.optim.compiled.jit import kernel, select
+from sstorch.optim.compiled.jit import kernel
 
 # Rows of a block at most, and what their number is a multiple of.
 ROWS, LANES = 256, 32
@@ -94,8 +94,8 @@ def link(kind, eta, c, n, loss, first, second):
             z = eta[i]
             scaled, density, up = erfcx(abs(z) * _SQRT_HALF), exp(-0.5 * z * z), z >= 0.0
             below = 1.0 - 0.5 * scaled * density  # survival where z is negative
-            hazard = select(up, 0.5 * z * z, 0.0) - log(select(up, 0.5 * scaled, below))
-            rate = select(up, _SQRT_TWO_OVER_PI / scaled, 0.5 * _SQRT_TWO_OVER_PI * density / below)
+            hazard = (0.5 * z * z if up else 0.0) - log(0.5 * scaled if up else below)
+            rate = _SQRT_TWO_OVER_PI / scaled if up else 0.5 * _SQRT_TWO_OVER_PI * density / below
             censored = 1.0 - c[i]
             loss[i] = censored * hazard + c[i] * (0.5 * z * z + _HALF_LOG_TWO_PI)
             first[i], second[i] = censored * rate + c[i] * z, censored * rate * (rate - z) + c[i]
