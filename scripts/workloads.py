@@ -12,7 +12,7 @@ from sstorch import SoftSurvivalTree, load_dataset
 from sstorch.data import Preprocessor, Schema, stratified_folds
 from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Sample
-from sstorch.optim import initialize_random, problem_seed
+from sstorch.optim.starts.clusters import initialize_random, problem_seed
 from sstorch.soft.problems import stack_splits
 
 N_FOLDS = 5

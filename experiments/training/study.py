@@ -30,15 +30,8 @@ from sstorch.data import Preprocessor, Schema, stratified_folds  # noqa: E402
 from sstorch.exceptions import DataWarning  # noqa: E402
 from sstorch.nn import SoftTree  # noqa: E402
 from sstorch.objective import Sample, TrainingObjective  # noqa: E402
-from sstorch.optim import (  # noqa: E402
-    Joint,
-    LBFGSOptions,
-    Nodec,
-    Thresholds,
-    Trainer,
-    initialize_random,
-    problem_seed,
-)
+from sstorch.optim import Joint, LBFGSOptions, Nodec, Thresholds, Trainer  # noqa: E402
+from sstorch.optim.starts.clusters import initialize_random, problem_seed  # noqa: E402
 from sstorch.soft.problems import stack_splits  # noqa: E402
 
 TABLE = HERE / "starts.csv"

@@ -22,7 +22,8 @@ from sstorch.data.design_matrix import dense, last_features
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import HazardCovariance, Inferable, covariance_of
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
-from sstorch.objective import Sample, counted_weight
+from sstorch.objective import Sample
+from sstorch.objective.rows import counted_weight
 from sstorch.optim.linear_hazards import LinearHazards
 
 InferableT = TypeVar("InferableT", bound=Inferable)

@@ -1,22 +1,15 @@
-"""Optimisation: batched L-BFGS, initial solutions and node-based decomposition."""
+"""Optimisation: batched L-BFGS, node-based decomposition, and trainers of any set of nodes."""
 
 from sstorch.optim.batched_lbfgs import LBFGSOptions, OptimizationResult, Status, minimize
-from sstorch.optim.nodec import THRESHOLDS, Joint, Leaves, Nodec, NodecJoint, Thresholds
+from sstorch.optim.nodec import Joint, Leaves, Nodec, NodecJoint, Thresholds
 from sstorch.optim.run import TrainingRun
-from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
-from sstorch.optim.starts.cox import initialize_cox
-from sstorch.optim.starts.distilled import initialize_regression
-from sstorch.optim.steps import Minimizer, Step, lbfgs, torch_minimizer
-from sstorch.optim.trainer import ENGINES, Engine, Trainer
+from sstorch.optim.steps import Step, lbfgs, torch_minimizer
+from sstorch.optim.trainer import Trainer
 
 __all__ = [
-    "ENGINES",
-    "THRESHOLDS",
-    "Engine",
     "Joint",
     "LBFGSOptions",
     "Leaves",
-    "Minimizer",
     "Nodec",
     "NodecJoint",
     "OptimizationResult",
@@ -25,12 +18,7 @@ __all__ = [
     "Thresholds",
     "Trainer",
     "TrainingRun",
-    "initialize_cox",
-    "initialize_kmeans",
-    "initialize_random",
-    "initialize_regression",
     "lbfgs",
     "minimize",
-    "problem_seed",
     "torch_minimizer",
 ]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
-from sstorch.optim.line_search import SLOPE, VALUE, LineSearch, rounding_error
+from sstorch.optim.line_search import MAX_TRIALS, SLOPE, VALUE, LineSearch, rounding_error
 
 
 class Status(IntEnum):
@@ -217,9 +217,6 @@ class LBFGSOptions:
         relative_tolerance: Converged when one iteration lowers the value by at most this fraction of
             max(|value|, 1), or by no more than rounding error. With 0 only the gradient is used, until it no
             longer decreases at a value constant up to rounding.
-        max_line_search: Trial steps per line search.
-        c1: Sufficient decrease (Armijo) constant.
-        c2: Curvature (strong Wolfe) constant.
         check_every: Evaluations between two checks for finished problems; by default 1 on the CPU and 4 on
             other devices, since a check synchronises the device.
 
@@ -232,20 +229,15 @@ class LBFGSOptions:
     max_evaluations: int = 2000
     gradient_tolerance: float = 1e-6
     relative_tolerance: float = 2.2e-9
-    max_line_search: int = 20
-    c1: float = 1e-4
-    c2: float = 0.9
     check_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("history", "max_evaluations", "max_line_search"):
+        for name in ("history", "max_evaluations"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}.")
         for name in ("max_iterations", "gradient_tolerance", "relative_tolerance"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, found {getattr(self, name)}.")
-        if not (0.0 < self.c1 < 0.5 and self.c1 < self.c2 < 1.0):
-            raise ValueError(f"0 < c1 < 1/2 and c1 < c2 < 1 must hold, found c1 = {self.c1}, c2 = {self.c2}.")
         if self.check_every is not None and self.check_every < 1:
             raise ValueError(f"check_every must be at least 1, found {self.check_every}.")
 
@@ -327,7 +319,7 @@ class _Problems(Batched):
         # An entry of the gradient that is not finite shows in the slope, even times zero.
         finite = torch.isfinite(value) & torch.isfinite(slope)
         value, slope = torch.where(finite, value, torch.inf), torch.where(finite, slope, 0.0)
-        self.search, improved, accepted = self.search.advance(value, slope, options.c1, options.c2)
+        self.search, improved, accepted = self.search.advance(value, slope)
         self.low_gradient = torch.where(improved[:, None], gradient, self.low_gradient)
         self.n_evaluations = self.n_evaluations + running
 
@@ -335,7 +327,7 @@ class _Problems(Batched):
         low_value = self.search.low[:, VALUE]
         spent = self.n_evaluations >= options.max_evaluations
         accepted = accepted & running
-        ended = accepted | (running & (spent | (self.search.n_trials >= options.max_line_search)))
+        ended = accepted | (running & (spent | (self.search.n_trials >= MAX_TRIALS)))
         moved = ended & (accepted | (low_value < self.value)) & (low_value <= self.start_value)
         converged = self._move(moved, options) & (moved | accepted)
 

@@ -25,6 +25,8 @@ from sstorch.batched import Batched
 # A point on a line is a triple in the last dimension.
 STEP, VALUE, SLOPE = 0, 1, 2
 
+# Sufficient decrease (Armijo), the share to which a slope must shrink (strong Wolfe), and trials a search.
+C1, C2, MAX_TRIALS = 1e-4, 0.9, 20
 # Next trial as a fraction of the bracket [low, high], and, while nothing brackets the minimum, as a multiple
 # of the last extension (Moré and Thuente 1994: 1.1 to 4 times beyond the trial).
 _ZOOM = (0.1, 0.9)
@@ -66,23 +68,20 @@ class LineSearch(Batched):
             torch.where(problems, new.n_trials, self.n_trials),
         )
 
-    def advance(
-        self, value: Tensor, slope: Tensor, c1: float, c2: float
-    ) -> tuple[LineSearch, Tensor, Tensor]:
+    def advance(self, value: Tensor, slope: Tensor) -> tuple[LineSearch, Tensor, Tensor]:
         """Take values (K,), +inf if not finite, and slopes (K,) at `step`, and choose the next trials.
 
-        `c1` is the sufficient decrease, `c2` the fraction to which the slope must shrink. Also returned are
-        where the trial became `low`, (K,), and where it ends the search by the strong, or in flat places the
-        approximate, Wolfe conditions, (K,).
+        Also returned are where the trial became `low`, (K,), and where it ends the search by the strong, or
+        in flat places the approximate, Wolfe conditions, (K,).
         """
         trial = torch.stack((self.step, value, slope), dim=-1)
         _, value0, slope0 = self.origin.unbind(-1)
         noise = rounding_error(value0)
         rise = value - value0
 
-        decreased = rise <= c1 * self.step * slope0
+        decreased = rise <= C1 * self.step * slope0
         flat = rise.abs() <= noise
-        accepted = (decreased | (flat & (slope <= (2.0 * c1 - 1.0) * slope0))) & (slope.abs() <= -c2 * slope0)
+        accepted = (decreased | (flat & (slope <= (2.0 * C1 - 1.0) * slope0))) & (slope.abs() <= -C2 * slope0)
         # Written so that nan is not an improvement.
         improved = accepted | ((decreased | flat) & (value <= self.low[:, VALUE] + noise))
 

@@ -21,7 +21,8 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
-from sstorch.objective import Sample, TrainingObjective, leaf_losses
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective.training import leaf_losses
 from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.run import PassEngine, TrainingRun
 from sstorch.optim.steps import Step

@@ -17,7 +17,8 @@ from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards import Exponential, HazardFamily, LogLogistic, LogNormal, Spline, Weibull
 from sstorch.nn.hazards.links import LinkFamily
-from sstorch.objective import GateRidge, Ridge, Roughness, Sample, TrainingObjective
+from sstorch.objective import GateRidge, Ridge, Sample, TrainingObjective
+from sstorch.objective.penalties import Roughness
 from sstorch.optim.checkpoint import Checkpoint, opened
 from sstorch.optim.run import PassEngine, TrainingRun
 from sstorch.optim.steps import Step

@@ -17,7 +17,7 @@ from sstorch.batched import SHARED
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.functional import softplus
 from sstorch.nn.routing import log_path_probability
-from sstorch.objective import TrainingObjective, leaf_losses
+from sstorch.objective import TrainingObjective
 from sstorch.objective.closed_form import (
     gate_value_and_gradient,
     leaf_value_and_gradient,
@@ -25,7 +25,7 @@ from sstorch.objective.closed_form import (
     tree_value_and_gradients,
 )
 from sstorch.objective.row_penalties import RowTerm
-from sstorch.objective.training import expected_loss, parameter_losses
+from sstorch.objective.training import expected_loss, leaf_losses, parameter_losses
 from sstorch.optim.curvature import (
     feature_blocks,
     gate_curvature,

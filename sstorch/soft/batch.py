@@ -22,16 +22,11 @@ from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
 from sstorch.nn import Topology
 from sstorch.objective import Sample
-from sstorch.optim import (
-    Leaves,
-    initialize_cox,
-    initialize_kmeans,
-    initialize_random,
-    initialize_regression,
-    problem_seed,
-)
+from sstorch.optim import Leaves
 from sstorch.optim.checkpoint import Checkpoint, kept, opened
-from sstorch.optim.starts.distilled import gates_of_targets
+from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
+from sstorch.optim.starts.cox import initialize_cox
+from sstorch.optim.starts.distilled import gates_of_targets, initialize_regression
 from sstorch.optim.starts.regression_tree import GateColumns
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report

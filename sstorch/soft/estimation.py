@@ -17,7 +17,9 @@ from sstorch.monitoring import Callback
 from sstorch.newton.minimize import Optimum
 from sstorch.nn import GateParameters, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import log_path_probability, most_probable_leaf
-from sstorch.objective import NormalPrior, Sample, counted_weight
+from sstorch.objective import Sample
+from sstorch.objective.penalties import NormalPrior
+from sstorch.objective.rows import counted_weight
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards

@@ -20,21 +20,11 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.newton.minimize import UNCONVERGED, newton
 from sstorch.nn import HazardFamily, LeafParameters, SoftTree, check_family
-from sstorch.objective import (
-    GateRidge,
-    GroupParity,
-    L2Parity,
-    Monotone,
-    NormalPrior,
-    Penalty,
-    RowPenalty,
-    Sample,
-    SmallLeaves,
-    TrainingObjective,
-    counted_weight,
-)
-from sstorch.objective.parity import merge_equal_rows
+from sstorch.objective import GateRidge, L2Parity, Penalty, RowPenalty, Sample, SmallLeaves, TrainingObjective
+from sstorch.objective.parity import GroupParity, merge_equal_rows
+from sstorch.objective.penalties import Monotone, NormalPrior
 from sstorch.objective.row_penalties import TOO_SMALL, check_penalties
+from sstorch.objective.rows import counted_weight
 from sstorch.optim import Trainer
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.soft.design import Design, in_double, null_start

@@ -6,7 +6,8 @@ import torch
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import TrainingObjective
-from sstorch.optim import Joint, Nodec, NodecJoint, Trainer, initialize_random, problem_seed
+from sstorch.optim import Joint, Nodec, NodecJoint, Trainer
+from sstorch.optim.starts.clusters import initialize_random, problem_seed
 from tests.batches import blank_tree, random_sample
 
 NODEC = Nodec(macro_iterations=3, patience=4)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, PiecewiseExponential, SoftTree, Spline
-from sstorch.objective import GroupParity, L2Parity, RowPenalty, Sample, TrainingObjective, curve_moments
-from sstorch.objective.parity import log_time_quadrature
+from sstorch.objective import L2Parity, RowPenalty, Sample, TrainingObjective, curve_moments
+from sstorch.objective.parity import GroupParity, log_time_quadrature
 from sstorch.optim.steps import Batch, Step
 from sstorch.optim.working_sets import BranchObjective, branch_step, joint_step, leaf_step
 from tests.batches import random_sample, random_tree, with_groups

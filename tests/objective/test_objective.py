@@ -15,15 +15,8 @@ from sstorch.nn import (
     SoftTree,
 )
 from sstorch.nn.hazards import Ancillary
-from sstorch.objective import (
-    GatePenalty,
-    LeafPenalty,
-    NormalPrior,
-    Ridge,
-    Sample,
-    SmallLeaves,
-    TrainingObjective,
-)
+from sstorch.objective import GatePenalty, LeafPenalty, Ridge, Sample, SmallLeaves, TrainingObjective
+from sstorch.objective.penalties import NormalPrior
 from sstorch.optim.steps import Batch
 from sstorch.optim.working_sets import joint_step
 from tests.batches import blank_tree, random_sample, random_tree, with_entry, within_intervals

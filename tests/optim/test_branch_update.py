@@ -3,7 +3,8 @@ import torch
 from torch import Tensor
 
 from sstorch.nn import SoftTree, Spline
-from sstorch.objective import Sample, leaf_losses
+from sstorch.objective import Sample
+from sstorch.objective.training import leaf_losses
 from sstorch.optim.nodec import THRESHOLDS, BranchUpdate, Thresholds, balancing_weights, classify, reassign
 from tests.batches import blank_tree, random_sample, random_tree
 

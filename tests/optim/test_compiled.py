@@ -17,19 +17,12 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, ProgressBar, StepContext
 from sstorch.nn import SoftTree, make_family
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import (
-    Engine,
-    LBFGSOptions,
-    Nodec,
-    Thresholds,
-    Trainer,
-    TrainingRun,
-)
+from sstorch.optim import LBFGSOptions, Nodec, Thresholds, Trainer, TrainingRun
 from sstorch.optim.compiled import jit, minimizer, passes, rows
 from sstorch.optim.compiled.trees import CompiledTrees
 from sstorch.optim.curvature import MAX_BLOCK
 from sstorch.optim.steps import MAX_ROWS, Batch
-from sstorch.optim.trainer import compiled_trees, link_of
+from sstorch.optim.trainer import Engine, compiled_trees, link_of
 from sstorch.optim.working_sets import LOSS_CEILING, joint_step
 from tests.batches import blank_tree, random_sample, with_entry
 from tests.conftest import nightly

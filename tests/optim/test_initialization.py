@@ -7,8 +7,13 @@ from sklearn.metrics import davies_bouldin_score
 from sstorch.nn import DesignMatrix, Topology
 from sstorch.nn.routing import visits
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import initialize_kmeans, initialize_random, problem_seed
-from sstorch.optim.starts.clusters import _best_partitions, _partition
+from sstorch.optim.starts.clusters import (
+    _best_partitions,
+    _partition,
+    initialize_kmeans,
+    initialize_random,
+    problem_seed,
+)
 from tests.batches import blank_tree, random_sample
 
 OBJECTIVE = TrainingObjective(1e-3)

@@ -16,7 +16,8 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.newton import Gaussian, newton
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, make_family
-from sstorch.objective import Sample, counted_weight
+from sstorch.objective import Sample
+from sstorch.objective.rows import counted_weight
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.soft.design import null_start
 from sstorch.soft.problems import stack_splits

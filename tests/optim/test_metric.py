@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic
-from sstorch.objective import NormalPrior, TrainingObjective
+from sstorch.objective import TrainingObjective
+from sstorch.objective.penalties import NormalPrior
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.batched_lbfgs import BlockMetric, Status

@@ -15,7 +15,8 @@ from sstorch.data.design_matrix import DesignMatrix
 from sstorch.data.encodings import ColumnEncodings, Encodings
 from sstorch.newton import Gaussian, newton
 from sstorch.nn import make_family
-from sstorch.objective import Sample, counted_weight
+from sstorch.objective import Sample
+from sstorch.objective.rows import counted_weight
 from sstorch.optim.evidence import Kinds, estimate
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.soft.design import Design, null_start

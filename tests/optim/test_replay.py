@@ -9,9 +9,10 @@ from torch import Tensor
 from sstorch.monitoring import Callback, StepContext
 from sstorch.monitoring.history import Columns
 from sstorch.nn import SoftTree
-from sstorch.objective import Sample, TrainingObjective, leaf_losses
-from sstorch.objective.training import expected_loss
-from sstorch.optim import LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective.training import expected_loss, leaf_losses
+from sstorch.optim import LBFGSOptions, Nodec, Thresholds
+from sstorch.optim.starts.clusters import initialize_random, problem_seed
 from tests.batches import blank_tree, random_sample
 from tests.conftest import nightly
 

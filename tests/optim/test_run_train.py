@@ -24,7 +24,6 @@ from sstorch.objective import L2Parity, SmallLeaves, TrainingObjective
 from sstorch.optim import (
     Joint,
     LBFGSOptions,
-    Minimizer,
     OptimizationResult,
     Status,
     Step,
@@ -33,7 +32,7 @@ from sstorch.optim import (
     lbfgs,
     torch_minimizer,
 )
-from sstorch.optim.steps import Batch
+from sstorch.optim.steps import Batch, Minimizer
 from sstorch.optim.working_sets import joint_step
 from tests.batches import random_sample, random_tree
 

@@ -9,10 +9,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic, SoftTree, Spline
+from sstorch.nn import HazardFamily, LogLogistic, SoftTree, Spline
 from sstorch.nn.functional import sigmoid_and_softplus
-from sstorch.objective import Monotone, Sample, TrainingObjective, leaf_losses
-from sstorch.objective.training import expected_loss
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective.penalties import Monotone
+from sstorch.objective.training import expected_loss, leaf_losses
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.steps import Batch, Step, by_autograd
 from sstorch.optim.working_sets import BranchObjective, branch_step, joint_step, leaf_step, logistic_step

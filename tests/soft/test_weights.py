@@ -18,7 +18,8 @@ from sstorch import (
 )
 from sstorch.metrics import KaplanMeierBand
 from sstorch.nn import DesignMatrix
-from sstorch.objective import Sample, counted_weight
+from sstorch.objective import Sample
+from sstorch.objective.rows import counted_weight
 from sstorch.reading import leaf_table
 from sstorch.validation import group_table
 

@@ -11,7 +11,8 @@ from sstorch import PrognosticTree, Surv, SurvivalRegression
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import make_family
-from sstorch.objective import Sample, counted_weight
+from sstorch.objective import Sample
+from sstorch.objective.rows import counted_weight
 from sstorch.optim.evidence import estimate
 from sstorch.soft.design import Design, null_start
 

@@ -21,13 +21,14 @@ from sstorch.optim.compiled.rows import (
     evaluate,
     metric,
 )
+from sstorch.optim.line_search import C1, C2, MAX_TRIALS
 
 CONVERGED, MAX_ITER, STALLED, NON_FINITE = range(1, 5)  # as sstorch.optim.batched_lbfgs.Status
 # Of a result: values at the start and at the end, norm of the gradient, status and evaluations.
 BEFORE, AFTER, NORM, STATUS, EVALUATIONS = range(5)
 # Iterations of a logistic regression after which its curvature is taken anew.
 NEWTON = 3
-OPTIONS = types.UniTuple(FLOAT, 8)
+OPTIONS = types.UniTuple(FLOAT, 5)
 
 
 @kernel(FLOAT(V1, V1))
@@ -93,7 +94,7 @@ def set_direction(h, s, y, numbers, count, scale, gradient, spare, out):
 @kernel(types.void(*STEP, OPTIONS, V1, V2), True)
 def minimize(model, x, times, ends, ridge, theta, options, out, w):
     """Minimise a step from theta, which is left at the end; ``out`` gets the numbers of the result."""
-    history, max_iterations, max_evaluations, gtol, rtol, max_search, c1, c2 = options
+    history, max_iterations, max_evaluations, gtol, rtol = options
     d, m, n_nodes = theta.size, int(history), max(model[5], 1)
     q = d // n_nodes if d <= MAX_BLOCK * n_nodes else 1
     h = np.empty((d // q, q, q))
@@ -126,7 +127,7 @@ def minimize(model, x, times, ends, ridge, theta, options, out, w):
         low, low_value, low_slope = 0.0, value, slope
         high, high_value, high_slope = math.inf, math.inf, math.inf
         step, trials, accepted, finite = 1.0, 0, False, False
-        while not accepted and trials < max_search and (trials == 0 or evaluations < max_evaluations):
+        while not accepted and trials < MAX_TRIALS and (trials == 0 or evaluations < max_evaluations):
             for j in range(d):
                 trial[j] = theta[j] + step * direction[j]
             at = evaluate(model, x, times, ends, ridge, trial, at_trial, w)
@@ -136,9 +137,9 @@ def minimize(model, x, times, ends, ridge, theta, options, out, w):
             finite = math.isfinite(at) and math.isfinite(at_slope)
             if not finite:
                 at, at_slope = math.inf, 0.0
-            decreased, flat = at - value <= c1 * step * slope, abs(at - value) <= noise
-            accepted = decreased or (flat and at_slope <= (2.0 * c1 - 1.0) * slope)
-            accepted = accepted and abs(at_slope) <= -c2 * slope
+            decreased, flat = at - value <= C1 * step * slope, abs(at - value) <= noise
+            accepted = decreased or (flat and at_slope <= (2.0 * C1 - 1.0) * slope)
+            accepted = accepted and abs(at_slope) <= -C2 * slope
             last, last_value, last_slope, tried = low, low_value, low_slope, step
             if accepted or ((decreased or flat) and at <= low_value + noise):
                 if at_slope * (high - low) >= 0.0:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LINKS = {"exp": rows.EXP, "logistic": rows.LOGISTIC, "probit": rows.PROBIT}
 _OPTIONS = ("history", "max_iterations", "max_evaluations", "gradient_tolerance", "relative_tolerance")
-_SEARCH = ("max_line_search", "c1", "c2")
 _STEPS = {passes.SKIP: "SKIP", passes.BN: "BN", passes.WLR: "WLR", passes.LN: "LN"}
 
 
@@ -81,7 +80,7 @@ class CompiledTrees:
             *self._ridges,
             np.array(thresholds),
             patience or np.iinfo(np.int64).max,
-            tuple(float(getattr(options, name)) for name in _OPTIONS + _SEARCH),
+            tuple(float(getattr(options, name)) for name in _OPTIONS),
             run.best.numpy(),
             best_gates,
             best_leaves,

@@ -1,0 +1,248 @@
+"""Trainers as a whole: what they freeze and keep, and the records, with both engines where there are two."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback, History, StepContext
+from sstorch.nn import SoftTree
+from sstorch.objective import Sample, TrainingObjective
+from sstorch.optim import Joint, LBFGSOptions, Nodec, NodecJoint, Trainer
+from sstorch.optim.run import TrainingRun
+from sstorch.optim.starts.clusters import initialize_random, problem_seed
+from sstorch.optim.steps import Batch
+from sstorch.optim.trainer import Engine
+from sstorch.optim.working_sets import joint_step
+from tests.batches import blank_tree, random_sample, with_entry
+from tests.conftest import covering, nightly
+
+OBJECTIVE = TrainingObjective(1e-3, 1e-3)
+SHORT = Nodec(macro_iterations=2)
+# Compiling takes a minute.
+ENGINES = pytest.mark.parametrize("engine", ["torch", nightly("compiled")])
+
+
+def start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150) -> tuple[SoftTree, Sample]:
+    sample = random_sample(n, n_splits=min(n, 3), n_rows=n_rows, seed=2)
+    tree = blank_tree(3, depth, leaf, (n,))
+    initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
+    return tree, sample
+
+
+@torch.no_grad()
+def value(tree: SoftTree, sample: Sample) -> Tensor:
+    return OBJECTIVE(tree, sample)  # type: ignore[no-any-return]
+
+
+class Spy(Callback):
+    """Keeps what it is told, and checks at each step of a decomposition what is thawed and what moved."""
+
+    def __init__(self, tree: SoftTree | None = None) -> None:
+        self.tree = tree
+        self.seen: list[StepContext] = []
+        self.events: list[str] = []
+        self.passes: list[int] = []
+
+    def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
+        self.events.append(f"begin {macro_iterations}")
+
+    def on_step(self, context: StepContext) -> None:
+        self.seen.append(context)
+        topology, node, moved = context.tree.topology, context.node, False
+        if context.step == "LN":
+            working = {f"leaves.{n}." for n in topology.leaves_under(node)}
+        elif context.step == "WLR" or node == 1:
+            working = {f"gates.{node}."}
+        else:
+            working = {f"gates.{n}." for n in topology.branches_under(node)}
+        before = {} if self.tree is None else dict(self.tree.named_parameters())
+        for name, parameter in context.tree.named_parameters() if before else ():
+            thawed = any(name.startswith(prefix) for prefix in working)
+            assert parameter.requires_grad == thawed, (context.step, node, name)
+            assert parameter.grad is None
+            assert not before[name].requires_grad
+            same = torch.equal(parameter, before[name][context.problems])
+            assert thawed or same, (context.step, node, name)
+            moved |= not same
+        assert moved or not before or context.macro_iteration > 1
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        self.passes.append(macro_iteration)
+
+    def on_train_end(self, history: History) -> None:
+        self.events.append("end")
+
+
+# ------------------------------------------------------------------ all trainers
+
+
+@pytest.mark.parametrize(
+    ("trainer", "leaf"),
+    covering([SHORT, Joint(), NodecJoint(SHORT)], ["exponential", "weibull", "spline_po"]),
+)
+def test_every_trainer_improves_every_problem_and_leaves_it_at_its_best(trainer: Trainer, leaf: str) -> None:
+    tree, sample = start(6, leaf=leaf, n_rows=120)
+    sample = with_entry(sample)
+    before, spy = value(tree, sample), Spy()
+    history = trainer.train(tree, OBJECTIVE, sample, [spy])
+    after = value(tree, sample)
+    assert (after <= before).all()
+    assert (after < before).sum() >= 5
+    best = history.macro_iterations.groupby("problem")["best_objective"].min()
+    np.testing.assert_allclose(after, best, rtol=1e-9)
+    assert spy.events == [f"begin {trainer.n_passes}", "end"]
+    assert spy.passes == list(range(trainer.n_passes + 1))
+    assert all(parameter.requires_grad for parameter in tree.parameters())
+
+
+def test_joint_ends_at_stationary_points_of_the_whole_objective() -> None:
+    tree, sample = start(6, depth=1)
+    tight = LBFGSOptions(gradient_tolerance=1e-7, relative_tolerance=0.0, max_iterations=5000)
+    history = Joint(tight).train(tree, OBJECTIVE, sample)
+    step = joint_step(Batch(tree, OBJECTIVE, sample))
+    assert step.value_and_gradient(step.read())[1].abs().max() < 1e-6
+    assert (history.steps["step"] == "JOINT").all()
+
+
+def test_joint_after_the_decomposition_never_loses_what_that_found() -> None:
+    (alone, sample), (polished, _) = start(6), start(6)
+    SHORT.train(alone, OBJECTIVE, sample)
+    steps = NodecJoint(SHORT).train(polished, OBJECTIVE, sample).steps
+    assert (value(polished, sample) < value(alone, sample) - 1e-6).any()
+    assert (value(polished, sample) <= value(alone, sample) + 1e-12).all()
+    assert set(steps.loc[steps["macro_iteration"] == steps["macro_iteration"].max(), "step"]) == {"JOINT"}
+
+
+# ------------------------------------------------------------------ the decomposition
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, nightly(3)])
+def test_freezing_is_real_over_a_whole_run(depth: int) -> None:
+    tree, sample = start(12, depth)
+    spy = Spy(tree)
+    SHORT.train(tree, OBJECTIVE, sample, [spy])
+    assert {context.step for context in spy.seen} == ({"LN"} if depth == 0 else {"BN", "WLR", "LN"})
+    nodes = {context.node for context in spy.seen if context.step == "LN"}
+    assert nodes == {1} if depth < 2 else nodes == set(range(2, 2**depth))
+    if depth == 2:
+        # Problems that take different branches at one node are sub-batches of their own.
+        both = [each for each in spy.seen if (each.macro_iteration, each.node) == (1, 2)]
+        assert {"BN", "WLR"} <= {each.step for each in both}
+        assert not set(both[0].problems.tolist()) & set(both[1].problems.tolist())
+
+
+@ENGINES
+def test_history_has_the_steps_and_the_best_so_far(engine: Engine) -> None:
+    tree, sample = start(6)
+    initial = value(tree, sample)
+    history = Nodec(macro_iterations=4, engine=engine).train(tree, OBJECTIVE, sample)
+    final, macro, steps = value(tree, sample), history.macro_iterations, history.steps
+    np.testing.assert_allclose(macro[macro["macro_iteration"] == 0]["objective"], initial, rtol=1e-12)
+    best = macro.groupby("problem")["best_objective"]
+    np.testing.assert_allclose(best.last(), final, rtol=1e-12)
+    assert (final < initial).all()
+    assert (best.diff().dropna() <= 0).all()
+    np.testing.assert_allclose(macro[[f"mass_{n}" for n in (4, 5, 6, 7)]].sum(axis=1), 1.0, rtol=1e-12)
+    trained, root = steps[steps["step"] != "SKIP"], steps[steps["node"] == 1]
+    assert np.isfinite(trained["objective_after"]).all()
+    assert (trained["objective_after"] <= trained["objective_before"] + 1e-12).all()
+    assert set(trained["status"]) <= {"CONVERGED", "MAX_ITER", "STALLED"}
+    assert (trained["evaluations"] > 0).all()
+    assert (root["rows"] == sample.n_rows.numpy()[root["problem"]]).all()
+    own = history.of_problem(3)
+    assert len(own.steps) == (steps["problem"] == 3).sum()
+    assert (own.steps["problem"] == 0).all()
+
+
+def test_interrupted_run_leaves_the_best_trees_so_far() -> None:
+    class Interruption(Spy):
+        def on_step(self, context: StepContext) -> None:
+            if context.macro_iteration == 2 and context.step == "LN":
+                raise KeyboardInterrupt
+
+    tree, sample = start(5)
+    one = tree.select(torch.arange(5))
+    Nodec(macro_iterations=1).train(one, OBJECTIVE, sample)
+    callback = Interruption()
+    with pytest.raises(KeyboardInterrupt):
+        Nodec(macro_iterations=3).train(tree, OBJECTIVE, sample, [callback])
+    assert callback.events[-1] == "end"
+    assert all(parameter.requires_grad for parameter in tree.parameters())
+    assert (value(tree, sample) <= value(one, sample) + 1e-12).all()
+
+
+@ENGINES
+def test_patience_and_gradient_retire_problems(engine: Engine) -> None:
+    tree, sample = start(5, depth=0)
+    tolerant = Nodec(macro_iterations=10, gradient_tolerance=1e-3, engine=engine)
+    assert tolerant.train(tree, OBJECTIVE, sample).macro_iterations["macro_iteration"].max() < 10
+    tree, sample = start(5)
+    patient = Nodec(macro_iterations=4).train(tree.select(torch.arange(5)), OBJECTIVE, sample)
+    hasty = Nodec(macro_iterations=4, patience=1, engine=engine).train(tree, OBJECTIVE, sample)
+    assert len(hasty.steps) < len(patient.steps)
+
+
+@ENGINES
+def test_region_without_events_keeps_its_leaves(engine: Engine) -> None:
+    tree, sample = start(2, depth=1)
+    with torch.no_grad():
+        tree.gate(1).weight.zero_()
+        tree.gate(1).bias.fill_(5.0)
+    before = tree.leaf(2).slope.detach().clone()
+    sample.event[1] = 0.0
+    steps = Nodec(macro_iterations=2, engine=engine).train(tree, OBJECTIVE, sample).steps
+    assert set(steps[steps["step"] == "SKIP"]["problem"]) == {1}
+    assert torch.equal(tree.leaf(2).slope[1], before[1])
+    assert all(torch.isfinite(part).all() for part in tree.state_dict().values())
+
+
+@ENGINES
+def test_leaf_that_overflows_starts_again_and_any_finite_point_is_better(engine: Engine) -> None:
+    tree, sample = start(2, depth=0, leaf="weibull")
+    with torch.no_grad():
+        tree.leaf(1).shape[0] = 30.0
+        tree.leaf(1).intercept[0] = -5.0
+    assert value(tree, sample).isfinite().tolist() == [False, True]
+    steps = Nodec(macro_iterations=1, engine=engine).train(tree, OBJECTIVE, sample).steps
+    assert steps.set_index("problem")["restarted"].sort_index().tolist() == [True, False]
+    assert value(tree, sample).isfinite().all()
+    tree, sample = start(1, depth=1, leaf="weibull")
+    with torch.no_grad():
+        tree.leaf(2).intercept.fill_(-5000.0)
+    assert not value(tree, sample).isfinite().any()
+    Nodec(macro_iterations=2, engine=engine).train(tree, OBJECTIVE, sample)
+    assert value(tree, sample).isfinite().all()
+
+
+@ENGINES
+def test_point_that_overflows_does_not_retire_a_problem(engine: Engine) -> None:
+    tree, sample = start(2, depth=1, leaf="weibull")
+    with torch.no_grad():
+        tree.leaf(3).shape[0] = 6.0
+        tree.leaf(3).intercept[0] = -5.0
+    sample.event[0] = 0.0  # its LN steps are skipped, so the point stays where it is
+    history = Nodec(macro_iterations=3, gradient_tolerance=0.0, engine=engine).train(tree, OBJECTIVE, sample)
+    assert (history.macro_iterations.groupby("problem")["macro_iteration"].max() == 3).all()
+
+
+def test_node_with_one_row_is_skipped() -> None:
+    tree, sample = start(1)
+    with torch.no_grad():
+        top = sample.x.to_dense()[0, :, 0].sort(descending=True).values
+        tree.gate(1).weight.copy_(torch.tensor([[1e3, 0.0, 0.0]]))
+        tree.gate(1).bias.fill_(-1e3 * float(top[:2].mean()))
+    run = TrainingRun(tree, OBJECTIVE, sample, ())
+    assert list(Nodec()._visit(run, 2, Nodec().thresholds)) == []
+    assert run.history.steps[["step", "rows"]].to_numpy().tolist() == [["SKIP", 1]]
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [({"eps": "best"}, "eps"), ({"macro_iterations": 0}, "macro_iterations"), ({"zeta": 0.0}, "zeta"),
+     ({"patience": 0}, "patience"), ({"gradient_tolerance": -1.0}, "gradient_tolerance")],
+)  # fmt: skip
+def test_settings_out_of_range_raise(values: dict[str, object], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        Nodec(**values)  # type: ignore[arg-type]
