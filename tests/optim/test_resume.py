@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,9 @@ def _stopped(case: str, moment: str, path: Path) -> None:
 
 def _killed(case: str, moment: str, path: Path) -> None:
     """Let another process train up to a moment, and end it by SIGKILL there."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.optim.killed_run", case, moment, str(path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    command = [sys.executable, "-m", "tests.optim.killed_run", case, moment, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None
     with process.stdout:
         assert process.stdout.readline() == "halted\n"
@@ -66,16 +62,8 @@ def _killed(case: str, moment: str, path: Path) -> None:
 
 
 @cache
-def _undisturbed(case: str, leaf: str = "weibull") -> tuple[SoftTree, History]:
-    return train(case, None, leaf=leaf)
-
-
-class _Stop(Callback):
-    """Ctrl-C as the second pass is recorded."""
-
-    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        if macro_iteration == 2:
-            raise KeyboardInterrupt
+def _undisturbed(case: str) -> tuple[SoftTree, History]:
+    return train(case, None)
 
 
 def _n_passes(path: Path) -> int:
@@ -161,54 +149,48 @@ def test_a_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
 # ------------------------------------------------------------------ other runs are refused
 
 
-@dataclass
-class _Run:
-    """What a call of ``train`` is given."""
-
-    trainer: Trainer
-    objective: TrainingObjective
-    tree: SoftTree
-    sample: Sample
-
-    def start(self, path: Path) -> None:
-        self.trainer.train(self.tree, self.objective, self.sample, (), path)
+def _start(
+    path: Path,
+    trainer: Trainer | None = None,
+    objective: TrainingObjective = OBJECTIVE,
+    tree: SoftTree | None = None,
+    sample: Sample | None = None,
+) -> None:
+    tree, sample = tree or random_tree(4, 1, seed=1), sample or random_sample(4, seed=1)
+    (trainer or Nodec(macro_iterations=1)).train(tree, objective, sample, (), path)
 
 
-def _run(**changes: object) -> _Run:
-    tree, sample = random_tree(4, 1, seed=1), random_sample(4, seed=1)
-    return replace(_Run(Nodec(macro_iterations=1), OBJECTIVE, tree, sample), **changes)  # type: ignore[arg-type]
-
-
-def _with(sample: Sample, name: str) -> Sample:
+def _with(name: str) -> Sample:
+    sample = random_sample(4, seed=1)
     values = getattr(sample, name).clone()
     values[0, 0] += 0.25
     return replace(sample, **{name: values})
 
 
-OTHERS: dict[str, Callable[[], _Run]] = {
-    "macro iterations": lambda: _run(trainer=Nodec(macro_iterations=2)),
-    "trainer": lambda: _run(trainer=CASES["joint"]),
-    "a coefficient": lambda: _run(objective=TrainingObjective(2e-3, 1e-3)),
-    "a penalty": lambda: _run(objective=TrainingObjective(1e-3, 1e-3, own=[Ridge(0.1)])),
-    "times": lambda: _run(sample=_with(random_sample(4, seed=1), "log_time")),
-    "weights": lambda: _run(sample=_with(random_sample(4, seed=1), "weight")),
-    "features": lambda: _run(sample=random_sample(4, seed=2)),
-    "start": lambda: _run(tree=random_tree(4, 1, seed=2)),
-    "leaf": lambda: _run(tree=random_tree(4, 1, "weibull", seed=1)),
+OTHERS: dict[str, dict[str, Any]] = {
+    "macro iterations": {"trainer": Nodec(macro_iterations=2)},
+    "trainer": {"trainer": CASES["joint"]},
+    "a coefficient": {"objective": TrainingObjective(2e-3, 1e-3)},
+    "a penalty": {"objective": TrainingObjective(1e-3, 1e-3, own=[Ridge(0.1)])},
+    "times": {"sample": _with("log_time")},
+    "weights": {"sample": _with("weight")},
+    "features": {"sample": random_sample(4, seed=2)},
+    "start": {"tree": random_tree(4, 1, seed=2)},
+    "leaf": {"tree": random_tree(4, 1, "weibull", seed=1)},
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_checkpoint_of_other_settings_or_data_raises_and_stays(name: str, tmp_path: Path) -> None:
+def test_checkpoint_of_other_settings_or_data_raises_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    _run().start(path)
-    content, other = path.read_bytes(), OTHERS[name]()
-    before = {key: value.clone() for key, value in other.tree.state_dict().items()}
-    with pytest.raises(ConfigError, match=r"`checkpoint` must be .* same settings, data") as refusal:
-        other.start(path)
-    assert f"got {path} of another run: repeat that run, delete the file to begin anew" in str(refusal.value)
-    assert path.read_bytes() == content
-    assert all(torch.equal(value, before[key]) for key, value in other.tree.state_dict().items())
+    _start(path)
+    content = path.read_bytes()
+    for name, other in OTHERS.items():
+        tree = other.get("tree", random_tree(4, 1, seed=1))
+        before = {key: value.clone() for key, value in tree.state_dict().items()}
+        with pytest.raises(ConfigError, match="delete the file to begin anew"):
+            _start(path, **{**other, "tree": tree})
+        assert path.read_bytes() == content, name
+        assert all(torch.equal(value, before[key]) for key, value in tree.state_dict().items())
 
 
 def test_plain_values_name_settings_and_tell_tensors_apart() -> None:
@@ -270,25 +252,23 @@ def test_kept_results_return_bit_for_bit_by_part(tmp_path: Path) -> None:
 
 def test_truncated_and_altered_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    _run().start(path)
+    _start(path)
     whole = path.read_bytes()
     for size in (0, 5, 200, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(
-            FormatError, match=r"run is no checkpoint, or truncated or altered .* delete the file"
-        ):
-            _run().start(path)
+        with pytest.raises(FormatError, match="truncated or altered"):
+            _start(path)
     for position in (len(whole) - 1, len(whole) - len(whole) // 4):
         altered = bytearray(whole)
         altered[position] ^= 1
         path.write_bytes(altered)
         with pytest.raises(FormatError, match="checksum does not fit"):
-            _run().start(path)
+            _start(path)
     save_file({"x": np.zeros(3)}, path)
     with pytest.raises(FormatError, match="no checkpoint"):
-        _run().start(path)
+        _start(path)
     path.write_bytes(whole)
-    _run().start(path)
+    _start(path)
 
 
 def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
@@ -303,9 +283,7 @@ def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(tmp_path: Path
                 resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
 
     try:
-        with pytest.raises(
-            ConfigError, match=r"run cannot be written: File too large; make room .* not lost"
-        ):
+        with pytest.raises(ConfigError, match="cannot be written"):
             train("nodec", str(path), [Fill()])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -344,17 +322,16 @@ def test_a_lock_whose_file_was_removed_by_the_one_before_is_not_held(
 CURVES = {"numeric": "spline", "gate_numeric": {"x1": "piecewise"}, "interactions": [("x0", "x1")]}
 
 
-@pytest.mark.parametrize("curves", [{}, CURVES])
-def test_an_estimator_goes_on_from_its_checkpoint(
-    curves: dict[str, Any], small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_estimator_goes_on_from_its_checkpoint(
+    small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     y, path = (small_data.time, small_data.event), tmp_path / "run"
-    tree = soft_tree(depth=1, n_starts=3, trainer=Nodec(macro_iterations=3), **curves)
+    tree = soft_tree(depth=1, n_starts=3, trainer=Nodec(macro_iterations=3), **CURVES)
     plain = clone(tree).fit(small_data.frame, y)
 
     cut_short = clone(tree).set_params(verbose=1)
     with monkeypatch.context() as patch:
-        patch.setattr("sstorch.soft.estimator.ProgressBar", _Stop)
+        patch.setattr("sstorch.soft.estimator.ProgressBar", lambda: _StopAt.at("2"))
         with pytest.raises(KeyboardInterrupt):
             cut_short.fit(small_data.frame, y, checkpoint=path)
     assert _n_passes(path) == 1
