@@ -18,7 +18,7 @@ from sstorch.inference.covariance import FitCovariance, HazardCovariance
 from sstorch.inference.hazard_rows import LeafDerivatives
 from sstorch.monitoring import History
 from sstorch.nn import LeafParameters, SoftTree
-from sstorch.objective import counted_weight
+from sstorch.objective.rows import counted_weight
 from sstorch.reading.scores import Score
 from sstorch.soft.design import in_double
 from sstorch.soft.estimation import Estimator
