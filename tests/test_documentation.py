@@ -14,13 +14,14 @@ from sstorch.bench.config import check_node, to_config
 from tests.app import composed
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted(ROOT.glob("experiments/*/README.md")),
-]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *sorted(ROOT.glob("experiments/*/README.md"))]
 LINK = re.compile(r"!?\[[^]\[]*\]\(([^)\s]+)\)")
+NAME = re.compile(
+    r"`(?:>>> )?((?:sstorch|metrics|inference|plots|reading|validation|deploy)(?:\.[A-Za-z]\w*)+)"
+)
+FILE = re.compile(r"`((?:scripts|tests|experiments|docs|configs|sstorch)/[\w./*-]+)")
+of_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
 def _anchors(page: Path) -> set[str]:
@@ -30,26 +31,18 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(page: Path) -> None:
-    for link in LINK.findall(page.read_text()):
-        if link.startswith(("http://", "https://")):
-            continue
-        path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
+def _targets(page: Path) -> list[tuple[str, Path, str]]:
+    """Links of a page to files here: text, file, anchor."""
+    links = [link for link in LINK.findall(page.read_text()) if not link.startswith(("http://", "https://"))]
+    parts = [(link, *link.partition("#")[::2]) for link in links]
+    return [(link, (page.parent / path).resolve() if path else page, anchor) for link, path, anchor in parts]
+
+
+@of_pages
+def test_links_names_and_files_exist(page: Path) -> None:
+    for link, target, anchor in _targets(page):
         assert target.exists(), link
-        if anchor:
-            assert anchor in _anchors(target), link
-
-
-NAME = re.compile(
-    r"`(?:>>> )?((?:sstorch|metrics|inference|plots|reading|validation|deploy)(?:\.[A-Za-z]\w*)+)"
-)
-FILE = re.compile(r"`((?:scripts|tests|experiments|docs|configs|sstorch)/[\w./*-]+)")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_names_and_files_exist(page: Path) -> None:
+        assert not anchor or anchor in _anchors(target), link
     text = page.read_text()
     for name in NAME.findall(text):
         full = name if name.startswith("sstorch.") else f"sstorch.{name}"
@@ -61,19 +54,17 @@ def test_names_and_files_exist(page: Path) -> None:
 def _commands(page: Path) -> list[list[str]]:
     """Overrides of each `sstorch` command on a page, the first of the values of a sweep."""
     text = page.read_text()
-    lines = [
-        line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
+    blocks = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+    lines = [*blocks.splitlines(), *re.findall(r"`(sstorch [^`]*)`", text)]
+    words = [
+        shlex.split(line, comments=True) for line in lines if re.match(r"(\.venv/bin/)?sstorch\b[^-]", line)
     ]
-    whole = "\n".join(lines).replace("\\\n", " ").splitlines() + re.findall(r"`(sstorch [^`]*)`", text)
-    commands = (
-        shlex.split(line, comments=True) for line in whole if re.match(r"(\.venv/bin/)?sstorch\b[^-]", line)
-    )
     # What stands for the reader's own code, and what Hydra reads itself.
     other = re.compile(r"-|hydra|model=(mine|custom)|.*(my_module|choice\()|\w+\.OPTION|.*=NAME")
     sweep = re.compile(r"(?<=\]),\[.*|(?<=\w),[^\[\]{}\"(]*$")
     return [
         [sweep.sub("", part) for part in command[1:] if "=" in part and not other.match(part)]
-        for command in commands
+        for command in words
     ]
 
 
@@ -83,33 +74,16 @@ def test_settings_of_commands_exist(page: Path) -> None:
         check_node(to_config(composed(*as_hydra_takes(overrides))).model, "model")
 
 
-def test_the_readme_is_short() -> None:
+def test_pages_are_short_listed_and_two_clicks_from_the_index() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
-
-
-def _linked(page: Path) -> set[Path]:
-    """Pages of the documentation that the text of a page links to."""
-    links = (link.partition("#")[0] for link in LINK.findall(page.read_text()))
-    targets = {(page.parent / link).resolve() for link in links if link.endswith(".md") and "://" not in link}
-    return {target for target in targets if ROOT / "docs" in target.parents}
-
-
-def test_every_page_is_two_clicks_from_the_index() -> None:
     index = ROOT / "docs" / "index.md"
-    first = _linked(index)
-    reached = {index} | first | {target for page in first for target in _linked(page)}
-    assert {page for page in PAGES if ROOT / "docs" in page.parents} <= reached
-
-
-def test_every_page_is_in_the_table_of_contents() -> None:
-    listed = set(re.findall(r"^[\w/]+$", (ROOT / "docs" / "index.md").read_text(), flags=re.MULTILINE))
-    pages = {
-        page.relative_to(ROOT / "docs").with_suffix("").as_posix()
-        for page in PAGES
-        if ROOT / "docs" in page.parents
-    }
-    assert pages - {"index"} == listed
-    assert not pages & {"search", "genindex", "modindex"}  # Sphinx writes pages of these names over ours
+    first = {target for _, target, _ in _targets(index)} & set(DOCS)
+    second = {target for page in first for _, target, _ in _targets(page)}
+    assert set(DOCS) <= {index} | first | second
+    listed = set(re.findall(r"^[\w/]+$", index.read_text(), flags=re.MULTILINE))
+    names = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in DOCS}
+    assert names - {"index"} == listed
+    assert not names & {"search", "genindex", "modindex"}  # Sphinx writes pages of these names over ours
 
 
 PAGE = """# Page
@@ -161,14 +135,8 @@ def test_a_file_that_registers_a_family_is_a_command_that_trains_it(tmp_path: Pa
     family = page[page.index(">>> import torch") : page.index(">>> data")]
     command = page[page.index("if __name__") :].partition("```")[0]
     (tmp_path / "makeham.py").write_text(re.sub(r"^(>>>|\.\.\.) ?", "", family, flags=re.M) + command)
-    quick = ["dataset=gbsg2", "model=regression", "model.leaf=makeham", "cv.n_folds=2", "cv.peers=false"]
-    done = subprocess.run(
-        [sys.executable, "makeham.py", *quick, "logger=none", "hydra.run.dir=run"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = "dataset=gbsg2 model=regression model.leaf=makeham cv.n_folds=2 cv.peers=false logger=none"
+    run = [sys.executable, "makeham.py", *words.split(), "hydra.run.dir=run"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "leaf=makeham" in done.stdout

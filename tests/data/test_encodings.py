@@ -1,10 +1,11 @@
 """Encodings of numeric columns: what they are, where their knots come from, and what is refused."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from formulaic import model_matrix
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import trapezoid
@@ -56,124 +57,82 @@ def column_of(preprocessor: Preprocessor, frame: pd.DataFrame, name: str) -> np.
     return preprocessor.transform(frame)[:, chosen]
 
 
+def rows(name: str, values: np.ndarray) -> pd.DataFrame:
+    """Rows that differ in one column."""
+    return pd.DataFrame({"age": 1.0, "nodes": 1.0, "sex": "f", "flag": True} | {name: values})
+
+
 def test_text_and_objects_are_one() -> None:
     for encoding in ALL:
         assert make_encoding(str(encoding)) == make_encoding(encoding) == encoding
-    assert make_encoding("piecewise") == Piecewise(4)
-    assert make_encoding(" spline( 6 ) ") == NaturalSpline(6)
-    assert make_encoding("smooth") == Smooth(5)
+    for text, encoding in (
+        ("piecewise", Piecewise(4)),
+        (" spline( 6 ) ", NaturalSpline(6)),
+        ("smooth:3", Smooth(3)),
+    ):
+        assert make_encoding(text) == encoding
     by_column = ColumnEncodings.of({"b": "spline", "a": Piecewise(8)})
     assert (by_column["a"], by_column["c"]) == (Piecewise(8), Linear())
     assert str(by_column) == "a=piecewise(8), b=spline(4)"
     assert ColumnEncodings.of("linear").is_linear
     assert not by_column.is_linear
-
-
-@pytest.mark.parametrize(
-    "wrong", ["cubic", "log(3)", "piecewise(1)", "spline(1)", "smooth(2)", "spline()", 4, None]
-)
-def test_encodings_that_do_not_exist_are_refused(wrong: object) -> None:
-    with pytest.raises(ConfigError):
-        make_encoding(wrong)
-
-
-def test_names_are_checked_before_anything_is_computed() -> None:
-    for options, message in (
-        ({"leaves": ColumnEncodings.of({"agee": "log"})}, "numeric names 'agee'"),
-        ({"gates": ColumnEncodings.of({"agee": "log"})}, "gate_numeric names 'agee'"),
-        ({"leaves": ColumnEncodings.of({"sex": "spline"})}, "'sex' is categorical"),
-        ({"interactions": (("age", "six"),)}, "interactions names 'six'"),
-        ({"monotone": (("six", "up"),)}, "monotone names 'six'"),
-        ({"monotone": (("sex", "up"),)}, "'sex' is categorical"),
-        ({"leaves": ColumnEncodings.of("spline"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
-        ({"leaves": ColumnEncodings.of("smooth"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
-        ({"interactions": (("age", "sex"),), "monotone": (("age", "up"),)}, "has interactions"),
-        ({"interactions": "all", "monotone": (("age", "up"),)}, "has interactions"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            Preprocessor(Schema.of(FRAME), encodings=Encodings(**options))
     assert parse_interactions("all") == "all"
-    for wrong in ("age", [("age",)], [("age", "age")], [("age", "sex"), ("sex", "age")], 3):
-        with pytest.raises(ConfigError):
-            parse_interactions(wrong)
-    for wrong in ("age", {"age": "higher"}, {3: "up"}):
-        with pytest.raises(ConfigError):
-            parse_monotone(wrong)
+
+
+COLUMNS = ColumnEncodings.of
+WRONG: list[tuple[Callable[[], object], str]] = [
+    *[
+        (lambda text=text: make_encoding(text), "numeric must be one of")
+        for text in ("cubic", "log(3)", "spline()", 4)
+    ],
+    *[
+        (lambda text=text: make_encoding(text), "must be at least")
+        for text in ("piecewise(1)", "spline(1)", "smooth(2)")
+    ],
+    *[
+        (lambda value=value: parse_interactions(value), "pair")
+        for value in ("age", [("age",)], [("age", "age")], [("age", "sex"), ("sex", "age")], 3)
+    ],
+    *[(lambda v=v: parse_monotone(v), "must be a dictionary") for v in ("age", {"age": "higher"}, {3: "up"})],
+    *[
+        (lambda options=options: Preprocessor(Schema.of(FRAME), encodings=Encodings(**options)), words)
+        for options, words in (
+            ({"leaves": COLUMNS({"agee": "log"})}, "numeric names 'agee'"),
+            ({"gates": COLUMNS({"agee": "log"})}, "gate_numeric names 'agee'"),
+            ({"leaves": COLUMNS({"sex": "spline"})}, "'sex' is categorical"),
+            ({"interactions": (("age", "six"),)}, "interactions names 'six'"),
+            ({"monotone": (("six", "up"),)}, "monotone names 'six'"),
+            ({"monotone": (("sex", "up"),)}, "'sex' is categorical"),
+            ({"leaves": COLUMNS("spline"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
+            ({"leaves": COLUMNS("smooth"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
+            ({"interactions": (("age", "sex"),), "monotone": (("age", "up"),)}, "has interactions"),
+            ({"interactions": "all", "monotone": (("age", "up"),)}, "has interactions"),
+        )
+    ],
+]
+
+
+@pytest.mark.parametrize(("call", "words"), WRONG)
+def test_encodings_that_do_not_exist_raise(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        call()
 
 
 def test_a_broken_line_is_that_of_its_quantiles() -> None:
     """The features and a constant span all continuous lines with these bends, and nothing else."""
     preprocessor = leaves(Piecewise(4))
-    grid = pd.DataFrame({"age": np.linspace(0, 100, 77), "nodes": 1.0, "sex": "f", "flag": True})
-    made = column_of(preprocessor, grid, "age")
-    assert made.shape == (77, 4)
+    age = np.linspace(0, 100, 77)
+    made = column_of(preprocessor, rows("age", age), "age")
     knots = np.quantile(FRAME["age"], [0.25, 0.5, 0.75])
-    bends = np.column_stack([grid["age"], np.maximum(grid["age"].to_numpy()[:, None] - knots, 0)])
-    both = np.column_stack([np.ones(77), bends, made])
-    assert np.linalg.matrix_rank(both / np.abs(both).max(0), tol=1e-9) == 5
-    # Straight beyond the outermost bends, also outside of the training range.
-    outside = made[grid["age"].to_numpy() > 80]
-    np.testing.assert_allclose(np.diff(outside, 2, axis=0), 0, atol=1e-12)
-
-
-def test_a_spline_is_the_natural_cubic_spline_of_formulaic() -> None:
-    preprocessor = leaves(NaturalSpline(4))
-    age = np.linspace(float(FRAME["age"].min()), float(FRAME["age"].max()), 90)
-    grid = pd.DataFrame({"age": age, "nodes": 1.0, "sex": "f", "flag": True})
-    made = column_of(preprocessor, grid, "age")
-    knots = np.quantile(FRAME["age"], np.linspace(0.05, 0.95, 5))
-    bounds = {"lower_bound": knots[0], "upper_bound": knots[-1], "inner": list(knots[1:-1])}
-    formula = "cr(age, knots=inner, lower_bound=lower_bound, upper_bound=upper_bound, extrapolation='extend')"
-    theirs = np.asarray(model_matrix(f"0 + {formula}", grid, context=bounds))
-    ours = np.column_stack([np.ones(len(age)), made])
-    inside = (age > knots[0]) & (age < knots[-1])
-    coefficients, *_ = np.linalg.lstsq(theirs[inside], ours[inside], rcond=None)
-    np.testing.assert_allclose(theirs[inside] @ coefficients, ours[inside], atol=1e-10)
-    assert np.linalg.matrix_rank(ours) == theirs.shape[1] == 5
-    assert np.abs(np.diff(made[age > knots[-1]], 2, axis=0)).max() < 1e-12
-
-
-@pytest.mark.parametrize(
-    "encoding", [Piecewise(4), Piecewise(8), NaturalSpline(4), NaturalSpline(6), Smooth()], ids=str
-)
-def test_squared_coefficients_are_the_roughness_in_units_of_the_standard_deviation(encoding: object) -> None:
-    preprocessor = leaves(encoding)
-    slope = RNG.normal(size=encoding.n_curved)
-    age = FRAME["age"]
-    fine = np.linspace(age.min(), age.max(), 200_001)
-    grid = pd.DataFrame({"age": fine, "nodes": 1.0, "sex": "f", "flag": True})
-    curve = column_of(preprocessor, grid, "age")[:, 1:] @ slope
-    step = (fine[1] - fine[0]) / age.std(ddof=0)
-    if isinstance(encoding, Piecewise):
-        change = np.diff(np.diff(curve) / step)
-        knots = np.quantile(age, np.linspace(0, 1, encoding.pieces + 1))[1:-1]
-        bends = [change[abs(fine[1:-1] - knot) < 2 * (fine[1] - fine[0])].sum() for knot in knots]
-        roughness = np.square(bends).sum()
-    else:
-        roughness = (np.diff(curve, 2) ** 2).sum() / step**3
-    assert roughness == pytest.approx(slope @ slope, rel=1e-3)
-
-
-@pytest.mark.parametrize("encoding", ALL[2:], ids=str)
-def test_curves_have_no_straight_part_in_the_training_rows(encoding: NumericEncoding) -> None:
-    made = column_of(leaves(encoding), FRAME, "age")[:, 1:]
+    both = np.column_stack([np.ones(77), age, np.maximum(age[:, None] - knots, 0), made])
+    assert np.linalg.matrix_rank(both / np.abs(both).max(0), tol=1e-9) == 5 == 1 + made.shape[1]
+    # Straight beyond the outermost bends, also outside of the training range; one per deviation at a bend.
+    np.testing.assert_allclose(np.diff(made[age > 80], 2, axis=0), 0, atol=1e-12)
+    at = column_of(preprocessor, rows("age", np.r_[knots - 1, knots, knots + 1]), "age")[:, 1:]
+    bends = (at[6:] - 2 * at[3:6] + at[:3]) * FRAME["age"].std(ddof=0)
+    np.testing.assert_allclose(np.diag(bends), 1, rtol=1e-9)
     line = np.column_stack([np.ones(len(FRAME)), FRAME["age"]])
-    np.testing.assert_allclose(line.T @ made / np.abs(line).sum(), 0, atol=1e-10)
-
-
-def test_logarithms_are_of_skewed_columns_alone() -> None:
-    preprocessor = leaves(Log())
-    names = preprocessor.feature_names_out
-    assert {"log(nodes)", "age"} <= set(names)
-    nodes = FRAME["nodes"].to_numpy()
-    made = column_of(preprocessor, FRAME, "nodes")[:, 0]
-    unit = np.median(nodes[nodes > nodes.min()]) - nodes.min()
-    expected = np.log1p((nodes - nodes.min()) / unit)
-    np.testing.assert_allclose(made, expected / expected.max(), rtol=1e-12)
-    # Straight, and rising, below what was seen.
-    below = column_of(preprocessor, FRAME.assign(nodes=nodes.min() - np.arange(200.0)), "nodes")[:, 0]
-    np.testing.assert_allclose(np.diff(below), np.diff(below)[0], rtol=1e-9)
-    assert below[1] < below[0] == 0
+    np.testing.assert_allclose(line.T @ column_of(preprocessor, FRAME, "age")[:, 1:], 0, atol=1e-8)
 
 
 def cardinal(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
@@ -183,34 +142,53 @@ def cardinal(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
     return np.column_stack([each(inside) + each(inside, 1) * (x - inside) for each in splines])
 
 
-def test_smooth_is_the_natural_spline_of_the_logarithm_of_a_skewed_column() -> None:
-    preprocessor = leaves(Smooth())
-    names = [feature.name for feature in preprocessor.features if feature.columns == ("nodes",)]
-    assert names == ["log(nodes)", *(f"nodes~{k}" for k in range(1, 5))]
-    nodes = FRAME["nodes"].to_numpy()
-    unit = np.median(nodes[nodes > nodes.min()]) - nodes.min()
-    x = np.log1p((nodes - nodes.min()) / unit)
-    knots = np.quantile(x, np.linspace(0, 1, 6))
-    values = np.linspace(nodes.min(), 3 * nodes.max(), 500)
-    new = np.log1p((values - nodes.min()) / unit)
-    made = column_of(
-        preprocessor, pd.DataFrame({"age": 1.0, "nodes": values, "sex": "f", "flag": 1}), "nodes"
-    )
-    np.testing.assert_allclose(made[:, 0], new / x.max(), rtol=1e-12)
-    # The same curves as SciPy's, straight on the scale of the logarithm beyond the largest training value.
-    ours, theirs = np.column_stack([np.ones(500), made]), cardinal(new, knots)
+@pytest.mark.parametrize("name", ["age", "nodes"])
+@pytest.mark.parametrize("encoding", [NaturalSpline(4), NaturalSpline(6), Smooth(), Smooth(3)], ids=str)
+def test_splines_are_those_of_scipy(encoding: NumericEncoding, name: str) -> None:
+    preprocessor, raw = leaves(encoding), FRAME[name].to_numpy()
+    logged = isinstance(encoding, Smooth) and name == "nodes"
+    names = [feature.name for feature in preprocessor.features if feature.columns == (name,)]
+    assert names == [f"log({name})" if logged else name, *(f"{name}~{k}" for k in range(1, len(names)))]
+    away = raw - raw.min()
+
+    def scaled(values: np.ndarray) -> np.ndarray:
+        """As the curve sees the column: the logarithm of a skewed one."""
+        return np.log1p((values - raw.min()) / np.median(away[away > 0])) if logged else values
+
+    x, shares = scaled(raw), (0, 1) if isinstance(encoding, Smooth) else (0.05, 0.95)
+    knots = np.unique(np.quantile(x, np.linspace(*shares, encoding.df + 1)))
+    values = np.linspace(raw.min(), 2 * raw.max(), 500)
+    made = column_of(preprocessor, rows(name, values), name)
+    made = made[:, np.r_[True, np.abs(made[:, 1:]).max(0) > 0]]
+    ours, theirs = np.column_stack([np.ones(500), made]), cardinal(scaled(values), knots)
     coefficients, *_ = np.linalg.lstsq(theirs, ours, rcond=None)
-    np.testing.assert_allclose(theirs @ coefficients, ours, atol=1e-9)
-    assert np.linalg.matrix_rank(ours) == theirs.shape[1] == 6
-    # Squared coefficients sum to the roughness, the logarithm in units of its standard deviation.
-    slope = RNG.normal(size=4)
-    at_knots = np.linalg.lstsq(cardinal(x, knots), column_of(preprocessor, FRAME, "nodes")[:, 1:] @ slope)[0]
+    np.testing.assert_allclose(theirs @ coefficients, ours, atol=1e-8)
+    assert np.linalg.matrix_rank(ours) == theirs.shape[1] == len(knots)
+    np.testing.assert_allclose(np.ptp(np.diff(made[:, 0]) / np.diff(scaled(values))), 0, atol=1e-9)
+    # Squared coefficients sum to the roughness in units of the standard deviation.
+    curves = column_of(preprocessor, FRAME, name)[:, 1:][:, : made.shape[1] - 1]
+    slope = RNG.normal(size=curves.shape[1])
+    at_knots = np.linalg.lstsq(cardinal(x, knots), curves @ slope, rcond=None)[0]
     second = CubicSpline(knots, at_knots, bc_type="natural").derivative(2)
-    fine = np.linspace(x.min(), x.max(), 100_001)
-    assert trapezoid(second(fine) ** 2, fine) * x.std() ** 3 == pytest.approx(slope @ slope, rel=1e-5)
-    # The nearest straight line is taken off, on this scale.
-    line = np.column_stack([np.ones(len(x)), x])
-    np.testing.assert_allclose(line.T @ column_of(preprocessor, FRAME, "nodes")[:, 1:], 0, atol=1e-8)
+    fine = np.linspace(knots[0], knots[-1], 100_001)
+    assert trapezoid(second(fine) ** 2, fine) * x.std() ** 3 == pytest.approx(slope @ slope, rel=1e-4)
+    # The nearest straight line is taken off.
+    np.testing.assert_allclose(
+        np.column_stack([np.ones(len(x)), x]).T @ curves / np.abs(x).sum(), 0, atol=1e-8
+    )
+
+
+def test_logarithms_are_of_skewed_columns_alone() -> None:
+    preprocessor = leaves(Log())
+    assert {"log(nodes)", "age"} <= set(preprocessor.feature_names_out)
+    nodes = FRAME["nodes"].to_numpy()
+    made = column_of(preprocessor, FRAME, "nodes")[:, 0]
+    expected = np.log1p((nodes - nodes.min()) / (np.median(nodes[nodes > nodes.min()]) - nodes.min()))
+    np.testing.assert_allclose(made, expected / expected.max(), rtol=1e-12)
+    # Straight, and rising, below what was seen.
+    below = column_of(preprocessor, FRAME.assign(nodes=nodes.min() - np.arange(200.0)), "nodes")[:, 0]
+    np.testing.assert_allclose(np.diff(below), np.diff(below)[0], rtol=1e-9)
+    assert below[1] < below[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -224,21 +202,18 @@ def test_smooth_is_the_natural_spline_of_the_logarithm_of_a_skewed_column() -> N
         ([5.0] * 196 + [5.1, 5.2, 5.3, 5.4], 1),
         ([*np.linspace(0, 1, 199), 1e9], 5),
         ([*np.linspace(0, 1, 199), -1e3], 5),
-        (list(range(101)) * 2, 5),
         ([1e-300 * k for k in range(200)], 5),
     ],
-    ids=["4", "6", "7", "zeros", "half zeros", "constant", "high", "low", "bounded", "tiny"],
+    ids=["4", "6", "7", "zeros", "half zeros", "constant", "high", "low", "tiny"],
 )
 def test_smooth_columns_with_ties_and_outliers_are_finite(values: list[float], informative: int) -> None:
     frame = pd.DataFrame({"x": np.asarray(values, float)})
     columns = ColumnEncodings.of("smooth")
     preprocessor = Preprocessor(Schema.of(frame), encodings=Encodings(columns, columns)).fit(frame)
-    made = preprocessor.transform(frame)
     assert preprocessor.basis_.informative.sum() == informative
-    assert np.isfinite(made).all()
     # Of moderate size between the training rows, too.
     unseen = pd.DataFrame({"x": np.linspace(frame["x"].min(), frame["x"].max(), 999)})
-    assert np.abs(np.r_[made, preprocessor.transform(unseen)]).max() < 10
+    assert np.abs(np.r_[preprocessor.transform(frame), preprocessor.transform(unseen)]).max() < 10
 
 
 def test_columns_of_few_values_stay_as_they_are() -> None:
