@@ -8,6 +8,7 @@ import pytest
 from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression, memory, metrics
 from sstorch.bench import cross_validate
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.grids import thinned
 
 
 @pytest.mark.parametrize(
@@ -65,10 +66,10 @@ def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: 
 
 def test_a_limit_makes_grids_coarser_where_they_would_not_fit() -> None:
     times = np.arange(10_000.0)
-    assert metrics.thinned(times, 1000) is times
+    assert thinned(times, 1000) is times
     for limit, least, most in (("40MB", 500, 512), ("2MB", 240, 250)):
         with memory.memory(limit):
-            assert least <= metrics.thinned(times, 1000).size <= most
+            assert least <= thinned(times, 1000).size <= most
 
 
 def test_what_memory_cannot_hold_raises_before_it_begins(
