@@ -37,8 +37,8 @@ from sstorch import (
     metrics,
 )
 from sstorch.bench.baselines import make_baseline
-from sstorch.data import Fold, Schema, stratified_folds
-from sstorch.data.folds import split
+from sstorch.data import Schema, stratified_folds
+from sstorch.data.folds import Fold, split
 from sstorch.data.sources import read_survset
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import adjusted_rand_index

@@ -28,8 +28,8 @@ from sstorch.bench.scores import (
 )
 from sstorch.bench.study_model import FittedModel, StudyModel
 from sstorch.checks import has_method
-from sstorch.data import Fold, Schema, SurvivalData, folds_of
-from sstorch.data.folds import scoring_of, split, train_outside_score_inside
+from sstorch.data import Schema, SurvivalData, folds_of
+from sstorch.data.folds import Fold, scoring_of, split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.validation import held_out_groups

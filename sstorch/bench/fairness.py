@@ -14,8 +14,8 @@ from sstorch import metrics
 from sstorch._types import IntArray
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.scores import known_groups, score_fairness
-from sstorch.data import Fold, Schema, SurvivalData
-from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.folds import Fold, split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.soft import TrainedBatch, train_batch

@@ -27,8 +27,8 @@ from sstorch.bench.run_folder import RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, score_predictor, scores_of
 from sstorch.bench.study import data_checksum
 from sstorch.bench.study_model import BaselineModel, SoftTreeModel, StudyModel, as_model, models_of
-from sstorch.data import Fold, Schema, SurvivalData
-from sstorch.data.folds import split
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError, DataError, DataWarning, SstorchError, TrainingError
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.metrics.scored import PredictsIncidence

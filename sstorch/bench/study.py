@@ -26,8 +26,8 @@ from sstorch.bench.scores import RowsToScore, Score, agreements, score_groups
 from sstorch.bench.store import ResultStore, TaskKey
 from sstorch.bench.study_model import Fit, StudyModel
 from sstorch.checks import check_device
-from sstorch.data import Fold, Schema, SurvivalData
-from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.data import Schema, SurvivalData
+from sstorch.data.folds import Fold, split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import plain_values

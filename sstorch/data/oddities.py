@@ -160,9 +160,12 @@ def _missing(frame: pd.DataFrame) -> Iterator[Oddity]:
 def _identifiers(column: pd.Series) -> Iterator[Oddity]:
     """A column that identifies subjects, by its name, or rows, by its values."""
     name, present = str(column.name), column.dropna()
-    n, n_rows, coded = present.nunique(), len(present), isinstance(column.dtype, pd.CategoricalDtype)
-    whole = coded or bool((present == np.floor(present)).all())
-    if _SUBJECT.fullmatch(name) and whole and _MIN_IDENTIFIED <= n < n_rows:
+    coded = isinstance(column.dtype, pd.CategoricalDtype)
+    # The first rows of a measurement differ from whole numbers already.
+    if not coded and any((some != np.floor(some)).any() for some in (present[:100], present)):
+        return
+    n, n_rows = present.nunique(), len(present)
+    if _SUBJECT.fullmatch(name) and _MIN_IDENTIFIED <= n < n_rows:
         first = present[present.duplicated()].iloc[0]
         text = (
             f"column {name!r} has {n} different values in {n_rows} rows, {label(first)!r} in "
@@ -175,7 +178,7 @@ def _identifiers(column: pd.Series) -> Iterator[Oddity]:
     elif coded and n_rows >= _MIN_IDENTIFIED and n > _IDENTIFYING * n_rows:
         text = f"column {name!r} has {n} different values in {n_rows} rows, as an identifier has"
         yield _leave_out(text, [name])
-    elif not coded and whole and n == len(column):
+    elif not coded and n == len(column):
         close = present.max() - present.min() < 3 * n
         if n >= (_MIN_IDENTIFIED if close else _MIN_SCATTERED):
             text = f"column {name!r} has a different whole number in every row, as an identifier has"

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, blocks, check_same_order, check_vector, check_weight, rows_text
-from sstorch.data import as_surv
 from sstorch.data.columns import row_labels
+from sstorch.data.outcomes import as_surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed, read_rows
 
@@ -105,7 +105,7 @@ def weighted_rows(y: object, sample_weight: npt.ArrayLike | None = None) -> Obse
     """Outcomes of one event or of several causes, with whole weights; rows of weight 0 have no event.
 
     Raises:
-        DataError: see `sstorch.data.as_surv`; or weights that are negative, not finite, or all 0.
+        DataError: see `sstorch.Surv`; or weights that are negative, not finite, or all 0.
     """
     outcome = as_surv(y)
     rows = read_rows(outcome, "an exact tree", causes=outcome.causes is not None, entry=True, weight=True)

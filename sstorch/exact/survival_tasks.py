@@ -194,7 +194,7 @@ class IntegratedBrier:
         blocks: the time axis; its weights include w_k and N.
 
     Raises:
-        DataError: as `sstorch.data.as_surv`; invalid weights; no event, or equal times.
+        DataError: as `sstorch.Surv`; invalid weights; no event, or equal times.
         ConfigError: an unknown `leaf_curve`, or `n_buckets` below 2.
 
     References:

@@ -42,7 +42,7 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
         ``labels`` (N,), 1 for an observed event up to the horizon, else 0; and ``weights`` (N,).
 
     Raises:
-        DataError: as `sstorch.data.as_surv`; a horizon that is not positive, beyond the event-free
+        DataError: as `sstorch.Surv`; a horizon that is not positive, beyond the event-free
             follow-up of all rows (survival is then unknown), or before the first event.
 
     References:

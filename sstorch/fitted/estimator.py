@@ -18,9 +18,10 @@ from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.base import CurveKind, FrameEstimator, check_times, median_event_time
 from sstorch.checks import check_after
-from sstorch.data import SurvivalData, outcome_of
+from sstorch.data import SurvivalData
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
+from sstorch.data.outcomes import outcome_of
 from sstorch.data.surv import OutcomeType
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.fitted.model import EVENT, FittedModel

@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol, Self
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data import SurvivalData
+from sstorch.data.surv import OutcomeType
 from sstorch.deploy.exports import Deployable
 
 Recalibrate = Literal["intercept", "slope", "baseline"]

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from sstorch.checks import check_choice, check_horizon, has_method
-from sstorch.data import Surv, as_surv
+from sstorch.data import Surv
 from sstorch.data.causes import cause_number
-from sstorch.data.outcomes import recoded
+from sstorch.data.outcomes import as_surv, recoded
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.metrics.registry import ASKED, METRICS, check_names, names_of
 from sstorch.metrics.scored import GivenRows, Rows, Scored, kind_of, same_kind, split_rows

@@ -20,9 +20,10 @@ from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_device, wording
-from sstorch.data import OutcomeType, Schema, SurvivalData
+from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.oddities import report
+from sstorch.data.surv import OutcomeType
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError, DataWarning, named
 from sstorch.files import read_folder, reading, write_folder, write_whole

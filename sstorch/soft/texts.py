@@ -14,9 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray
 from sstorch.checks import sentence_case
-from sstorch.data import OutcomeType, Preprocessor, SurvivalData
+from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
+from sstorch.data.surv import OutcomeType
 from sstorch.deploy.calculator import PageNode
 from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula

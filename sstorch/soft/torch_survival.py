@@ -18,9 +18,10 @@ from typing_extensions import override
 
 from sstorch._types import BoolArray
 from sstorch.checks import check_device, check_integer, check_share, is_number_of, wording
-from sstorch.data import Preprocessor, Schema, SurvivalData, as_surv, folds_of
+from sstorch.data import Preprocessor, Schema, SurvivalData, folds_of
 from sstorch.data.columns import to_rows
 from sstorch.data.fingerprint import fingerprint
+from sstorch.data.outcomes import as_surv
 from sstorch.data.surv import OutcomeType
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.files import read_folder, reading, write_folder

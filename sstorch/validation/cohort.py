@@ -11,9 +11,10 @@ from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import blocks, check_weight, has_method
-from sstorch.data import Surv, outcome_of
+from sstorch.data import Surv
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
+from sstorch.data.outcomes import outcome_of
 from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.curves import predict_curves

@@ -24,7 +24,8 @@ from sstorch.checks import (
     check_share,
     check_weight,
 )
-from sstorch.data import Surv, as_surv
+from sstorch.data import Surv
+from sstorch.data.outcomes import as_surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.measures import MEASURES
 from sstorch.metrics.registry import check_names

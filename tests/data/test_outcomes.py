@@ -26,8 +26,7 @@ from sstorch import (
     SurvivalData,
     SurvivalRegression,
 )
-from sstorch.data import as_surv
-from sstorch.data.outcomes import outcome_of, recoded
+from sstorch.data.outcomes import as_surv, outcome_of, recoded
 from sstorch.data.surv import OutcomeType
 from sstorch.data.target import parse_target
 from sstorch.exceptions import DataError, DataWarning

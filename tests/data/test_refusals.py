@@ -10,8 +10,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from sstorch import Surv
-from sstorch.data import Preprocessor, Schema, SurvivalData, as_surv
-from sstorch.data.outcomes import check_outcome
+from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data.outcomes import as_surv, check_outcome
 from sstorch.data.surv import OutcomeType
 from sstorch.data.target import parse_groups, parse_target
 from sstorch.exceptions import ConfigError, DataError

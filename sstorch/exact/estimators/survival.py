@@ -13,8 +13,8 @@ import pandas as pd
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_integer
-from sstorch.data import Fold, SurvivalData, folds_of
-from sstorch.data.folds import defined, scoring_of, split, train_outside_score_inside
+from sstorch.data import SurvivalData, folds_of
+from sstorch.data.folds import Fold, defined, scoring_of, split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import SEARCH, Search, answers
 from sstorch.exact.estimators.survival_tree import (
