@@ -15,7 +15,7 @@ from sstorch import (
     SoftSurvivalTree,
     SurvivalRegression,
 )
-from sstorch.bench.study_model import SoftTreeModel, _grid
+from sstorch.bench.models import SoftTreeModel, _grid
 from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Leaves, Trainer

@@ -28,8 +28,8 @@ from sstorch import (
     load_dataset,
     metrics,
 )
-from sstorch.bench import score_predictor
 from sstorch.bench.baselines import make_baseline
+from sstorch.bench.scores import score_predictor
 from sstorch.data import Schema, folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import DataWarning

@@ -12,7 +12,8 @@ import torch
 from figures import plot_curves_by_rho, plot_parity_by_rho, plot_scores_by_rho
 
 from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData, load_dataset
-from sstorch.bench import FairnessPath, fairness_path, leaf_table
+from sstorch.bench import fairness_path, leaf_table
+from sstorch.bench.fairness import FairnessPath
 from sstorch.optim import Nodec
 
 HERE = Path(__file__).parent

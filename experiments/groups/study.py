@@ -17,7 +17,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import PrognosticTree, SurvivalRegression, load_dataset, metrics
-from sstorch.bench import make_folds
+from sstorch.bench.cross_validation import make_folds
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
 from sstorch.reading import gate_coefficients

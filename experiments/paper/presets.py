@@ -17,8 +17,8 @@ import pandas as pd
 
 from sstorch import SoftSurvivalTree, load_dataset
 from sstorch.bench.cross_validation import make_folds
+from sstorch.bench.models import SoftTreeModel
 from sstorch.bench.scores import score_predictor
-from sstorch.bench.study_model import SoftTreeModel
 from sstorch.data import Schema
 from sstorch.data.folds import split
 from sstorch.groups.validation import count_groups

@@ -6,30 +6,26 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 from hydra.errors import HydraException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from sstorch.bench.config import DatasetConfig, override_text, setting_names
+from sstorch.bench.config import DatasetConfig, no_setting_text, setting_names
 from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
 
 # Settings that are text, which is taken as it stands: blanks, umlauts and the signs of Hydra's grammar.
 _FOLDERS = ("dataset.path", "study.folder", "hydra.run.dir", "hydra.sweep.dir")
-_TEXTS = {
-    *(f"dataset.{item.name}" for item in fields(DatasetConfig) if str(item.type).startswith("str")),
-    *_FOLDERS,
-}
+_TEXTS = {f"dataset.{item.name}" for item in fields(DatasetConfig) if str(item.type).startswith("str")}
 _LISTS = ("dataset.drop", "model.columns.missing")
 # Signs of Hydra's grammar in texts.
 _SIGNS = set("~,'\"[]{}$\\")
-# Options, and whether a word follows.
-_OPTIONS = {
-    **dict.fromkeys(("--help", "-h", "--version", "--hydra-help", "--multirun", "-m", "--run", "-r"), False),
-    **dict.fromkeys(("--resolve", "--shell-completion", "-sc"), False),
-    **dict.fromkeys(("--cfg", "-c", "--package", "-p", "--info", "-i", "--config-dir", "-cd"), True),
-    **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"), True),
-}
+# Options without and with a word that follows.
+_PLAIN = ["--help", "-h", "--version", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve"]
+_PLAIN += ["--shell-completion", "-sc"]
+_WITH_WORD = ["--cfg", "-c", "--package", "-p", "--info", "-i", "--config-dir", "-cd", "--config-path", "-cp"]
+_WITH_WORD += ["--config-name", "-cn", "--experimental-rerun"]
 _SETTING = re.compile(r"(?P<name>\+{0,2}[\w/.@:-]+)=(?P<value>.*)", re.DOTALL)
 # Of an entry that is excluded, such as ~study.models.sst_po; whole groups are not.
 _DELETION = re.compile(r"~[\w-]+(\.[\w-]+)+(=.*)?", re.DOTALL)
@@ -45,27 +41,22 @@ def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
     words, options, out = iter(arguments), [], []
     for word in words:
         if word.startswith("-"):
-            option = word.partition("=")[0]
-            if option not in _OPTIONS:
-                raise ConfigError(f"unknown option {option}.{nearest_text(option, list(_OPTIONS))}")
+            option, _, value = word.partition("=")
+            if option not in _PLAIN + _WITH_WORD:
+                raise ConfigError(f"unknown option {option}.{nearest_text(option, _PLAIN + _WITH_WORD)}")
             options.append(word)
-            if _OPTIONS[option] and "=" not in word:
-                follows = next(words, None)
-                if follows is None:
+            if option in _WITH_WORD and not value:
+                if (follows := next(words, None)) is None:
                     raise ConfigError(f"{option} needs a value, such as --cfg job")
                 options.append(follows)
-            continue
-        if _DELETION.fullmatch(word):
+        elif _DELETION.fullmatch(word):
             out.append(word)
-            continue
-        if (match := _SETTING.fullmatch(word)) is None:
-            what = word.lstrip("~+").partition("=")[0]
-            raise ConfigError(
-                f"{word!r} is no setting; write NAME=VALUE, such as model.depth=1."
-                f"{nearest_text(what, setting_names())}"
-            )
-        name, value = match["name"], match["value"]
-        out.append(f"{name}={_hydra_value(name.lstrip('+'), value, sweeps)}")
+        elif match := _SETTING.fullmatch(word):
+            name, value = match["name"], match["value"]
+            out.append(f"{name}={_hydra_value(name.lstrip('+'), value, sweeps)}")
+        else:
+            near = nearest_text(word.lstrip("~+").partition("=")[0], setting_names())
+            raise ConfigError(f"{word!r} is no setting; write NAME=VALUE, such as model.depth=1.{near}")
     return [*options, *out]  # argparse takes no option between settings
 
 
@@ -75,29 +66,25 @@ def _hydra_value(name: str, value: str, sweeps: bool) -> str:
         items = re.findall(r"""\s*("(?:\\.|[^"])*"|'(?:\\.|[^'])*'|[^,]+)""", inner)
         return f"[{','.join(_quoted(item.strip()) for item in items)}]"
     swept = sweeps and "," in value.strip(",")
-    if name not in _TEXTS or value in ("", "null") or "${" in value or swept:
+    if name not in _TEXTS.union(_FOLDERS) or value in ("", "null") or "${" in value or swept:
         return value
-    if name in _FOLDERS:
-        value = os.path.expanduser(value)
-    return _quoted(value)
+    return _quoted(os.path.expanduser(value) if name in _FOLDERS else value)
 
 
 def _quoted(text: str) -> str:
     """Text in quotes of Hydra's grammar, unless it has some."""
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        return text
-    return hydra_quoted(text)
+    has_quotes = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return text if has_quotes else _hydra_quoted(text)
+
+
+def _hydra_quoted(text: str) -> str:
+    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + (r"\"" if m[2] else ""), text) + '"'
 
 
 def setting_word(name: str, value: str) -> str:
     """A setting as one word of a shell, which sets this very text."""
     plain = value == value.strip() and value.casefold() not in ("", "null") and not _SIGNS & set(value)
-    return shlex.quote(f"{name}={value if plain else hydra_quoted(value)}")
-
-
-def hydra_quoted(text: str) -> str:
-    """Text in quotes of Hydra's grammar."""
-    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + (r"\"" if m[2] else ""), text) + '"'
+    return shlex.quote(f"{name}={value if plain else _hydra_quoted(value)}")
 
 
 # ---------------------------------------------------------------------- refusals
@@ -105,9 +92,9 @@ def hydra_quoted(text: str) -> str:
 
 def refusal_text(error: HydraException) -> str:
     """Convert errors of Hydra to messages about settings."""
-    text = " ".join(str(error).split())
-    if text_of_override := override_text(error):
+    if text_of_override := _override_text(error.__cause__):
         return text_of_override
+    text = " ".join(str(error).split())
     if match := re.search(
         r"Could not find '([^']+)'( Available options in '[^']+': (.*?) Config search)?", text
     ):
@@ -122,9 +109,20 @@ def refusal_text(error: HydraException) -> str:
     if match := re.search(r"Multiple values for ([\w/]+)", text):
         return f"{match[1]} is chosen twice; write {match[1]}=NAME once, without a plus"
     if "override_grammar" in text:
-        what = re.search(
-            r"parsing override '(.*?)' (?=missing|no viable|token|extraneous|mismatched|Lexer|$)", text
-        )
+        end = r"(?=missing|no viable|token|extraneous|mismatched|Lexer|$)"
+        what = re.search(rf"parsing override '(.*?)' {end}", text)
         where = f"{what[1]} cannot be read" if what else "a value cannot be read"
         return f"{where}: put it in quotes within those of the shell, 'name=\"value\"'"
     return re.split(r" (?:See https|Config search path|To append)", text)[0]
+
+
+def _override_text(cause: BaseException | None) -> str | None:
+    """Name the unknown setting or the value of a wrong type."""
+    if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
+        return None
+    if isinstance(cause, ValidationError):
+        return f"{cause.full_key}: {str(cause.msg).splitlines()[0]}"
+    group, missing = cause.object_type, isinstance(cause, ConfigAttributeError | ConfigKeyError)
+    if missing and isinstance(group, type) and is_dataclass(group):
+        return no_setting_text(cause.full_key, group)
+    return None

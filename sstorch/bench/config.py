@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException, InstantiationException
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
 from sstorch.checks import names_text, nearest_text
 from sstorch.data import SurvivalData, load_dataset
@@ -25,9 +24,6 @@ from sstorch.data.files import load_file
 from sstorch.exceptions import ConfigError, SstorchError
 from sstorch.soft.estimators import SoftSurvivalTree
 from sstorch.usage import configuration
-
-# Of a data set, whether it is a file or not.
-_SENSITIVE = ("sensitive", "sensitive_feature")
 
 
 @dataclass
@@ -76,33 +72,31 @@ class DatasetConfig:
 
     def load(self) -> SurvivalData:
         """Read the data set, with the groups of the sensitive column if one is named."""
-        data = self._rows()
+        options = {k: v for k, v in vars(self).items() if k not in ("name", "sensitive", "sensitive_feature")}
+        data = self._file(**options) if self.name == "csv" else self._named(options)
         return data if self.sensitive is None else data.with_sensitive(self.sensitive, self.sensitive_feature)
 
-    def _rows(self) -> SurvivalData:
-        options = {k: v for k, v in vars(self).items() if k not in ("name", *_SENSITIVE)}
-        if self.name != "csv":
-            usual = vars(DatasetConfig(name=self.name))
-            for name, value in options.items():
-                if value != usual[name]:
-                    raise ConfigError(
-                        f"dataset.{name} describes a file and is not used by dataset={self.name}; "
-                        "add dataset=csv"
-                    )
-            # Some data sets have a sensitive column only on request.
-            return load_dataset(self.name, **dict.fromkeys(optional_columns(self.name, self.sensitive), True))
-        if self.path is None:
+    def _named(self, options: dict[str, Any]) -> SurvivalData:
+        usual = vars(DatasetConfig(name=self.name))
+        for name, value in options.items():
+            if value != usual[name]:
+                raise ConfigError(
+                    f"dataset.{name} describes a file and is not used by dataset={self.name}; add dataset=csv"
+                )
+        # Some data sets have a sensitive column only on request.
+        return load_dataset(self.name, **dict.fromkeys(optional_columns(self.name, self.sensitive), True))
+
+    def _file(self, path: str | None, cause: str | None, **options: Any) -> SurvivalData:
+        if path is None:
             raise ConfigError(
                 "dataset=csv needs dataset.path=FILE, and dataset.time=COLUMN with dataset.event=COLUMN or "
                 "dataset.cause=COLUMN"
             )
-        cause = options.pop("cause")
-        del options["path"]
         for name in ("read", "causes"):
             if isinstance(text := options[name], str) and text.startswith("{"):  # keys that Hydra cannot read
                 options[name] = OmegaConf.to_container(OmegaConf.create(text))
         options |= {"causes": None} if cause is None else {"event": cause}
-        return load_file(self.path, **options)
+        return load_file(path, **options)
 
 
 @dataclass
@@ -139,8 +133,8 @@ class StudyConfig:
         folder: of the results.
         datasets: names of data sets; None for the one of ``dataset``.
         models: nodes by name, each with a ``_target_``: an estimator or a
-            :class:`~sstorch.bench.Baseline`. A parameter that is a list makes a model for each of its
-            values; ``optional: true`` leaves a model out whose packages are not installed.
+            :class:`~sstorch.bench.baselines.Baseline`. A parameter that is a list makes a model for each of
+            its values; ``optional: true`` leaves a model out whose packages are not installed.
         only: names of some of the models; None for all.
         n_jobs: number of concurrent tasks on this machine.
     """
@@ -179,8 +173,21 @@ class Config:
     seed: int = 0
 
 
-# Groups of nodes, of which any parameter can be set.
-_NODES = ("model", "peers", "callbacks")
+def config_path() -> str:
+    """Search path of the configuration for Hydra."""
+    folder = configuration()
+    return str(folder) if isinstance(folder, Path) else "pkg://sstorch.configs"
+
+
+def register_schemas() -> None:
+    """Register with Hydra the schema, on which config.yaml builds, and the named data sets."""
+    store, schema = ConfigStore.instance(), OmegaConf.structured(Config)
+    for name in ("model", "peers", "callbacks"):  # the parameters are those of the target, see `build`
+        OmegaConf.set_struct(schema[name], False)
+    store.store(name="schema", node=schema)
+    # Hydra copies all of them in each composition, hence no more than what the name sets.
+    for name in (*ENTRIES, "csv"):
+        store.store(group="dataset", name=name, node={"name": name})
 
 
 def to_config(composed: DictConfig) -> Config:
@@ -190,11 +197,10 @@ def to_config(composed: DictConfig) -> Config:
         ConfigError: a setting added with ``+`` that no group has, or a module cannot be imported.
     """
     config = cast(Config, OmegaConf.to_object(composed))
-    for group in (config, *vars(config).values()):
+    for room, group in (("", config), *((f"{name}.", value) for name, value in vars(config).items())):
         if is_dataclass(group) and not isinstance(group, type):
-            where = "" if group is config else f"{type(group).__name__.removesuffix('Config').lower()}."
             for name in set(vars(group)) - {item.name for item in fields(group)}:
-                raise ConfigError(no_setting_text(f"{where}{name}", type(group)))
+                raise ConfigError(no_setting_text(f"{room}{name}", type(group)))
     if os.getcwd() not in sys.path:  # of a command it is the folder of the command
         sys.path.append(os.getcwd())
     for name in config.imports:
@@ -203,6 +209,23 @@ def to_config(composed: DictConfig) -> Config:
         except ImportError as error:
             raise ConfigError(f"imports: module {name!r} cannot be imported: {error}") from error
     return config
+
+
+def setting_names() -> dict[str, str]:
+    """Settings by their last name, those of the model for a soft tree: what a wrong name may have meant."""
+    names = {name: f"model.{name}" for name in parameters_of(SoftSurvivalTree) or ()}
+    for group, kind in (("dataset", DatasetConfig), ("cv", CVConfig), ("logger", LoggerConfig)):
+        names |= {each.name: f"{group}.{each.name}" for each in fields(kind)}
+    return names | {item.name: item.name for item in fields(Config)}
+
+
+def no_setting_text(setting: str, group: type) -> str:
+    """Message that a group of the configuration has no setting of this dotted name."""
+    room, dot, last = setting.rpartition(".")
+    hint = nearest_text(last, {item.name: f"{room}{dot}{item.name}" for item in fields(group)})
+    if not hint and not room:  # the name of a setting without that of its group
+        hint = nearest_text(setting, setting_names())
+    return f"there is no setting {setting}.{hint or ' --cfg job shows the settings.'}"
 
 
 # ---------------------------------------------------------------------- nodes
@@ -233,8 +256,7 @@ def check_node(node: Any, where: str) -> None:
     """Check the targets and the names of the parameters of a node, inner nodes included."""
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise ConfigError(f"{where} must have a _target_, such as sstorch.SoftSurvivalTree, got {node!r}")
-    target = _located(node["_target_"], where)
-    known = parameters_of(target)
+    known = parameters_of(_located(node["_target_"], where))
     for name, value in node.items():
         if str(name).startswith("_") and str(name).endswith("_"):  # of Hydra
             continue
@@ -254,15 +276,11 @@ def check_node(node: Any, where: str) -> None:
 
 def _inner(value: object, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The nodes of a value, and their names."""
-    if isinstance(value, Mapping):
-        if "_target_" in value:
-            yield where, value
-        else:
-            for name, each in value.items():
-                yield from _inner(each, f"{where}.{name}")
-    elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from _inner(each, f"{where}.{number}")
+    if isinstance(value, Mapping) and "_target_" in value:
+        yield where, value
+    elif isinstance(value, Mapping | list):
+        for name, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _inner(each, f"{where}.{name}")
 
 
 def _located(path: str, where: str) -> Any:
@@ -293,55 +311,3 @@ def parameters_of(target: Any) -> dict[str, inspect.Parameter] | None:
         of_class = parameters_of(owner) if isinstance(owner, type) else None
         return None if of_class is None else of_class | plain
     return plain
-
-
-# ---------------------------------------------------------------------- names
-
-
-def setting_names() -> dict[str, str]:
-    """Settings by their last name, those of the model for a soft tree: what a wrong name may have meant."""
-    names = {name: f"model.{name}" for name in parameters_of(SoftSurvivalTree) or ()}
-    for item in fields(Config):
-        kind = {"dataset": DatasetConfig, "cv": CVConfig, "logger": LoggerConfig}.get(item.name)
-        names |= {} if kind is None else {each.name: f"{item.name}.{each.name}" for each in fields(kind)}
-    return {**names, **{item.name: item.name for item in fields(Config)}}
-
-
-def no_setting_text(setting: str, group: type) -> str:
-    """Message that a group of the configuration has no setting of this dotted name."""
-    room, dot, last = setting.rpartition(".")
-    hint = nearest_text(last, {item.name: f"{room}{dot}{item.name}" for item in fields(group)})
-    if not hint and not room:  # the name of a setting without that of its group
-        hint = nearest_text(setting, setting_names())
-    return f"there is no setting {setting}.{hint or ' --cfg job shows the settings.'}"
-
-
-def override_text(error: HydraException) -> str | None:
-    """Name the unknown setting or the value of a wrong type in an error of Hydra."""
-    cause = error.__cause__
-    if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
-        return None
-    if isinstance(cause, ValidationError):
-        return f"{cause.full_key}: {str(cause.msg).splitlines()[0]}"
-    group = cause.object_type
-    if group is None or not is_dataclass(group) or not isinstance(group, type):
-        return None
-    missing = isinstance(cause, ConfigAttributeError | ConfigKeyError)
-    return no_setting_text(cause.full_key, group) if missing else None
-
-
-def config_path() -> str:
-    """Search path of the configuration for Hydra."""
-    folder = configuration()
-    return str(folder) if isinstance(folder, Path) else "pkg://sstorch.configs"
-
-
-def register_schemas() -> None:
-    """Register with Hydra the schema, on which config.yaml builds, and the named data sets."""
-    store, schema = ConfigStore.instance(), OmegaConf.structured(Config)
-    for name in _NODES:  # the parameters are those of the target, which `build` checks
-        OmegaConf.set_struct(schema[name], False)
-    store.store(name="schema", node=schema)
-    # Hydra copies all of them in each composition, hence no more than what the name sets.
-    for name in (*ENTRIES, "csv"):
-        store.store(group="dataset", name=name, node={"name": name})

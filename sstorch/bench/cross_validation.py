@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,32 +16,29 @@ import torch
 from sklearn.base import clone
 
 from sstorch._types import IntArray
+from sstorch.bench.models import Fit, SoftTreeModel, StudyModel, fits_of
 from sstorch.bench.scores import (
     CAUSE_SCORES,
     DISPARITIES,
     GROUP_SCORES,
     SCORES,
-    agreements,
     check_scorable,
-    score_fairness,
-    score_groups,
-    score_predictor,
+    score_fits,
     scores_of,
 )
-from sstorch.bench.study_model import FittedModel, StudyModel
 from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData, folds_of
-from sstorch.data.folds import Fold, scoring_of, split, train_outside_score_inside
+from sstorch.data.folds import scoring_of, split
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS
 from sstorch.monitoring import Callback
-from sstorch.optim.checkpoint import Checkpoint, kept, opened
+from sstorch.optim.checkpoint import Checkpoint, opened, plain_values
 from sstorch.optim.trainer import environment
 from sstorch.progress import report
 from sstorch.soft import TrainedBatch
-from sstorch.soft.batch import check_causes, train_encoded
+from sstorch.soft.batch import train_encoded
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.group_choice import GroupChoice
 
@@ -58,7 +57,7 @@ class CrossValidation:
         model: the tree trained on all rows, with the same choice of the start; ``metrics_`` are mean scores
             of the chosen trees on the test folds, ``group_validation_`` is the validation of their groups.
         batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows. None for an
-            estimator of another class, whose trees are :class:`~sstorch.bench.study_model.FittedModel`.
+            estimator of another class, whose trees are :class:`~sstorch.bench.models.FittedModel`.
         folds: fold of each row of positive weight, shape (n,); the others are left out.
     """
 
@@ -128,18 +127,13 @@ class CrossValidation:
         whole = pd.concat(parts).sort_values("row", ignore_index=True)
         return whole[["row", "fold", "group", *names]]
 
-    def held_out_score(self, name: str | None = None) -> float:
-        """:func:`held_out_score` of this run."""
-        return held_out_score(self.scores, name)
-
     @property
     def score_names(self) -> list[str]:
         """Columns of the table: the scores, those of groups and, if sensitive ones are known, disparities."""
         causes = self.model.outcome_type_.causes or ()
         of_causes = [f"{name}:{cause}" for cause in causes for name in CAUSE_SCORES]
-        plain = [*SCORES[:-1], *of_causes]
         of_groups = [name for name in GROUP_SCORES if name in self.scores and self.scores[name].notna().any()]
-        shown = [*plain, SCORES[-1], *of_groups, *DISPARITIES]
+        shown = [*SCORES[:-1], *of_causes, SCORES[-1], *of_groups, *DISPARITIES]
         return [name for name in shown if name in self.scores]
 
 
@@ -153,14 +147,13 @@ def held_out_score(scores: pd.DataFrame, name: str | None = None) -> float:
     Raises:
         ConfigError: the run has no such score.
     """
-    known = [column for column in scores if str(column).partition(":")[0] in METRICS]
-    heads = {str(column).partition(":")[0] for column in known}
-    wanted = (
-        next((each for each in (*SCORES, *CAUSE_SCORES) if each in heads), None) if name is None else name
-    )
-    chosen = [column for column in known if wanted in (column, str(column).partition(":")[0])]
+    heads = {str(column): str(column).partition(":")[0] for column in scores}
+    known = {column: head for column, head in heads.items() if head in METRICS}
+    usual = next((each for each in (*SCORES, *CAUSE_SCORES) if each in known.values()), None)
+    wanted = usual if name is None else name
+    chosen = [column for column, head in known.items() if wanted in (column, head)]
     if not chosen:
-        raise ConfigError(f"cv.score must be one of {', '.join(map(str, known))}, got {name!r}")
+        raise ConfigError(f"`cv.score` must be one of {', '.join(known)}, got {name!r}")
     tests = scores[scores["chosen"] & (scores["part"] == "test")]
     return float(tests[chosen].to_numpy(np.float64).mean())
 
@@ -184,12 +177,14 @@ def make_folds(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
     return folds
 
 
-class _Fit(NamedTuple):
-    """A tree that was trained outside a fold."""
-
-    start: int
-    chosen: bool
-    tree: Any
+def data_checksum(data: SurvivalData) -> str:
+    """Checksum of everything that a model sees of the rows."""
+    seen = {
+        "features": data.frame,
+        "outcome": [data.nominal_time, data.event, data.entry, data.sample_weight, data.subject],
+        "causes": None if data.causes is None else [data.causes, data.cause],
+    }
+    return hashlib.sha256(json.dumps(list(plain_values(seen, "data"))).encode()).hexdigest()
 
 
 def cross_validate(
@@ -223,10 +218,13 @@ def cross_validate(
             checkpoint belongs to another run.
         FormatError: the checkpoint is truncated or altered.
     """
-    data = data.counted()
-    soft = isinstance(estimator, SoftEstimator)
-    trees: _SoftTrees | _OtherModels = _SoftTrees(estimator, data) if soft else _OtherModels(estimator, data)
+    data, soft = data.counted(), isinstance(estimator, SoftEstimator)
+    model = SoftTreeModel("model", estimator) if soft else StudyModel("model", estimator)
+    if data.groups is not None and not soft:
+        raise ConfigError("sensitive groups are scored for soft trees: leave dataset.sensitive out")
+    model.check_data(data)
     folds = make_folds(data, n_folds, seed)
+    parts = split(data, folds)
     if data.entry.any():
         warnings.warn(
             "left-truncated rows: likelihood and concordance support entry times; "
@@ -234,138 +232,70 @@ def cross_validate(
             DataWarning,
             stacklevel=2,
         )
-
-    def scored(fold: Fold, fit: _Fit) -> list[dict[str, Any]]:
-        rows = []
-        for part, part_rows in fold.parts.items():
-            about = {"fold": fold.number, "start": fit.start, "part": part, "chosen": fit.chosen}
-            found = score_predictor(fit.tree, part_rows, fold.train, names=SCORES[:-1])
-            scores = {name: score.value for name, score in found.items()}
-            if data.groups is not None:
-                scores |= score_fairness(fit.tree, part_rows, fold.train)
-            rows.append(about | {"objective": fit.tree.objective_} | scores)
-        return rows
-
-    def score(fold: Fold, fit: _Fit) -> tuple[list[dict[str, Any]], IntArray | None, Any]:
-        report("scoring", fold.number, n_folds)
-        rows = kept(held, f"scores/{fold.number}/{fit.start}", lambda: scored(fold, fit))
-        return rows, trees.groups(fit.tree), fit.tree
-
     file = opened(
         checkpoint,
-        **trees.identity(),
+        **_identity(model),
         folds=folds,
         features=data.frame,
         outcome=[data.nominal_time, data.event if data.causes is None else data.cause, data.entry],
         rows=[data.sample_weight, data.subject, getattr(data.groups, "codes", None)],
     )
-    with file as held, warnings.catch_warnings():
-        # That predictions are extrapolated is for users to know who predict, not of folds.
-        warnings.filterwarnings("ignore", "column .* far outside its training range", DataWarning)
-
-        def train(splits: list[SurvivalData]) -> Iterator[tuple[int, _Fit]]:
-            return trees.fits(splits, callbacks, held)
-
-        found = list(train_outside_score_inside(split(data, folds), train, score))
-    chosen = [(groups, tree) for rows, groups, tree in found if rows[0]["chosen"]]
-    _score_groups([(rows, groups) for rows, groups, _ in found if groups is not None], data, folds)
-    table = pd.DataFrame([row for rows, _, _ in found for row in rows])
-    model = trees.of_all_rows(n_folds)
+    splits, names = [*(part.train for part in parts), data], dict.fromkeys(("train", "test"), SCORES[:-1])
+    with file as held:
+        if isinstance(model, SoftTreeModel):
+            batch, trees, fits = _trained(model, splits, callbacks, held)
+        else:
+            batch, trees = None, _fitted(model, splits)
+            fits = (Fit(fold, tree) for fold, tree in enumerate(trees[:-1]))
+        found = score_fits(fits, data, parts, names, groups=model.depth != 0, checkpoint=held)
+    (*trees, final), table = trees, found.wide()
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if name in tests and tests[name].notna().all()]
-    model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
-    if groups := [each for each, _ in chosen if each is not None and soft]:
+    final.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
+    if soft and model.depth:
         try:
-            model.group_validation_ = held_out_groups(data, folds, np.stack(groups))
+            groups = np.stack([tree._tree.apply(tree._tree.encode(data.frame)) for tree in trees])
+            final.group_validation_ = held_out_groups(data, folds, groups)
         except DataError as error:
             warnings.warn(f"groups are not validated: {error}", DataWarning, stacklevel=2)
-    return CrossValidation(table, [tree for _, tree in chosen], model, trees.batch, folds)
+    return CrossValidation(table, trees, final, batch, folds)
 
 
-class _SoftTrees:
-    """Soft trees of all folds and of all rows: one batch."""
-
-    def __init__(self, estimator: SoftEstimator, data: SurvivalData) -> None:
-        self._estimator, self._data, self._settings = estimator, data, estimator._batch_settings()
-        check_causes(data, self._settings)
-        self.batch: TrainedBatch
-
-    def identity(self) -> dict[str, object]:
-        """What determines the trees, apart from the rows."""
-        return {
-            "settings": self._settings.facts(),
-            "trainer": self._settings.trainer.identity,
-            "environment": environment(torch.device(self._settings.device)),
-        }
-
-    def fits(
-        self, splits: list[SurvivalData], callbacks: Sequence[Callback], held: Checkpoint | None
-    ) -> Iterator[tuple[int, _Fit]]:
-        """Train on the rows outside each fold and on all; trees by fold and start."""
-        *parts, whole = (rows.joined() for rows in (*splits, self._data))
-        schema = Schema.of(self._data.frame)
-        self.batch, encoded = train_encoded([*parts, whole], self._settings, schema, callbacks, held)
-        self._x = encoded.of_split(len(splits))[: len(whole)]
-        for fold, rows in enumerate(parts):
-            best = self.batch.best_start(fold)
-            for start in range(self.batch.n_starts):
-                tree = clone(self._estimator)._adopt(self.batch, rows, fold, start)
-                yield fold, _Fit(start, start == best, tree)
-
-    def groups(self, tree: SoftEstimator) -> IntArray | None:
-        """Group of every row; None if there are no gates."""
-        return tree.apply(self._data.frame) if self._settings.depth else None
-
-    def of_all_rows(self, n_folds: int) -> SoftEstimator:
-        """The best tree of all rows."""
-        model: SoftEstimator = clone(self._estimator)
-        return model._adopt_best(self.batch, self._data.joined(), n_folds, self._x)
+def _identity(model: StudyModel) -> dict[str, object]:
+    """What determines the models, apart from the rows."""
+    if not isinstance(model, SoftTreeModel):
+        return {"settings": repr(model.estimator)}
+    settings = model.batch_settings
+    return {
+        "settings": settings.facts(),
+        "trainer": settings.trainer.identity,
+        "environment": environment(torch.device(settings.device)),
+    }
 
 
-class _OtherModels:
-    """An estimator of any class, fitted outside each fold and to all rows, one after the other."""
-
-    batch = None
-
-    def __init__(self, estimator: Any, data: SurvivalData) -> None:
-        if data.groups is not None:
-            raise ConfigError("sensitive groups are scored for soft trees: leave dataset.sensitive out")
-        self._model, self._data = StudyModel("model", estimator), data
-        self._model.check_data(data)
-
-    def identity(self) -> dict[str, object]:
-        """What determines the models, apart from the rows."""
-        return {"settings": repr(self._model.estimator)}
-
-    def fits(
-        self, splits: list[SurvivalData], callbacks: Sequence[Callback], held: Checkpoint | None
-    ) -> Iterator[tuple[int, _Fit]]:
-        """Fit outside each fold."""
-        for fold, rows in enumerate(splits):
-            report("training", fold, len(splits) + 1)
-            yield fold, _Fit(0, True, self._model.fitted(rows))
-
-    def groups(self, model: FittedModel) -> IntArray | None:
-        """Group of every row; None if the model makes none."""
-        return np.asarray(model.apply(self._data.frame)) if has_method(model, "apply") else None
-
-    def of_all_rows(self, n_folds: int) -> FittedModel:
-        """The model fitted to all rows."""
-        report("training", n_folds, n_folds + 1)
-        return self._model.fitted(self._data)
+def _trained(
+    model: SoftTreeModel,
+    splits: Sequence[SurvivalData],
+    callbacks: Sequence[Callback],
+    checkpoint: Checkpoint | None,
+) -> tuple[TrainedBatch, list[Any], Iterator[Fit]]:
+    """The batch of all splits, the last of all rows; the best tree of each; all fits of the others."""
+    joined, settings = [rows.joined() for rows in splits], model.batch_settings
+    schema, last = Schema.of(splits[-1].frame), len(splits) - 1
+    batch, x = train_encoded(joined, settings, schema, callbacks, checkpoint)
+    trees = [
+        clone(model.estimator)._adopt(batch, rows, fold, batch.best_start(fold))
+        for fold, rows in enumerate(joined[:-1])
+    ]
+    encoded = x.of_split(last)[: len(joined[-1])]
+    trees.append(clone(model.estimator)._adopt_best(batch, joined[-1], last, encoded))
+    return batch, trees, fits_of(batch, last, settings)
 
 
-def _score_groups(
-    found: Sequence[tuple[list[dict[str, Any]], IntArray]], data: SurvivalData, folds: IntArray
-) -> None:
-    """Add the scores of the groups of trees to the rows of scores of each, given the group of every row."""
-    first = [rows[0] for rows, _ in found]
-    starts, chosen = [row["start"] for row in first], [row["chosen"] for row in first]
-    agreement = agreements(starts, chosen, [group for _, group in found])
-    for (rows, group), ari in zip(found, agreement, strict=True):
-        outside = folds != rows[0]["fold"]
-        train = data.subset(outside)
-        for row in rows:
-            inside = outside if row["part"] == "train" else ~outside
-            scores = score_groups(group[inside], data.subset(inside), group[outside], train) | {"ari": ari}
-            row |= {name: score.value for name, score in scores.items()}
+def _fitted(model: StudyModel, splits: Sequence[SurvivalData]) -> list[Any]:
+    """An estimator of any class, fitted to each split after the other."""
+    fitted = []
+    for number, rows in enumerate(splits):
+        report("training", number, len(splits))
+        fitted.append(model.fitted(rows))
+    return fitted

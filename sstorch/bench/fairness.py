@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from sstorch import metrics
 from sstorch._types import IntArray
 from sstorch.bench.cross_validation import make_folds
-from sstorch.bench.scores import known_groups, score_fairness
+from sstorch.bench.models import fits_of
+from sstorch.bench.scores import known_groups, score_fits
 from sstorch.data import Schema, SurvivalData
-from sstorch.data.folds import Fold, split, train_outside_score_inside
+from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.soft import TrainedBatch, train_batch
@@ -30,8 +29,9 @@ class FairnessPath:
     """Result of :func:`fairness_path`.
 
     Attributes:
-        scores: one row per rho, fold, start and part (``train`` or ``test``): accuracy, disparities, the
-            training objective, and ``chosen``, true for the start with the lowest training objective.
+        scores: one row per rho, fold, start and part (``train`` or ``test``): accuracy, likelihood,
+            disparities, scores of the groups, the training objective, and ``chosen``, true for the start with
+            the lowest training objective.
         batch: all trained trees; split k is fold k.
         folds: fold of each row of `data`, shape (n,).
         data: all rows of positive weight.
@@ -68,9 +68,7 @@ class FairnessPath:
         self, accuracy: str = "c_harrell", disparity: str = "parity", part: str = "test", chosen: bool = False
     ) -> pd.DataFrame:
         """Pareto-optimal values of rho for accuracy and disparity, means over the runs."""
-        table = self.table(chosen)
-        rows = table[table.index.get_level_values("part") == part].droplevel("part")
-        return pareto_front(rows, accuracy, disparity)
+        return pareto_front(pd.DataFrame(self.table(chosen).loc[part]), accuracy, disparity)
 
 
 def fairness_path(
@@ -101,35 +99,19 @@ def fairness_path(
         raise ConfigError("a fairness path needs a penalty: choose fairness='l2' or 'l2_relaxed'")
     values = [clone(estimator).set_params(penalties__rho=rho)._batch_settings().rho for rho in rhos]
     if not values or len(set(values)) < len(values):
-        raise ConfigError(f"rhos must be different numbers, at least one, got {list(rhos)!r}")
+        raise ConfigError(f"`rhos` must be different numbers, at least one, got {list(rhos)!r}")
     settings = estimator._batch_settings()
     check_causes(data, settings)
     folds = make_folds(data, n_folds, seed)
     strengths = [replace(settings.coefficients, rho=rho) for rho in values]
-    batches = list[TrainedBatch]()
-
-    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, tuple[dict[str, Any], SoftEstimator]]]:
-        batch = train_batch(splits, settings, Schema.of(data.frame), coefficients=strengths)
-        batches.append(batch)
-        for fold, rows in enumerate(splits):
-            for k, rho in enumerate(values):
-                best = batch.best_start(fold, k)
-                for start in range(batch.n_starts):
-                    about = {"rho": rho, "fold": fold, "start": start, "part": "", "chosen": start == best}
-                    yield fold, (about, clone(estimator)._adopt(batch, rows, fold, start, k))
-
-    def score(fold: Fold, fit: tuple[dict[str, Any], SoftEstimator]) -> list[dict[str, Any]]:
-        rows, (about, tree) = [], fit
-        for part, part_rows in fold.parts.items():
-            accuracy = metrics.evaluate(tree, fold.train, part_rows, metrics=ACCURACY)["value"]
-            scores = dict(zip(ACCURACY, accuracy, strict=True))
-            scores |= score_fairness(tree, part_rows, fold.train)
-            rows.append(about | {"part": part, "objective": tree.objective_} | scores)
-        return rows
-
-    found = train_outside_score_inside(split(data, folds), train, score)
-    table = pd.DataFrame([row for rows in found for row in rows])
-    return FairnessPath(table, batches[0], folds, data, estimator)
+    parts, names = split(data, folds), dict.fromkeys(("train", "test"), ACCURACY)
+    batch = train_batch([part.train for part in parts], settings, Schema.of(data.frame), strengths)
+    tables = {
+        rho: score_fits(fits_of(batch, n_folds, settings, k), data, parts, names).wide()
+        for k, rho in enumerate(values)
+    }
+    table = pd.concat(tables, names=["rho"]).reset_index("rho").reset_index(drop=True)
+    return FairnessPath(table, batch, folds, data, estimator)
 
 
 def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:
@@ -144,16 +126,14 @@ def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataF
         ConfigError: a column that the table does not have.
         DataError: values are missing.
     """
-    known = METRICS.get(accuracy)
     for name in (accuracy, disparity):
         if name not in table:
             raise ConfigError(f"no score {name!r}; there are {', '.join(map(str, table.columns))}")
+    known = METRICS.get(accuracy)
     if known is None or known.higher_is_better is None:
         raise ConfigError(f"{accuracy!r} has no direction; choose a metric that has one")
-    values = table[[accuracy, disparity]].to_numpy(np.float64) * [
-        -1.0 if known.higher_is_better else 1.0,
-        1.0,
-    ]
+    signs = [-1.0 if known.higher_is_better else 1.0, 1.0]
+    values = table[[accuracy, disparity]].to_numpy(np.float64) * signs
     if np.isnan(values).any():
         raise DataError(f"{accuracy} or {disparity} is not defined in some rows of the table")
     beaten = [((values <= row).all(axis=1) & (values < row).any(axis=1)).any() for row in values]

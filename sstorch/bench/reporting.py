@@ -14,12 +14,12 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from sstorch.bench.config import DatasetConfig
+from sstorch.bench.cross_validation import data_checksum
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.run import Run, run_report
 from sstorch.bench.report.study import as_text, average_table, build_report
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.store import ResultStore
-from sstorch.bench.study import data_checksum
 from sstorch.document import FIGURES, Cell, Document, Section, as_table, to_html, to_markdown
 from sstorch.exceptions import ConfigError, FormatError, SstorchError, exit_codes, show_warnings_as_notes
 from sstorch.files import JSON_NAME, write_whole

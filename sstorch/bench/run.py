@@ -6,44 +6,35 @@ import shlex
 import signal
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
 import torch
 
-from sstorch.bench.baselines import Curves, make_baseline
+from sstorch.bench.baselines import make_baseline
 from sstorch.bench.config import Config, build
 from sstorch.bench.cross_validation import (
     CrossValidation,
     cross_validate,
+    data_checksum,
     held_out_score,
     make_folds,
     split_names,
 )
+from sstorch.bench.models import BaselineModel, Fit, SoftTreeModel, StudyModel, as_model, models_of
 from sstorch.bench.run_folder import RunFolder, versions, without_logger
-from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, score_predictor, scores_of
-from sstorch.bench.study import data_checksum
-from sstorch.bench.study_model import BaselineModel, SoftTreeModel, StudyModel, as_model, models_of
+from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, printed, score_fits, scores_of
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError, DataError, DataWarning, SstorchError, TrainingError
-from sstorch.metrics.registry import METRICS, names_of
-from sstorch.metrics.scored import PredictsIncidence
+from sstorch.metrics.registry import names_of
 from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
 from sstorch.optim.checkpoint import Checkpoint, kept, opened, plain_values
 from sstorch.progress import Lines, Progress, Watch, report, silenced
-from sstorch.soft.group_choice import GroupChoice
 from sstorch.threads import FEW
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard.writer import SummaryWriter
-
-# Metrics that are printed of every task, and of every model at the end; those of groups if any.
-_PRINTED = {name: "C" if METRICS[name].higher_is_better else "IBS" for name in names_of(tag="headline")}
-_PRINTED_OF_GROUPS = {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
 
 # Of the scores of a study those that describe one run best, the likelihood last.
 SCORES = (*names_of("event", "peers"), LIKELIHOOD)
@@ -72,7 +63,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> float:
 def _run(config: Config, config_text: str, folder: RunFolder) -> float:
     cv, model = config.cv, as_model("model", build(config.model, "model"), config.seed, "model")
     if config.threads is not None and config.threads < 1:
-        raise ConfigError(f"threads must be at least 1 or null, got {config.threads}")
+        raise ConfigError(f"`threads` must be at least 1 or null, got {config.threads}")
     callbacks = [_callback(node, f"callbacks.{name}") for name, node in (config.callbacks or {}).items()]
     report("reading", 0, 1)
     data = config.dataset.load()
@@ -96,11 +87,8 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
         sizes = zip(data.groups.labels, data.groups.counts, strict=True)
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
     print(f"model    {_node_text(config.model)}")
-    print(
-        f"trees    {n_trees}: ({cv.n_folds} folds + all rows) x {model.n_starts} starts, "
-        f"{_device_text(config.device)}",
-        flush=True,
-    )
+    trees = f"({cv.n_folds} folds + all rows) x {model.n_starts} starts, {_device_text(config.device)}"
+    print(f"trees    {n_trees}: {trees}", flush=True)
     identity = without_logger(config_text), checksum, getattr(data.groups, "codes", None), versions()
     with opened(folder.checkpoint, run=identity) as checkpoint, _Interruption() as interruption:
         if folder.begin(config_text):
@@ -116,9 +104,8 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
         callbacks += [ProgressBar()] if config.logger.progress else []
         begin = time.perf_counter()
         try:
-            result = cross_validate(
-                model.estimator, data, cv.n_folds, cv.seed, [*callbacks, interruption], checkpoint
-            )
+            callbacks.append(interruption)
+            result = cross_validate(model.estimator, data, cv.n_folds, cv.seed, callbacks, checkpoint)
             seconds = time.perf_counter() - begin
             compared = score_run(result, data, checkpoint, peers) if cv.peers else None
             report("writing", 0, 1)
@@ -133,18 +120,13 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
         facts = {"seconds": round(seconds, 2), "trees": n_trees, "data": checksum}
         folder.write_status("completed", **facts, versions=versions())
         folder.checkpoint.unlink(missing_ok=True)
-    print(f"\n{_table_text(result)}")
-    if compared is not None:
-        print(f"\n{_peers_text(compared)}")
-    if result.choices and model.depth:
-        print(f"\n{_evidence_text(result)}")
-    print(f"\nThe tree trained on all rows\n{result.model.summary(details=True)}\n")
+    print(f"\n{_texts(result, compared, bool(model.depth))}\n")
     if board is not None:
         print(f"training curves: tensorboard --logdir {shlex.quote(str(folder.tensorboard))}")
     if isinstance(model, SoftTreeModel):
         print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
-    return result.held_out_score(cv.score)
+    return held_out_score(result.scores, cv.score)
 
 
 def _peers(config: Config, model: StudyModel, data: SurvivalData) -> list[StudyModel]:
@@ -213,40 +195,43 @@ def score_run(
     fitted outside some fold has no row there. A checkpoint, held, keeps the scores of each model.
     """
     data, causes = data.counted(), data.causes is not None
-    schema, parts, rows = Schema.of(data.frame), split(data, result.folds), list[dict[str, object]]()
+    schema, parts = Schema.of(data.frame), split(data, result.folds)
     width = sum(len(schema.categories.get(name, ("",))) for name in schema.inputs)
     first = BaselineModel(AALEN_JOHANSEN if causes else KAPLAN_MEIER, make_baseline("kaplan_meier"), 0)
     models = [first, *peers]
     if width * len(data) <= MOST_NUMBERS:
         models.append(BaselineModel(CAUSE_COX if causes else COX, make_baseline("cox_lifelines"), 0))
 
-    def fits(model: StudyModel) -> Iterator[tuple[Fold, Curves | PredictsIncidence]]:
-        # Soft trees of all folds are one batch.
-        together = [parts] if isinstance(model, SoftTreeModel) else [[fold] for fold in parts]
-        for folds in together:
-            try:
-                for fit in model.fits([fold.train for fold in folds], schema, "cpu"):
-                    if fit.chosen:
-                        yield folds[fit.fold], fit.predictor
-            except (DataError, TrainingError) as error:
-                which = f"fold {folds[0].number}" if len(folds) == 1 else "a fold"
-                text = f"{model.name} could not be fitted outside {which} and is not scored there: {error}"
-                warnings.warn(text, DataWarning, stacklevel=4)
+    def scored(name: str, fits: Iterable[Fit]) -> list[Any]:
+        wanted = {"test": SCORES[:-1]}
+        found = score_fits(fits, data, parts, wanted, groups=False, disparities=False)
+        return [] if found.rows.empty else found.wide().assign(model=name).to_dict("records")
 
-    def score(name: str, fold: Fold, model: Curves | PredictsIncidence) -> dict[str, object]:
-        found = score_predictor(model, fold.test, fold.train, names=SCORES[:-1])
-        values = {score: found[score].value for score in scores_of(fold.test, SCORES)}
-        return {"model": name, "fold": fold.number, **values}
-
-    def scored(model: StudyModel) -> list[dict[str, object]]:
+    def scored_model(model: StudyModel) -> list[Any]:
         with silenced():
-            return [score(model.name, fold, fitted) for fold, fitted in fits(model)]
+            return scored(model.name, _fits_of(model, parts, schema))
 
+    rows = []
     for number, model in enumerate(models):
         report("reference models", number, len(models))
-        rows += kept(checkpoint, f"reference models/{model.name}", partial(scored, model))
-    rows += [score(TREE, fold, tree) for fold, tree in zip(parts, result.trees, strict=True)]
+        rows += kept(checkpoint, f"reference models/{model.name}", partial(scored_model, model))
+    rows += scored(TREE, (Fit(fold, tree) for fold, tree in enumerate(result.trees)))
     return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
+
+
+def _fits_of(model: StudyModel, parts: Sequence[Fold], schema: Schema) -> list[Fit]:
+    """The chosen fits of a reference model; a DataWarning names what could not be fitted."""
+    # Soft trees of all folds are one batch.
+    together, fits = [parts] if isinstance(model, SoftTreeModel) else [[fold] for fold in parts], []
+    for folds in together:
+        try:
+            made = model.fits([fold.train for fold in folds], schema, "cpu")
+            fits += [fit._replace(fold=folds[fit.fold].number) for fit in made if fit.chosen]
+        except (DataError, TrainingError) as error:
+            which = f"fold {folds[0].number}" if len(folds) == 1 else "a fold"
+            text = f"{model.name} could not be fitted outside {which} and is not scored there: {error}"
+            warnings.warn(text, DataWarning, stacklevel=2)
+    return fits
 
 
 def peer_table(scores: pd.DataFrame) -> pd.DataFrame:
@@ -260,13 +245,23 @@ def peer_table(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _write_board(board: TensorBoard, config: Config, result: CrossValidation) -> None:
-    """Write choices by evidence and mean test scores of every split, after training."""
+    """Write estimates of every split and mean test scores, after training.
+
+    The scalars of estimates are ``evidence/<candidate>``, and effective degrees of freedom ``edf/<kind>`` and
+    prior standard deviations ``sd/<kind>``, with competing causes ``edf/<cause>/<kind>``.
+    """
     for name, choice in result.choices.items():
-        _write_choice(board.writer(name), choice)
+        values = {f"evidence/{candidate}": value for candidate, value in choice.evidence.items()}
+        for cause, each in choice.estimations.items():
+            of_cause = f"{cause}/" if len(choice.estimations) > 1 else ""
+            for kind, freedom, deviation in zip(each.kinds, each.freedom, each.deviation, strict=True):
+                values |= {f"edf/{of_cause}{kind}": freedom, f"sd/{of_cause}{kind}": deviation}
+        for tag, value in values.items():
+            board.writer(name).add_scalar(tag, value)
     settings: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
-    for group, values in {"model": config.model, "cv": vars(config.cv)}.items():
-        for name, value in plain_values(values, group):
-            settings[name] = value if isinstance(value, bool | str | float | int) else str(value)
+    for group, own in {"model": config.model, "cv": vars(config.cv)}.items():
+        for name, plain in plain_values(own, group):
+            settings[name] = plain if isinstance(plain, bool | str | float | int) else str(plain)
     tests = result.scores[result.scores["part"] == "test"].groupby("fold")
     names = [name for name in result.score_names if name not in GROUP_SCORES]
     for fold, row in tests[names].mean().iterrows():
@@ -274,33 +269,7 @@ def _write_board(board: TensorBoard, config: Config, result: CrossValidation) ->
         board.writer(f"fold-{fold}").add_hparams(settings, scores, run_name=".")
 
 
-def _write_choice(writer: SummaryWriter, choice: GroupChoice) -> None:
-    """Write evidence, effective degrees of freedom and prior standard deviations of estimated penalties.
-
-    The scalars are ``evidence/<candidate>``, ``edf/<kind>`` and ``sd/<kind>``, with competing causes
-    ``edf/<cause>/<kind>``.
-    """
-    values = {f"evidence/{candidate}": value for candidate, value in choice.evidence.items()}
-    for cause, each in choice.estimations.items():
-        of_cause = f"{cause}/" if len(choice.estimations) > 1 else ""
-        for kind, freedom, deviation in zip(each.kinds, each.freedom, each.deviation, strict=True):
-            values |= {f"edf/{of_cause}{kind}": freedom, f"sd/{of_cause}{kind}": deviation}
-    for tag, value in values.items():
-        writer.add_scalar(tag, value)
-
-
 # ---------------------------------------------------------------------- texts
-
-
-def printed(metrics: Iterable[str]) -> dict[str, str]:
-    """The metrics that are printed among some, and how: of causes with the name of the cause."""
-    found = {}
-    for name, short in (_PRINTED | _PRINTED_OF_GROUPS).items():
-        for metric in metrics:
-            of, _, cause = metric.partition(":")
-            if of == name:
-                found[metric] = f"{short} {cause}".rstrip()
-    return found
 
 
 def _node_text(node: object) -> str:
@@ -311,25 +280,24 @@ def _node_text(node: object) -> str:
     return f"[{', '.join(map(_node_text, node))}]" if isinstance(node, list) else str(node)
 
 
-def _table_text(result: CrossValidation) -> str:
+def _texts(result: CrossValidation, compared: pd.DataFrame | None, gates: bool) -> str:
+    """Tables of scores, of reference models and of the evidence, and the tree of all rows."""
     table = result.table().swaplevel(axis=1)
     means = table["mean"].map("{:.4f} (".format) + table["std"].map("{:.4f})".format)
     body = means.set_axis([f"{part}, {trees}" for part, trees in means.index])
-    return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"
-
-
-def _evidence_text(result: CrossValidation) -> str:
-    """Choice by evidence in each split, and gain of groups over the regression."""
-    names = {"chosen": "hazards of", "n_groups": "groups", "gain": "gain"}
-    table = result.evidence()[list(names)].rename(columns=names).rename_axis(None)
-    return f"Evidence of the best groups minus that of the regression, in nats\n{table.round(1).to_string()}"
-
-
-def _peers_text(scores: pd.DataFrame) -> str:
-    """The tree and reference models, means over test folds; a dash where a model has no density."""
-    names = {**printed(scores.columns), "log_likelihood": "log-likelihood"}
-    table = peer_table(scores)[list(names)].rename(columns=names).rename_axis(None)
-    return f"Compared with reference models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
+    texts = [f"Scores, mean (standard deviation) over folds\n{body.to_string()}"]
+    if compared is not None:  # a dash where a model has no density
+        names = {**printed(compared.columns), "log_likelihood": "log-likelihood"}
+        shown = peer_table(compared)[list(names)].rename(columns=names).rename_axis(None)
+        peers = shown.round(4).to_string(na_rep="-")
+        texts.append(f"Compared with reference models on the same test folds\n{peers}")
+    if result.choices and gates:
+        names = {"chosen": "hazards of", "n_groups": "groups", "gain": "gain"}
+        shown = result.evidence()[list(names)].rename(columns=names).rename_axis(None).round(1)
+        texts.append(
+            f"Evidence of the best groups minus that of the regression, in nats\n{shown.to_string()}"
+        )
+    return "\n\n".join([*texts, f"The tree trained on all rows\n{result.model.summary(details=True)}"])
 
 
 def _device_text(name: str) -> str:

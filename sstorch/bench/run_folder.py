@@ -106,10 +106,7 @@ class RunFolder:
         return bool(status["status"] == "completed")
 
     def begin(self, config_text: str) -> bool:
-        """Make the folder, or continue a run that was not completed, and write what is about to run.
-
-        Args:
-            config_text: resolved YAML.
+        """Write the configuration (resolved YAML) and the status of a run that begins here, or continues.
 
         Returns:
             True if there is a checkpoint from which it continues.
@@ -119,7 +116,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / "config.yaml", config_text.encode())
         self._begun = True
-        self.write_status("running", **self._present)
+        self._write_running()
         return self.checkpoint.exists()
 
     @property
@@ -131,9 +128,8 @@ class RunFolder:
         status = self.read_status()
         if status["status"] != "running":
             return str(status["status"])
-        sign = ", ".join(
-            f"{name} {status[name]}" for name in ("phase", "last_sign_of_life") if name in status
-        )
+        known = [name for name in ("phase", "last_sign_of_life") if name in status]
+        sign = ", ".join(f"{name} {status[name]}" for name in known)
         return f"{'running' if is_open(self.checkpoint) else 'stopped'} ({sign})"
 
     def note(self, progress: Progress) -> None:
@@ -141,16 +137,16 @@ class RunFolder:
         self._progress = progress
         with self._lock:
             if self._begun and not self._ended:
-                self.write_status("running", **self._present)
+                self._write_running()
 
-    @property
-    def _present(self) -> dict[str, object]:
-        """The process, its phase and its memory."""
+    def _write_running(self) -> None:
+        """Write a sign of life with the process, its phase and its memory."""
         facts: dict[str, object] = {"process": os.getpid(), "host": platform.node()}
         if (at := self._progress) is not None:
             facts |= {"phase": at.phase, "done": round(at.done, 3), "of": at.total}
         facts |= {"memory": resident_memory(), "peak_memory": peak_memory()}
-        return facts | {"last_sign_of_life": datetime.now(UTC).isoformat(timespec="seconds")}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.write_status("running", **facts, last_sign_of_life=now)
 
     def read_status(self) -> dict[str, Any]:
         """Content of ``status.json``."""
@@ -193,29 +189,30 @@ class RunFolder:
             all rows; with competing causes the incidences of the model on all rows alone. None for an
             estimator that is not a soft tree.
         """
-        held_out, data = result.held_out(data), data.counted()
-        tables = {"scores": result.scores, "folds": held_out[["row", "fold"]]}
-        for name, table in (tables | ({} if peers is None else {"peers": peers})).items():
-            table.to_csv(self.path / f"{name}.csv", index=False)
+        held_out, data, model = result.held_out(data), data.counted(), result.model
+        result.scores.to_csv(self.path / "scores.csv", index=False)
+        held_out[["row", "fold"]].to_csv(self.path / "folds.csv", index=False)
         held_out.to_csv(self.path / "held_out.csv", index=False, float_format="%.6g")
         result.table().to_csv(self.path / "summary.csv")
+        if peers is not None:
+            peers.to_csv(self.path / "peers.csv", index=False)
         if result.choices:
             result.evidence().to_csv(self.path / "evidence.csv", float_format="%.6g")
             result.penalties().to_csv(self.path / "penalties.csv", float_format="%.6g")
         parts = split(data, result.folds)
         if data.groups is not None:
-            trees = zip(parts, result.trees, strict=True)
             groups = {
                 (f"fold-{fold.number}", part): leaf_table(tree, rows)
-                for fold, tree in trees
+                for fold, tree in zip(parts, result.trees, strict=True)
                 for part, rows in fold.parts.items()
-            } | {("all-rows", "train"): leaf_table(result.model, data)}
+            }
+            groups["all-rows", "train"] = leaf_table(model, data)
             whole = pd.concat(groups, names=["tree", "part"])
             whole.to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
-        (self.path / "tree.txt").write_text(result.model.summary(details=True) + "\n", "utf-8")
-        if has_method(result.model, "save"):
-            result.model.save(self.path / "model")
-        return self._figures(result, data, parts) if isinstance(result.model, SoftEstimator) else {}
+        (self.path / "tree.txt").write_text(model.summary(details=True) + "\n", "utf-8")
+        if has_method(model, "save"):
+            model.save(self.path / "model")
+        return self._figures(result, data, parts) if isinstance(model, SoftEstimator) else {}
 
     def _figures(self, result: CrossValidation, data: SurvivalData, parts: list[Fold]) -> dict[str, Figure]:
         folder, figures = self.path / "figures", dict[str, Figure]()

@@ -1,9 +1,9 @@
-"""Scores of fitted models, overall and by sensitive group."""
+"""Scores of fitted models: overall, of their groups, and by sensitive group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -12,9 +12,11 @@ import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines.base import Curves
+from sstorch.bench.baselines import Curves
+from sstorch.bench.models import Fit, ScoredTree
 from sstorch.checks import has_method
 from sstorch.data import SurvivalData
+from sstorch.data.folds import Fold
 from sstorch.data.target import Groups
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.validation import concordance_of_rows, count_groups
@@ -22,7 +24,7 @@ from sstorch.metrics.evaluation import score
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grids import thinned, thinned_together
 from sstorch.metrics.groups import adjusted_rand_index
-from sstorch.metrics.registry import declare, names_of
+from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.metrics.scored import (
     GivenRows,
     PredictsIncidence,
@@ -31,19 +33,20 @@ from sstorch.metrics.scored import (
     split_rows,
 )
 from sstorch.objective import L2Parity
+from sstorch.optim.checkpoint import Checkpoint, kept
+from sstorch.progress import report
 from sstorch.soft.estimator import SoftEstimator
 
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
 CURVE_SCORES = tuple(names_of("event", "study"))
-
+# Of training rows those of the tables of the paper: nothing is decided by their calibration.
+TRAIN_SCORES = tuple(name for name in names_of("event", "published") if name in CURVE_SCORES)
 LIKELIHOOD = declare(
     "log_likelihood", title="Log-likelihood", short="log L", higher_is_better=True, averaged=False
 ).name
 SCORES = (*names_of("event", "tree"), LIKELIHOOD)
-
-# Scores of incidences, each of every cause; a likelihood is added where the model has one.
+# Scores of incidences, each of every cause.
 CAUSE_SCORES = tuple(names_of("competing", "study"))
-
 # Scores of the groups that a model makes, if it makes any.
 GROUP_SCORES = tuple(
     declare(name, title=title, short=short, higher_is_better=higher).name
@@ -56,13 +59,19 @@ GROUP_SCORES = tuple(
 OBJECTIVE = declare(
     "objective", title="Training objective", short="objective", higher_is_better=None, averaged=False
 ).name
-
+# Metrics that are printed of every task, and of every model at the end; those of groups if any.
+_PRINTED = {name: "C" if METRICS[name].higher_is_better else "IBS" for name in names_of(tag="headline")}
+_PRINTED |= {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
 # Disparities that every table shows.
 DISPARITIES = ("parity", "gini", "gini_weighted", "rmst_gap", "calibration_gap", "c_gap")
 
 _QUADRATURE = L2Parity()
 # Equal steps of the follow-up over which Brier scores and AUC of training rows are integrated.
 _TRAIN_STEPS = 200
+# Columns of a table of scores that name its rows.
+_ABOUT = ["fold", "start", "part", "chosen"]
+
+AnyPredictor = Curves | PredictsIncidence
 
 
 class Score(NamedTuple):
@@ -75,12 +84,23 @@ class Score(NamedTuple):
 def scores_of(data: SurvivalData, plain: tuple[str, ...] = SCORES) -> tuple[str, ...]:
     """Names of the scores of some rows, by the type of their outcome.
 
-    `plain` are those of one event; competing causes have ``CAUSE_SCORES``
-    of each cause, such as ``"ibs:relapse"``. The last name is that of the likelihood.
+    `plain` are those of one event; competing causes have ``CAUSE_SCORES`` of each cause, such as
+    ``"ibs:relapse"``. The last name is that of the likelihood.
     """
     if data.causes is not None:
         return (*(f"{name}:{cause}" for cause in data.cause_names for name in CAUSE_SCORES), LIKELIHOOD)
     return plain
+
+
+def printed(metrics: Iterable[str]) -> dict[str, str]:
+    """The metrics that are printed among some, and how: of causes with the name of the cause."""
+    heads = {metric: metric.partition(":") for metric in metrics}
+    return {
+        metric: f"{short} {cause}".rstrip()
+        for name, short in _PRINTED.items()
+        for metric, (of, _, cause) in heads.items()
+        if of == name
+    }
 
 
 def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
@@ -92,8 +112,11 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     metrics.concordance_harrell(rows.y, np.zeros(len(rows)))
 
 
+# ---------------------------------------------------------------------- one model on rows
+
+
 def score_predictor(
-    predictor: Curves | PredictsIncidence,
+    predictor: AnyPredictor,
     rows: SurvivalData,
     train: SurvivalData,
     thin: bool = False,
@@ -142,11 +165,9 @@ class RowsToScore:
         y, known = (GivenRows(None, part.y.weighted(part.uneven_weight)).rows for part in (rows, train))
         self._scored = Scored.on_grids(y, known, grids, events)
 
-    def scores(
-        self, predictor: Curves | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
-    ) -> dict[str, Score]:
+    def scores(self, predictor: AnyPredictor, names: Sequence[str] = CURVE_SCORES) -> dict[str, Score]:
         """Scores of one model, as :func:`score_predictor` returns them."""
-        rows, found, scored = self._rows, dict[str, Score](), None
+        rows, found = self._rows, dict[str, Score]()
         if rows.causes is None:
             assert isinstance(predictor, Curves)
             scored = self._scored.with_curves(predictor.falling_curves(rows.frame, self._scored.times))
@@ -173,6 +194,120 @@ def _from_zero(predictor: object) -> PredictsIncidence:
     return SimpleNamespace(predict_cumulative_incidence=predict)
 
 
+def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:
+    """Equal steps of the follow-up, for each convention those that it can read."""
+    last = float(rows.time.max())
+    steps = np.linspace(0.0, last, _TRAIN_STEPS + 1)[1:]
+    inside = steps[(steps > max(rows.time.min(), train.time.min())) & (steps < min(last, train.time.max()))]
+    return {"graf": steps, "osst": steps, "sksurv": inside}
+
+
+def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
+    likelihood = getattr(predictor, "log_likelihood", None)
+    if likelihood is None:
+        return Score(np.nan, "the model has no density")
+    try:
+        value = float(likelihood(rows.frame, rows.y.weighted(rows.uneven_weight)))
+    except DataError as error:
+        return Score(np.nan, str(error))
+    return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")
+
+
+# ---------------------------------------------------------------------- the fits of a cross-validation
+
+
+class FoldScores(NamedTuple):
+    """Scores of the fits of a cross-validation."""
+
+    rows: pd.DataFrame  # fold, start, part, chosen, metric, value, reason
+    facts: list[dict[str, Any]]  # of the fits that have some, with their fold and start
+
+    def wide(self) -> pd.DataFrame:
+        """A row per fold, start and part, a column per metric, among them the objective of the fit."""
+        places = pd.MultiIndex.from_frame(self.rows[_ABOUT].drop_duplicates())
+        wide = self.rows.pivot(index=_ABOUT, columns="metric", values="value")
+        table = wide[list(dict.fromkeys(self.rows["metric"]))].reindex(places).reset_index()
+        table.columns.name = None
+        if OBJECTIVE in table:
+            table[OBJECTIVE] = table.groupby(["fold", "start"])[OBJECTIVE].transform("first")
+        return table
+
+
+def score_fits(
+    fits: Iterable[Fit],
+    data: SurvivalData,
+    folds: Sequence[Fold],
+    names: Mapping[str, Sequence[str]],
+    *,
+    thin: bool = False,
+    groups: bool = True,
+    disparities: bool = True,
+    checkpoint: Checkpoint | None = None,
+) -> FoldScores:
+    """Score models on the rows of the folds that they were not trained on: the loop of every study and run.
+
+    Args:
+        fits: fitted models, those of a fold one after the other; all starts have one in each fold.
+        data: all rows.
+        folds: training and test rows.
+        names: scores by part, ``"train"`` or ``"test"``; a likelihood is added, and to those of training
+            rows the objective.
+        thin: for training rows, see :func:`score_predictor`.
+        groups: whether the groups of a model are scored, if it makes some.
+        disparities: whether disparities are scored, if sensitive groups are known.
+        checkpoint: held, keeps the scores of each fit.
+    """
+    rows, facts, found = list[dict[str, Any]](), list[dict[str, Any]](), list[tuple[_About, IntArray]]()
+
+    @lru_cache(maxsize=1)
+    def ready(fold: Fold) -> dict[str, RowsToScore]:
+        return {part: RowsToScore(fold.parts[part], fold.train, thin and part == "train") for part in names}
+
+    def scored(fold: Fold, fit: Fit, about: _About) -> list[dict[str, Any]]:
+        made = list[dict[str, Any]]()
+        for part, own in names.items():
+            has_objective = part == "train" and not np.isnan(fit.objective)
+            scores = {OBJECTIVE: Score(fit.objective)} if has_objective else {}
+            scores |= ready(fold)[part].scores(fit.predictor, own)
+            if disparities and data.groups is not None:
+                gaps = score_fairness(fit.predictor, fold.parts[part], fold.train)
+                scores |= {name: Score(value) for name, value in gaps.items()}
+            made += _long(about, part, scores)
+        return made
+
+    for fit in fits:
+        about, fold = _About(fit.fold, fit.start, fit.chosen), folds[fit.fold]
+        report("scoring", fit.fold, len(folds))
+        place = f"scores/{fit.fold}/{fit.start}"
+        rows += kept(checkpoint, place, partial(scored, fold, fit, about))
+        if fit.facts:
+            facts.append({"fold": fit.fold, "start": fit.start, **fit.facts})
+        if groups and has_method(fit.predictor, "apply"):
+            found.append((about, np.asarray(fit.predictor.apply(data.frame))))
+    for (about, group), ari in zip(found, agreements(found), strict=True):
+        fold = folds[about.fold]
+        for part in names:
+            inside = fold.inside if part == "test" else ~fold.inside
+            scores = score_groups(group[inside], fold.parts[part], group[~fold.inside], fold.train)
+            rows += _long(about, part, scores | {"ari": ari})
+    return FoldScores(pd.DataFrame(rows), facts)
+
+
+class _About(NamedTuple):
+    """Which fit some scores are of."""
+
+    fold: int
+    start: int
+    chosen: bool
+
+
+def _long(about: _About, part: str, scores: Mapping[str, Score]) -> list[dict[str, Any]]:
+    return [
+        {**about._asdict(), "part": part, "metric": name, "value": value, "reason": reason}
+        for name, (value, reason) in scores.items()
+    ]
+
+
 def score_groups(
     group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
 ) -> dict[str, Score]:
@@ -193,17 +328,17 @@ def score_groups(
     return {"c_groups": concordance, "n_groups": Score(float(count_groups(group, rows.sample_weight)))}
 
 
-def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[IntArray]) -> list[Score]:
+def agreements(found: Sequence[tuple[_About, IntArray]]) -> list[Score]:
     """``ari`` of each fit: adjusted Rand index with the chosen fits of the other folds, mean over them.
 
-    Each start has one fit in every fold, in the order of the folds; `groups` are those of all rows in each
-    fit, (n,). NaN if no model makes more than one group.
+    Each start has one fit in every fold, in the order of the folds; groups are those of all rows, (n,). NaN
+    if no model makes more than one group.
     """
-    others = [group for group, is_chosen in zip(groups, chosen, strict=True) if is_chosen]
-    scores = [Score(np.nan, "one group")] * len(groups)
-    for start in set(starts):
-        places = [place for place, own in enumerate(starts) if own == start]
-        compared = np.stack([*(groups[place] for place in places), *others])
+    others = [group for about, group in found if about.chosen]
+    scores = [Score(np.nan, "one group")] * len(found)
+    for start in {about.start for about, _ in found}:
+        places = [place for place, (about, _) in enumerate(found) if about.start == start]
+        compared = np.stack([*(found[place][1] for place in places), *others])
         if np.ptp(compared, axis=1).any():
             index = adjusted_rand_index(compared)[: len(places), len(places) :]
             for fold, place in enumerate(places):
@@ -211,26 +346,17 @@ def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[I
     return scores
 
 
-def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:
-    """Equal steps of the follow-up, for each convention those that it can read."""
-    last = float(rows.time.max())
-    steps = np.linspace(0.0, last, _TRAIN_STEPS + 1)[1:]
-    inside = steps[(steps > max(rows.time.min(), train.time.min())) & (steps < min(last, train.time.max()))]
-    return {"graf": steps, "osst": steps, "sksurv": inside}
+# ---------------------------------------------------------------------- sensitive groups
 
 
-def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
-    likelihood = getattr(predictor, "log_likelihood", None)
-    if likelihood is None:
-        return Score(np.nan, "the model has no density")
-    try:
-        value = float(likelihood(rows.frame, rows.y.weighted(rows.uneven_weight)))
-    except DataError as error:
-        return Score(np.nan, str(error))
-    return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")
+def known_groups(rows: SurvivalData) -> Groups:
+    """The sensitive groups of the rows, which must be known."""
+    if rows.groups is None:
+        raise ConfigError("the sensitive groups are missing: use data.with_sensitive(column)")
+    return rows.groups
 
 
-def leaf_table(tree: SoftEstimator, rows: SurvivalData) -> pd.DataFrame:
+def leaf_table(tree: SoftEstimator | ScoredTree, rows: SurvivalData) -> pd.DataFrame:
     """Rows, Gini index and share of each sensitive group in the prognostic groups of a tree, by number.
 
     Raises:
@@ -244,7 +370,7 @@ def leaf_table(tree: SoftEstimator, rows: SurvivalData) -> pd.DataFrame:
 
 
 def score_fairness(
-    tree: SoftEstimator,
+    tree: SoftEstimator | ScoredTree,
     rows: SurvivalData,
     train: SurvivalData,
     tau: float | None = None,
@@ -277,7 +403,7 @@ def score_fairness(
     tau = float(np.quantile(train.time, 0.8)) if tau is None else tau
     if not first < tau <= last:
         raise ConfigError(
-            f"tau must be above {first:g} and at most {last:g}, the last training time; got {tau!r}"
+            f"`tau` must be above {first:g} and at most {last:g}, the last training time, got {tau!r}"
         )
     result = {}
     for name, times in (("parity", train.time), ("parity_tau", np.minimum(train.time, tau))):
@@ -288,15 +414,8 @@ def score_fairness(
     result["gini"], result["gini_weighted"] = mean_gini(leaf_table(tree, rows))
     seen = thinned(np.unique(np.r_[train.time, rows.time]), len(rows))
     grid = np.unique(np.r_[seen, tau, np.linspace(first, tau, 101)])
-    curves = tree.falling_curves(rows.frame, grid)
-    table = group_scores(
-        rows.y.any_cause(),
-        curves,
-        grid,
-        groups.codes,
-        tau=tau,
-        n_groups=len(groups.labels),
-    )
+    curves, y, n_groups = tree.falling_curves(rows.frame, grid), rows.y.any_cause(), len(groups.labels)
+    table = group_scores(y, curves, grid, groups.codes, tau=tau, n_groups=n_groups)
     for column in ("median", "rmst", "calibration"):
         result[f"{column}_gap"] = gap(table[column])
     result["c_gap"] = gap(table["c_harrell"])
@@ -304,10 +423,3 @@ def score_fairness(
         for label, value in zip(groups.labels, table[column], strict=True):
             result[f"{column}:{label}"] = float(value)
     return result
-
-
-def known_groups(rows: SurvivalData) -> Groups:
-    """The sensitive groups of the rows, which must be known."""
-    if rows.groups is None:
-        raise ConfigError("the sensitive groups are missing: use data.with_sensitive(column)")
-    return rows.groups

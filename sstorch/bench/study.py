@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,23 +19,23 @@ import pandas as pd
 import torch
 from joblib import Parallel, delayed
 
-from sstorch._types import IntArray
 from sstorch._version import __version__
-from sstorch.bench.config import DatasetConfig
-from sstorch.bench.cross_validation import make_folds
-from sstorch.bench.scores import RowsToScore, Score, agreements, score_groups
+from sstorch.bench.config import Config, DatasetConfig, StudyConfig
+from sstorch.bench.cross_validation import data_checksum, make_folds
+from sstorch.bench.models import Fit, StudyModel, models_of
+from sstorch.bench.report.results import Results
+from sstorch.bench.report.study import as_text, average_table
+from sstorch.bench.scores import CURVE_SCORES, TRAIN_SCORES, printed, score_fits
 from sstorch.bench.store import ResultStore, TaskKey
-from sstorch.bench.study_model import Fit, StudyModel
-from sstorch.checks import check_device
+from sstorch.checks import check_device, nearest_text
 from sstorch.data import Schema, SurvivalData
-from sstorch.data.folds import Fold, split, train_outside_score_inside
+from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import write_whole
-from sstorch.optim.checkpoint import plain_values
 from sstorch.threads import one_blas_thread, torch_threads
 
 # Increased when scores or folds change, so that stored results of another protocol are not reused.
-_PROTOCOL_VERSION = 2
+_PROTOCOL_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -72,115 +73,60 @@ def plan(
         data = source.load()
         data.refuse_intervals("a study")
         digest, rows, data = data_checksum(data), np.flatnonzero(data.sample_weight), data.counted()
-        folds_of[source.label] = rows, make_folds(data, n_folds, seed)
+        folds_of[source.label] = pd.DataFrame({"row": rows, "fold": make_folds(data, n_folds, seed)})
         for model in models:
             try:
                 model.check_data(data)
             except (ConfigError, DataError) as error:
                 raise type(error)(f"{model.name}: {error}") from error
-            shaping = {
-                "protocol": _PROTOCOL_VERSION,
-                "data": digest,
-                "n_folds": n_folds,
-                "seed": seed,
-                "n_starts": model.n_starts,
-                "model": model.settings(),
-            }
-            text = json.dumps(shaping, sort_keys=True)
-            config = hashlib.sha256(text.encode()).hexdigest()[:12]
+            protocol = {"protocol": _PROTOCOL_VERSION, "data": digest, "n_folds": n_folds, "seed": seed}
+            shaping = {**protocol, "n_starts": model.n_starts, "model": model.settings()}
+            config = hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:12]
             key = TaskKey(source.label, model.name, model.depth, config)
             tasks.append(StudyTask(key, source, digest, model, n_folds, seed))
-    for label, (rows, folds) in folds_of.items():
+    for label, table in folds_of.items():
         file = store.path / "folds" / f"{label}.csv"
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, pd.DataFrame({"row": rows, "fold": folds}).to_csv(index=False).encode())
+        write_whole(file, table.to_csv(index=False).encode())
     return tasks
-
-
-def data_checksum(data: SurvivalData) -> str:
-    """Checksum of everything that a model sees of the rows."""
-    seen = {
-        "features": data.frame,
-        "outcome": [data.nominal_time, data.event, data.entry, data.sample_weight, data.subject],
-        "causes": None if data.causes is None else [data.causes, data.cause],
-    }
-    return hashlib.sha256(json.dumps(list(plain_values(seen, "data"))).encode()).hexdigest()
 
 
 def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Fit and score one task; its rows and its facts, as :meth:`ResultStore.write` takes them."""
-    data = _data_of(task)
-    folds = make_folds(data, task.n_folds, task.seed)
-    fits: list[dict[str, Any]] = []
-    groups: list[tuple[dict[str, Any], IntArray]] = []
-    score_seconds = 0.0
-
-    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, Fit]]:
-        for fit in task.model.fits(splits, Schema.of(data.frame), device):
-            yield fit.fold, fit
-
-    @lru_cache(maxsize=1)  # the fits of a fold come one after the other
-    def parts_of(fold: Fold) -> dict[str, RowsToScore]:
-        parts = fold.parts.items()
-        return {part: RowsToScore(rows, fold.train, thin=part == "train") for part, rows in parts}
-
-    def score(fold: Fold, fit: Fit) -> list[dict[str, object]]:
-        nonlocal score_seconds
-        begin = time.perf_counter()
-        about = {"fold": fit.fold, "start": fit.start, "chosen": fit.chosen}
-        if fit.facts:
-            fits.append({"fold": fit.fold, "start": fit.start, **fit.facts})
-        rows: list[dict[str, object]] = []
-        for part, to_score in parts_of(fold).items():
-            scores = to_score.scores(fit.predictor)
-            if part == "train" and fit.objective is not None:
-                scores["objective"] = Score(fit.objective)
-            rows += _in_rows({**about, "part": part}, scores)
-        apply = getattr(fit.predictor, "apply", None)
-        if apply is not None and task.model.depth != 0:
-            group = apply(data.frame)
-            groups.append((about, group))
-            found = score_groups(group[fold.inside], fold.test, group[~fold.inside], fold.train)
-            rows += _in_rows({**about, "part": "test"}, found)
-        score_seconds += time.perf_counter() - begin
-        return rows
-
+    model, data = task.model, _data_of(task)
+    parts = split(data, make_folds(data, task.n_folds, task.seed))
+    names, spent = {"train": TRAIN_SCORES, "test": CURVE_SCORES}, list[float]()
+    begin = time.perf_counter()
     with warnings.catch_warnings():
         # Curves of unconstrained splines that rise; the study scores their running minimum.
         warnings.simplefilter("ignore", DataWarning)
-        begin = time.perf_counter()
-        fitted = train_outside_score_inside(split(data, folds), train, score)
-        rows = [row for of_fit in fitted for row in of_fit]
-        fit_seconds = time.perf_counter() - begin - score_seconds
-        begin = time.perf_counter()
-        found = agreements(
-            [about["start"] for about, _ in groups],
-            [about["chosen"] for about, _ in groups],
-            [group for _, group in groups],
-        )
-        for (about, _), agreement in zip(groups, found, strict=True):
-            rows += _in_rows({**about, "part": "test"}, {"ari": agreement})
-        score_seconds += time.perf_counter() - begin
+        fits = _timed(model.fits([part.train for part in parts], Schema.of(data.frame), device), spent)
+        found = score_fits(fits, data, parts, names, thin=True, groups=model.depth != 0)
+    scoring = time.perf_counter() - begin - sum(spent)
     facts = {
-        "settings": task.model.settings(),
-        "seconds": {"fit": round(fit_seconds, 3), "score": round(score_seconds, 3)},
-        "versions": {"sstorch": __version__, "numpy": np.__version__, **task.model.versions()},
+        "settings": model.settings(),
+        "seconds": {"fit": round(sum(spent), 3), "score": round(scoring, 3)},
+        "versions": {"sstorch": __version__, "numpy": np.__version__, **model.versions()},
         "device": device,
         "n_folds": task.n_folds,
-        "n_starts": task.model.n_starts,
+        "n_starts": model.n_starts,
         "seed": task.seed,
         "data": task.digest,
         "finished": datetime.now(UTC).isoformat(timespec="microseconds"),
-        **({"fits": fits} if fits else {}),
+        **({"fits": found.facts} if found.facts else {}),
     }
-    return pd.DataFrame(rows), facts
+    return found.rows, facts
 
 
-def _in_rows(about: Mapping[str, object], scores: Mapping[str, Score]) -> list[dict[str, object]]:
-    return [
-        {**about, "metric": name, "value": value, "reason": reason}
-        for name, (value, reason) in scores.items()
-    ]
+def _timed(fits: Iterator[Fit], spent: list[float]) -> Iterator[Fit]:
+    """Pass fits on, and note the seconds that each takes."""
+    while True:
+        begin = time.perf_counter()
+        fit = next(fits, None)
+        spent.append(time.perf_counter() - begin)
+        if fit is None:
+            return
+        yield fit
 
 
 @dataclass(frozen=True)
@@ -197,7 +143,7 @@ class Outcome:
 def devices_of(name: str, n_jobs: int) -> list[str]:
     """The devices of as many concurrent tasks; of "cuda" one GPU each, and no more tasks than GPUs."""
     if n_jobs < 1:
-        raise ConfigError(f"study.n_jobs must be at least 1, got {n_jobs}")
+        raise ConfigError(f"`study.n_jobs` must be at least 1, got {n_jobs}")
     check_device(name)
     if name != "cuda":
         return [name] * n_jobs
@@ -220,12 +166,10 @@ def run_tasks(
     """
     left = [task for task in tasks if not store.holds(task.key)]
     pool = Parallel(len(devices), backend="loky", batch_size=1, return_as="generator_unordered")
+    turns = (delayed(_carry_out)(task, store, devices[k % len(devices)]) for k, task in enumerate(left))
     failed: list[Outcome] = []
-    for outcome in pool(
-        delayed(_carry_out)(task, store, devices[number % len(devices)]) for number, task in enumerate(left)
-    ):
-        if outcome.rows is None:
-            failed.append(outcome)
+    for outcome in pool(turns):
+        failed += [outcome] * (outcome.rows is None)
         report(outcome)
     return failed
 
@@ -255,3 +199,62 @@ def _data_of(task: StudyTask) -> SurvivalData:
         _loaded.clear()
         _loaded[task.digest] = data.counted()
     return _loaded[task.digest]
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
+    """Carry out a study, or what is left of it; the number of tasks that failed.
+
+    What cannot be run raises an SstorchError before any work; an OSError means that results are not written.
+    """
+    if config.dataset.sensitive is not None:
+        raise ConfigError("a study has no sensitive groups: leave dataset.sensitive out")
+    sources = [config.dataset] if study.datasets is None else [DatasetConfig(name) for name in study.datasets]
+    store, models = ResultStore(study.folder), study_models(config, study)
+    devices = devices_of(config.device, study.n_jobs)
+    begin = time.perf_counter()
+    tasks = plan(sources, models, config.cv.n_folds, config.cv.seed, store)
+    write_whole(store.path / "config.yaml", config_text.encode())
+    n_left = sum(not store.holds(task.key) for task in tasks)
+    print(f"study    {len(sources)} data sets x {len(models)} models on {config.cv.n_folds} folds")
+    print(f"tasks    {len(tasks)}, of which {len(tasks) - n_left} are in {store.path}", flush=True)
+    numbers = itertools.count(1)
+
+    def report(outcome: Outcome) -> None:
+        text = f"[{next(numbers)}/{n_left}] {outcome.task.key}: "
+        if outcome.rows is None:
+            print(f"{text}FAILED, {outcome.error}\n{outcome.traceback}", file=sys.stderr, flush=True)
+            return
+        test = outcome.rows[outcome.rows["part"] == "test"].groupby("metric")["value"].mean().dropna()
+        scores = ", ".join(f"{name} {test[metric]:.3f}" for metric, name in printed(test.index).items())
+        print(f"{text}{scores} in {outcome.seconds:.1f} s", flush=True)
+
+    failed = run_tasks(tasks, store, devices, report)
+    if len(failed) < len(tasks):
+        table = store.table()
+        table = table[table["config"].isin({task.key.config for task in tasks})]
+        results = Results(table, store.facts(), metrics=list(printed(table["metric"].unique())))
+        print(f"\n{as_text(average_table(results))}\n")
+    for outcome in failed:
+        print(f"failed   {outcome.task.key}: {outcome.error}")
+    state = (
+        f"{len(failed)} of {len(tasks)} tasks failed; run it again to try them again" if failed else "done"
+    )
+    seconds = time.perf_counter() - begin
+    print(f"{state}: {len(tasks) - len(failed)} tasks are in {store.path}; {seconds:.0f} s")
+    return len(failed)
+
+
+def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
+    """The models of a study, in the order of its configuration."""
+    known = list(study.models)
+    wanted = known if study.only is None else study.only
+    for name in wanted:
+        if name not in known:
+            near = nearest_text(name, known)
+            raise ConfigError(f"study.only: no model {name!r} in {', '.join(known)}.{near}")
+    nodes = {name: study.models[name] for name in known if name in wanted}
+    made = [models_of(name, node, config.seed, f"study.models.{name}") for name, node in nodes.items()]
+    return [model for models in made for model in models]

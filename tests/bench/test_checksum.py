@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch import Surv, SurvivalData
-from sstorch.bench.study import data_checksum
+from sstorch.bench.cross_validation import data_checksum
 
 Y = np.arange(1.0, 7.0), np.array([1, 0, 1, 1, 0, 1])
 

@@ -193,7 +193,7 @@ def test_hostile_files_get_one_line_and_exit_code_2(
         (["dataset.path=cohort.csv"], "dataset.path describes a file and is not used by dataset=gbsg2"),
         (["model.columns.numeric={age: spline, pnodes: loog}"], "numeric of 'pnodes' must be one of"),
         (["model=prognostic_tree", "model.gate_ridge=1e-3"], "there is no setting model.gate_ridge."),
-        (["threads=0"], "threads must be at least 1"),
+        (["threads=0"], "`threads` must be at least 1"),
         (
             ["model.leaf={_target_: sstorch.nn.Spline, knot: 3}"],
             "there is no setting model.leaf.knot. Did you mean 'model.leaf.knots'?",
@@ -549,7 +549,7 @@ def test_application_returns_the_mean_held_out_score(run: tuple[Path, str, str])
     causes = scores.rename(columns={"c_harrell": "ibs:relapse", "ibs_graf": "ibs:death"})
     both = chosen[["c_harrell", "ibs_graf"]].to_numpy().mean()
     assert held_out_score(causes, "ibs") == pytest.approx(both, rel=1e-12)
-    with pytest.raises(ConfigError, match=r"cv\.score must be one of .*c_harrell"):
+    with pytest.raises(ConfigError, match=r"`cv\.score` must be one of .*c_harrell"):
         held_out_score(scores, "accuracy")
 
 

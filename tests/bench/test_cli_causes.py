@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from sstorch import PrognosticTree, Surv, SurvivalData, SurvivalRegression, metrics
-from sstorch.bench import ResultStore, cross_validate, make_baseline, make_folds
+from sstorch.bench import ResultStore, cross_validate, make_baseline
+from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.reporting import main
 from sstorch.bench.run import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
 from sstorch.data import Schema

@@ -17,7 +17,7 @@ import yaml
 
 from sstorch import SoftSurvivalTree
 from sstorch.bench import ResultStore
-from sstorch.bench.cli import study_models
+from sstorch.bench.study import study_models
 from sstorch.exceptions import DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
@@ -117,7 +117,7 @@ def test_a_study_killed_three_times_ends_with_the_same_table(
         ("study.only=[coks]", "no model 'coks' in"),
         ("study.datasets=[gbsg3]", "no data set 'gbsg3'"),
         ("study.datasets=[gbsg2]", "dataset=csv dataset.path="),
-        ("study.n_jobs=0", "study.n_jobs must be at least 1"),
+        ("study.n_jobs=0", "`study.n_jobs` must be at least 1"),
         ("cv.n_folds=100", "choose fewer folds"),
         ("dataset.sensitive=a", "leave dataset.sensitive out"),
         ("device=cuda:99", "torch sees"),

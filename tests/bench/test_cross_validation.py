@@ -18,7 +18,8 @@ from sstorch import (
     inference,
     metrics,
 )
-from sstorch.bench import CrossValidation, cross_validate, make_folds
+from sstorch.bench import cross_validate
+from sstorch.bench.cross_validation import CrossValidation, make_folds
 from sstorch.bench.report.run import Run, calibration
 from sstorch.bench.scores import GROUP_SCORES, SCORES
 from sstorch.data import Preprocessor

@@ -5,14 +5,8 @@ import pandas as pd
 import pytest
 
 from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
-from sstorch.bench import (
-    FairnessPath,
-    cross_validate,
-    fairness_path,
-    leaf_table,
-    pareto_front,
-    score_fairness,
-)
+from sstorch.bench import cross_validate, fairness_path, leaf_table, score_fairness
+from sstorch.bench.fairness import FairnessPath, pareto_front
 from sstorch.bench.scores import DISPARITIES
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.objective import L2Parity
@@ -104,7 +98,7 @@ def test_a_group_absent_from_the_rows_has_no_scores(path: FairnessPath) -> None:
         f"c_harrell:{absent}",
     }
     assert scores["gini"] == 0
-    with pytest.raises(ConfigError, match="tau must be above"):
+    with pytest.raises(ConfigError, match="`tau` must be above"):
         score_fairness(tree, test, train, tau=1e9)
 
 

@@ -6,8 +6,8 @@ import pytest
 from sstorch import Columns, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline
+from sstorch.bench.models import SoftTreeModel
 from sstorch.bench.run import COX, KAPLAN_MEIER, TREE, peer_table, score_run
-from sstorch.bench.study_model import SoftTreeModel
 from sstorch.data import Schema
 from sstorch.exceptions import DataWarning
 

@@ -10,13 +10,14 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
-from sstorch.bench import ResultStore, make_folds, score_predictor
+from sstorch.bench import ResultStore
 from sstorch.bench.baselines import models as r_trees
 from sstorch.bench.config import DatasetConfig
-from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES
+from sstorch.bench.cross_validation import make_folds
+from sstorch.bench.models import StudyModel, models_of
+from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES, TRAIN_SCORES, score_predictor
 from sstorch.bench.study import Outcome, devices_of, plan
 from sstorch.bench.study import run_tasks as run
-from sstorch.bench.study_model import StudyModel, models_of
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import train_batch
@@ -68,12 +69,13 @@ def test_a_study_stores_every_score_and_does_nothing_twice(cohort: DatasetConfig
     ]
     table = ResultStore(folder).table()
     counts = table.groupby(["model", "part"])["metric"].agg(["size", "nunique"])
-    n_scores, n_own = len(CURVE_SCORES) + 1, len(CURVE_SCORES) + 1 + len(GROUP_SCORES)
+    n_own, n_train = len(CURVE_SCORES) + 1 + len(GROUP_SCORES), len(TRAIN_SCORES) + 1
     assert counts.loc[("sst_po", "test")].tolist() == [3 * 2 * n_own, n_own]
     assert set(table["model"][table["metric"].isin(GROUP_SCORES)]) == {"sst_exp", "sst_po"}
     assert (table["depth"][table["metric"].isin(GROUP_SCORES)] == 1).all()  # without gates there are none
-    assert counts.loc[("sst_po", "train")].tolist() == [3 * 2 * (n_scores + 1), n_scores + 1]  # the objective
-    assert counts.loc[("kaplan_meier", "train")].tolist() == [3 * n_scores, n_scores]
+    n_own = n_train + 1 + len(GROUP_SCORES)  # with the objective
+    assert counts.loc[("sst_po", "train")].tolist() == [3 * 2 * n_own, n_own]
+    assert counts.loc[("kaplan_meier", "train")].tolist() == [3 * n_train, n_train]
     undefined = table[table["value"].isna()]
     assert set(undefined["model"]) == {"kaplan_meier"}
     assert set(undefined["reason"]) == {"the model has no density"}
@@ -247,7 +249,7 @@ class Broken:
 def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
     cohort: DatasetConfig, tmp_path: Path
 ) -> None:
-    from sstorch.bench.study_model import BaselineModel
+    from sstorch.bench.models import BaselineModel
 
     store, told = ResultStore(tmp_path / "study"), []
     models = [
@@ -267,16 +269,16 @@ def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
 def test_invalid_studies_raise_before_any_work(cohort: DatasetConfig, tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "study")
     twice = soft_tree_models(SHARED, {"tree": {"depth": [1, 1]}})
-    bad = soft_tree_models(SHARED, {"tree": {"ridge": -1.0}})
     for models, folds, message in (
         (twice, 3, "two models"),
         ([], 3, "nothing to do"),
-        (bad, 3, "ridge"),
         (_models(), 200, "folds"),
     ):
         with pytest.raises((ConfigError, DataError), match=message):
             plan([cohort], models, folds, 0, store)
     assert not store.path.exists()
+    with pytest.raises(ConfigError, match="ridge"):
+        soft_tree_models(SHARED, {"tree": {"ridge": -1.0}})
     for node, message in (
         ({"_target_": "sstorch.Tree"}, "there is no"),
         ({"depth": 1}, "must have a _target_"),

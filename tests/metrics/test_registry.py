@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 import sstorch
 from sstorch import Columns, Surv, SurvivalData, SurvivalRegression, metrics, validate
-from sstorch.bench import pareto_front
+from sstorch.bench.fairness import pareto_front
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.metrics.grids import incidence_times

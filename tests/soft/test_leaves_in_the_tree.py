@@ -18,7 +18,7 @@ from sstorch import (
     SurvivalData,
     SurvivalRegression,
 )
-from sstorch.bench import make_folds
+from sstorch.bench.cross_validation import make_folds
 from sstorch.data import load_dataset
 from sstorch.exceptions import ConfigError, DataWarning, FormatError
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family

@@ -1,15 +1,15 @@
-"""The models of a study: soft trees, baselines, and estimators of any other class."""
+"""The models of runs and studies: soft trees, baselines, and estimators of any other class."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -17,56 +17,52 @@ import torch
 from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines import Baseline, Curves
+from sstorch.bench.baselines import Baseline
 from sstorch.bench.config import build
 from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError, DataWarning, TrainingError
 from sstorch.fitted.tree import FittedTree
-from sstorch.metrics.scored import PredictsIncidence
+from sstorch.nn import SoftTree
 from sstorch.optim.checkpoint import Plain, plain_values
-from sstorch.soft import train_batch
+from sstorch.soft import TrainedBatch, train_batch
 from sstorch.soft.batch import check_causes
 from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.settings import BatchSettings
 
 # Parameters that are the depth of trees.
 DEPTHS = ("depth", "max_depth")
 
 
-@dataclass(frozen=True)
-class Fit:
-    """One fitted model of a study."""
+class Fit(NamedTuple):
+    """One fitted model of a cross-validation."""
 
     fold: int  # that it did not see
-    start: int  # its initial solution; 0 where there is one alone
-    chosen: bool  # of all starts of the fold the one that is returned to a user
-    objective: float | None  # of its training, where recorded
-    predictor: Curves | PredictsIncidence
-    facts: Mapping[str, Any] = field(default_factory=dict)  # of the choice, as JSON holds them
+    predictor: Any  # Curves, or with competing causes PredictsIncidence
+    start: int = 0  # its initial solution; 0 where there is one alone
+    chosen: bool = True  # of all starts of the fold the one that is returned to a user
+    objective: float = np.nan  # of its training, where recorded
+    facts: Mapping[str, Any] = {}  # of the choice, as JSON holds them
 
 
 class StudyModel:
-    """A model of a study, not fitted: an estimator of any class, of which a copy is fitted to each fold.
+    """A model that is not fitted: an estimator of any class, of which a copy is fitted to each fold.
 
     Args:
         name: by which the results are known.
         estimator: with ``fit(X, y)`` and ``predict_survival_function(X, times)``.
+
+    Attributes:
+        depth: largest depth of the trees; None for other models.
+        n_starts: fits per fold.
     """
 
     def __init__(self, name: str, estimator: Any) -> None:
         self.name, self.estimator = name, estimator
-
-    @property
-    def depth(self) -> int | None:
-        """Largest depth of the trees; None for other models."""
         depths = (getattr(self.estimator, name, None) for name in DEPTHS)
-        return next((depth for depth in depths if isinstance(depth, int)), None)
-
-    @property
-    def n_starts(self) -> int:
-        """Fits per fold."""
-        return 1
+        self.depth = next((depth for depth in depths if isinstance(depth, int)), None)
+        self.n_starts = 1
 
     def check(self) -> None:
         """Make sure, before any work, that it can be fitted here.
@@ -111,7 +107,7 @@ class StudyModel:
             device: where tensors live.
         """
         for fold, train in enumerate(splits):
-            yield Fit(fold, 0, True, None, self.fitted(train))
+            yield Fit(fold, self.fitted(train))
 
     def fitted(self, train: SurvivalData) -> FittedModel:
         """A fitted copy."""
@@ -122,13 +118,7 @@ class StudyModel:
 
 
 class BaselineModel(StudyModel):
-    """A baseline, fitted to each fold separately on the CPU.
-
-    Args:
-        name: by which the results are known.
-        estimator: the baseline.
-        seed: random seed.
-    """
+    """A baseline, fitted to each fold separately on the CPU, with a seed."""
 
     def __init__(self, name: str, estimator: Baseline, seed: int) -> None:
         super().__init__(name, estimator)
@@ -155,28 +145,25 @@ class BaselineModel(StudyModel):
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """See :class:`StudyModel`."""
         for fold, train in enumerate(splits):
-            yield Fit(fold, 0, True, None, self.estimator.fit(train.followed(), schema, self._seed))
+            yield Fit(fold, self.estimator.fit(train.followed(), schema, self._seed))
 
 
 class SoftTreeModel(StudyModel):
-    """Soft trees: all starts of all folds are one batch."""
+    """Soft trees: all starts of all folds are one batch; settings are checked here.
 
-    estimator: SoftEstimator
+    Raises:
+        ConfigError: a parameter has an invalid value.
+    """
 
-    @property
-    def depth(self) -> int:
-        """Gates on every path."""
-        return self.estimator._batch_settings().depth
-
-    @property
-    def n_starts(self) -> int:
-        """Initial solutions of each fold."""
-        return self.estimator._batch_settings().n_starts
+    def __init__(self, name: str, estimator: SoftEstimator) -> None:
+        super().__init__(name, estimator)
+        self.batch_settings = estimator._batch_settings()
+        self.depth, self.n_starts = self.batch_settings.depth, self.batch_settings.n_starts
 
     @property
     def is_fair(self) -> bool:
         """Whether a fairness penalty compares sensitive groups."""
-        return self.estimator._batch_settings().fairness is not None
+        return self.batch_settings.fairness is not None
 
     def check(self) -> None:
         """See :class:`StudyModel`."""
@@ -185,13 +172,12 @@ class SoftTreeModel(StudyModel):
 
     def check_data(self, data: SurvivalData) -> None:
         """See :class:`StudyModel`."""
-        settings = self.estimator._batch_settings()
-        check_causes(data, settings)
-        settings.check_columns(data)
+        check_causes(data, self.batch_settings)
+        self.batch_settings.check_columns(data)
 
     def settings(self) -> dict[str, Plain]:
         """The checked parameters and those of the trainer, except the device."""
-        checked = replace(self.estimator._batch_settings(), device="cpu")
+        checked = replace(self.batch_settings, device="cpu")
         return {
             **dict(plain_values(checked.facts(), "tree")),
             # Engines agree but for rounding.
@@ -200,51 +186,52 @@ class SoftTreeModel(StudyModel):
         }
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
-        """Train the batch, then yield its trees."""
-        settings = replace(self.estimator._batch_settings(), device=device)
-        batch = train_batch(splits, settings, schema)
-        for fold in range(len(splits)):
-            best, encode = batch.best_start(fold), None
-            for start in range(batch.n_starts):
-                tree = batch.fitted(fold, start, prediction=settings.prediction)
-                encode = encode or _Encoded(tree.encode)  # starts of a fold have the same encoding
-                place = batch.position(fold, start)
-                facts = {"choice": asdict(batch.choices[place])} if batch.choices else {}
-                objective = float(batch.objective[place])
-                yield Fit(fold, start, start == best, objective, _EncodedTree(tree, encode), facts)
+        """See :class:`StudyModel`."""
+        settings = replace(self.batch_settings, device=device)
+        yield from fits_of(train_batch(splits, settings, schema), len(splits), settings)
 
 
-class _Encoded:
-    """Encoded rows (n, p) and outcomes of tables, kept for as long as this object is."""
-
-    def __init__(self, encode: Callable[[pd.DataFrame], RowFeatures]) -> None:
-        self._encode = encode
-        # The table is kept too, so that its identity is not given to another one.
-        self._known: dict[tuple[int, str], tuple[pd.DataFrame, Any]] = {}
-
-    def __call__(self, frame: pd.DataFrame) -> RowFeatures:
-        encoded: RowFeatures = self._once(frame, "x", lambda: self._encode(frame))
-        return encoded
-
-    def rows(self, frame: pd.DataFrame, y: object) -> SurvivalData:
-        """A table with its outcome, which is the same at each call."""
-        rows: SurvivalData = self._once(frame, "y", lambda: SurvivalData(frame, y, require_events=False))
-        return rows
-
-    def _once(self, frame: pd.DataFrame, what: str, make: Callable[[], Any]) -> Any:
-        if (id(frame), what) not in self._known:
-            self._known[id(frame), what] = frame, make()
-        return self._known[id(frame), what][1]
+def fits_of(batch: TrainedBatch, n_folds: int, settings: BatchSettings, setting: int = 0) -> Iterator[Fit]:
+    """The trees of the first splits of a trained batch, at a position among its coefficients."""
+    for fold in range(n_folds):
+        best, shared = batch.best_start(fold, setting), _SharedRows()
+        for start in range(batch.n_starts):
+            tree = batch.fitted(fold, start, setting, settings.prediction)
+            place = batch.position(fold, start, setting)
+            facts = {"choice": asdict(batch.choices[place])} if batch.choices else {}
+            objective = float(batch.objective[place])
+            yield Fit(fold, ScoredTree(tree, shared), start, start == best, objective, facts)
 
 
-class _EncodedTree:
+class _SharedRows(dict[tuple[int, str], Any]):
+    """Encoded rows and outcomes of tables, which all starts of a fold share."""
+
+    def once(self, table: pd.DataFrame, what: str, make: Any) -> Any:
+        """What is known of a table, else what is made; the table is kept, so that its identity stays."""
+        if (id(table), what) not in self:
+            self[id(table), what] = table, make()
+        return self[id(table), what][1]
+
+
+class ScoredTree:
     """A trained tree that shares encoded rows with the other trees of its fold."""
 
-    def __init__(self, tree: FittedTree, encode: _Encoded) -> None:
-        self._tree, self._encode = tree, encode
+    def __init__(self, tree: FittedTree, shared: _SharedRows) -> None:
+        self._tree, self._shared = tree, shared
+
+    @property
+    def module_(self) -> SoftTree:
+        """The tree of the first cause, as estimators have it."""
+        return self._tree.module
+
+    def _encode(self, X: pd.DataFrame) -> RowFeatures:
+        encoded: RowFeatures = self._shared.once(X, "x", lambda: self._tree.encode(X))
+        return encoded
 
     def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
-        """S(t | x), (n, n_times); curves of unconstrained splines that rise as their running minimum."""
+        """S(t | x), until any cause, (n, n_times); curves that rise as their running minimum."""
+        if self._tree.competing:
+            return self._tree.curves(self._encode(X), times)
         return self._tree.falling_curves(self._encode(X), times)
 
     def predict_cumulative_incidence(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
@@ -257,7 +244,8 @@ class _EncodedTree:
 
     def log_likelihood(self, X: pd.DataFrame, y: object) -> float:
         """Mean log-likelihood per row, in the unit of the data."""
-        return self._tree.log_likelihood(self._encode(X), self._encode.rows(X, y))
+        rows = self._shared.once(X, "y", lambda: SurvivalData(X, y, require_events=False))
+        return self._tree.log_likelihood(self._encode(X), rows)
 
 
 class FittedModel:
@@ -340,11 +328,7 @@ def models_of(name: str, node: Mapping[str, Any], seed: int, where: str) -> list
 
 
 def as_model(name: str, made: Any, seed: int, where: str) -> StudyModel:
-    """The model of a study for an estimator or baseline.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """The model for an estimator or baseline; ConfigError if it is neither."""
     if isinstance(made, SoftEstimator):
         return SoftTreeModel(name, made)
     if isinstance(made, Baseline):
