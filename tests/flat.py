@@ -78,8 +78,6 @@ def soft_tree(**values: Any) -> SoftEstimator:
     if stays and (trainer is not None or init in (None, "distilled")):  # leaves as those of groups
         trainer, columns = trainer or "leaves", {"numeric": "auto"} | columns
         init = init or "distilled"
-    if init == "distilled":
-        penalties = {"gate_ridge_units": "sd"} | penalties
     init = init or "random"
     return SoftSurvivalTree(
         penalties=GatePenalties(**penalties),

@@ -29,16 +29,9 @@ class Band(NamedTuple):
 
 @dataclass(frozen=True)
 class TreeSample:
-    """Sample of K trees with one schema, for example from resamples.
-
-    Attributes:
-        trees: the trees.
-        draws: number of draws of each row of positive weight for each tree, shape (K, n); None if all trees
-            were trained on the same rows.
-    """
+    """Sample of K trees with one schema, for example from resamples."""
 
     trees: Sequence[FittedTree]
-    draws: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.trees)
@@ -104,6 +97,6 @@ def bootstrap_trees(
     True
     """
     data, settings = training_rows(X, y, sample_weight), estimator._batch_settings()
-    splits, draws = resamples(data, n_resamples, settings.seed)
+    splits, _ = resamples(data, n_resamples, settings.seed)
     batch = train_batch(splits, settings, Schema.of(data.frame))
-    return TreeSample(tuple(batch.best_trees(settings.prediction)), draws)
+    return TreeSample(tuple(batch.best_trees(settings.prediction)))

@@ -75,7 +75,7 @@ class Estimator:
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.trees, self.samples, self.splits, self._settings = trees, samples, splits, settings
-        self._checkpoint, self._callbacks = checkpoint, callbacks
+        self._checkpoint, self._callbacks, self._columns = checkpoint, callbacks, columns
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
         self._gate_names = [feature.name for feature in preprocessors[0].gate_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
@@ -87,23 +87,18 @@ class Estimator:
         for number, (name, tree) in enumerate(trees.items()):
             report("regressions", number, len(trees))
             sample, family = in_double(samples[name], tree.family)
-            weight = counted_weight(samples[name])
-            hazards = self._design.hazards(family, sample, weight)
-            kinds = self._design.kinds_of(1, len(family.shape_names))
-            self._hazards[name] = hazards
-            start = null_start(hazards)
+            hazards = self._design.hazards(family, sample, counted_weight(samples[name]))
+            kinds, start = self._design.kinds_of(1, len(family.shape_names)), null_start(hazards)
             if wide:
                 start = held_out_start(hazards, kinds, start, splits, settings.seed)
-            self.regressions[name] = self._kept(
-                f"regression/{name}",
-                partial(estimate, hazards, kinds, start, watch=self._watch(REGRESSION, name, kinds)),
-            )
+            make = partial(estimate, hazards, kinds, start, watch=self._watch(REGRESSION, name, kinds))
+            self._hazards[name] = hazards
+            self.regressions[name] = self._kept(f"regression/{name}", make)
         visible = [columns] * len(splits)
         if wide and len(columns.places) > GATE_COLUMNS:
             slopes = [self._leaves_of(*each).slope[:, 0].abs() for each in self.regressions.items()]
             scale = torch.where(self._design.scale.isinf(), 0.0, self._design.scale)
             visible = [strongest(columns, preprocessors[0], own) for own in (sum(slopes) * scale).tolist()]
-        self._columns = columns
         self._placing = GatePlacing(self._tree, self._sample, splits, visible, settings)
 
     def _kept(self, part: str, make: Callable[[], T]) -> T:
@@ -121,7 +116,7 @@ class Estimator:
         The evidence of trained gates is a lower bound: the expected loss of a row is at least its negative
         log-likelihood under the mixture of the leaves.
         """
-        settings, candidates = self._settings, list(self._candidates())
+        settings, topology, candidates = self._settings, self._tree.topology, list(self._candidates())
         trained = list(self._trained()) if settings.trains_gates and not self._design.has_many else []
         # A priori a node is divided as likely as not, and then by each column alike (Chipman, George and
         # McCulloch, 1998).
@@ -129,7 +124,10 @@ class Estimator:
         values = {REGRESSION: self._evidence(self.regressions)}
         values |= {each.name: each.evidence(charge) for each in candidates}
         values |= {each.name: each.evidence(settings.gate_charge) for each in trained}
-        known = {each.name: each for each in (self._without_groups(), *candidates, *trained)}
+        none = torch.zeros(len(topology.leaves), dtype=torch.long, device=self._sample.weight.device)
+        whole = self._placing.gates([{}] * len(self.splits))  # gates that divide nothing
+        plain = Candidate(REGRESSION, whole, None, self.regressions, none)
+        known = {each.name: each for each in (plain, *candidates, *trained)}
         evidence = [
             {name: float(value[split]) for name, value in values.items() if value[split].isfinite()}
             for split in range(len(self.splits))
@@ -137,13 +135,17 @@ class Estimator:
         best = [max(each, key=each.__getitem__) for each in evidence]
         self._models = models = [known[name] for name in best]
         self._adopt_hazards()
-        self._adopt_gates(gates_of(models))
+        gates = gates_of(models)
         if candidates and not settings.only_if_needed:
             # Of a regression the gates are those of the last candidate, of its predictions or a teacher.
             usual = [candidates[-1] if model.name == REGRESSION else model for model in models]
+            for tree in self.trees.values():
+                tree.set_gates(gates)
             target = -log_hazards(self.trees, self.samples, self.splits)
             given = [None if each.splits is None else each.splits[k] for k, each in enumerate(usual)]
-            self._adopt_gates(self._placing.filled(gates_of(usual), given, target))
+            gates = self._placing.filled(gates_of(usual), given, target)
+        for tree in self.trees.values():
+            tree.set_gates(gates)
         leaf = self._tree.apply_leaf(self._sample.x)
         choices = []
         for split, (name, model) in enumerate(zip(best, models, strict=True)):
@@ -164,28 +166,24 @@ class Estimator:
         Effects are those of a standard deviation, or of a category.
         """
         model, largest = self._models[split], dict.fromkeys(self._terms, 0.0)
-        groups = model.groups_of_leaves(split).unique()
-        own = self._design.own_places
-        for name, estimates in model.estimates.items():
-            if model.n_groups == 1:
-                break
+        groups, own = model.groups_of_leaves(split).unique(), self._design.own_places
+        for name, estimates in model.estimates.items() if model.n_groups > 1 else ():
             begin = self._hazards[name].width + model.n_groups
             slopes = estimates.rounded[split, begin : begin + model.n_groups * len(own)]
             slopes = slopes.unflatten(0, (model.n_groups, len(own)))[groups]
             for place, value in zip(own.tolist(), (slopes.amax(0) - slopes.amin(0)).tolist(), strict=True):
                 largest[self._terms[place]] = max(largest[self._terms[place]], value)
-        most = max(largest.values(), default=0.0)
-        order = sorted(largest, key=lambda term: -largest[term])
-        return tuple(term for term in order if largest[term] > max(most / 2, _NO_DIFFERENCE))
+        least = max(max(largest.values(), default=0.0) / 2, _NO_DIFFERENCE)
+        return tuple(sorted((term for term in largest if largest[term] > least), key=lambda t: -largest[t]))
 
     def _gate_weights(self, split: int) -> dict[str, float]:
         """Weights of a trained root in standard deviations, the largest 1, without small ones."""
         direction = self._models[split].direction
         if direction is None:
             return {}
-        weights = dict(zip(self._gate_names, direction[split].tolist(), strict=True))
-        order = sorted(weights, key=lambda name: -abs(weights[name]))
-        shares = {name: weights[name] / weights[order[0]] for name in order}
+        weights = zip(direction[split].tolist(), self._gate_names, strict=True)
+        order = sorted(weights, key=lambda each: -abs(each[0]))
+        shares = {name: weight / order[0][0] for weight, name in order}
         return {name: share for name, share in shares.items() if abs(share) >= _SMALL}
 
     @property
@@ -194,20 +192,14 @@ class Estimator:
         return self._design.has_many
 
     @property
-    def n_splits(self) -> int:
-        """Of the data, those with a chosen model."""
-        return len(self._models)
-
-    @property
     def n_coefficients(self) -> int:
         """Of the largest of the chosen hazards."""
-        sizes = (each.theta.shape[1] for model in self._models for each in model.estimates.values())
-        return max(sizes)
+        return max(each.theta.shape[1] for model in self._models for each in model.estimates.values())
 
-    def covariances(self, split: int) -> dict[str, HazardCovariance]:
-        """Of the coefficients of the chosen hazards of a split, by cause."""
-        model, found = self._models[split], {}
-        leaf_groups = model.groups_of_leaves(split).cpu()
+    def covariances(self) -> dict[str, HazardCovariance]:
+        """Of the coefficients of the chosen hazards of the last split, by cause."""
+        split, found = len(self._models) - 1, {}
+        model = self._models[split]
         for name, estimates in model.estimates.items():
             theta, kinds = estimates.theta[split].cpu(), estimates.kinds
             penalty = estimates.penalty[split : split + 1]
@@ -215,24 +207,22 @@ class Estimator:
             precision = precision[0].cpu()
             rows = torch.eye(len(theta), dtype=theta.dtype, device=estimates.theta.device)
             posterior = estimates.quadratic(rows[None])[split].cpu()
+            n_shapes = len(self.trees[name].family.shape_names)
             found[name] = HazardCovariance.of_posterior(
                 estimates.rounded[split].cpu(),
                 posterior,
                 marginal_covariance(posterior, theta, precision, self._blocks(kinds)),
                 precision,
-                self._design.map_of(split, model.n_groups, len(self.trees[name].family.shape_names)).cpu(),
-                leaf_groups,
+                self._design.map_of(split, model.n_groups, n_shapes).cpu(),
+                model.groups_of_leaves(split).cpu(),
             )
         return found
 
     def _blocks(self, kinds: Kinds) -> Tensor:
         """Coefficients with one uncertain variance: those of a kind, of curves and categories by column."""
-        names: list[tuple[str, ...]] = [
-            (kinds.names[kind],) if kind >= 0 else () for kind in kinds.of.tolist()
-        ]
+        names = [kinds.names[kind] if kind >= 0 else "" for kind in kinds.of.tolist()]
         for place, term in enumerate(self._terms, 1):
-            if names[place] in (("curve",), ("category",)):
-                names[place] = (*names[place], term)
+            names[place] += f" of {term}" if names[place] in ("curve", "category") else ""
         known = {name: number for number, name in enumerate(dict.fromkeys(filter(None, names)))}
         return torch.tensor([known.get(name, -1) for name in names])
 
@@ -259,11 +249,10 @@ class Estimator:
     @property
     def converged(self) -> Tensor:
         """Whether the chosen hazards of all causes are at their optimum, boolean (S,)."""
-        own = [
-            torch.stack([each.converged[split] for each in model.estimates.values()]).all()
-            for split, model in enumerate(self._models)
-        ]
-        return torch.stack(own)
+        chosen = [model.estimates.values() for model in self._models]
+        return torch.stack(
+            [torch.stack([each.converged[k] for each in own]).all() for k, own in enumerate(chosen)]
+        )
 
     def objective(self, cause: str) -> Tensor:
         """Penalised negative log-likelihood of the trees of a cause, a row, (S,)."""
@@ -297,39 +286,29 @@ class Estimator:
             return teacher.targets(self.splits, self._sample)
         single = {name: single_leaf(tree) for name, tree in self.trees.items()}
         for name, tree in single.items():
-            n_shapes = len(tree.family.shape_names)
-            tree.set_leaves(self._design.leaves(self.regressions[name].theta, 1, n_shapes))
+            theta, n_shapes = self.regressions[name].theta, len(tree.family.shape_names)
+            tree.set_leaves(self._design.leaves(theta, 1, n_shapes))
         return regression_targets(single, self.samples, self.splits)
 
     def _candidate(
         self, name: str, gates: GateParameters, splits: Sequence[dict[int, Split]] | None, number: int
     ) -> Candidate:
         """The estimates of every cause under gates; of ``depth + 1`` candidates at most this is a number."""
-        report("leaves", number, self._tree.topology.depth + 1)
-        leaf, reached, position = self._reached(gates)
-        n_groups, estimates = len(reached), {}
+        topology = self._tree.topology
+        report("leaves", number, topology.depth + 1)
+        leaf = most_probable_leaf(topology, self._placing.logits(gates))
+        reached = torch.unique(leaf[self._sample.weight > 0])  # leaves with rows in some split
+        n_groups, estimates, position = len(reached), {}, positions_of(reached, topology)
         for cause, plain in self._hazards.items():
-            group = position[leaf]
-            problem = self._design.hazards(plain.family, plain.sample, plain.weight, group, n_groups)
+            rows = plain.family, plain.sample, plain.weight
+            problem = self._design.hazards(*rows, position[leaf], n_groups)
             make = partial(self._leaves, name, cause, problem, n_groups)
             estimates[cause] = self._kept(f"{name}/{cause}", make)
         return Candidate(name, gates, splits, estimates, position)
 
-    def _reached(self, gates: GateParameters) -> tuple[Tensor, Tensor, Tensor]:
-        """Leaf of each row (S, n), leaves with rows in some split (G,), and number of each leaf's group."""
-        topology = self._tree.topology
-        leaf = most_probable_leaf(topology, self._placing.logits(gates))
-        reached = torch.unique(leaf[self._sample.weight > 0])
-        return leaf, reached, positions_of(reached, topology)
-
     def _leaves_of(self, cause: str, estimates: Estimates, n_groups: int = 1) -> LeafParameters:
         """Parameters of the groups of a cause."""
         return self._design.leaves(estimates.rounded, n_groups, len(self._hazards[cause].family.shape_names))
-
-    def _under(self, cause: str, routes: Tensor) -> SoftGates:
-        """The hazards of a cause in leaves with given log probabilities (S, L, n)."""
-        own, none = self._design.own_places, routes.new_zeros(routes.shape[1], 0)
-        return SoftGates((self._hazards[cause],), own, none, log_probability=routes)
 
     def _leaves(self, name: str, cause: str, problem: LinearHazards | SoftGates, n_groups: int) -> Estimates:
         """Estimates of the leaves of a cause, which begin as its regression."""
@@ -380,17 +359,17 @@ class Estimator:
         features = GateFeatures.of(
             self._placing.features, self._sample.normalised_weight, self._placing.columns
         )
-        starts = []
+        own, starts = self._design.own_places, []
         for number, gates in enumerate(spectral_gates(features, self._hazards, theta), 1):
             name, leaves = f"{SPECTRAL} {number}", {}
             routes = log_path_probability(Topology(1), features.logits(gates[:, None]))
-            for cause in self._hazards:
-                given = f"{name} start", cause, self._under(cause, routes), 2
+            for cause, hazards in self._hazards.items():
+                under = SoftGates((hazards,), own, routes.new_zeros(2, 0), log_probability=routes)
+                given = f"{name} start", cause, under, 2
                 leaves[cause] = self._kept(f"{name}/{cause}", partial(self._leaves, *given))
             starts.append((name, gates, leaves, self._evidence(leaves)))
         least = torch.stack([evidence for *_, evidence in starts]).amax(0) - _BEHIND
         least = torch.maximum(least, self._evidence(self.regressions) + _DIFFERENT)
-        own = self._design.own_places
         for name, gates, leaves, evidence in starts:
             if bool((evidence > least).any()):
                 joined = GateAndLeaves.of(self._hazards, own, features, leaves, gates)
@@ -402,17 +381,6 @@ class Estimator:
     def _evidence(estimates: Mapping[str, Estimates]) -> Tensor:
         """Of all causes, (S,)."""
         return torch.stack([each.evidence for each in estimates.values()]).sum(0)
-
-    def _without_groups(self) -> Candidate:
-        """The regressions, as trees whose gates divide nothing."""
-        gates = self._placing.gates([{}] * len(self.splits))
-        position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=gates.bias.device)
-        return Candidate(REGRESSION, gates, None, self.regressions, position)
-
-    def _adopt_gates(self, gates: GateParameters) -> None:
-        """Give the trees gates."""
-        for tree in self.trees.values():
-            tree.set_gates(gates)
 
     def _adopt_hazards(self) -> None:
         """Give each split's trees the hazards of the chosen model."""

@@ -319,6 +319,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
             "dtype": str(self.module_.log_time_scale.dtype).removeprefix("torch."),
             "time_unit": self.time_unit_,
         }
+        if "depth" in values:
+            values["depth"] = self.module_.topology.depth
         state["parameters"] = {name: value for name, value in values.items() if name not in _NOT_SAVED}
         state["fitted"] = {name: vars(self)[name] for name in _FITTED if name in vars(self)}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)

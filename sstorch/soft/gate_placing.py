@@ -98,10 +98,8 @@ class GatePlacing:
     ) -> list[dict[int, Split]]:
         """Splits of each problem's tree on the residuals of regressions, by node, in order of growth.
 
-        Args:
-            hazards: of the regressions, by cause.
-            theta: their coefficients.
-            lines: features that groups have slopes of their own of, of some rows of a split.
+        `hazards` of the regressions and their coefficients `theta` are by cause; `lines` are features that
+        groups have slopes of their own of, of some rows of a split.
         """
         residuals, curvatures = [], []
         for name, each in hazards.items():
@@ -132,32 +130,25 @@ class GatePlacing:
 
     def _rows(self, split: int) -> tuple[IntArray, DesignMatrix, FloatArray]:
         """Rows of a split by which gates are placed, their features and weights with sum one."""
-        rows = np.arange(len(self.splits[split])) if self._drawn is None else self._drawn[split].numpy()
-        rows = rows[rows >= 0]
+        rows = self._drawn[split]
         x = self.features.of_split(split)[torch.as_tensor(rows)].to("cpu", torch.float64)
         weight = self.sample.weight[split].double().cpu().numpy()[rows]
         return rows, x, weight / weight.sum()
 
     @cached_property
-    def _drawn(self) -> Tensor | None:
-        """Rows of each split by which gates are placed, (S, m), padded; None if no split has very many."""
-        if max(len(data) for data in self.splits) <= GATE_ROWS:
-            return None
-        drawn = [_drawn(data, np.random.default_rng(self.settings.seed)) for data in self.splits]
-        width = max(len(rows) for rows in drawn)
-        padded = [np.pad(rows, (0, width - len(rows)), constant_values=-1) for rows in drawn]
-        return torch.as_tensor(np.stack(padded))
-
-
-def _drawn(data: SurvivalData, rng: np.random.Generator) -> IntArray:
-    n = len(data)
-    if n <= GATE_ROWS:
-        return np.arange(n)
-    subject = np.arange(n) if data.subject is None else data.subject
-    n_subjects = int(subject.max()) + 1
-    chosen = np.zeros(n_subjects, dtype=bool)
-    chosen[rng.permutation(n_subjects)[: max(1, GATE_ROWS * n_subjects // n)]] = True
-    return np.flatnonzero(chosen[subject])
+    def _drawn(self) -> list[IntArray]:
+        """Rows of each split by which gates are placed; where they are very many those of some subjects."""
+        found = []
+        for data in self.splits:
+            n = len(data)
+            subject = np.arange(n) if data.subject is None else data.subject
+            n_subjects = int(subject.max()) + 1
+            chosen = np.full(n_subjects, n <= GATE_ROWS)
+            if n > GATE_ROWS:
+                order = np.random.default_rng(self.settings.seed).permutation(n_subjects)
+                chosen[order[: max(1, GATE_ROWS * n_subjects // n)]] = True
+            found.append(np.flatnonzero(chosen[subject]))
+        return found
 
 
 def strongest(columns: GateColumns, preprocessor: Preprocessor, size: Sequence[float]) -> GateColumns:

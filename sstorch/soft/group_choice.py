@@ -18,12 +18,8 @@ from sstorch.optim.starts.regression_tree import Split
 from sstorch.soft.design import FIXED, Design
 
 REGRESSION, SPECTRAL = "regression", "spectral"
-
-
-# Terms that a summary names.
-_TOLD_TERMS = 8
-# Columns whose effects differ that a text names.
-_TOLD_DIFFERENCES = 4
+# Terms that a summary names, and columns whose effects differ that a text names.
+_TOLD_TERMS, _TOLD_DIFFERENCES = 8, 4
 
 
 @dataclass(frozen=True)
@@ -38,8 +34,6 @@ class Estimation:
         freedom: effective degrees of freedom of each kind.
         term_freedom: effective degrees of freedom of each column, or product ``"a:b"``, in what all groups
             share.
-        evidence: log marginal likelihood, in nats.
-        log_likelihood: of the training rows, in nats.
     """
 
     kinds: tuple[str, ...]
@@ -47,8 +41,6 @@ class Estimation:
     penalty: tuple[float, ...]
     freedom: tuple[float, ...]
     term_freedom: Mapping[str, float]
-    evidence: float
-    log_likelihood: float
 
     @classmethod
     def of(cls, estimates: Estimates, problem: int, terms: Sequence[str], design: Design) -> Self:
@@ -58,20 +50,15 @@ class Estimation:
         if design.components is not None:
             counts["line"] = design.kinds.count("line")
         of_terms = dict.fromkeys(terms, 0.0)
-        for term, value in zip(terms, design.freedom(estimates, problem).tolist(), strict=True):
-            of_terms[term] += value
-        for term, kind in zip(terms, design.kinds, strict=True):
+        of_features = design.freedom(estimates, problem).tolist()
+        for term, kind, value in zip(terms, design.kinds, of_features, strict=True):
             if kind in FIXED:
                 of_terms.pop(term, None)
-        return cls(
-            kinds.names,
-            tuple(int(count) for count in counts.values()),
-            tuple(estimates.penalty[problem].tolist()),
-            tuple(kinds.sums(freedom)[0].tolist()),
-            of_terms,
-            float(estimates.evidence[problem]),
-            float(estimates.log_likelihood[problem]),
-        )
+            else:
+                of_terms[term] += value
+        numbers = tuple(int(count) for count in counts.values())
+        penalty, sums = estimates.penalty[problem].tolist(), kinds.sums(freedom)[0].tolist()
+        return cls(kinds.names, numbers, tuple(penalty), tuple(sums), of_terms)
 
     @property
     def deviation(self) -> tuple[float, ...]:
@@ -138,12 +125,12 @@ class GroupChoice:
 
     @property
     def _difference_text(self) -> str:
-        shown = [*self.differences[:_TOLD_DIFFERENCES]] or ["the baseline"]
-        if more := len(self.differences) - len(shown) if self.differences else 0:
-            shown.append(f"{more} more")
-        text = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-        if self.differences:
-            text = f"the effect{'s' if len(shown) > 1 else ''} of {text}"
+        shown, more = [*self.differences[:_TOLD_DIFFERENCES]], len(self.differences) - _TOLD_DIFFERENCES
+        shown += [f"{more} more"] if more > 0 else []
+        text = "the baseline"
+        if shown:
+            listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+            text = f"the effect{'s' * (len(shown) > 1)} of {listed}"
         first, *others = self.gate or [""]
         terms = [first, *(f"{self.gate[name]:+.2g} {name}" for name in others)]
         return f"{text}, divided by {' '.join(terms)} in standard deviations" if first else text
@@ -204,9 +191,8 @@ class Candidate:
 
     def groups_of_leaves(self, split: int) -> Tensor:
         """Number of the group of each leaf of a split, (L,): gates that divide nothing send all rows left."""
-        divides = self.divides[split]
+        divides, ends = self.divides[split], []
         n_leaves = len(divides) + 1
-        ends = []
         for leaf in range(n_leaves, 2 * n_leaves):
             node = 1
             for shift in reversed(range(leaf.bit_length() - 1)):

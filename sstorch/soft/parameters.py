@@ -11,7 +11,7 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.objective import L2Parity, Penalty
 from sstorch.parameters import Parameters
-from sstorch.soft.settings import ESTIMATED, Coefficient, GateRidgeUnits
+from sstorch.soft.settings import ESTIMATED, Coefficient
 
 
 @dataclass(repr=False)
@@ -89,13 +89,10 @@ class GatePenalties(GroupPenalties):
     trainer, too; ``gate_ridge`` is for other gates that a trainer trains.
 
     Attributes:
-        gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates.
-        gate_ridge_units: units of the columns in this penalty: ``"range"``, columns on [0, 1] as published (a
-            column with a long tail can then have little influence); ``"sd"``, standard deviations.
+        gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, with columns on [0, 1].
     """
 
     gate_ridge: float = 1e-3
-    gate_ridge_units: GateRidgeUnits = "range"
 
 
 @dataclass(repr=False)

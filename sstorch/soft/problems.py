@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.newton.minimize import UNCONVERGED, newton
 from sstorch.nn import HazardFamily, LeafParameters, SoftTree, check_family
-from sstorch.objective import GateRidge, L2Parity, Penalty, RowPenalty, Sample, SmallLeaves, TrainingObjective
+from sstorch.objective import GateRidge, L2Parity, RowPenalty, Sample, SmallLeaves, TrainingObjective
 from sstorch.objective.parity import GroupParity, merge_equal_rows
 from sstorch.objective.penalties import Monotone, NormalPrior
 from sstorch.objective.row_penalties import TOO_SMALL, check_penalties
@@ -33,12 +34,8 @@ from sstorch.soft.settings import DTYPES, BatchSettings, Coefficients
 # Coefficient of the penalty on slopes that go the wrong way. What is left of them is taken away at the end,
 # for 5e-6 of the objective on GBSG2 with three wrong directions; a larger one only slows the minimisation.
 _MONOTONE = 10.0
-
-
 # Standard deviation below which a feature of gates is the same in all rows.
 _CONSTANT = 1e-9
-
-
 # Share of rows with different features above which merging the others gains nothing.
 _FEW_EQUAL = 0.9
 
@@ -75,37 +72,44 @@ class Problems(Batched):
         coefficients: tuple[Coefficients, ...],
     ) -> Self:
         """Problems of splits with one event, whose encoded rows x (S, n, p) are available."""
-        n_starts = settings.n_starts
+        n_starts, own = settings.n_starts, settings.own_penalties
         tree, sample = stack_splits(splits, x, preprocessors[0], settings, len(coefficients))
         curved = np.array([feature.curved for feature in preprocessors[0].features])
-        given = (
-            coefficients,
-            len(splits),
-            n_starts,
-            curved[len(curved) - tree.in_features :],
-            _monotone(settings, preprocessors, len(coefficients) * n_starts),
-            _gate_deviations(tree, sample) if settings.gate_ridge_units == "sd" else None,
-            settings.own_penalties,
+        of_leaves = curved[len(curved) - tree.in_features :]
+
+        def per_problem(name: str) -> float | Tensor:
+            """A coefficient, one value for all problems where they agree, else (R,)."""
+            values = [float(getattr(setting, name)) for setting in coefficients]
+            if len(set(values)) == 1:
+                return values[0]
+            each = torch.tensor(values, dtype=torch.float64).repeat_interleave(n_starts)
+            return each.repeat(len(splits))
+
+        make = partial(
+            TrainingObjective,
+            ridge=per_problem("ridge"),
+            gate_ridge=per_problem("gate_ridge"),
+            roughness=per_problem("roughness"),
+            curved=torch.as_tensor(of_leaves) if of_leaves.any() else None,
+            monotone=_monotone(settings, preprocessors, len(coefficients) * n_starts),
+            own=own,
         )
-        plain = objective = _objective(*given)
-        row_penalties = [each for each in settings.own_penalties if isinstance(each, RowPenalty)]
+        row_penalties = [each for each in own if isinstance(each, RowPenalty)]
         if settings.trains_small_leaves:
             row_penalties.append(SmallLeaves(TOO_SMALL, settings.min_leaf))
         if settings.fairness is not None:
             sample = _merged(sample)
             rhos = [setting.rho for setting in coefficients]
             row_penalties.append(_parity(settings.fairness, rhos, splits, tree, n_starts))
-        if row_penalties:
-            objective = _objective(*given, row_penalties)
+        plain = make(row_penalties=())
+        objective = make(row_penalties=row_penalties) if row_penalties else plain
         return cls(tree, sample, plain, objective, curved, settings)
 
     def under(self, prior: NormalPrior, precision: Tensor) -> Self:
         """The problems with a prior of the leaves, and of gates that have a precision, (R,), NaN for none."""
         ridge, known = None, ~precision.isnan()
         if self.settings.depth and bool(known.any()):
-            deviation = _gate_deviations(self.tree, self.sample)
-            usual = deviation if self.settings.gate_ridge_units == "sd" else torch.ones_like(deviation)
-            scale = torch.where(known[:, None], deviation, usual)
+            scale = torch.where(known[:, None], gate_deviations(self.tree, self.sample), 1.0)
             ridge = GateRidge(torch.where(known, precision, self.settings.gate_ridge), scale)
         plain, objective = (each.with_prior(prior, ridge) for each in (self.plain, self.objective))
         return replace(self, plain=plain, objective=objective)
@@ -157,37 +161,7 @@ class Problems(Batched):
         return final, history
 
 
-def _objective(
-    coefficients: Sequence[Coefficients],
-    n_splits: int,
-    n_starts: int,
-    curved: npt.NDArray[np.bool_],
-    monotone: Monotone | None,
-    gate_scale: Tensor | None,
-    own: Sequence[Penalty],
-    row_penalties: Sequence[RowPenalty] = (),
-) -> TrainingObjective:
-    def per_problem(values: list[float]) -> float | Tensor:
-        """One value for all where they agree, else (R,)."""
-        if len(set(values)) == 1:
-            return values[0]
-        return torch.tensor(values, dtype=torch.float64).repeat_interleave(n_starts).repeat(n_splits)
-
-    names = [item.name for item in fields(Coefficients) if item.name != "rho"]  # that is of a row penalty
-    values: dict[str, Any] = {
-        name: per_problem([getattr(setting, name) for setting in coefficients]) for name in names
-    }
-    return TrainingObjective(
-        **values,
-        row_penalties=row_penalties,
-        curved=torch.as_tensor(curved) if curved.any() else None,
-        monotone=monotone,
-        gate_scale=gate_scale,
-        own=own,
-    )
-
-
-def _gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
+def gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
     """Weighted standard deviations (R, p) of features of gates; one, the range, if the same in all rows."""
     x, counts = first_features(sample.x, tree.n_gate_features).to_dense().double(), sample.x.counts
     first = np.cumsum(counts) - counts
@@ -206,13 +180,11 @@ def _monotone(
         return None
     # Where exp(g) is a ratio of times, a larger predictor is a longer life.
     risk = -1.0 if settings.family.ratio == "time ratio" else 1.0
-    cones = []
-    for preprocessor in preprocessors:
-        rows = []
-        for column, way in settings.monotone:
-            sign = risk if way == "up" else -risk
-            rows.append(sign * preprocessor.leaf_slopes(column))
-        cones.append(np.concatenate(rows))
+    signs = {column: risk if way == "up" else -risk for column, way in settings.monotone}
+    cones = [
+        np.concatenate([sign * each.leaf_slopes(column) for column, sign in signs.items()])
+        for each in preprocessors
+    ]
     # A split with fewer pieces repeats one, which asks nothing more of it.
     n_pieces = max(len(cone) for cone in cones)
     cones = [np.concatenate([cone, np.repeat(cone[:1], n_pieces - len(cone), axis=0)]) for cone in cones]
@@ -298,13 +270,19 @@ def stack_splits(
     if any(data.entry.any() for data in splits):
         others["log_entry"] = logs(data.entry for data in splits)
     if any(data.intervals is not None for data in splits):
-        lower, upper = zip(*(_bounds(data) for data in splits), strict=True)
-        others |= {"log_lower": logs(lower), "log_upper": logs(upper)}
+        bounds = [_bounds(data) for data in splits]
+        others |= {
+            "log_lower": logs(each[0] for each in bounds),
+            "log_upper": logs(each[1] for each in bounds),
+        }
     if others and settings.family.can_rise:
         what = "entry times" if "log_entry" in others else "times within intervals"
         raise ConfigError(f"{what} need curves that cannot increase: use leaves with monotone=True")
     family = copy.deepcopy(settings.family).prepare(log_time, event, weight, log_scale)
-    _check_own(family)
+    kind = type(family)
+    if not kind.__module__.startswith("sstorch.") and kind not in _CHECKED:
+        check_family(family.select(0))  # of a user, before it is trained for the first time
+        _CHECKED.add(kind)
     n_problems = n_settings * settings.n_starts
     split = torch.arange(len(splits)).repeat_interleave(n_problems)
     tree = SoftTree(
@@ -319,8 +297,14 @@ def stack_splits(
     )
     tree.set_time_scale(log_scale[split].exp())
     if any(data.subject is not None for data in splits):
-        # Penalties are held against a mean over subjects: cutting a row in two must not weaken them.
-        per_subject = [float(data.sample_weight.sum() / persons_weight(data).sum()) for data in splits]
+        # Penalties are held against a mean over subjects: cutting a row in two must not weaken them. The
+        # weight of a subject is the mean of its rows'.
+        per_subject = []
+        for data in splits:
+            own = data.sample_weight
+            if data.subject is not None:
+                own = np.bincount(data.subject, own) / np.bincount(data.subject)
+            per_subject.append(float(data.sample_weight.sum() / own.sum()))
         others["rows_per_subject"] = torch.tensor(per_subject, dtype=torch.float64)[:, None]
     others = {name: values[split].to(device, dtype) for name, values in others.items()}
     groups = [data.groups for data in splits if data.groups is not None]
@@ -335,14 +319,6 @@ def stack_splits(
         **others,
     )
     return tree, sample
-
-
-def _check_own(family: HazardFamily) -> None:
-    """Look at a family that is not of this package before it is trained for the first time."""
-    kind = type(family)
-    if not kind.__module__.startswith("sstorch.") and kind not in _CHECKED:
-        check_family(family.select(0))
-        _CHECKED.add(kind)
 
 
 def _bounds(data: SurvivalData) -> tuple[FloatArray, FloatArray]:
@@ -360,10 +336,3 @@ def last_times(data: SurvivalData) -> FloatArray:
     last = np.zeros(int(data.subject.max()) + 1)
     np.maximum.at(last, data.subject, data.time)
     return last
-
-
-def persons_weight(data: SurvivalData) -> FloatArray:
-    """The weight of each subject, the mean of the rows', (P,)."""
-    if data.subject is None:
-        return data.sample_weight
-    return np.bincount(data.subject, data.sample_weight) / np.bincount(data.subject)

@@ -51,8 +51,6 @@ Leaf = LeafName | HazardFamily | Mapping[str, LeafName | HazardFamily]
 TrainerName = Literal["nodec", "joint", "nodec+joint", "leaves"]
 Init = Literal["random", "kmeans", "cox", "distilled", "distilled+random"]
 Dtype = Literal["float64", "float32"]
-# What a change of one is in a column whose weight is penalised: the range or the standard deviation.
-GateRidgeUnits = Literal["range", "sd"]
 # As users give the coefficient of a penalty; "estimated" by marginal likelihood.
 Coefficient = float | Literal["estimated"]
 ESTIMATED: Final = "estimated"
@@ -194,7 +192,6 @@ class BatchSettings:
     init: str = setting("distilled", _one_of(INITS))
     ridge: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
     gate_ridge: float = setting(1e-3, coefficient)
-    gate_ridge_units: GateRidgeUnits = setting("range", _one_of(get_args(GateRidgeUnits)))
     prediction: Prediction = setting("hbp", _one_of(PREDICTIONS))
     missing_numbers: Numeric = setting("mean", _one_of(get_args(Numeric)))
     missing_categories: Categorical = setting("zeros", _one_of(get_args(Categorical)))
@@ -330,8 +327,6 @@ class BatchSettings:
         silent = ["trainer", "prediction"]
         if self.encodings.are_linear:
             silent.append("roughness")
-        if isinstance(self.trainer, Leaves):  # gates that stay have no penalty
-            silent.append("gate_ridge_units")
         unused = ("teacher", "own_penalties", "offset_column", "strata")
         silent += [name for name in unused if not getattr(self, name)]
         facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in silent}

@@ -33,16 +33,12 @@ from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.nn.heads import DistributionModule
 from sstorch.threads import threads_for
 
-_FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 2
+_FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 3
 _DTYPES = (None, "float32", "float64", torch.float32, torch.float64)
 _REMEDY = "try a smaller lr, scale the inputs, or use dtype='float64'"
-# Parameters that a file holds.
+# Parameters that a file holds, and results that it does not.
 _SAVED = ("epochs", "batch_size", "lr", "weight_decay", "holdout", "encode", "random_state")
-# Attributes that a file holds.
-_FACTS = (
-    *("loss_", "epoch_", "horizon_", "zero_time_", "time_varying_"),
-    *("n_samples_fit_", "training_rows_", "in_features_"),
-)
+_NOT_SAVED = ("module_", "history_")
 
 
 class TorchSurvival(SurvivalEstimator):
@@ -187,12 +183,11 @@ class TorchSurvival(SurvivalEstimator):
         check_device(device)
         estimator = cls(module, batch_size=batch_size, encode=False, device=device)
         estimator.module_ = copy.deepcopy(module).to(device).eval()
+        estimator.event_times_, estimator.outcome_type_ = np.empty(0), OutcomeType()
+        estimator.zero_time_ = None  # half the smallest time of the rows themselves
         if y is not None:
             rows = as_surv(y)
             estimator._set_outcome(SurvivalData(_outcomes_only(rows), rows))
-        else:
-            estimator.event_times_, estimator.outcome_type_ = np.empty(0), OutcomeType()
-            estimator.zero_time_ = None  # half the smallest time of the rows themselves
         return estimator
 
     def save(self, path: str | Path) -> None:
@@ -204,16 +199,13 @@ class TorchSurvival(SurvivalEstimator):
             ConfigError: the folder cannot be written.
         """
         check_is_fitted(self, "module_")
+        fitted = {name: each for name, each in vars(self).items() if name.endswith("_")}
         state = {
             "parameters": {name: np.asarray(getattr(self, name)).item() for name in _SAVED},
             "dtype": str(self._model.like.dtype).removeprefix("torch."),
-            "preprocessing": self.preprocessor_ if self.encode else None,
-            "feature_names": [str(name) for name in self.feature_names_in_] if self.encode else None,
-            "outcome_type": self.outcome_type_,
-            **{name: getattr(self, name, None) for name in _FACTS},
+            "fitted": {name: each for name, each in fitted.items() if name not in _NOT_SAVED},
         }
         tensors = {f"module.{name}": value.clone() for name, value in self.module_.state_dict().items()}
-        tensors["event_times"] = torch.as_tensor(self.event_times_)
         write_folder(Path(path), _FORMAT, _FORMAT_VERSION, state, tensors)
 
     @classmethod
@@ -235,14 +227,10 @@ class TorchSurvival(SurvivalEstimator):
         state, tensors = read_folder(Path(path), _FORMAT, _FORMAT_VERSION)
         with reading(Path(path)):
             estimator = cls(module, device=device, dtype=state["dtype"], **state["parameters"])
-            estimator.event_times_ = tensors.pop("event_times").numpy()
-            estimator.outcome_type_ = state["outcome_type"]
-            for name in _FACTS:
-                setattr(estimator, name, state[name])
-            if estimator.encode:
-                estimator.preprocessor_ = state["preprocessing"]
-                estimator.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-                estimator.n_features_in_ = len(estimator.feature_names_in_)
+            for name, value in state["fitted"].items():
+                if not name.endswith("_") or name in _NOT_SAVED:
+                    raise ValueError(f"{name} is no result of a fit")
+                setattr(estimator, name, value)
         estimator.module_, estimator.history_ = estimator._built().eval(), History()
         try:
             estimator.module_.load_state_dict(

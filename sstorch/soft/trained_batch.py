@@ -113,20 +113,23 @@ def fit_covariance(
     solved: Mapping[str, Solved],
 ) -> FitCovariance:
     """Of the coefficients of the last split: by the evidence, or of a single problem by its Hessian."""
-    if settings.depth and estimator is None:
-        return FitCovariance(reason="gates, or penalties on differences of groups, are given or trained")
     n_problems = next(iter(causes.values())).tree.n_problems
-    if n_problems > (1 if estimator is None else estimator.n_splits):
-        return FitCovariance(reason="it was trained as one of several")
     sizes = [each.tree.leaf_parameters().flatten().shape[-1] for each in causes.values()]
-    if (max(sizes) if estimator is None else estimator.n_coefficients) > _MOST_COEFFICIENTS:
-        return FitCovariance(reason=f"it has more than {_MOST_COEFFICIENTS} coefficients")
-    if estimator is not None and estimator.has_many_columns:
-        return FitCovariance(reason="with many columns, shape parameters are held")
+    reason = ""
+    if settings.depth and estimator is None:
+        reason = "gates, or penalties on differences of groups, are given or trained"
+    elif n_problems > (1 if estimator is None else len(estimator.splits)):
+        reason = "it was trained as one of several"
+    elif (max(sizes) if estimator is None else estimator.n_coefficients) > _MOST_COEFFICIENTS:
+        reason = f"it has more than {_MOST_COEFFICIENTS} coefficients"
+    elif estimator is not None and estimator.has_many_columns:
+        reason = "with many columns, shape parameters are held"
+    elif estimator is None and settings.restricted:
+        reason = "it is restricted by monotone, fairness or custom penalties"
+    if reason:
+        return FitCovariance(reason=reason)
     if estimator is not None:
-        return FitCovariance(estimator.covariances(estimator.n_splits - 1))
-    if settings.restricted:
-        return FitCovariance(reason="it is restricted by monotone, fairness or custom penalties")
+        return FitCovariance(estimator.covariances())
     hazards = {}
     for name, each in causes.items():
         parameters = each.tree.select(0).leaf_parameters()
@@ -145,12 +148,9 @@ def fit_covariance(
         curvature = count * each.objective.leaf_curvature(each.tree.leaf_parameters()).detach()[0, 0].double()
         size, p = len(curvature), each.tree.in_features
         order = torch.tensor([p, *range(p), *range(p + 1, size)])  # the intercept first
-        hazards[name] = HazardCovariance.of_information(
-            leaves.flatten()[0].cpu()[order],
-            information.cpu()[order][:, order],
-            curvature.cpu()[order],
-            torch.eye(size, dtype=torch.float64)[:, order],
-        )
+        theta, map = leaves.flatten()[0].cpu()[order], torch.eye(size, dtype=torch.float64)[:, order]
+        information = information.cpu()[order][:, order]
+        hazards[name] = HazardCovariance.of_information(theta, information, curvature.cpu()[order], map)
     return FitCovariance(hazards)
 
 

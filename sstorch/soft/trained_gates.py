@@ -87,10 +87,7 @@ class GateAndLeaves:
         leaves: Mapping[str, Estimates],
         gate: Tensor,
     ) -> Self:
-        """Of a gate (S, 1 + Q), whose weights have a prior around zero, and leaves estimated under it.
-
-        `own` are positions of features with slopes of their own in leaves.
-        """
+        """Of a gate (S, 1 + Q), with a prior around zero, and its leaves, with slopes of their `own`."""
         _, signs = path_signs(Topology(1), [1])
         problem = SoftGates(tuple(hazards.values()), own, signs.to(gate.device), features.z)
         names, codes = {}, []
@@ -136,14 +133,9 @@ def spectral_gates(
     """Two gates of several columns for each split, (S, 1 + Q) each, from what products would explain.
 
     A slope that turns where v . z changes its sign is to first order a product (v . z)(d . z), a quadratic
-    form in z. Its matrix has the Newton steps of the products of two columns from the regressions; the best
-    product of two linear forms has its largest and least eigenvectors, sqrt(w+) e+ +- sqrt(-w-) e-. Either
-    factor may be the gate; its threshold is the median.
-
-    Args:
-        features: of the gates.
-        hazards: of the regressions, by cause.
-        theta: their coefficients, by cause.
+    form in z. Its matrix has the Newton steps of the products of two columns from the regressions, with
+    coefficients `theta` by cause; the best product of two linear forms has its largest and least
+    eigenvectors, sqrt(w+) e+ +- sqrt(-w-) e-. Either factor may be the gate; its threshold is the median.
     """
     z = features.z
     steps = z.new_zeros(len(z), z.shape[-1], z.shape[-1])
@@ -158,22 +150,15 @@ def spectral_gates(
     steps = torch.where(features.column[:, None] == features.column, 0.0, steps)
     values, vectors = torch.linalg.eigh(steps)
     large, small = values[:, -1:].clamp(min=0).sqrt(), (-values[:, :1]).clamp(min=0).sqrt()
-    found = []
+    share, found = weight / weight.sum(-1, keepdim=True), []
     for sign in (1.0, -1.0):
         direction = large * vectors[..., -1] + sign * small * vectors[..., 0]
         score = torch.matmul(z, direction[..., None]).squeeze(-1)
-        found.append(_at_median(direction, score, weight))
+        mean = (share * score).sum(-1, keepdim=True)
+        deviation = (share * (score - mean).square()).sum(-1, keepdim=True).sqrt()
+        order = score.argsort(-1)
+        place = (share.gather(-1, order).cumsum(-1) >= 0.5).to(torch.uint8).argmax(-1, keepdim=True)
+        median = score.gather(-1, order.gather(-1, place))
+        sharpness = torch.where(deviation > _CONSTANT, SHARPNESS / deviation, 0.0)
+        found.append(sharpness * torch.cat([-median, direction], -1))
     return found
-
-
-def _at_median(direction: Tensor, score: Tensor, weight: Tensor) -> Tensor:
-    """Gates with directions (S, Q), their scores (S, n) cut at the median and scaled; zero where constant."""
-    share = weight / weight.sum(-1, keepdim=True)
-    mean = (share * score).sum(-1, keepdim=True)
-    deviation = (share * (score - mean).square()).sum(-1, keepdim=True).sqrt()
-    order = score.argsort(-1)
-    passed = share.gather(-1, order).cumsum(-1)
-    place = (passed >= 0.5).to(torch.uint8).argmax(-1, keepdim=True)
-    median = score.gather(-1, order.gather(-1, place))
-    sharpness = torch.where(deviation > _CONSTANT, SHARPNESS / deviation, 0.0)
-    return sharpness * torch.cat([-median, direction], -1)

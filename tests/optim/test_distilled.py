@@ -137,7 +137,7 @@ def test_leaves_of_each_class_by_default() -> None:
     assert (trained.estimated, trained.trainer) == (True, Nodec())
     fixed = SoftSurvivalTree(init="distilled", penalties=GatePenalties(ridge=1e-3))._batch_settings()
     assert (fixed.init, fixed.trainer, fixed.n_starts) == ("distilled", Nodec(), 1)
-    assert (fixed.ridge, fixed.gate_ridge, fixed.gate_ridge_units) == (1e-3, 1e-3, "range")
+    assert (fixed.ridge, fixed.gate_ridge) == (1e-3, 1e-3)
     assert fixed.numeric.plain == "linear"
     assert not fixed.trains_gates
     assert SoftSurvivalTree(init="random")._batch_settings().trainer == Nodec()

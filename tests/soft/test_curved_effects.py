@@ -1,6 +1,5 @@
 """Trees whose leaves see curves of numeric columns."""
 
-import itertools
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 
-from sstorch import Columns, GatePenalties, Penalties, SoftSurvivalTree, SurvivalRegression, load_dataset
+from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression, load_dataset
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import NaturalSpline, Piecewise
 from sstorch.deploy import export_program
@@ -163,48 +162,3 @@ def test_tables_speak_of_columns(depth: int) -> None:
         assert {"s(age)", "pnodes", "progrec"} <= set(names)
         assert not {"s(progrec)", "log(pnodes)"} & set(names)
         assert " s(age)" in export_text(tree, n_terms=None)
-
-
-@pytest.mark.parametrize("depth", [0, 2])
-def test_an_explanation_sums_to_the_scores(depth: int) -> None:
-    tree = fitted(depth, **ENCODED)
-    for number in (0, 5, 77):
-        one = rows().frame.iloc[[number]]
-        explained = tree.explain(one)
-        x = torch.as_tensor(tree.preprocessor_.transform(one))
-        group, leaf = int(tree.apply(one)[0]), int(tree.tree_.leaf(x)[0])
-        linear = float(tree.module_.linear_predictor(x).detach()[leaf, 0])
-        assert explained.contributions[f"group {group}"].sum() == pytest.approx(linear, abs=1e-10)
-        for node, step in explained.path.iterrows():
-            logit = float(tree.module_.gate_logits(x, [node]).detach()[0, 0])
-            assert explained.contributions[f"gate {node}"].sum() == pytest.approx(logit, abs=1e-10)
-            assert step["score"] == pytest.approx(logit, abs=1e-10)
-        assert explained.values["s(age)"] == pytest.approx(one["age"].iloc[0])
-        assert explained.values["log(pnodes)"] == pytest.approx(one["pnodes"].iloc[0])
-        assert "s(age) = " in str(explained) or "tgrade" in str(explained)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("leaf", ["log_logistic", nightly("weibull"), nightly("spline_po")])
-@pytest.mark.parametrize("numeric", ["linear", "log", nightly("piecewise(8)")])
-def test_monotone_effects_go_one_way(leaf: str, numeric: str) -> None:
-    ways = {"age": "up", "pnodes": "down", "progrec": "down"}
-    data = rows()
-    tree = SoftSurvivalTree(
-        depth=1,
-        leaf=leaf,
-        trainer="joint",
-        init="random",
-        n_starts=2,
-        penalties=GatePenalties(gate_ridge=1e-2),
-        columns=Columns(numeric=numeric, monotone=ways),
-    ).fit(data.frame, (data.time, data.event))
-    linear_is_life = tree.module_.family.ratio == "time ratio"
-    slopes = [tree.module_.leaf(node).slope.detach().numpy() for node in (2, 3)]
-    for (column, way), slope in itertools.product(ways.items(), slopes):
-        risk = tree.preprocessor_.leaf_slopes(column) @ slope * (-1 if linear_is_life else 1)
-        assert (risk if way == "up" else -risk).min() >= -1e-12
-    free = fitted(0, leaf=leaf, numeric=numeric, trainer="joint")
-    held = fitted(0, leaf=leaf, numeric=numeric, trainer="joint", monotone={"progrec": "down"})
-    if numeric == "linear":  # as it is anyway: nothing is lost
-        assert held.objective_ == pytest.approx(free.objective_, abs=1e-5)

@@ -12,7 +12,6 @@ import pytest
 import scipy.stats
 from lifelines import (
     GeneralizedGammaRegressionFitter,
-    KaplanMeierFitter,
     LogLogisticAFTFitter,
     LogNormalAFTFitter,
     PiecewiseExponentialFitter,
@@ -26,7 +25,6 @@ from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression
 from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, make_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import nightly
-from tests.flat import soft_tree
 
 EXACT = Nodec(
     macro_iterations=1,
@@ -196,34 +194,6 @@ def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> No
     survival = pd.Series(1 - hazard).groupby([subject, period]).first().groupby(level=0).cumprod()
     ours = tree.predict_survival_function(x, [1.0, 2.0, 3.0, 4.0])
     np.testing.assert_allclose(ours[subject, period - 1], survival, atol=1e-6)
-
-
-@pytest.mark.nightly
-def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() -> None:
-    """Nearly three quarters of Rossi's subjects are not arrested again: only a fifth has a time."""
-    x, week, event = rows("rossi")
-    month, one = np.ceil(week / 4), pd.DataFrame({"one": np.ones(len(x))})
-    peer = KaplanMeierFitter().fit(month, event).survival_function_at_times(np.arange(14.0)).to_numpy()
-    assert 0.5 < peer[-1] < 0.8
-    for prediction in ("hbp", "mixture"):
-        tree = soft_tree(depth=1, leaf=LogisticHazard(), random_state=0, prediction=prediction)
-        tree.fit(one.assign(zero=np.arange(len(x)) % 2), (month, event))
-        late = tree.predict_quantile(one[:2].assign(zero=[0, 1]), 0.5)
-        assert np.isinf(late).all()
-        early = tree.predict_quantile(one[:2].assign(zero=[0, 1]), 0.2)
-        assert (abs(early - np.argmax(peer <= 0.8)) < 3).all()
-        assert np.isinf(tree.predict_rmst(one[:2].assign(zero=[0, 1]), np.inf)).all()
-        assert np.isfinite(tree.predict_rmst(one[:2].assign(zero=[0, 1]), 100.0)).all()
-    # Where the curve gets to nearly nothing, the mean is that of the data; nothing late counts in it.
-    complete = exact(LogisticHazard())
-    complete.fit(one, (np.ceil(week / 4), np.ones(len(x), dtype=bool)))
-    mean = complete.predict_rmst(one[:1], np.inf)
-    np.testing.assert_allclose(mean, complete.predict_rmst(one[:1], 1e4), rtol=1e-3)
-    np.testing.assert_allclose(mean, np.ceil(week / 4).mean() - 0.5, rtol=1e-2)
-    # An end given earlier than the last event has a hazard beyond, and with it a median.
-    tree = SurvivalRegression(leaf=LogisticHazard([5.0, 10.0]), random_state=0).fit(x, (month, event))
-    assert np.isfinite(tree.predict_quantile(x, 0.5, extrapolate=True)).all()
-    assert np.isfinite(tree.predict_rmst(x, np.inf)).all()
 
 
 @pytest.mark.nightly

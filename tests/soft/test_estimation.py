@@ -1,6 +1,5 @@
 """Estimated penalties through the estimators: groups by evidence, files, rows and weights, restrictions."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from sstorch import (
-    Columns,
     GroupPenalties,
     Penalties,
     PrognosticTree,
@@ -167,16 +165,6 @@ def survival(model: Any, frame: pd.DataFrame) -> np.ndarray:
     return np.asarray(model.predict_survival_function(frame, times=[0.5, 1.0, 2.0]))
 
 
-def test_scale_of_weights_changes_nothing() -> None:
-    frame, y = simulated(150)
-    weight = np.random.default_rng(1).uniform(0.5, 2, 150)
-    models = [
-        SurvivalRegression("weibull").fit(frame, y, sample_weight=each) for each in (weight, 7 * weight)
-    ]
-    np.testing.assert_allclose(*(survival(each, frame) for each in models), atol=1e-8)
-    assert chosen(models[0]).evidence[REGRESSION] == pytest.approx(chosen(models[1]).evidence[REGRESSION])
-
-
 def test_splits_of_a_batch_are_each_alone() -> None:
     frame, y = simulated(160, interaction=2.0)
     data = SurvivalData(frame, y)
@@ -210,24 +198,3 @@ def test_own_ridge_adds_to_the_estimated_variances() -> None:
     )
     np.testing.assert_allclose(survival(weak, frame), survival(plain, frame), atol=0.01)
     assert survival(strong, frame).std(0).max() < 0.01
-
-
-def test_monotone_effect_holds_against_the_data() -> None:
-    frame, y = simulated(300)
-    columns = Columns(numeric="linear", monotone={"c": "down"})
-    held = SurvivalRegression("weibull", columns=columns).fit(frame, y)
-    low, high = (survival(held, frame.assign(c=value)) for value in (0.0, 1.0))
-    assert (high >= low - 1e-9).all()
-
-
-@pytest.mark.nightly
-def test_several_strengths_of_fairness_share_the_estimated_penalties_of_their_split() -> None:
-    data = load_dataset("gbsg2")
-    rows = SurvivalData(data.frame, (data.time, data.event), sensitive=data.frame["horTh"].astype(str))
-    splits = [rows, rows.subset(range(600))]
-    settings = PrognosticTree(depth=1, penalties=Penalties(fairness="l2", rho=0.1))._batch_settings()
-    strengths = [replace(settings.coefficients, rho=rho) for rho in (0.1, 1.0)]
-    together = train_batch(splits, settings, coefficients=strengths).objective
-    for k, strength in enumerate(strengths):
-        alone = train_batch(splits, settings, coefficients=[strength]).objective
-        torch.testing.assert_close(together[k::2], alone, rtol=1e-6, atol=0)

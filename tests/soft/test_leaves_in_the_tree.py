@@ -12,14 +12,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sstorch import (
-    PrognosticTree,
     SoftSurvivalTree,
     Surv,
     SurvivalData,
     SurvivalRegression,
 )
-from sstorch.bench.cross_validation import make_folds
-from sstorch.data import load_dataset
 from sstorch.exceptions import ConfigError, DataWarning, FormatError
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
 from sstorch.optim import LBFGSOptions, Nodec
@@ -225,15 +222,6 @@ def test_curves_that_can_rise_have_no_quantiles_and_no_late_entries(small_data: 
         tree.fit(small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time))
 
 
-def test_cox_start_takes_late_entries(gbsg2: SurvivalData) -> None:
-    entry = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0)
-    cox = _tree(depth=0, leaf="spline_po", init="cox", n_starts=1)
-    outcomes = [Surv(gbsg2.time, gbsg2.event, entry=each) for each in (None, entry)]
-    trees = [clone(cox).fit(gbsg2.frame, y) for y in outcomes]
-    assert np.isfinite([tree.objective_ for tree in trees]).all()
-    assert trees[0].objective_ != trees[1].objective_
-
-
 @pytest.mark.filterwarnings("ignore:.*far outside its training range:sstorch.exceptions.DataWarning")
 def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
     """A sentinel sends rows so far into one leaf that the others' probability is 0 by underflow."""
@@ -242,24 +230,6 @@ def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
         tree = _grown(gbsg2, depth=2, leaf=leaf, trainer="joint", n_starts=1, prediction="mixture")
         for tau in (1825.0, np.inf):
             assert not np.isnan(tree.predict_rmst(far, tau)).any()
-
-
-@pytest.mark.nightly
-def test_a_leaf_of_steps_is_told_and_mended() -> None:
-    """Seven rows, all with an event, and eight features: every sharper step fits the training rows better."""
-    pytest.importorskip("sksurv")
-    data = load_dataset("veterans")
-    folds = make_folds(data, 5, seed=0)
-    rows, others = data.subset(folds != 0), data.subset(folds == 0)
-    options = {"init": "kmeans", "trainer": Nodec(macro_iterations=4), "n_starts": 1}
-
-    def held_out(tree: SoftSurvivalTree) -> float:
-        return tree._fit_data(rows).log_likelihood(others.frame, (others.time, others.event))
-
-    with pytest.warns(DataWarning, match=r"the curves of leaf 3 \(7 rows, 7 events\) are steps.*ridge=0.1"):
-        assert held_out(soft_tree(gate_ridge=1e-4, **options)) < -100
-    assert held_out(soft_tree(ridge=0.1, **options)) > -6
-    assert held_out(PrognosticTree()) > -6
 
 
 @pytest.mark.filterwarnings("ignore:6 events in 6 rows")

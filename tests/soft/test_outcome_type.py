@@ -90,22 +90,6 @@ def test_group_table_is_kaplan_meier_with_entry(
     assert tree.score(X, y) == pytest.approx(0.764, abs=5e-4)
 
 
-@pytest.mark.nightly
-def test_recalibration_on_training_rows_finds_as_many_events_as_expected(
-    tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]
-) -> None:
-    X, y = csl
-    found = recalibrate(tree, X, y).recalibration_
-    at, place = np.unique(np.concatenate([y.entry, y.time]), return_inverse=True)  # type: ignore[list-item]
-    hazard = tree.predict_cumulative_hazard_function(X, at, after=0.0)
-    entered, left = place[: len(y)], place[len(y) :]
-    rows = np.arange(len(y))
-    expected = (hazard[rows, left] - hazard[rows, entered]).sum()
-    assert y.n_events / expected == pytest.approx(1.0, abs=1e-3)
-    assert found.observed_expected[0] == pytest.approx(y.n_events / expected, rel=1e-6)
-    assert abs(found.intercept) < 1e-4
-
-
 def test_texts_state_the_condition_or_have_no_survival(
     tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv], tmp_path: Path
 ) -> None:

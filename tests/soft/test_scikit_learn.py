@@ -7,11 +7,8 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.model_selection import GridSearchCV, cross_validate
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from sstorch import (
     OptimalSurvivalTree,
@@ -26,35 +23,6 @@ from tests.flat import soft_tree
 def _quick(**values: Any) -> SoftSurvivalTree:
     settings = {"depth": 1, "n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
     return soft_tree(**settings | values)
-
-
-@pytest.fixture(scope="module")
-def structured(gbsg2: SurvivalData) -> np.ndarray:
-    pairs = list(zip(gbsg2.event, gbsg2.time, strict=True))
-    return np.array(pairs, dtype=[("event", "?"), ("time", "f8")])
-
-
-@pytest.mark.nightly
-def test_pipeline_with_columns_and_grid_search_over_two_processes(
-    gbsg2: SurvivalData, structured: np.ndarray
-) -> None:
-    categorical = [name for name in gbsg2.frame if gbsg2.frame[name].dtype == "category"]
-    columns = ColumnTransformer(
-        [("words", OneHotEncoder(sparse_output=False), categorical)],
-        remainder=StandardScaler(),
-        verbose_feature_names_out=False,
-    )
-    columns.set_output(transform="pandas")
-    model = make_pipeline(columns, _quick())
-    parameter = "softsurvivaltree__depth"
-    search = GridSearchCV(model, {parameter: [0, 1]}, cv=2, n_jobs=2).fit(gbsg2.frame, structured)
-    assert search.best_score_ > 0.6
-    best = search.best_estimator_
-    assert best[-1].get_params()["depth"] == search.best_params_[parameter]
-    assert "age" in best[-1].feature_names_in_
-    assert best.predict(gbsg2.frame).shape == (686,)
-    again = clone(model).set_params(**search.best_params_).fit(gbsg2.frame, structured)
-    np.testing.assert_array_equal(again.predict(gbsg2.frame), best.predict(gbsg2.frame))
 
 
 def test_metadata_is_routed_to_fit_and_score(gbsg2: SurvivalData) -> None:

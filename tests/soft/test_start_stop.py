@@ -18,7 +18,7 @@ from sstorch import (
 )
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.soft import bootstrap_trees
+from sstorch.groups.stability import resamples
 from tests.flat import soft_tree
 
 
@@ -105,10 +105,8 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
     assert pd.Series(folds).groupby(data.subject).nunique().max() == 1
     sizes = pd.Series(folds).groupby(data.subject).first().value_counts()
     assert sizes.max() - sizes.min() <= 2
-    tree = SurvivalRegression()
-    sample = bootstrap_trees(tree, frame, outcome(frame), 3)
-    assert sample.draws is not None
-    counts = pd.DataFrame(sample.draws.T).groupby(data.subject)
+    draws = resamples(data, 3, 0)[1]
+    counts = pd.DataFrame(draws.T).groupby(data.subject)
     assert (counts.nunique() == 1).all(axis=None)
     assert counts.first().sum().tolist() == [120, 120, 120]
     # Subjects keep their order and are numbered anew.

@@ -10,10 +10,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, inference
-from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
 from sstorch.monitoring import TensorBoard
-from sstorch.soft.batch import train_batch
 from sstorch.soft.group_choice import REGRESSION
 from sstorch.soft.trained_gates import GATE
 
@@ -137,24 +135,6 @@ def test_gate_that_competing_causes_share_is_found() -> None:
     incidence = tree.predict_cumulative_incidence(frame, times=[1.0])
     assert incidence.shape == (500, 2, 1)
     assert (incidence.sum(1) < 1).all()
-
-
-@pytest.mark.nightly
-def test_splits_with_and_without_a_gate_are_each_alone() -> None:
-    frames, outcomes = zip(*(drawn(300, turn) for turn in (1.2, 0.0)), strict=True)
-    splits = [SurvivalData(frame, y) for frame, y in zip(frames, outcomes, strict=True)]
-    settings = SoftSurvivalTree(depth=1, columns=SoftSurvivalTree().columns)._batch_settings()
-    both = train_batch(splits, settings)
-    assert both.choices[0].chosen.startswith("spectral")
-    assert both.choices[1].chosen == REGRESSION
-    for number, split in enumerate(splits):
-        alone = train_batch([split], settings)
-        assert alone.choices[0].chosen == both.choices[number].chosen
-        x = both.fitted(number, 0).encode(split.frame)
-        times = np.array([0.5, 1.0])
-        np.testing.assert_allclose(
-            both.fitted(number, 0).curves(x, times), alone.fitted(0, 0).curves(x, times), atol=1e-5
-        )
 
 
 def test_rounds_are_written_for_tensorboard(tmp_path: Path) -> None:

@@ -159,25 +159,3 @@ def test_error_of_a_recalibrated_intercept_is_that_of_the_closed_form(gbsg2: Sur
             error = np.sqrt(weight**2 @ (gbsg2.event - rate * hazard) ** 2) / (weight @ gbsg2.event)
             assert found.intercept == pytest.approx(np.log(rate), abs=1e-6)
             assert found.intercept_error == pytest.approx(error, rel=1e-5)
-
-
-@pytest.mark.nightly
-def test_errors_of_recalibration_are_the_spread_over_samples() -> None:
-    torch.manual_seed(0)
-
-    def sample(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, tuple[np.ndarray, np.ndarray]]:
-        x = rng.normal(0, 1, n)
-        time, censoring = np.exp(0.7 * x + 0.6 * np.log(rng.exponential(1, n))), rng.exponential(2, n)
-        return pd.DataFrame({"a": x}), (np.minimum(time, censoring), time <= censoring)
-
-    tree = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(
-        *sample(2000, np.random.default_rng(999))
-    )
-    found = []
-    for seed in range(300):
-        rng = np.random.default_rng(seed + 5000)
-        X, y = sample(300, rng)
-        report = recalibrate(tree, X, y, sample_weight=rng.lognormal(0, 1, 300)).recalibration_
-        found.append((report.intercept, report.intercept_error))
-    intercept, error = np.array(found).T
-    assert error.mean() == pytest.approx(intercept.std(ddof=1), rel=0.12)  # counts gave .043 for .076

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sstorch import PrognosticTree, Surv, SurvivalRegression
+from sstorch import PrognosticTree, SurvivalRegression
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import make_family
@@ -98,14 +98,3 @@ def test_groups_divide_by_visible_columns() -> None:
     assert gates.nonzero().squeeze(-1).tolist() in ([0], [1])
     leaves = tree.module_.leaf_parameters()
     torch.testing.assert_close(leaves.slope[0], leaves.slope[1])
-
-
-@pytest.mark.nightly
-def test_competing_causes_have_penalties_of_their_own() -> None:
-    x, time, event, _ = simulate(140, 120, 2, 5)
-    cause = np.where(event, 1 + (np.random.default_rng(0).random(140) < 0.4), 0)
-    model = SurvivalRegression("weibull").fit(x, Surv(time, cause, causes=("a", "b")))
-    assert model.choice_ is not None
-    first, second = (each.penalty for each in model.choice_.estimations.values())
-    assert first != second
-    assert np.isfinite(model.predict(x, cause="b")).all()
