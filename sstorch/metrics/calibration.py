@@ -251,12 +251,8 @@ def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> Calibr
     linear in z. Two or three distinct predictions have the observed risks of their rows, equal ones that of
     all rows.
 
-    Args:
-        rows: outcomes and predictions at the horizon t.
-        curve: the calibration curve, if already fitted.
-
     Returns:
-        The four distances, in [0, 1], 0 is best.
+        The four distances of `rows`, in [0, 1], 0 is best; `curve` is theirs, if already fitted.
 
     Raises:
         DataError: no event by t, left truncation, predictions of 0 or 1, or a regression without a finite
@@ -306,17 +302,12 @@ def error_limits(rows: HorizonRows, level: float, name: str) -> Estimate[float]:
 
 
 class ErrorTest:
-    """Tests of what an error of calibration truly is, whose inversion gives its limits.
-
-    Attributes:
-        curve: the calibration curve of the rows.
-        estimate: of the error, at predictions that represent those of all rows.
-    """
+    """Tests of what an error of calibration truly is, whose inversion gives its limits."""
 
     def __init__(
         self, rows: HorizonRows, name: str, level: float = 0.95, curve: _Curve | None = None
     ) -> None:
-        self.curve = curve = _Curve.of(rows) if curve is None else curve
+        curve = _Curve.of(rows) if curve is None else curve
         self._points, self._summary, self._level = _representative(rows), _SUMMARIES[name], level
         x = curve.design(self._points)
         self._calibrated, self._deviation = x @ curve.identity, x @ (curve.coefficients - curve.identity)
@@ -324,7 +315,7 @@ class ErrorTest:
         self._power = x.shape[1] if name == "e50" else 1
         draws = np.random.default_rng(0).normal(size=(_DRAWS, x.shape[1]))
         self._noise = draws @ _root(curve.covariance).T @ x.T
-        self.estimate = self.at(1.0)
+        self.estimate = self.at(1.0)  # at predictions that represent those of all rows
 
     def at(self, multiple: float, noise: FloatArray | float = 0.0) -> FloatArray:
         """The summary where the curve deviates from the diagonal by a multiple of the estimated deviation."""
@@ -335,10 +326,10 @@ class ErrorTest:
     def accepted(self, multiple: float) -> tuple[float, float]:
         """The region that holds the estimate with the probability of the tests, at a true multiple."""
         drawn = np.sort(self.at(multiple, self._noise))
-        kept = int(np.ceil(self._level * drawn.size))
+        held = int(np.ceil(self._level * drawn.size))
         volume = drawn**self._power
-        first = int((volume[kept - 1 :] - volume[: drawn.size - kept + 1]).argmin())
-        return float(drawn[first]), float(drawn[first + kept - 1])
+        first = int((volume[held - 1 :] - volume[: drawn.size - held + 1]).argmin())
+        return float(drawn[first]), float(drawn[first + held - 1])
 
     def limits(self) -> tuple[float, float]:
         """Summaries at the smallest and the largest accepted multiple."""

@@ -20,14 +20,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier, ipcw_weights
 from sstorch.metrics.groups import risk_table
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, read_scored, training
-from sstorch.metrics.pairs import (
-    ComparablePairs,
-    ComparedCurves,
-    TiedTime,
-    comparable_pairs,
-    share_of_pairs,
-    total_weight,
-)
+from sstorch.metrics.pairs import ComparablePairs, Compared, TiedTime, share_of_pairs
 
 # Products of shares that are equal differ by rounding.
 _ROUNDING = 1e-12
@@ -93,7 +86,7 @@ def concordance_harrell(
     """
     options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}
     rows, which = read_scored(y, "Harrell's concordance", cause, **options, prediction=prediction)
-    return _concordance(rows.only(which), prediction, times, tied_time, tau)
+    return Compared.of(rows.only(which), prediction, times, tied_time, tau).concordance()
 
 
 def concordance_uno(
@@ -131,29 +124,14 @@ def concordance_uno(
         0.333333
     """
     rows = read_rows(y, "Uno's concordance", weight=True, sample_weight=sample_weight, prediction=prediction)
-    return _concordance(rows, prediction, times, tied_time, tau, uno_weights(rows, train))
+    weight = uno_weights(rows, train)
+    return Compared.of(rows, prediction, times, tied_time, tau).concordance(None, weight)
 
 
 def uno_weights(rows: Observed, train: Outcome) -> FloatArray:
     """1 / G^2 of each row (n,), G from the training rows, see `concordance_uno`."""
     weight = ipcw_weights(rows, train=training(train, rows.time))
     return weight * weight
-
-
-def _concordance(
-    rows: Observed,
-    prediction: npt.ArrayLike,
-    times: npt.ArrayLike | None,
-    tied_time: TiedTime,
-    tau: float | None,
-    weight: FloatArray | None = None,
-) -> float:
-    """Share of concordant pairs, weighted by `weight` (n,) at events."""
-    if times is not None:
-        return ComparedCurves.of(rows, prediction, times, tied_time, tau).concordance(None, weight)
-    pairs = comparable_pairs(rows, tied_time, tau, weight)
-    risk = check_vector(prediction, "risk", rows.time.size)
-    return share_of_pairs(*pairs.count_risk(risk), total_weight(pairs))
 
 
 def concordance_wolbers(
@@ -208,12 +186,13 @@ def concordance_wolbers(
     # Rows with another cause at or before t_i: in reversed time those that follow.
     before = ComparablePairs.of(-time, interest & (time < horizon), "censored_later", None, inverse * own)
     before = replace(before, row_weight=(inverse * own * other)[before.order])
-    total = later.total() + before.total()
+    total = sum(pairs.weigh(pairs.partners()) for pairs in (later, before))
     if total == 0:
         raise DataError(
             f"no comparable pair among {time.size} rows, {int(interest.sum())} of them with cause {which}"
         )
-    concordant, tied = np.sum([pairs.count_risk(values) for pairs in (later, before)], axis=0)
+    counts = [[pairs.weigh(part) for part in pairs.compare_risk(values)] for pairs in (later, before)]
+    concordant, tied = np.sum(counts, axis=0)
     return share_of_pairs(concordant, tied, total)
 
 

@@ -37,10 +37,8 @@ def net_benefit(
 
     Args:
         y: a :class:`~sstorch.Surv`, or (time, event), n rows. With left truncation rows are at risk from
-            entry on, and the result is for a population with the covariates of these rows, followed from time
-            zero.
-        survival: predicted S_i(t), one probability per row, shape (n,); the risk is 1 - S_i(t). With
-            competing causes one minus the incidence of the cause.
+            entry on, and the result is for a population followed from time zero.
+        survival: predicted S_i(t), shape (n,); with competing causes one minus the incidence of the cause.
         t: the time, in the unit of `y`.
         thresholds: risk thresholds for treatment, in [0, 1), shape (n_thresholds,).
         cause: number or name of the cause of interest, for competing causes.
@@ -73,14 +71,9 @@ def benefits_of(rows: HorizonRows, thresholds: npt.ArrayLike) -> pd.DataFrame:
     """`net_benefit` of checked rows."""
     at = check_thresholds(thresholds)
     model, of_all, n_above = net_benefits(rows, at)
-    reasons = np.where(np.isnan(model), f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}", "")
-    columns = {
-        "net_benefit": model,
-        "treat_all": of_all,
-        "treat_none": 0.0,
-        "n_above": n_above,
-        "reason": reasons,
-    }
+    columns = {"net_benefit": model, "treat_all": of_all, "treat_none": 0.0, "n_above": n_above}
+    unknown = f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}"
+    columns["reason"] = np.where(np.isnan(model), unknown, "")
     return pd.DataFrame(columns, index=pd.Index(at, name="threshold"))
 
 
@@ -90,13 +83,11 @@ def net_benefits(rows: HorizonRows, thresholds: FloatArray) -> tuple[FloatArray,
     For thresholds that passed `check_thresholds`; NaN where it is unknown.
     """
     rows = rows.take(np.lexsort((~rows.y.event, rows.y.time)))
-    risk, odds = 1.0 - rows.survival, thresholds / (1.0 - thresholds)
-    above = [risk >= threshold - _ROUNDING for threshold in thresholds]
-    n_above = np.array([np.count_nonzero(inside) for inside in above], dtype=np.int64)
-    weight = rows.y.weights
-    share = np.array([weight[inside].sum() for inside in above]) / weight.sum()
+    odds, above = thresholds / (1.0 - thresholds), 1.0 - rows.survival >= thresholds[:, None] - _ROUNDING
+    share = above @ rows.y.weights / rows.y.weights.sum()
     failed = np.array([_incidence(rows, inside) for inside in above])
-    overall = _incidence(rows, np.ones(risk.size, dtype=bool))
+    overall = _incidence(rows, np.ones(len(rows), dtype=bool))
+    n_above: IntArray = np.count_nonzero(above, axis=1)
     # Without negative zeros.
     return share * (failed - (1.0 - failed) * odds) + 0.0, overall - (1.0 - overall) * odds, n_above
 

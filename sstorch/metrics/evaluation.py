@@ -169,7 +169,7 @@ class SurvivalScorer:
     rows it scores: give `train` for a fixed split, or `all_rows`, whose other rows are then the training
     rows. That is not exact in the inner loop of a nested cross-validation, with `train_size` of
     `ShuffleSplit`, and with `return_train_score=True`: give `train` there. An estimator with `event_times_`
-    or `n_samples_fit_` is refused where the other rows hold further event times, or are more.
+    is refused where the other rows hold further event times.
 
     Args:
         metric: a name of `evaluate` with a direction, such as "ibs_graf", "c_uno" or, of causes, "ibs".
@@ -255,35 +255,24 @@ def remedy_for_names(scoring: object) -> str:
 
 
 def _check_fitted_on(estimator: Any, train: Surv) -> None:
-    """Refuse weights from rows that the estimator, by its attributes, was not fitted on."""
+    """Refuse weights from rows with events at times that an estimator, by `event_times_`, has not seen."""
     fitted = getattr(estimator, "best_estimator_", estimator)
     fitted = fitted[-1] if hasattr(fitted, "steps") else fitted
-    remedy = (
-        "as in a nested loop, with train_size or with return_train_score; give train=, y of the rows it was "
-        "fitted on."
-    )
-    if train.weight is not None:  # estimators leave out rows of weight 0
-        train = train[train.weight > 0.0]
-    if train.time is not None and train.event is not None:  # and rows without follow-up
-        train = train[(train.time > 0.0) | train.event]
-    n_fitted = getattr(fitted, "n_samples_fit_", None)
-    if n_fitted is not None and len(train) > n_fitted:
-        raise DataError(
-            f"all_rows: {len(train)} rows are not scored, but the estimator was fitted on {n_fitted}, "
-            f"{remedy}"
-        )
     known = getattr(fitted, "event_times_", None)
     if known is None or train.time is None or train.event is None:
         return
-    events = np.unique(train.time[train.event & (train.time > 0.0)])  # zeros may have been moved
-    known = np.unique(np.asarray(known, dtype=np.float64))
+    counted = train.event & (train.time > 0.0)  # zeros may have been moved
+    if train.weight is not None:  # estimators leave out rows of weight 0
+        counted &= train.weight > 0.0
+    events, known = np.unique(train.time[counted]), np.unique(np.asarray(known, dtype=np.float64))
     after = np.searchsorted(known, events).clip(max=known.size - 1)
     near = np.minimum(np.abs(known[after] - events), np.abs(known[np.maximum(after - 1, 0)] - events))
     strange = near > 1e-6 * events  # the estimator may have kept float32
     if strange.any():
         raise DataError(
             f"all_rows: a row that is not scored has its event at {events[strange][0]:g}, where the "
-            f"estimator has seen no event, {remedy}"
+            "estimator has seen no event, as in a nested loop, with train_size or with return_train_score; "
+            "give train=, y of the rows it was fitted on."
         )
 
 

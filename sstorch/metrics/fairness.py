@@ -14,7 +14,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, followed_to
 from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time, survival_at
 from sstorch.metrics.outcome import Outcome, read_rows
-from sstorch.metrics.pairs import ComparedCurves
+from sstorch.metrics.pairs import Compared
 
 
 def group_parity(
@@ -123,8 +123,8 @@ def group_scores(
             if followed_to(tau, own.time, own.event):
                 predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
                 values["calibration"] = predicted - float(KaplanMeier.fit(own).at([tau])[0])
-            compared = ComparedCurves.of(own, curves[inside], grid)
-            if compared.pairs.total() > 0.0:
+            compared = Compared.of(own, curves[inside], grid)
+            if compared.pairs.partners().any():
                 values["c_harrell"] = compared.concordance()
         rows.append({"rows": own.time.size, "events": int(own.event.sum())} | values)
     return pd.DataFrame(rows).rename_axis("group")

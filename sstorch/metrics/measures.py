@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import expit, logit
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.calibration import (
@@ -56,8 +56,6 @@ _SCALES: dict[str, tuple[Callable[[float], Any], Callable[[Any], Any], Callable[
         lambda value: 1.0 / (1.0 - value),
     ),
 }
-# Difference of sums of the same weights, as a share, that is none.
-_ROUNDING = 1e-12
 JACKKNIFE, SANDWICH, BOOTSTRAP = "infinitesimal jackknife", "sandwich", "bootstrap"
 NO_VARIANCE = "no limits: the variance cannot be estimated (a single event, or all pairs concordant)"
 
@@ -157,10 +155,8 @@ _of_scores = partial(_declare, ideal=1.0, method=JACKKNIFE, scale="logit", highe
 def c_harrell_t(rows: HorizonRows) -> Influences:
     """Concordance of predicted survival with the order of events up to t, in O(n log n).
 
-    A pair is comparable if the row with the earlier time has an event by t. A row censored at the time of an
-    event, or followed up to t without an event, survives longer. With left truncation both rows must be at
-    risk at the same time. With competing causes other causes are censored. The weight of a pair is the
-    product of the weights of its rows; equal predictions count one half.
+    `concordance_harrell` with `tied_time="censored_later"`: a row followed up to t without an event survives
+    longer than one with an event by t. With competing causes other causes are censored.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387; Therneau and Atkinson, Concordance,
@@ -177,7 +173,7 @@ def c_uno_t(rows: HorizonRows) -> Influences:
         Uno et al. (2011), Statistics in Medicine 30, 1105-1117.
     """
     rows.check_from_zero("Uno's concordance")
-    (value, influence), excess = _concordance(rows, _censoring_weights(rows)[0])
+    (value, influence), excess = _concordance(rows, _censoring_weights(rows)[0] ** 2)
     return value, influence + _through_weights(rows, 2.0 * excess, 0.0)
 
 
@@ -331,33 +327,21 @@ def scaled_brier(rows: HorizonRows) -> Influences:
 
 
 def _concordance(rows: HorizonRows, inverse: FloatArray | None = None) -> tuple[Influences, FloatArray]:
-    """Concordance up to the horizon with pairs of weight `inverse`^2, (n,), at events, one if None.
+    """Concordance up to the horizon with pairs of a weight `inverse`, (n,), at events, one if None.
 
     Influences of all rows are NaN from a single event; the last result is the part of an event's own pairs.
     """
     entry = rows.y.entry
     inside = np.arange(len(rows)) if entry is None else np.flatnonzero(entry < rows.t)
     part = rows.take(inside)
-    n, own_weight, time = inside.size, part.y.weights, np.minimum(part.y.time, rows.t)
-    pairs = ComparablePairs.of(time, part.interest & (part.y.time <= rows.t), "censored_later")
+    own_weight, time = part.y.weights, np.minimum(part.y.time, rows.t)
+    options = {"row_weight": own_weight, "entry": part.y.entry}
+    happened = part.interest & (part.y.time <= rows.t)
+    pairs = ComparablePairs.of(time, happened, "censored_later", None, inverse, **options)
     events, order = pairs.events, pairs.order
-    rank = np.unique(part.survival, return_inverse=True)[1].astype(np.int32)
-    weight = own_weight[events] if inverse is None else inverse[events] ** 2 * own_weight[events]
-
-    def tail(rows: IntArray, start: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Weight of the rows from a place on that survive each event, ties a half, and of all, (m,)."""
-        risk, mass = rank.max() - rank, np.append(np.cumsum(own_weight[rows][::-1])[::-1], 0.0)
-        lower, tied = rank_sums(risk[events], risk[rows], start, np.full_like(start, n), own_weight[rows])
-        return lower + 0.5 * tied, mass[start]
-
-    right, whole = tail(order, pairs.start)
-    first = np.zeros(n, dtype=np.int64)
-    if part.y.entry is not None:  # without the rows that enter at an event or later
-        by_entry = np.argsort(part.y.entry, kind="stable")
-        right_late, late = tail(by_entry, np.searchsorted(part.y.entry[by_entry], time[events]))
-        right = right - right_late
-        whole = np.where(whole - late > _ROUNDING * whole, whole - late, 0.0)
-        first = np.searchsorted(time[events], part.y.entry[order], side="right")
+    lower, tied = pairs.compare_risk(-part.survival)
+    weight, right, whole = pairs.event_weight, lower + 0.5 * tied, pairs.partners()
+    assert weight is not None
     total = float(weight @ whole)
     if total == 0.0:
         raise DataError(f"no comparable pair among {len(rows)} rows up to {rows.t:g}: too few events.")
@@ -368,7 +352,10 @@ def _concordance(rows: HorizonRows, inverse: FloatArray | None = None) -> tuple[
     if np.count_nonzero(whole) == 1:
         influence[inside] = np.nan
         return (value, influence), excess
-    last = np.searchsorted(pairs.start, np.arange(n), side="right")
+    rank = np.unique(part.survival, return_inverse=True)[1].astype(np.int32)
+    last, first = np.searchsorted(pairs.start, np.arange(inside.size), side="right"), np.zeros_like(order)
+    if part.y.entry is not None:
+        first = np.searchsorted(time[events], part.y.entry[order], side="right")
     lower, tied = rank_sums(rank[order], rank[events], first, last, weight)
     mass = np.append(0.0, np.cumsum(weight))
     behind = lower + 0.5 * tied - value * (mass[last] - mass[first])

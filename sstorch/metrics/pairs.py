@@ -5,19 +5,18 @@ the rows whose event came or is still to come later, are everything from some po
 partners is a count over the tail of an array.
 """
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import blocks, check_choice, check_horizon
+from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import BLOCK_ELEMENTS, check_grid_unit, check_survival, check_times
-from sstorch.metrics.curves import CurvesInOrder
+from sstorch.metrics.curves import CurvesInOrder, survival_at
 from sstorch.metrics.outcome import Observed
 
 TiedTime = Literal["exclude", "censored_later", "all"]
@@ -35,11 +34,10 @@ class ComparablePairs:
     events: IntArray  # rows with an event that counts, in that order, shape (m,)
     start: IntArray  # the partners of events[k] are order[start[k]:], never falling, shape (m,)
     event_weight: FloatArray | None  # the weight of a pair of events[k], shape (m,), or None for one each
-    # Weights of the rows in the order `order`, shape (n,), or None for one each
-    row_weight: FloatArray | None
+    row_weight: FloatArray | None  # weights of the rows in the order `order`, (n,), or None for one each
+    own: FloatArray | None = None  # weight of each event among its own partners, (m,), which does not count
     # Those of them that were never at risk together, which do not count; None if all were
     apart: Self | None = None
-    with_self: bool = False  # whether each event is among its own partners; counts leave that pair out
 
     @classmethod
     def of(
@@ -55,100 +53,66 @@ class ComparablePairs:
         """Find the pairs; arrays are of the rows, shape (n,), and event weights are read at events only."""
         order = np.lexsort((~event, time))
         sorted_time, sorted_event = time[order], event[order]
-        group_end = np.searchsorted(sorted_time, sorted_time, side="right")
+        start = np.searchsorted(sorted_time, sorted_time, "left" if tied_time == "all" else "right")
         if tied_time == "censored_later":
-            n_events = np.concatenate(([0], np.cumsum(sorted_event)))
-            group_begin = np.searchsorted(sorted_time, sorted_time, side="left")
-            start = group_begin + n_events[group_end] - n_events[group_begin]
-        elif tied_time == "all":
-            start = np.searchsorted(sorted_time, sorted_time, side="left")
-        else:
-            start = group_end
+            n_events, begin = np.append(0, np.cumsum(sorted_event)), np.searchsorted(sorted_time, sorted_time)
+            start = begin + n_events[start] - n_events[begin]
         counts = sorted_event if tau is None else sorted_event & (sorted_time < tau)
         events = order[counts]
-        weight = event_weight
+        weight, own = event_weight, np.ones(events.size)
         if row_weight is not None:
-            weight = row_weight if weight is None else weight * row_weight
+            weight, own = row_weight if weight is None else weight * row_weight, row_weight[events]
         pairs = cls(
             order,
             events,
             start[counts],
             None if weight is None else weight[events],
             None if row_weight is None else row_weight[order],
-            with_self=tied_time == "all",
+            own if tied_time == "all" else None,
         )
         if entry is None:
             return pairs
         # Who enters at an event or after it has a later time: in the order of entry they are a tail, too.
         by_entry = np.argsort(entry, kind="stable")
-        apart = dataclasses.replace(
+        apart = replace(
             pairs,
             order=by_entry,
             start=np.searchsorted(entry[by_entry], time[events]),
             row_weight=None if row_weight is None else row_weight[by_entry],
-            with_self=False,
+            own=None,
         )
-        return dataclasses.replace(pairs, apart=apart)
+        return replace(pairs, apart=apart)
 
-    def first(self, count: int) -> Self:
-        """The pairs of the first events alone, which are those before some time."""
-        return dataclasses.replace(
-            self,
-            events=self.events[:count],
-            start=self.start[:count],
-            event_weight=None if self.event_weight is None else self.event_weight[:count],
-            apart=None if self.apart is None else self.apart.first(count),
-        )
+    def weigh(self, counts: npt.NDArray[Any], event_weight: FloatArray | None = None) -> float:
+        """Weight of pairs that are counted for the first of the events, (k,), with a further weight (n,)."""
+        weight = None if self.event_weight is None else self.event_weight[: counts.size]
+        if event_weight is not None:
+            further = event_weight[self.events[: counts.size]]
+            weight = further if weight is None else weight * further
+        return float(counts.sum() if weight is None else np.dot(counts, weight))
 
-    def weighted(self, weight: FloatArray) -> Self:
-        """The pairs with a further weight, that of the row (n,) with the event."""
-        own = weight[self.events]
-        return dataclasses.replace(
-            self,
-            event_weight=own if self.event_weight is None else self.event_weight * own,
-            apart=None if self.apart is None else self.apart.weighted(weight),
-        )
+    def partners(self) -> npt.NDArray[Any]:
+        """Weight of the partners of each event, (m,)."""
+        whole = self.order.size - self.start
+        if self.row_weight is not None:
+            whole = np.append(np.cumsum(self.row_weight[::-1])[::-1], 0.0)[self.start]
+        rest = self._without(whole, None if self.apart is None else self.apart.partners())
+        return rest if rest is whole else np.where(rest > _ROUNDING * whole, rest, 0.0)
 
-    def total(self) -> float:
-        """Weight of all pairs."""
-        n = self.order.size
-        if self.row_weight is None:
-            whole = _sum(n - self.start, self.event_weight)
-        else:
-            tail = np.concatenate((np.cumsum(self.row_weight[::-1])[::-1], [0.0]))
-            whole = _sum(tail[self.start], self.event_weight)
-        if self.apart is None and not self.with_self:
-            return whole
-        rest = whole - self._of_self - (0.0 if self.apart is None else self.apart.total())
-        return rest if rest > _ROUNDING * whole else 0.0
+    def _without(self, counts: npt.NDArray[Any], apart: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        """Counts of partners without the event itself and those that were never at risk together."""
+        counts = counts if self.own is None else counts - self.own
+        return counts if apart is None else counts - apart
 
-    @property
-    def _own(self) -> FloatArray:
-        """Weight of each event as a partner of its own, shape (m,)."""
-        if self.row_weight is None:
-            return np.ones(self.events.size)
-        own = np.empty_like(self.row_weight)
-        own[self.order] = self.row_weight
-        return own[self.events]
-
-    @property
-    def _of_self(self) -> float:
-        """Weight of the pairs of an event with itself, which are tied and do not count."""
-        return _sum(self._own, self.event_weight) if self.with_self else 0.0
-
-    def count_risk(self, risk: FloatArray) -> tuple[float, float]:
-        """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, for risks (n,), in O(n log n)."""
+    def compare_risk(self, risk: FloatArray) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Weight of the partners of each event with r_i > r_j, and with r_i = r_j, (m,) each; O(n log n)."""
         rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
         end = np.full_like(self.start, rank.size)
-        counts = rank_sums(rank[self.events], rank[self.order], self.start, end, self.row_weight)
-        lower, tied = (_sum(count, self.event_weight) for count in counts)
-        tied -= self._of_self
-        if self.apart is None:
-            return lower, tied
-        apart = self.apart.count_risk(risk)
-        return lower - apart[0], tied - apart[1]
+        lower, tied = rank_sums(rank[self.events], rank[self.order], self.start, end, self.row_weight)
+        apart = (None, None) if self.apart is None else self.apart.compare_risk(risk)
+        return lower if apart[0] is None else lower - apart[0], self._without(tied, apart[1])
 
-    def count_curves(self, curves: FloatArray, column: IntArray) -> tuple[FloatArray, FloatArray]:
+    def compare_curves(self, curves: FloatArray, column: IntArray) -> tuple[FloatArray, FloatArray]:
         """Weight of the partners of each event with S_i < S_j at its time, and with S_i = S_j, each (m,).
 
         `curves` (n, n_times) are read for each of `events` in a `column` (m,), never falling, or -1 for
@@ -159,12 +123,8 @@ class ComparablePairs:
             for some, alone in _runs(column)
         ]
         lower, tied = (np.concatenate([part[k] for part in parts] or [np.empty(0)]) for k in (0, 1))
-        if self.with_self:
-            tied = tied - self._own
-        if self.apart is None:
-            return lower, tied
-        apart = self.apart.count_curves(curves, column)
-        return lower - apart[0], tied - apart[1]
+        apart = (None, None) if self.apart is None else self.apart.compare_curves(curves, column)
+        return lower if apart[0] is None else lower - apart[0], self._without(tied, apart[1])
 
     def _count_column(
         self, curves: FloatArray, column: IntArray, some: slice
@@ -225,39 +185,43 @@ class ComparablePairs:
 
 
 @dataclass(frozen=True)
-class ComparedCurves:
-    """Survival curves compared at every event, from which concordances are read.
+class Compared:
+    """Predictions compared at every event, from which concordances are read.
 
     The comparison is by far the longest part of a concordance, and the same for Harrell's and for Uno's.
     """
 
     pairs: ComparablePairs  # the comparable pairs, without weights of events beyond those of the rows
     time: FloatArray  # of each event, not falling, shape (m,)
-    lower: FloatArray  # weight of the partners of each event with a higher S at its time, shape (m,)
-    tied: FloatArray  # of those with the same S, shape (m,)
+    lower: npt.NDArray[Any]  # weight of the partners of each event with a lower risk or a higher S, (m,)
+    tied: npt.NDArray[Any]  # of those with the same, shape (m,)
 
     @classmethod
     def of(
         cls,
         rows: Observed,
-        survival: npt.ArrayLike,
-        times: npt.ArrayLike,
+        prediction: npt.ArrayLike,
+        times: npt.ArrayLike | None,
         tied_time: TiedTime = "exclude",
         tau: float | None = None,
     ) -> Self:
-        """Compare the curves (n, n_times) of the rows at the events before tau, see `concordance_harrell`."""
+        """Compare curves (n, n_times), or risks (n,) without times, see `concordance_harrell`."""
+        if times is None:
+            pairs, n_rows = comparable_pairs(rows, tied_time, tau), rows.time.size
+            counts = pairs.compare_risk(check_vector(prediction, "risk", n_rows))
+            return cls(pairs, rows.time[pairs.events], *counts)
         grid = check_times(times)
-        curves = check_survival(survival, rows.time.size, grid.size)
-        return cls.of_pairs(comparable_pairs(rows, tied_time, tau), rows, curves, grid)
+        curves = check_survival(prediction, rows.time.size, grid.size)
+        return cls.of_curves(comparable_pairs(rows, tied_time, tau), rows, curves, grid)
 
     @classmethod
-    def of_pairs(cls, pairs: ComparablePairs, rows: Observed, curves: FloatArray, grid: FloatArray) -> Self:
+    def of_curves(cls, pairs: ComparablePairs, rows: Observed, curves: FloatArray, grid: FloatArray) -> Self:
         """Compare curves (n, n_times) that passed `check_survival` in pairs of the rows."""
-        if pairs.total() > 0:  # else `concordance` says that there is no pair
+        if pairs.partners().any():  # else `concordance` says that there is no pair
             check_grid_unit(rows.time, rows.event, grid)
         time = rows.time[pairs.events]
         column = np.searchsorted(grid, time, side="right") - 1
-        return cls(pairs, time, *pairs.count_curves(curves, column))
+        return cls(pairs, time, *pairs.compare_curves(curves, column))
 
     def with_tied_times(self, rows: Observed, survival: FloatArray, times: FloatArray) -> Self:
         """These curves, compared by ``tied_time="exclude"``, with the pairs of equal times of ``"all"`` too.
@@ -266,12 +230,11 @@ class ComparedCurves:
         """
         pairs = comparable_pairs(rows, "all", None)
         time, event = rows.survived[pairs.order], rows.event[pairs.order]
-        column = np.searchsorted(times, time, side="right") - 1
-        own = np.where(column >= 0, survival[pairs.order, np.maximum(column, 0)], 1.0)
+        own = survival_at(survival[pairs.order], times, time)
         rank = np.unique(-own, return_inverse=True)[1].astype(np.int32)
         end = np.searchsorted(time, self.time, side="right")
         lower, tied = rank_sums(rank[event], rank, pairs.start, end, pairs.row_weight)
-        return type(self)(pairs, self.time, self.lower + lower, self.tied + tied - pairs._own)
+        return type(self)(pairs, self.time, self.lower + lower, self.tied + tied - pairs.own)
 
     def concordance(self, tau: float | None = None, event_weight: FloatArray | None = None) -> float:
         """Share of concordant pairs, of all events that were compared, or of those before tau.
@@ -279,12 +242,15 @@ class ComparedCurves:
         `event_weight` (n,) is read at events.
         """
         m = self.time.size if tau is None else int(np.searchsorted(self.time, check_horizon(tau, "tau")))
-        pairs = self.pairs.first(m)
-        if event_weight is not None:
-            pairs = pairs.weighted(event_weight)
-        total = total_weight(pairs)
-        lower, tied = (_sum(count[:m], pairs.event_weight) for count in (self.lower, self.tied))
-        return share_of_pairs(lower, tied, total)
+        parts = (self.lower, self.tied, self.pairs.partners())
+        concordant, tied, total = (self.pairs.weigh(counts[:m], event_weight) for counts in parts)
+        if total == 0.0:
+            raise DataError(
+                f"no comparable pair among {self.pairs.order.size} rows with {m} events: concordance needs a "
+                "row whose event comes before the time of another row, both at risk together. Use larger "
+                "folds, or stratify them by event."
+            )
+        return share_of_pairs(concordant, tied, total)
 
 
 def _runs(column: IntArray) -> Iterator[tuple[slice, bool]]:
@@ -345,34 +311,12 @@ def rank_sums(
     return lower, mass[end] - mass[begin]
 
 
-def _sum(values: npt.NDArray[Any], weight: FloatArray | None) -> float:
-    return float(values.sum() if weight is None else np.dot(values, weight))
-
-
-def comparable_pairs(
-    rows: Observed,
-    tied_time: str = "exclude",
-    tau: float | None = None,
-    event_weight: FloatArray | None = None,
-) -> ComparablePairs:
-    """The comparable pairs of rows, see `concordance_harrell`; event weights are of the rows, (n,)."""
+def comparable_pairs(rows: Observed, tied_time: str = "exclude", tau: float | None = None) -> ComparablePairs:
+    """The comparable pairs of rows, see `concordance_harrell`."""
     check_choice(tied_time, "tied_time", get_args(TiedTime))
     horizon = None if tau is None else check_horizon(tau, "tau")
-    return ComparablePairs.of(
-        rows.survived, rows.event, tied_time, horizon, event_weight, rows.weight, rows.entry
-    )
-
-
-def total_weight(pairs: ComparablePairs) -> float:
-    """Weight of all pairs, of which there is one at least."""
-    total = pairs.total()
-    if total == 0.0:
-        raise DataError(
-            f"no comparable pair among {pairs.order.size} rows with {pairs.events.size} events: concordance "
-            "needs a row whose event comes before the time of another row, both at risk together. Use larger "
-            "folds, or stratify them by event."
-        )
-    return total
+    options = {"row_weight": rows.weight, "entry": rows.entry}
+    return ComparablePairs.of(rows.survived, rows.event, tied_time, horizon, **options)
 
 
 def share_of_pairs(concordant: float, tied: float, total: float) -> float:

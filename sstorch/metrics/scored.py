@@ -34,7 +34,7 @@ from sstorch.metrics.curves import (
 )
 from sstorch.metrics.grids import evaluation_times, incidence_times, thinned, thinned_together
 from sstorch.metrics.outcome import Observed, read_rows
-from sstorch.metrics.pairs import ComparablePairs, ComparedCurves, comparable_pairs
+from sstorch.metrics.pairs import ComparablePairs, Compared, comparable_pairs
 
 # Outcomes that metrics distinguish: one event (right-censored or counting), competing causes.
 Kind = Literal["event", "competing"]
@@ -193,10 +193,10 @@ class Scored:
         return self._shared[name]
 
     @cached_property
-    def compared(self) -> ComparedCurves:
+    def compared(self) -> Compared:
         """The curves compared at every event, for the concordances that share it."""
         pairs: ComparablePairs = self._once("pairs", lambda: comparable_pairs(self.y))
-        return ComparedCurves.of_pairs(pairs, self.y, self.checked, self.times)
+        return Compared.of_curves(pairs, self.y, self.checked, self.times)
 
     @cached_property
     def graf(self) -> GrafIntegrals:

@@ -1,3 +1,5 @@
+"""What cannot be scored raises, and names the argument; rounding passes."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,151 +28,105 @@ def with_value(row, column, value):
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "words"),
     [
-        (
-            {"time": [[1.0, 2.0, 3.0]]},
-            r"time must be one number per row, shape \(n,\), n > 0, got shape \(1, 3\)",
-        ),
-        ({"time": []}, r"time must be one number per row.*got shape \(0,\)"),
+        ({"time": [[1.0, 2.0, 3.0]]}, "time must be one number per row"),
+        ({"time": []}, "time must be one number per row"),
         ({"time": ["a", "b", "c"]}, "time must be an array of numbers"),
         ({"time": [1.0, np.nan, 3.0]}, "time: NaN in 1 row"),
-        ({"time": [1.0, -2.0, -3.0]}, "time must be finite times >= 0, got -2 in 2 rows"),
-        ({"time": [1.0, 2.0, np.inf]}, "time must be finite times >= 0, got inf in 1 row"),
-        ({"event": [1, 0]}, "event must have 3 rows, as in the other arguments, got 2"),
-        (
-            {"event": TIME, "time": EVENT},
-            r"event must be .*got 2 in 2 rows .* Are time and event in the order",
-        ),
-        (
-            {"times": [1.0, 1.0]},
-            "times must be strictly increasing times, got 1 then 1 at positions 0 and 1",
-        ),
-        ({"times": [-1.0, 1.0]}, "times must be finite times >= 0, got -1 at position 0"),
-        ({"survival": CURVES.T}, r"must have shape .* = \(3, 2\), got \(2, 3\). It looks transposed"),
-        ({"survival": CURVES[:, 0]}, r"must have shape .* = \(3, 2\), got \(3,\)\.$"),
+        ({"time": [1.0, -2.0, -3.0]}, "time must be finite.* got -2 in 2 rows"),
+        ({"time": [1.0, 2.0, np.inf]}, "time must be finite.* got inf"),
+        ({"time": ["1", "2", "3"]}, "got text"),
+        ({"time": np.array([1, 2, 3], dtype="m8[D]")}, "got time spans"),
+        ({"time": np.array([1, 2, 3], dtype="M8[D]")}, "got dates"),
+        ({"time": np.array([1, 2, 3]) + 0j}, "got complex numbers"),
+        ({"time": np.ma.masked_array(TIME, mask=[0, 1, 0])}, "masked entries"),
+        ({"time": torch.tensor(TIME, requires_grad=True)}, r"time\.detach"),
+        ({"time": torch.ones(3, device="meta")}, "got a tensor on meta"),
+        ({"event": [1, 0]}, "event must have 3 rows"),
+        ({"event": TIME, "time": EVENT}, r"event must be .*in the order"),
+        ({"times": [1.0, 1.0]}, "times must be strictly increasing"),
+        ({"times": [-1.0, 1.0]}, "times must be finite"),
+        ({"survival": CURVES.T}, "It looks transposed"),
+        ({"survival": CURVES[:, 0]}, "survival must have shape"),
         ({"survival": with_value(1, 1, np.nan)}, "survival: NaN in 1 row"),
-        (
-            {"survival": with_value(2, 0, 1.5)},
-            r"got values from 0.8 to 1.5 in 1 row .* Pass survival, not risk",
-        ),
-        ({"survival": with_value(0, 1, -1e-8)}, "got values from -1e-08 to 0.5 in 1 row"),
-        ({"survival": 1.0 - CURVES}, "they increase in 3 rows .* Pass survival, not risk"),
+        ({"survival": with_value(2, 0, 1.5)}, r"0.8 to 1.5 in 1 row .* not risk"),
+        ({"survival": with_value(0, 1, -1e-8)}, "-1e-08 to 0.5 in 1 row"),
+        ({"survival": 1.0 - CURVES}, "they increase in 3 rows .* not risk"),
     ],
 )
-def test_refusals(changed, message):
+def test_invalid_rows_and_curves_raise(changed, words):
     arguments = {"time": TIME, "event": EVENT, "survival": CURVES, "times": TIMES} | changed
-    arguments["y"] = arguments.pop("time"), arguments.pop("event")
-    given = arguments["y"], arguments["survival"], arguments["times"]
-    with pytest.raises(DataError, match=message):
+    given = (arguments["time"], arguments["event"]), arguments["survival"], arguments["times"]
+    with pytest.raises(DataError, match=words):
         concordance_harrell(*given)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=words):
         brier_score(*given, train=(TIME, EVENT))
 
 
 @pytest.mark.parametrize(
-    ("train", "message"),
+    ("train", "words"),
     [
         (None, "train: a survival model requires y"),
         (np.ones((2, 2)), "train: y is a plain array"),
-        ((TIME, EVENT, EVENT), "train: y is a tuple of length 3"),
+        ((TIME, EVENT, EVENT), "train: y is a tuple"),
         ((TIME, [1, 0]), "train event must have 3 rows"),
         ((EVENT, TIME), "train event must be True/1"),
-        (([1.0, -1.0, 2.0], EVENT), "train time must be finite times >= 0, got -1 in 1 row"),
+        (([1.0, -1.0, 2.0], EVENT), "train time must be finite"),
     ],
 )
-def test_train_refusals(train, message):
-    with pytest.raises(DataError, match=message):
+def test_invalid_training_rows_raise(train, words):
+    with pytest.raises(DataError, match=words):
         brier_score((TIME, EVENT), CURVES, TIMES, train=train)
 
 
-def test_risk_refusals():
-    with pytest.raises(DataError, match="risk must have 3 rows, as in the other arguments, got 2"):
-        concordance_harrell((TIME, EVENT), [1.0, 2.0])
-    with pytest.raises(DataError, match="risk: NaN in 1 row"):
-        concordance_harrell((TIME, EVENT), [np.nan, 1.0, 2.0])
+@pytest.mark.parametrize("risk", [[1.0, 2.0], [np.nan, 1.0, 2.0]])
+def test_invalid_risk_raises(risk):
+    with pytest.raises(DataError, match="risk"):
+        concordance_harrell((TIME, EVENT), risk)
 
 
 def test_rounding_is_that_of_the_type():
-    rising = np.array([[0.5, 0.5 + 5e-10]])
-    check_survival(rising, 1, 2)
+    check_survival(np.array([[0.5, 0.5 + 5e-10]]), 1, 2)
     rising = np.array([[0.5, 0.5 + 1e-7]])
-    for single in (
-        rising.astype(np.float32),
-        pd.DataFrame(rising).astype(np.float32),
-        pd.DataFrame(rising).astype("Float32"),
-        torch.tensor(rising, dtype=torch.float32),
-    ):
-        check_survival(check_survival(single, 1, 2), 1, 2)
-    for double in (rising, pd.DataFrame(rising), torch.tensor(rising)):
-        with pytest.raises(DataError, match="they increase in 1 row"):
-            check_survival(double, 1, 2)
-    with pytest.raises(DataError, match="they increase in 1 row"):
-        check_survival(np.array([[0.5, 0.501]], dtype=np.float32), 1, 2)
-
-
-def test_small_rises_do_not_add_up():
+    frame = pd.DataFrame(rising)
+    single = torch.tensor(rising, dtype=torch.float32)
+    for coarse in (rising.astype(np.float32), frame.astype(np.float32), frame.astype("Float32"), single):
+        check_survival(check_survival(coarse, 1, 2), 1, 2)
     steps = 0.5 + np.arange(5000)[None] * 9e-10  # each within the rounding
-    with pytest.raises(DataError, match="they increase in 1 row"):
-        check_survival(steps, 1, 5000)
+    for double in (rising, frame, torch.tensor(rising), steps, np.array([[0.5, 0.501]], dtype=np.float32)):
+        with pytest.raises(DataError, match="they increase in 1 row"):
+            check_survival(double, 1, np.shape(double)[1])
     for half in (CURVES.astype(np.float16), torch.tensor(CURVES).bfloat16(), torch.tensor(CURVES).half()):
         with pytest.raises(DataError, match="survival must be "):
             check_survival(half, 3, 2)
-    with pytest.raises(DataError, match="got 16 bits or less"):
-        check_survival(CURVES.astype(np.float16), 3, 2)
-
-
-def test_probabilities_may_be_rounded():
     got = check_probability(np.array([1.0 + 1e-7, -1e-7], dtype=np.float32), "survival", 2)
     assert got.tolist() == [1.0, 0.0]
     with pytest.raises(DataError, match="must be probabilities"):
         check_probability([1.0 + 1e-7, 0.0], "survival", 2)
 
 
-@pytest.mark.parametrize(
-    ("values", "got"),
-    [
-        (["1", "2", "3"], "got text"),
-        (pd.Series(["1", "2", "3"], dtype=object), "got text"),
-        (np.array([1, 2, 3], dtype="m8[D]"), "got time spans; divide by one unit"),
-        (pd.to_timedelta([1, 2, 3], unit="D"), "got time spans"),
-        (np.array([1, 2, 3], dtype="M8[D]"), "got dates"),
-        (np.array([1, 2, 3]) + 0j, "got complex numbers"),
-        (np.ma.masked_array([1.0, 2.0, 3.0], mask=[0, 1, 0]), "masked entries"),
-        (torch.tensor([1.0, 2.0, 3.0], requires_grad=True), r"requires grad; pass time\.detach"),
-        (torch.ones(3, device="meta"), "got a tensor on meta"),
-        (pd.Series([1.0, None, 3.0], dtype="Float64"), "NaN in 1 row|array of numbers"),
-    ],
-)
-def test_what_is_no_number_is_refused(values, got):
-    with pytest.raises(DataError, match=got) as caught:
-        concordance_harrell((values, EVENT), [3.0, 2.0, 1.0])
-    assert str(caught.value).count("must be an array") <= 1
-
-
-def test_row_labels_in_another_order_are_refused():
+def test_row_labels_in_another_order_raise():
     time, event = pd.Series(TIME, index=[7, 8, 9]), pd.Series(EVENT, index=[7, 8, 9])
     curves, weight = pd.DataFrame(CURVES, index=[9, 8, 7]), pd.Series([1.0, 1.0, 1.0], index=[8, 7, 9])
-    train = (TIME, EVENT)
-    match = "time and {}: the same row labels in a different order; bring"
-    for call, name in (
-        (lambda: brier_score((time, event), curves, TIMES, train=train), "survival"),
-        (lambda: integrated_brier_score((time, event), curves, TIMES, train=train), "survival"),
-        (lambda: concordance_harrell((time, event), curves, TIMES), "prediction"),
-        (lambda: concordance_harrell((time, event), curves[0]), "prediction"),
-        (lambda: concordance_harrell((time, event), TIME, sample_weight=weight), "sample_weight"),
-        (lambda: concordance_harrell((time, event[::-1]), TIME), "event"),
-        (lambda: cumulative_dynamic_auc((time, event), curves, TIMES, train=train), "prediction"),
-        (lambda: cumulative_dynamic_auc((time, event), curves[0], TIMES, train=train), "prediction"),
-        (lambda: d_calibration((time, event), curves, TIMES), "survival"),
+    y, train = (time, event), {"train": (TIME, EVENT)}
+    for call in (
+        lambda: brier_score(y, curves, TIMES, **train),
+        lambda: integrated_brier_score(y, curves, TIMES, **train),
+        lambda: concordance_harrell(y, curves, TIMES),
+        lambda: concordance_harrell(y, curves[0]),
+        lambda: concordance_harrell(y, TIME, sample_weight=weight),
+        lambda: concordance_harrell((time, event[::-1]), TIME),
+        lambda: cumulative_dynamic_auc(y, curves, TIMES, **train),
+        lambda: d_calibration(y, curves, TIMES),
     ):
-        with pytest.raises(DataError, match=match.format(name)):
+        with pytest.raises(DataError, match="the same row labels in a different order"):
             call()
     other = pd.DataFrame(CURVES, index=["a", "b", "c"])  # other labels say nothing about the order
-    assert concordance_harrell((time, event), other, TIMES) == 1.0
+    assert concordance_harrell(y, other, TIMES) == 1.0
 
 
-def test_units_of_grids_predictions_and_horizons():
+def test_days_and_years_together_raise():
     days = np.linspace(30.0, 3000.0, 60)
     years, event, train = days / 365.25, np.ones(60), (days, np.ones(60))
     curves = np.exp(-np.outer(1 / days, days))
@@ -190,8 +146,5 @@ def test_units_of_grids_predictions_and_horizons():
     rare = np.arange(60) < 20  # events are early; the grid may end before most rows leave
     late = np.where(rare, days, 3000.0)
     assert brier_score((late, rare), curves[:, :20], days[:20], train=(late, rare)).size == 20
-
-
-def test_times_that_are_no_numbers():
     with pytest.raises(DataError, match="t must not be NaN"):
         KaplanMeier.fit((TIME, EVENT)).at([1.0, np.nan])

@@ -11,7 +11,7 @@ from sstorch import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import concordance_harrell, concordance_uno
 from sstorch.metrics.outcome import read_rows
-from sstorch.metrics.pairs import ComparedCurves
+from sstorch.metrics.pairs import Compared
 
 from .cohorts import cohorts, scored
 from .oracles import (
@@ -195,7 +195,7 @@ def test_pairs_of_equal_times_are_added_to_compared_curves(seed: int) -> None:
     survival = np.sort(rng.integers(1, 5, (n, 3)) / 5, axis=1)[:, ::-1]
     y = Surv(time, event, entry=entry)
     rows = read_rows(y, "C", entry=True, weight=True, sample_weight=weight, survival=survival)
-    compared = ComparedCurves.of(rows, survival, grid).with_tied_times(rows, survival, grid)
+    compared = Compared.of(rows, survival, grid).with_tied_times(rows, survival, grid)
     for tau in (None, 5.0):
         expected = concordance_harrell(y, survival, grid, tied_time="all", sample_weight=weight, tau=tau)
         assert compared.concordance(tau) == pytest.approx(expected, rel=1e-12)

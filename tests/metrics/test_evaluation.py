@@ -1,13 +1,27 @@
+"""Metrics by name, of one event and of competing causes: each is the function of its name, or says why."""
+
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from lifelines import CoxPHFitter
 
-from sstorch import Surv, metrics
+import sstorch
+from sstorch import Columns, Surv, SurvivalData, SurvivalRegression, metrics, validate
+from sstorch.bench.fairness import pareto_front
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import evaluate
-from sstorch.metrics.registry import METRICS, names_of
+from sstorch.metrics.distribution import aalen_johansen_distance
+from sstorch.metrics.grids import incidence_times
+from sstorch.metrics.outcome import read_rows
+from sstorch.metrics.registry import METRICS, declare, metric, names_of
 from sstorch.metrics.scored import Scored
+
+from .cohorts import CauseRates, Rates, rows_of_causes
+
+CAUSES = ("relapse", "death")
 
 
 class Exponential:
@@ -24,11 +38,8 @@ class Exponential:
         return float(np.mean(y.event * np.log(rate) - rate * y.time))
 
 
-class CurvesOnly:
+class CurvesOnly(Rates):
     log_likelihood = -3.0  # no method
-
-    def predict_survival_function(self, X, times):
-        return Exponential().predict_survival_function(X, times)
 
 
 def rows(n, seed, scale=20.0):
@@ -39,6 +50,13 @@ def rows(n, seed, scale=20.0):
 
 
 TRAIN, TEST = rows(300, 0), rows(120, 1)
+(X, (TIME, EVENT)), KNOWN = TEST, TRAIN[1]
+KNOWN_RATES, (CAUSE_TIME, KNOWN_CAUSE) = rows_of_causes(200, 0)
+RATES, CAUSE_ROWS = rows_of_causes(150, 1)
+OF_CAUSES = [
+    (rate, Surv(*y, causes=CAUSES))
+    for rate, y in ((KNOWN_RATES, (CAUSE_TIME, KNOWN_CAUSE)), (RATES, CAUSE_ROWS))
+]
 
 
 def test_every_metric_of_an_estimator_that_is_asked_once():
@@ -47,92 +65,107 @@ def test_every_metric_of_an_estimator_that_is_asked_once():
     assert model.asked == 1
     assert table.index.tolist() == names_of("event")
     assert np.isfinite(table["value"].to_numpy()).all()
-    time, event = TEST[1]
-    graf = metrics.evaluation_times(time, TRAIN[1][0])
-    curves = model.predict_survival_function(TEST[0], graf)
-    assert table.loc["c_harrell", "value"] == metrics.concordance_harrell((time, event), curves, graf)
-    assert table.loc["ibs_graf", "value"] == pytest.approx(
-        metrics.integrated_brier_score((time, event), curves, graf, train=TRAIN[1]), rel=1e-12
-    )
-    for convention in ("sksurv", "surtree", "osst"):
-        grid = metrics.evaluation_times(time, TRAIN[1][0], convention)
-        own = model.predict_survival_function(TEST[0], grid)
-        expected = metrics.integrated_brier_score(
-            (time, event), own, grid, train=TRAIN[1], convention=convention
-        )
-        assert table.loc[f"ibs_{convention}", "value"] == pytest.approx(expected, rel=1e-12)
-    assert table.loc["negative_log_likelihood", "value"] == -model.log_likelihood(TEST[0], Surv(*TEST[1]))
-    assert table["higher_is_better"].tolist().count(None) == 1
     assert (table["reason"] == "").all()
+    assert table["higher_is_better"].tolist().count(None) == 1
+    graf = metrics.evaluation_times(TIME, KNOWN[0])
+    curves = model.predict_survival_function(X, graf)
+    expected = {
+        "c_harrell": metrics.concordance_harrell((TIME, EVENT), curves, graf),
+        "c_uno": metrics.concordance_uno((TIME, EVENT), curves, graf, train=KNOWN),
+        "negative_log_likelihood": -model.log_likelihood(X, Surv(TIME, EVENT)),
+    }
+    for convention in ("graf", "sksurv", "surtree", "osst"):
+        grid = metrics.evaluation_times(TIME, KNOWN[0], convention)
+        own = model.predict_survival_function(X, grid)
+        expected[f"ibs_{convention}"] = metrics.integrated_brier_score(
+            (TIME, EVENT), own, grid, train=KNOWN, convention=convention
+        )
+    km = np.tile(metrics.KaplanMeier.fit(KNOWN).at(graf), (120, 1))
+    reference = metrics.integrated_brier_score((TIME, EVENT), km, graf, train=KNOWN)
+    expected["scaled_ibs_graf"] = 1 - expected["ibs_graf"] / reference
+    assert table.loc[list(expected), "value"].to_dict() == pytest.approx(expected, rel=1e-12)
     assert "negative_log_likelihood" not in evaluate(CurvesOnly(), TRAIN, TEST).index
 
 
-def test_tau_cuts_the_concordance():
-    tau = float(np.median(TEST[1][0]))
-    got = evaluate(Exponential(), TRAIN, TEST, metrics=["c_harrell"], tau=tau).loc["c_harrell", "value"]
-    assert got == metrics.concordance_harrell(TEST[1], TEST[0][:, 0], tau=tau)
+def test_own_weights_of_scored_rows_and_tied_times_are_asked_for():
+    names = ["ibs_graf", "ibs_graf_own", "c_harrell_ties"]
+    table = evaluate(Exponential(), TEST, TEST, metrics=names)["value"]
+    assert table["ibs_graf_own"] == table["ibs_graf"]
+    grid = np.unique(TIME)
+    curves = Exponential().predict_survival_function(X, grid)
+    ties = metrics.concordance_harrell((TIME, EVENT), curves, grid, tied_time="all")
+    assert table["c_harrell_ties"] == pytest.approx(ties, rel=1e-12)
 
 
-def test_rows_beyond_the_training_rows_are_scored():
-    train = (TRAIN[0], (np.minimum(TRAIN[1][0], 15.0), TRAIN[1][1] & (TRAIN[1][0] <= 15.0)))
-    table = evaluate(Exponential(), train, TEST)
-    assert np.isfinite(table["value"].to_numpy()).all()
-
-
-def test_refusals():
-    with pytest.raises(ConfigError, match="got 'c_index'"):
-        evaluate(Exponential(), TRAIN, TEST, metrics=["c_index"])
-    with pytest.raises(ConfigError, match="one or more different names"):
-        evaluate(Exponential(), TRAIN, TEST, metrics=[])
-    with pytest.raises(
-        DataError, match=r"model must be an estimator with predict_survival_function.*ndarray"
-    ):
-        evaluate(np.zeros(3), TRAIN, TEST)
-    with pytest.raises(DataError, match=r"train must be SurvivalData, or \(X, y\) with y a Surv, got"):
-        evaluate(Exponential(), [1, 2, 3], TEST)
-    with pytest.raises(DataError, match="test: y is a plain array"):
-        evaluate(Exponential(), TRAIN, (TEST[0], TEST[1][0]))
-    with pytest.raises(DataError, match="negative_log_likelihood must be an estimator with log_likelihood"):
-        evaluate(CurvesOnly(), TRAIN, TEST, metrics=["negative_log_likelihood"])
-    with pytest.raises(DataError, match=r"^c_harrell: no comparable pair among 2 rows"):
-        evaluate(Exponential(), TRAIN, (TEST[0][:2], ([3.0, 4.0], [0, 0])), metrics=["c_harrell"])
-    with pytest.raises(DataError, match=r"^cd_auc: times: no time has both cases and controls"):
-        evaluate(Exponential(), TRAIN, (TEST[0][:2], ([3.0, 4.0], [0, 1])), metrics=["cd_auc"])
-    with pytest.raises(DataError, match="survival must be curves that do not increase"):
-        evaluate((np.array([[0.1, 0.9]] * 120), [1.0, 2.0]), TRAIN, TEST)
-    with pytest.raises(ConfigError, match="tau must be one finite time"):
-        evaluate(Exponential(), TRAIN, TEST, tau=-1.0)
-
-
-def test_one_curve_for_all_rows_is_scored():
-    """Kaplan-Meier of the training rows: a regression on equal predictions has its mean."""
-    grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
-    km = np.tile(metrics.KaplanMeier.fit(TRAIN[1]).at(grid), (120, 1))
-    table = evaluate((km, grid), TRAIN, TEST)
-    assert table.index.tolist() == [name for name in names_of("event") if METRICS[name].value]
-    assert table["value"].notna().all()
-    assert table.loc["c_harrell", "value"] == 0.5
-    assert table.loc["ici_pseudo", "value"] < 0.2
-
-
-def test_the_horizon_is_the_median_event_time_and_tau_belongs_to_the_window():
-    time, event = TEST[1]
-    grid = np.unique(time)
-    curves = Exponential().predict_survival_function(TEST[0], grid)
-    t = float(np.median(time[event]))
-    assert t != np.median(time)
+def test_tau_and_the_median_event_time_are_horizons():
+    grid = np.unique(TIME)
+    curves = Exponential().predict_survival_function(X, grid)
+    t, tau = float(np.median(TIME[EVENT])), float(np.sort(TIME[EVENT])[40])
     at = curves[:, np.searchsorted(grid, t, side="right") - 1]
-    table = evaluate((curves, grid), TRAIN, TEST, metrics=["ici_pseudo"])
-    index = metrics.calibration_errors(metrics.HorizonRows.of((time, event), at, t)).ici
-    assert table.loc["ici_pseudo", "value"] == pytest.approx(index, rel=1e-12)
+    index = metrics.calibration_errors(metrics.HorizonRows.of((TIME, EVENT), at, t)).ici
+    found = evaluate((curves, grid), TRAIN, TEST, metrics=["ici_pseudo"])["value"].item()
+    assert found == pytest.approx(index, rel=1e-12)
+    table = evaluate((curves, grid), TRAIN, TEST, metrics=["cd_auc", "c_harrell"], tau=tau)["value"]
+    inside = (grid >= TIME[EVENT].min()) & (grid <= tau)
+    auc = metrics.cumulative_dynamic_auc((TIME, EVENT), curves[:, inside], grid[inside], train=KNOWN)
+    expected = metrics.mean_cumulative_dynamic_auc((TIME, EVENT), auc, grid[inside])
+    assert table["cd_auc"] == pytest.approx(expected, abs=1e-14)
+    assert table["c_harrell"] == metrics.concordance_harrell((TIME, EVENT), X[:, 0], tau=tau)
 
-    tau = float(np.sort(time[event])[40])
-    inside = (grid >= time[event].min()) & (grid <= tau)
-    auc = metrics.cumulative_dynamic_auc((time, event), curves[:, inside], grid[inside], train=TRAIN[1])
-    expected = metrics.mean_cumulative_dynamic_auc((time, event), auc, grid[inside])
-    assert evaluate((curves, grid), TRAIN, TEST, metrics=["cd_auc"], tau=tau).loc[
-        "cd_auc", "value"
-    ] == pytest.approx(expected, abs=1e-14)
+
+@pytest.mark.parametrize("tau", [None, 20.0])
+def test_each_score_of_a_cause_is_the_function_of_its_name(tau):
+    table = evaluate(CauseRates(), *OF_CAUSES, tau=tau)
+    assert table.index.unique("cause").tolist() == list(CAUSES)
+    assert (table["reason"] == "").all()
+    known = CAUSE_TIME, KNOWN_CAUSE
+    times = incidence_times(known, tau)
+    assert times[-1] == (tau or np.quantile(CAUSE_TIME[KNOWN_CAUSE > 0], 0.9))
+    assert len(times) <= 101
+    incidence = CauseRates().predict_cumulative_incidence(RATES, times)
+    after = float(np.nextafter(times[-1], np.inf))
+    for k, name in enumerate(CAUSES, 1):
+        curves = 1 - incidence[:, k - 1]
+        risk, at, own = -curves[:, -1], (curves[:, -1:], times[-1:]), {"cause": k, "train": known}
+        over = {"convention": "trapezoid", **own}
+        ibs = metrics.integrated_brier_score(CAUSE_ROWS, curves, times, **over)
+        same = np.broadcast_to(1 - metrics.aalen_johansen(known, times)[k - 1], curves.shape)
+        read = read_rows(CAUSE_ROWS, "x", causes=True)
+        expected = {
+            "c_cause_specific": metrics.concordance_harrell(
+                CAUSE_ROWS, risk, cause=k, tau=after, tied_time="censored_later"
+            ),
+            "c_wolbers": metrics.concordance_wolbers(CAUSE_ROWS, risk, k, tau=after, train=known),
+            "auc": metrics.cumulative_dynamic_auc(CAUSE_ROWS, *at, **own)[0],
+            "brier": metrics.brier_score(CAUSE_ROWS, *at, **own)[0],
+            "ibs": ibs,
+            "scaled_ibs": 1 - ibs / metrics.integrated_brier_score(CAUSE_ROWS, same, times, **over),
+            "aj_calibration": aalen_johansen_distance(read, np.asarray(curves), np.asarray(times), k),
+        }
+        assert table.loc[name, "value"].to_dict() == pytest.approx(expected, rel=1e-14)
+    higher = table.loc["death", "higher_is_better"].astype(bool)
+    assert set(higher.index[higher]) == {"c_cause_specific", "c_wolbers", "auc", "scaled_ibs"}
+
+
+def test_incidences_are_given_as_curves():
+    train, test = OF_CAUSES
+    times = incidence_times(train[1])
+    incidence = CauseRates().predict_cumulative_incidence(RATES, times)
+    expected = evaluate(CauseRates(), train, test)
+    for rows in ((train, test), [SurvivalData(*part, require_events=False) for part in (train, test)]):
+        pd.testing.assert_frame_equal(evaluate((incidence, times), *rows), expected)
+    early = evaluate((incidence, times), train, test, tau=float(times[20]))
+    pd.testing.assert_frame_equal(early, evaluate((incidence[..., :21], times[:21]), train, test))
+
+
+def test_undefined_is_nan_with_a_reason():
+    y = Surv(CAUSE_ROWS[0], np.minimum(CAUSE_ROWS[1], 1), causes=CAUSES)
+    table = evaluate(CauseRates(), OF_CAUSES[0], (RATES, y))
+    assert np.isnan(table.loc[("death", "c_wolbers"), "value"])
+    assert table.loc[("death", "c_wolbers"), "reason"].startswith("no comparable pair")
+    assert np.isfinite(table.loc["relapse", "value"]).all()
+    with pytest.raises(DataError, match=r"^c_wolbers of death: no comparable pair"):
+        evaluate(CauseRates(), OF_CAUSES[0], (RATES, y), metrics=["c_wolbers"])
 
 
 class StepFunction:
@@ -158,47 +191,204 @@ class NoTimes:
         return None
 
 
-def test_step_functions_are_read_and_other_forms_are_refused():
+def test_step_functions_are_read():
     rows = Scored.of(StepModel(), TRAIN, TEST)
     survival = rows.curves()
     assert (survival[:, rows.times < 2.0] == 1.0).all()
-    np.testing.assert_array_equal(survival[:, rows.times > 40.0][:, 0], np.exp(-40.0 * TEST[0][:, 0]))
-    k = int(np.searchsorted(rows.times, 20.0))
-    x = np.linspace(2.0, 40.0, 50)
-    before = x[x <= rows.times[k]][-1]
-    np.testing.assert_array_equal(survival[:, k], np.exp(-before * TEST[0][:, 0]))
-    for wrong in (NoTimes(), NoTimes):
-        with pytest.raises(DataError, match="model must"):
-            evaluate(wrong, TRAIN, TEST)
-    with pytest.raises(DataError, match=r"NoTimes.*\(X, times\).*scikit-survival.*takes \(X\)"):
-        evaluate(NoTimes(), TRAIN, TEST)
-    with pytest.raises(DataError, match="got the class StepModel itself"):
-        evaluate(StepModel, TRAIN, TEST)
+    np.testing.assert_array_equal(survival[:, rows.times > 40.0][:, 0], np.exp(-40.0 * X[:, 0]))
+    k, x = int(np.searchsorted(rows.times, 20.0)), np.linspace(2.0, 40.0, 50)
+    np.testing.assert_array_equal(survival[:, k], np.exp(-x[x <= rows.times[k]][-1] * X[:, 0]))
 
 
-def test_labels_in_another_order_are_refused():
-    X, (time, event) = TEST
-    frame = pd.DataFrame(X, columns=["rate"])
-    target = pd.DataFrame({"time": time, "event": event})
-    with pytest.raises(DataError, match="X and y: the same row labels in a different order"):
-        evaluate(CurvesOnly(), TRAIN, (frame, target.iloc[::-1]))
-    grid = np.unique(time)
-    curves = pd.DataFrame(Exponential().predict_survival_function(X, grid), columns=grid)
-    names = ["c_harrell"]
-    got = evaluate((curves, grid), TRAIN, (frame, (target["time"], target["event"])), metrics=names)
-    assert got.equals(evaluate((curves.to_numpy(), grid), TRAIN, TEST, metrics=names))
-    with pytest.raises(DataError, match="survival: the same row labels in a different order"):
-        evaluate((curves[::-1], grid), TRAIN, (frame, (target["time"], target["event"])), metrics=names)
-
-
-def test_a_model_of_lifelines_is_scored_as_its_curves() -> None:
+def test_a_model_of_lifelines_is_scored_as_its_curves():
     rng = np.random.default_rng(5)
     x = rng.normal(size=120)
     frame = pd.DataFrame({"x": x, "time": rng.exponential(np.exp(-x)), "event": rng.random(120) < 0.8})
     model = CoxPHFitter().fit(frame, "time", "event")
     rows = (frame[["x"]], (frame["time"], frame["event"]))
-    names = ["c_harrell", "c_uno"]
     times = np.unique(frame["time"])
     curves = model.predict_survival_function(frame[["x"]], times=times).to_numpy().T
-    expected = evaluate((curves, times), rows, rows, metrics=names)
-    pd.testing.assert_frame_equal(evaluate(model, rows, rows, metrics=names), expected)
+    expected = evaluate((curves, times), rows, rows, metrics=["c_harrell", "c_uno"])
+    pd.testing.assert_frame_equal(evaluate(model, rows, rows, metrics=["c_harrell", "c_uno"]), expected)
+
+
+def test_one_curve_for_all_rows_and_rows_beyond_the_training_rows_are_scored():
+    train = TRAIN[0], (np.minimum(KNOWN[0], 15.0), KNOWN[1] & (KNOWN[0] <= 15.0))
+    assert np.isfinite(evaluate(Exponential(), train, TEST)["value"].to_numpy()).all()
+    grid = metrics.evaluation_times(TIME, KNOWN[0])
+    table = evaluate((np.tile(metrics.KaplanMeier.fit(KNOWN).at(grid), (120, 1)), grid), TRAIN, TEST)
+    assert table["value"].notna().all()
+    assert table.loc["c_harrell", "value"] == 0.5
+    assert table.loc["ici_pseudo", "value"] < 0.2
+    assert table.loc["scaled_ibs_graf", "value"] == pytest.approx(0.0, abs=1e-12)
+
+
+NAMES = {"metrics": ["c_harrell"]}
+FALSE = ([3.0, 4.0], [0, 0])
+TIMES_OF_CAUSES = np.array([5.0, 20.0])
+INCIDENCE = CauseRates().predict_cumulative_incidence(RATES, TIMES_OF_CAUSES)
+ALIVE = 1 - INCIDENCE.sum(axis=1, keepdims=True)
+EMPTY = (X[:0], Surv(TIME, EVENT)[:0])
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "arguments", "options"),
+    [
+        (ConfigError, "'c_index'", (Exponential(), TRAIN, TEST), {"metrics": ["c_index"]}),
+        (ConfigError, "one or more", (Exponential(), TRAIN, TEST), {"metrics": []}),
+        (ConfigError, "tau", (Exponential(), TRAIN, TEST), {"tau": -1.0}),
+        (DataError, "predict_survival_function", (np.zeros(3), TRAIN, TEST), {}),
+        (DataError, r"NoTimes.*scikit-survival.*takes \(X\)", (NoTimes(), TRAIN, TEST), {}),
+        (DataError, "the class StepModel itself", (StepModel, TRAIN, TEST), {}),
+        (DataError, "train must be SurvivalData", (Exponential(), [1, 2, 3], TEST), {}),
+        (DataError, "test: y is a plain array", (Exponential(), TRAIN, (X, TIME)), {}),
+        (DataError, "test: the data have no rows", (Exponential(), TRAIN, EMPTY), {}),
+        (DataError, "log_likelihood", (CurvesOnly(), TRAIN, TEST), {"metrics": ["negative_log_likelihood"]}),
+        (DataError, "^c_harrell: no comparable pair", (Exponential(), TRAIN, (X[:2], FALSE)), NAMES),
+        (DataError, "^cd_auc: .*cases", (Exponential(), TRAIN, (X[:2], FALSE)), {"metrics": ["cd_auc"]}),
+        (DataError, "do not increase", ((np.array([[0.1, 0.9]] * 120), [1.0, 2.0]), TRAIN, TEST), {}),
+        (
+            DataError,
+            "survival is|leave it out",
+            ((np.concatenate([ALIVE, INCIDENCE], axis=1), TIMES_OF_CAUSES), *OF_CAUSES),
+            {},
+        ),
+        (DataError, "1 - incidence of relapse", ((INCIDENCE[..., ::-1], TIMES_OF_CAUSES), *OF_CAUSES), {}),
+        (DataError, "predict_cumulative_incidence.*int", (3, *OF_CAUSES), {}),
+        (DataError, "test: y has no causes", (CauseRates(), OF_CAUSES[0], TEST), {}),
+        (DataError, "train: y has no causes", (CauseRates(), TEST, OF_CAUSES[1]), {}),
+        (
+            DataError,
+            "the model has relapse, death",
+            (CauseRates(), OF_CAUSES[0], (RATES, Surv(*CAUSE_ROWS, causes=("1", "2")))),
+            {},
+        ),
+        (
+            DataError,
+            "c_uno of relapse: it is not defined",
+            (CauseRates(), *OF_CAUSES),
+            {"metrics": ["c_uno"]},
+        ),
+        (DataError, "tau must be a time within", (CauseRates(), *OF_CAUSES), {"tau": 1e4}),
+        (DataError, "up to tau=1", ((INCIDENCE, TIMES_OF_CAUSES), *OF_CAUSES), {"tau": 1.0}),
+    ],
+)
+def test_wrong_arguments_raise(error, words, arguments, options):
+    with pytest.raises(error, match=words):
+        evaluate(*arguments, **options)
+
+
+def test_labels_in_another_order_raise():
+    frame, target = pd.DataFrame(X, columns=["rate"]), pd.DataFrame({"time": TIME, "event": EVENT})
+    with pytest.raises(DataError, match="X and y: the same row labels"):
+        evaluate(CurvesOnly(), TRAIN, (frame, target.iloc[::-1]))
+    grid = np.unique(TIME)
+    curves = pd.DataFrame(Exponential().predict_survival_function(X, grid), columns=grid)
+    rows = (frame, (target["time"], target["event"]))
+    got = evaluate((curves, grid), TRAIN, rows, metrics=["c_harrell"])
+    assert got.equals(evaluate((curves.to_numpy(), grid), TRAIN, TEST, metrics=["c_harrell"]))
+    with pytest.raises(DataError, match="survival: the same row labels"):
+        evaluate((curves[::-1], grid), TRAIN, rows, metrics=["c_harrell"])
+
+
+def test_functions_of_one_event_name_what_they_do_not_support():
+    y, late = OF_CAUSES[1][1], Surv([2.0, 3.0], [1, 1], entry=[1.0, 0.0])
+    with pytest.raises(DataError, match="y has competing causes, and Harrell's concordance is of one event"):
+        metrics.concordance_harrell(y, RATES[:, 0])
+    for rows, train, words in (
+        (late, ([1, 2], [1, 1]), "y has entry"),
+        (([2.0, 3.0], [1, 1]), late, "train: y has"),
+    ):
+        with pytest.raises(DataError, match=words):
+            metrics.brier_score(rows, [[0.5], [0.5]], [2.0], train=train)
+    with pytest.raises(DataError, match="no row has an event"):
+        incidence_times(([1.0, 2.0], [0, 0]))
+
+
+def test_weights_equal_repeated_rows_or_the_metric_does_not_support_them():
+    weight, own = np.arange(120) % 3 + 1, np.arange(300) % 2 + 1
+    again, many = np.repeat(np.arange(120), weight), np.repeat(np.arange(300), own)
+    y, train = (Surv(np.ceil(time), event) for time, event in ((TIME, EVENT), KNOWN))
+    table = evaluate(Rates(), (TRAIN[0], train.weighted(own)), (X, y.weighted(weight)))
+    repeated = evaluate(Rates(), (TRAIN[0][many], train[many]), (X[again], y[again]))
+    known = table.index.difference(["d_calibration_p", "ici_pseudo"])
+    np.testing.assert_allclose(table.loc[known, "value"], repeated.loc[known, "value"], rtol=1e-10)
+    undefined = table.drop(known)
+    assert undefined["value"].isna().all()
+    assert undefined["reason"].str.contains("y has weights, and").all()
+    scaled = evaluate(Rates(), (TRAIN[0], train.weighted(7 * own)), (X, y.weighted(weight / 9)))
+    np.testing.assert_allclose(scaled["value"], table["value"], rtol=1e-10)
+
+
+def test_weighted_causes_equal_repeated_rows():
+    rng, weight = np.random.default_rng(3), np.arange(90) % 3 + 1
+    y = Surv(np.ceil(rng.exponential(20, 90)), rng.integers(0, 3, 90), causes=CAUSES)
+    curves, times = np.sort(rng.uniform(0, 0.5, (90, 2, 3)), axis=2), [5.0, 15.0, 25.0]
+    again = np.repeat(np.arange(90), weight)
+    table = evaluate((curves, times), (None, y.weighted(weight)), (None, y.weighted(weight)))
+    repeated = evaluate((curves[again], times), (None, y[again]), (None, y[again]))
+    assert table["value"].notna().all()
+    np.testing.assert_allclose(table["value"], repeated["value"], rtol=1e-10)
+    zero = y.weighted(np.repeat([0.0, 1.0], [30, 60]))
+    np.testing.assert_array_equal(incidence_times(zero), incidence_times(y[30:]))
+
+
+def test_equal_names_of_evaluate_and_validate_are_equal_numbers_on_tied_rows():
+    rate, (time, cause) = rows_of_causes(300, 9)
+    y = Surv(time, cause, causes=CAUSES)
+    own = validate(CauseRates(), rate, y, horizon=15.0, n_resamples=0).to_frame()["value"]
+    table = evaluate(CauseRates(), (rate, y), (rate, y), tau=15.0)["value"]
+    both = own.index.intersection(table.index)
+    assert {name for _, name in both} == {"c_cause_specific", "c_wolbers", "auc", "brier"}
+    np.testing.assert_allclose(table[both], own[both], rtol=1e-12)
+    alone = validate(Rates(), X, (TIME, EVENT), horizon=20.0, n_resamples=0).to_frame()
+    assert not set(alone.index) & set(evaluate(Rates(), TEST, TEST).index)
+
+
+def test_a_fitted_model_checks_the_type_of_the_outcome():
+    late = Surv(TIME, EVENT, entry=np.floor(0.5 * TIME))
+    tree = SurvivalRegression(columns=Columns(numeric="linear"))._fit_data(SurvivalData(X, late))
+    with pytest.raises(DataError, match="test: y has no entry"):
+        evaluate(tree, (X, late), (X, Surv(TIME, EVENT)))
+
+
+def test_a_name_is_declared_once_but_by_its_own_function():
+    known = METRICS["c_uno"]
+    assert (known.title, known.short, known.direction) == ("Concordance (Uno)", "C_U", "higher is better")
+    assert known.source.startswith("Uno et al. (2011)")
+    with pytest.raises(ConfigError, match="'c_uno' is declared already"):
+        declare("c_uno", title="", short="", higher_is_better=True)
+
+    def declared(score):
+        @metric("own", True)
+        def own(rows, cause):
+            """A score of these tests."""
+            return score
+
+    try:
+        declared(1.0)
+        declared(2.0)
+        assert METRICS["own"].title == "A score of these tests"
+        assert evaluate(Exponential(), TRAIN, TEST, metrics=["own"])["value"].item() == 2.0
+        with pytest.raises(ConfigError, match="'own' is declared already"):
+            declare("own", title="", short="", higher_is_better=True, value=lambda rows, cause: 3.0)
+    finally:
+        del METRICS["own"]
+
+
+def test_selections_and_documentation_hold_every_metric():
+    page = (Path(sstorch.__file__).parents[1] / "docs" / "metrics.md").read_text()
+    assert {name for name, known in METRICS.items() if known.outcomes} <= set(re.findall(r"`(\w+)`", page))
+    assert names_of("event", "tree") == ["c_harrell", "ibs_graf", "ibs_sksurv"]
+    assert {"c_uno", "ici_pseudo", "d_calibration_p"} < set(names_of("event", "study"))
+    published = ["c_harrell", "c_harrell", "c_uno", "cd_auc", "ibs", "ibs"]
+    assert [METRICS[name].published for name in names_of(tag="published")] == published
+
+
+@pytest.mark.parametrize(("name", "kept"), [("ici_pseudo", [0.1, 0.2]), ("ibs_surtree", [0.3, 0.2])])
+def test_pareto_front_takes_directions_from_the_registry(name, kept):
+    # Less is better of an index of calibration, more of SurTree's share of Kaplan-Meier's score.
+    table = pd.DataFrame({name: [0.1, 0.2, 0.3], "parity": [0.5, 0.4, 0.45]})
+    assert set(pareto_front(table, name, "parity")[name]) == set(kept)
+    with pytest.raises(ConfigError, match="has no direction"):
+        pareto_front(table.rename(columns={name: "d_calibration_p"}), "d_calibration_p", "parity")

@@ -14,10 +14,14 @@ from sstorch.groups.table import incidence_limits, interval_text
 from sstorch.metrics import (
     aalen_johansen,
     brier_score,
+    concordance_harrell,
     concordance_wolbers,
     cumulative_dynamic_auc,
+    integrated_brier_score,
 )
+from sstorch.metrics.distribution import aalen_johansen_distance
 from sstorch.metrics.incidence import aalen_johansen_error
+from sstorch.metrics.outcome import read_rows
 from tests.histories import halved
 
 IN_R = json.loads((Path(__file__).parent / "incidence_in_r.json").read_text())
@@ -163,22 +167,15 @@ def test_it_is_the_definition(late: bool) -> None:
     np.testing.assert_allclose(found, by_hand(time, cause, times, entry), atol=1e-14)
 
 
-@pytest.mark.nightly
-def test_scikit_survival_gives_the_same() -> None:
-    nonparametric = pytest.importorskip("sksurv.nonparametric")
-    time, cause, _ = _rows(300, 2)
-    at, expected = nonparametric.cumulative_incidence_competing_risks(cause, time)
-    np.testing.assert_allclose(aalen_johansen((time, cause), at), expected[1:], atol=1e-14)
-
-
 def test_no_event_and_wrong_codes() -> None:
     assert (aalen_johansen(([1.0, 2.0], [0, 0]), [1.0], n_causes=2) == 0).all()
-    with pytest.raises(DataError, match=r"the number of a cause, 1 .. 2, got 3 in 1 row"):
-        aalen_johansen(([1.0, 2.0], [0, 3]), [1.0], n_causes=2)
-    with pytest.raises(DataError, match="cause must have 2 rows"):
-        aalen_johansen(([1.0, 2.0], [0]), [1.0])
-    with pytest.raises(DataError, match="time: NaN in 1 row"):
-        aalen_johansen(([1.0, np.nan], [0, 1]), [1.0])
+    for time, cause, words in (
+        ([1.0, 2.0], [0, 3], "got 3"),
+        ([1.0, 2.0], [0], "cause"),
+        ([1.0, np.nan], [0, 1], "time"),
+    ):
+        with pytest.raises(DataError, match=words):
+            aalen_johansen((time, cause), [1.0], n_causes=2)
 
 
 def _by_derivatives(time: np.ndarray, cause: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -208,3 +205,58 @@ def test_the_error_of_one_cause_is_greenwoods() -> None:
     survival = np.cumprod(1 - events / at_risk)
     greenwood = survival * np.sqrt(np.cumsum(events / (at_risk * (at_risk - events))))
     np.testing.assert_allclose(aalen_johansen_error((time, cause > 0), times)[0], greenwood, rtol=1e-12)
+
+
+TIMES = np.array([2.0, 5.0, 9.0, 14.0])
+# hazardous 0.2.0 on the same rows: brier_score_incidence, integrated_brier_score_incidence at TIMES, and
+# concordance_index_incidence(taus=[9.0]) with and without Kaplan-Meier's weights; aj_calibration_per_event at
+# 0 and TIMES. comprisk 0.8.0: concordance_index_cr of the risk and of the risk rounded to tenths, with times
+# and with times rounded up.
+PEERS = {
+    1: {
+        "brier": [0.18134889060478018, 0.2788750346825251, 0.3344251302564069, 0.34373154800000855],
+        "ibs": 0.30102732612082167,
+        "wolbers": [0.51806316, 0.52397981],
+        "distance": 0.04292422000638146,
+        "comprisk": [0.5353329944077275, 0.5330452465683783, 0.5367476851851852, 0.5353009259259259],
+    },
+    2: {
+        "brier": [0.09499110538960157, 0.17720249359566895, 0.2076613598369375, 0.2600781767704608],
+        "ibs": 0.19561391223846789,
+        "wolbers": [0.4947865, 0.48713491],
+        "distance": 0.0014983907484465043,
+        "comprisk": [0.4928956393924547, 0.49093581577658013, 0.49201981287837093, 0.4887176664832141],
+    },
+}
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_hazardous_and_comprisk_give_the_same(k: int) -> None:
+    def draw(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        first, second, censored = rng.exponential(10, n), rng.exponential(15, n), rng.uniform(1, 30, n)
+        time = np.minimum(np.minimum(first, second), censored)
+        return time, np.where(censored < np.minimum(first, second), 0, np.where(first < second, 1, 2))
+
+    rng, expected = np.random.default_rng(5), PEERS[k]
+    train, test = draw(150, rng), draw(120, rng)
+    risk = rng.uniform(size=120)
+    free = 1 - np.clip(risk[:, None] * (1 - np.exp(-TIMES / 12)), 0, 1)
+    options = {"cause": k, "train": train}
+    np.testing.assert_allclose(brier_score(test, free, TIMES, **options), expected["brier"], rtol=1e-12)
+    mean = integrated_brier_score(test, free, TIMES, convention="trapezoid", **options)
+    assert mean == pytest.approx(expected["ibs"], rel=1e-12)
+    wolbers = [concordance_wolbers(test, 1 - free[:, 2], k, tau=9.0, train=known) for known in (train, None)]
+    assert wolbers == pytest.approx(expected["wolbers"], abs=1e-8)
+    pairs = [(at, r) for at in (test[0], np.ceil(test[0])) for r in (risk, risk.round(1))]
+    found = [concordance_harrell((at, test[1]), r, cause=k) for at, r in pairs]
+    np.testing.assert_allclose(found, expected["comprisk"], rtol=1e-14)
+    rows = read_rows(test, "a distance", causes=True)
+    assert aalen_johansen_distance(rows, free, TIMES, k) == pytest.approx(expected["distance"], rel=1e-12)
+    observed = np.broadcast_to(aalen_johansen(test, TIMES)[k - 1], (120, 4))
+    assert aalen_johansen_distance(rows, 1 - observed, TIMES, k) < 1e-30
+    with pytest.raises(DataError, match="at none of them 5%"):
+        aalen_johansen_distance(rows, 1 - observed[:, 3:], np.array([29.9]), k)
+    with pytest.raises(DataError, match="no comparable pair"):
+        concordance_wolbers(test, risk, 3)
+    with pytest.raises(DataError, match="needs two times"):
+        integrated_brier_score(test, free[:, :1], [5.0], convention="trapezoid", **options)
