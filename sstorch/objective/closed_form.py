@@ -121,8 +121,8 @@ def _row_losses(
 ) -> tuple[Tensor, list[Tensor]]:
     """Losses (K, L, M) of rows and derivatives in g and shapes, finite where the probability is zero."""
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
-    loss, of_linear, of_shape = family.loss_and_gradient(*sample.log_times[:2], linear, shape, basis)
-    parts = [loss, of_linear, *of_shape]
+    loss, slopes, _ = family.derivatives(*sample.log_times[:2], linear, shape, basis, second=False)
+    parts = [loss, *slopes]
     if family.overflows:
         irrelevant = probability == 0
         for part in parts:

@@ -38,7 +38,7 @@ def leaf_curvature(
         linear, shape = parameters.linear_predictor(rows.x), parameters.shape_parameters(rows.x)
         times = LogTimes(rows.log_time[:, None], rows.event[:, None])
         if hazard.closed_form:
-            pairs = hazard.second_derivatives(*times[:2], linear, shape, hazard.basis(rows.log_time))
+            pairs = hazard.derivatives(*times[:2], linear, shape, hazard.basis(rows.log_time))[2]
         else:
             pairs = derivatives_by_autograd(hazard, times, linear, shape, reach)[2]
         weighted = {

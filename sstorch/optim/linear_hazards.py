@@ -35,9 +35,7 @@ def loss_derivatives(
     times = sample.log_times
     if not family.closed_form or times.log_entry is not None or times.log_lower is not None:
         return derivatives_by_autograd(family, times, linear, shape, sample.weight[:, None])
-    loss, of_linear, of_shape = family.loss_and_gradient(*times[:2], linear, shape, basis)
-    pairs = family.second_derivatives(*times[:2], linear, shape, basis)
-    return loss, [of_linear, *of_shape], pairs
+    return family.derivatives(*times[:2], linear, shape, basis)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from sstorch.nn import (
     register_family,
 )
 from sstorch.nn.hazards.numeric import knots_at_quantiles
+from sstorch.nn.losses import LogTimes, derivatives_by_autograd
 from tests.conftest import nightly
 
 
@@ -118,6 +119,22 @@ def test_gradcheck(family: HazardFamily) -> None:
     assert torch.autograd.gradcheck(lambda a, b: family.terms(y, a, b), (g, shape))
     event = (torch.arange(9) % 2).double()
     assert torch.autograd.gradcheck(lambda a, b: family.loss(y, event, a, b), (g, shape))
+
+
+def test_closed_derivatives_are_those_of_autograd(family: HazardFamily) -> None:
+    if not family.closed_form:
+        pytest.skip("its derivatives are those of autograd")
+    y, g, shape = arguments(family)
+    one, event = family.expand((1,)), (torch.arange(9) % 2).double()[None, None]
+    linear, shape = g.expand(1, 5, 9), shape[None]
+    times = LogTimes(y[None, None], event)
+    found = one.derivatives(*times[:2], linear, shape, one.basis(y[None]))
+    expected = derivatives_by_autograd(one, times, linear, shape, torch.ones_like(event))
+    torch.testing.assert_close(found[:2], (expected[0], [*expected[1]]), rtol=1e-10, atol=1e-12)
+    for pair, value in expected[2].items():
+        own = found[2].get(pair, torch.zeros_like(value)).expand_as(value)
+        torch.testing.assert_close(own, value, rtol=1e-8, atol=1e-11)
+    torch.testing.assert_close(one.derivatives(*times[:2], linear, shape, second=False)[:2], found[:2])
 
 
 def test_batch_is_loop(family: HazardFamily) -> None:
@@ -627,7 +644,7 @@ def test_loss_of_many_intervals_and_its_gradient_agree_with_autograd(scale: floa
     event = (torch.rand(1, 1, 40, generator=generator) < 0.6).double()
     linear = (scale * torch.randn(1, 2, 40, generator=generator).double()).requires_grad_()
     shape = torch.randn(1, 2, 1, 21, generator=generator).double().requires_grad_()
-    loss, in_linear, in_shape = family.loss_and_gradient(time.log(), event, linear, shape)
+    loss, (in_linear, *in_shape), _ = family.derivatives(time.log(), event, linear, shape, second=False)
     expected = family.loss(time.log(), event, linear, shape)
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-12, atol=1e-12)
     gradients = torch.autograd.grad(expected.sum(), [linear, shape])

@@ -17,6 +17,7 @@ from sstorch.nn.functional import survival_of
 from sstorch.nn.hazards.numeric import derived_terms, invert, log_rate, restricted_mean
 
 Ancillary = Literal["constant", "linear", "strata"]
+Derivatives = tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]
 
 
 class HazardFamily(nn.Module, ABC):
@@ -37,8 +38,7 @@ class HazardFamily(nn.Module, ABC):
 
     ``of_rate`` is True if g is the log of a rate, H about exp(g) t while small; else g is a log time.
     ``can_rise`` is True if survival functions can increase for some parameters; ``closed_form`` if the family
-    defines :meth:`loss_and_gradient` and :meth:`second_derivatives`; ``overflows`` if the loss can be
-    infinite at finite parameters.
+    defines :meth:`derivatives`; ``overflows`` if the loss can be infinite at finite parameters.
     ``ratio`` names the exponential of a slope of g, if it is constant over time: ``"hazard ratio"``, ``"time
     ratio"`` or ``"odds ratio"`` (of the event). ``sized_by_rows`` names the buffers whose last
     dimension depends on the training rows. ``exportable`` is True if
@@ -128,30 +128,26 @@ class HazardFamily(nn.Module, ABC):
         return before - torch.log(-torch.expm1(-between))
 
     def basis(self, log_time: Tensor) -> Tensor | None:
-        """Functions of time (K, q, M) for :meth:`loss_and_gradient`, of y (K, M); None if there are none."""
+        """Functions of time (K, q, M) for :meth:`derivatives`, of y (K, M); None if there are none."""
         return None
 
-    def loss_and_gradient(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Loss of rows observed from time zero and partial derivatives, without a graph.
+    def derivatives(
+        self,
+        log_time: Tensor,
+        event: Tensor,
+        linear: Tensor,
+        shape: Tensor,
+        basis: Tensor | None = None,
+        second: bool = True,
+    ) -> Derivatives:
+        """Loss of rows observed from time zero and its partial derivatives, without a graph.
 
         Times and events are (K, 1, M), g is (K, L, M), shape parameters are (K, L, 1 or M, m), ``basis`` is
-        that of the log times, None to compute it.
+        that of the log times, None to compute it. Used if ``closed_form`` is True.
 
         Returns:
-            the loss, its derivative in g, and its derivatives in each of the m shape parameters; all of shape
-            (K, L, M). Used if ``closed_form`` is True.
-        """
-        raise NotImplementedError
-
-    def second_derivatives(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> dict[tuple[int, int], Tensor]:
-        """Second partial derivatives of the loss in g, number 0, and the shape parameters, without a graph.
-
-        Arguments as :meth:`loss_and_gradient`. Returns one tensor of shape (K, L, M) for each pair j <= k; a
-        missing pair is zero.
+            the loss; its derivatives in g, number 0, and each shape parameter; with ``second`` those of
+            pairs j <= k of these, zero where missing. All are of shape (K, L, M).
         """
         raise NotImplementedError
 

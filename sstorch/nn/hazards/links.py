@@ -25,7 +25,7 @@ from sstorch.nn.functional import (
     softplus,
     survival_of,
 )
-from sstorch.nn.hazards.base import HazardFamily
+from sstorch.nn.hazards.base import Derivatives, HazardFamily
 
 # Of a standard normal z: beyond, the hazard is z and its derivative one, to rounding.
 _FAR = 1e4
@@ -192,7 +192,7 @@ class LinkFamily(HazardFamily):
 
     @abstractmethod
     def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
-        """Eta and its derivatives at rows; arguments as :meth:`loss_and_gradient`, without a graph."""
+        """Eta and its derivatives at rows; arguments as :meth:`derivatives`, without a graph."""
 
     @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -209,36 +209,32 @@ class LinkFamily(HazardFamily):
         return hazard, log_slope - log_time + log_rate
 
     @override
-    def loss_and_gradient(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        at, link = self.index_at(log_time, linear.detach(), shape.detach(), basis), self.link(shape)
-        assert link.loss is not None
-        loss, rise = link.loss(at.eta, event)
-        loss.addcmul_(event, at.log_slope, value=-1).add_(event * log_time)
-        return loss, rise * at.of_linear, _of_shapes(at, rise, event)
-
-    @override
-    def second_derivatives(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> dict[tuple[int, int], Tensor]:
+    def derivatives(
+        self,
+        log_time: Tensor,
+        event: Tensor,
+        linear: Tensor,
+        shape: Tensor,
+        basis: Tensor | None = None,
+        second: bool = True,
+    ) -> Derivatives:
         at, link = self.index_at(log_time, linear.detach(), shape.detach(), basis), self.link(shape)
         assert link.loss is not None
         assert link.curvature is not None
-        rise, bend = link.loss(at.eta, event)[1], link.curvature(at.eta, event)
-        found = {(0, 0): bend * at.of_linear.square()}
-        for j, first in enumerate(_of_shapes(at, rise, event)):
-            own, log_own = bend * at.of_shapes[j], event * at.of_log_slope[j]
-            found[0, j + 1] = own * at.of_linear
+        loss, rise = link.loss(at.eta, event)
+        loss.addcmul_(event, at.log_slope, value=-1).add_(event * log_time)
+        shapes = [*zip(at.of_shapes, at.of_log_slope, strict=True)]
+        first = [rise * at.of_linear]
+        first += [(rise * own).addcmul_(event, log_own, value=-1) for own, log_own in shapes]
+        if not second:
+            return loss, first, {}
+        bend = link.curvature(at.eta, event)
+        pairs = {(0, 0): bend * at.of_linear.square()}
+        for j, (own, log_own) in enumerate(shapes, start=1):
+            pairs[0, j] = bend * own * at.of_linear
             if self.scaled:
-                found[0, j + 1].addcmul_(rise, at.of_linear, value=self.shape_sign)
-            for k in range(j, len(at.of_shapes)):
-                found[j + 1, k + 1] = (own * at.of_shapes[k]).addcmul_(log_own, at.of_log_slope[k])
-            found[j + 1, j + 1].add_(first, alpha=self.shape_sign)
-        return found
-
-
-def _of_shapes(at: Index, rise: Tensor, event: Tensor) -> tuple[Tensor, ...]:
-    """Derivatives of the loss in each shape."""
-    pairs = zip(at.of_shapes, at.of_log_slope, strict=True)
-    return tuple((rise * own).addcmul_(event, log_own, value=-1) for own, log_own in pairs)
+                pairs[0, j].addcmul_(rise, at.of_linear, value=self.shape_sign)
+            for k, (other, log_other) in enumerate(shapes[j - 1 :], start=j):
+                pairs[j, k] = (bend * own * other).addcmul_(event * log_own, log_other)
+            pairs[j, j].add_(first[j], alpha=self.shape_sign)
+        return loss, first, pairs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from sstorch._types import FloatArray
 from sstorch.data.design_matrix import row_blocks
 from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn.functional import log_expm1, sigmoid_and_softplus, softplus
-from sstorch.nn.hazards.base import Ancillary, HazardFamily
+from sstorch.nn.hazards.base import Ancillary, Derivatives, HazardFamily
 from sstorch.nn.hazards.numeric import check_placement, pick, placed, times_text
 
 # Log odds between which starting values lie: an interval without events determines none.
@@ -25,15 +25,6 @@ _LIMIT = 16.0
 _TOLERANCE = 1e-12
 # So many times the last end is later than anything that the intervals can show.
 _HORIZON = 1000.0
-
-
-class _Places(NamedTuple):
-    """Where times lie among the intervals, all of one shape."""
-
-    number: Tensor  # of the interval of the time, from 0; n beyond the last end
-    log_left: Tensor  # log share of the interval that is left; -inf at its end and beyond the last
-    log_length: Tensor  # of the interval; 0 beyond the last end
-    excess: Tensor  # time beyond the last end, in units of that end
 
 
 class LogisticHazard(HazardFamily):
@@ -110,63 +101,50 @@ class LogisticHazard(HazardFamily):
         return torch.stack([*_places(log_time, self._aligned(self.ends, log_time.ndim))], dim=-2)
 
     @override
-    def loss_and_gradient(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """See :meth:`HazardFamily.loss_and_gradient`.
+    def derivatives(
+        self,
+        log_time: Tensor,
+        event: Tensor,
+        linear: Tensor,
+        shape: Tensor,
+        basis: Tensor | None = None,
+        second: bool = True,
+    ) -> Derivatives:
+        """See :meth:`HazardFamily.derivatives`.
 
         With l the logit of the row's own interval and r what is left of it, the loss is the sum of softplus
         over the intervals that have begun, less (1 - c) softplus(l + log r) + c (l - log length).
         """
-        at, observed, partly, count, logits, left = self._at_rows(log_time, event, linear, shape, basis)
-        odds, risen = sigmoid_and_softplus(logits)
-        loss = torch.matmul(risen.unsqueeze(-2), count.unsqueeze(-1)).squeeze(-1).squeeze(-1)
-        slope, rest = sigmoid_and_softplus(left)
-        loss.add_(observed * (at.log_length - pick(logits, at.number))).addcmul_(partly, rest, value=-1)
-        late, last = event - observed, self._aligned(self.ends, event.ndim)[..., -1]
-        loss.addcmul_(late, _log_softplus(logits[..., -1]) - last, value=-1)
-        of_tail = _slope_of_log(logits[..., -1], odds[..., -1], risen[..., -1])
-        first = odds.mul_(count)
-        _add_at(first, at.number, -(observed + partly * slope))
-        first[..., -1] -= late * of_tail
-        return loss, first.sum(-1), first.unbind(-1)
-
-    @override
-    def second_derivatives(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
-    ) -> dict[tuple[int, int], Tensor]:
-        at, observed, partly, count, logits, left = self._at_rows(log_time, event, linear, shape, basis)
-        odds, risen = sigmoid_and_softplus(logits)
-        of_tail = _slope_of_log(logits[..., -1], odds[..., -1], risen[..., -1])
-        # log softplus is a straight line far below zero.
-        bent = torch.where(logits[..., -1] < -_LIMIT, 0.0, of_tail * (1 - odds[..., -1] - of_tail))
-        slope = torch.sigmoid(left)
-        second = (1 - odds).mul_(odds).mul_(count)
-        _add_at(second, at.number, -(partly * slope * (1 - slope)))
-        second[..., -1] -= (event - observed) * bent
-        # No logit but g acts on two intervals.
-        mixed = {(0, k): bend for k, bend in enumerate(second.unbind(-1), start=1)}
-        return {(0, 0): second.sum(-1)} | mixed | {(k, k): bend for (_, k), bend in mixed.items()}
-
-    def _at_rows(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None
-    ) -> tuple[_Places, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Places of rows; 1 for events, and for censoring, within an interval; counts, logits, l + log r.
-
-        Counts (K, 1, M, n + 1) and logits (K, L, M, n + 1): a logit counts once where its interval has begun,
-        that beyond the last end as long as time ran there.
-        """
         basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
-        number, *others = (part[:, None] for part in basis.unbind(-2))
-        at, ends = _Places(number.long(), *others), self._aligned(self.ends, number.ndim)
-        n = ends.shape[-1]
-        begun = (number[..., None] >= torch.arange(n, device=number.device)) & _exist(ends)
-        count = torch.cat([begun.to(event.dtype), at.excess[..., None]], -1)
-        observed = event * (number < n)
-        partly = (1 - observed) * (at.log_left > -torch.inf)
+        number, log_left, log_length, excess = (part[:, None] for part in basis.unbind(-2))
+        number, ends = number.long(), self._aligned(self.ends, event.ndim)
         logits = linear.detach()[..., None] + shape.detach()
-        left = (pick(logits, at.number) + at.log_left).clamp(min=-1e4)
-        return at, observed, partly, count, logits, left
+        # A logit counts where its interval has begun, that beyond the last end as long as time ran there.
+        begun = (number[..., None] >= torch.arange(ends.shape[-1], device=number.device)) & _exist(ends)
+        count = torch.cat([begun.to(event.dtype), excess[..., None]], -1)
+        observed = event * (number < ends.shape[-1])
+        partly, late = (1 - observed) * (log_left > -torch.inf), event - observed
+        own, tail = pick(logits, number), logits[..., -1]
+        odds, risen = sigmoid_and_softplus(logits)
+        slope, rest = sigmoid_and_softplus((own + log_left).clamp(min=-1e4))
+        loss = torch.matmul(risen.unsqueeze(-2), count.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+        loss.add_(observed * (log_length - own)).addcmul_(partly, rest, value=-1)
+        loss.addcmul_(late, _log_softplus(tail) - ends[..., -1], value=-1)
+        # Derivative of log softplus, a straight line far below zero, where the softplus vanishes.
+        low, risen = tail < -_LIMIT, risen[..., -1].clamp(min=torch.finfo(risen.dtype).tiny)
+        of_tail = torch.where(low, 1.0, odds[..., -1] / risen)
+        pairs: dict[tuple[int, int], Tensor] = {}
+        if second:
+            bent = (1 - odds).mul_(odds).mul_(count)
+            _add_at(bent, number, -(partly * slope * (1 - slope)))
+            bent[..., -1] -= late * torch.where(low, 0.0, of_tail * (1 - odds[..., -1] - of_tail))
+            pairs[0, 0] = bent.sum(-1)
+            for k, part in enumerate(bent.unbind(-1), start=1):  # no logit but g acts on two intervals
+                pairs[0, k] = pairs[k, k] = part
+        first = odds.mul_(count)
+        _add_at(first, number, -(observed + partly * slope))
+        first[..., -1] -= late * of_tail
+        return loss, [first.sum(-1), *first.unbind(-1)], pairs
 
     @override
     def neutral(self, log_time: Tensor) -> Tensor:
@@ -225,18 +203,19 @@ class LogisticHazard(HazardFamily):
         entry = torch.full_like(log_time, -torch.inf) if log_entry is None else log_entry
         share, logits = weight / weight.sum(-1, keepdim=True), []
         at, begin = _places(log_time, ends), _places(entry, ends)
+        number, _, _, excess = at
         for some in row_blocks(ends.shape[-1], share.numel()):
             k = torch.arange(some.start, some.stop, device=share.device)[:, None, None]
             # All of an interval is left before it, nothing after it.
             entered, left = (
-                torch.where(one.number == k, one.log_left, torch.where(one.number > k, -torch.inf, 0.0))
-                for one in (begin, at)
+                torch.where(own == k, log_left, torch.where(own > k, -torch.inf, 0.0))
+                for own, log_left, *_ in (begin, at)
             )
-            parts = (share.expand(left.shape), event * (at.number == k), entered, left)
+            parts = (share.expand(left.shape), event * (number == k), entered, left)
             found = _interval_logit(*(part.flatten(0, 1) for part in parts))
             logits += found.unflatten(0, (-1, len(share))).unbind(0)
-        at_risk = (share * (at.excess - begin.excess)).sum(-1)
-        events = (share * event * (at.number == ends.shape[-1])).sum(-1)
+        at_risk = (share * (excess - begin[3])).sum(-1)
+        events = (share * event * (number == ends.shape[-1])).sum(-1)
         least = torch.finfo(share.dtype).tiny
         rate = (events / at_risk.clamp(min=least)).clamp(min=least)
         shape = torch.stack([*logits, log_expm1(rate).clamp(-_LIMIT, _LIMIT)], dim=-1)
@@ -264,8 +243,12 @@ class LogisticHazard(HazardFamily):
         return np.unique(np.quantile(log_times, shares, method="higher"))
 
 
-def _places(log_time: Tensor, ends: Tensor) -> _Places:
-    """Of log times among log ends, which have one dimension more."""
+def _places(log_time: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of log times among log ends, which have one dimension more, in the shape of the times.
+
+    The number of the interval, from 0, n beyond the last end; the log share of it that is left, -inf at its
+    end and beyond the last; its log length, 0 beyond; and the time beyond the last end in units of that end.
+    """
     y, near = log_time[..., None], _tolerance(ends.dtype)
     number = (y > ends + near).sum(-1)
     left, length = (pick(part, number) for part in _bounds(ends))
@@ -275,7 +258,7 @@ def _places(log_time: Tensor, ends: Tensor) -> _Places:
     share = ((left + length - torch.exp(log_time)) / length).clamp(torch.finfo(length.dtype).tiny, 1.0)
     log_left = torch.where(over, 1.0, share).log().masked_fill(over, -torch.inf)
     excess = torch.expm1((log_time - ends[..., -1]).clamp(min=0))
-    return _Places(number, log_left, length.log(), torch.where(beyond, excess, 0.0))
+    return number, log_left, length.log(), torch.where(beyond, excess, 0.0)
 
 
 def _before(logits: Tensor, ends: Tensor) -> Tensor:
@@ -302,11 +285,6 @@ def _exist(ends: Tensor) -> Tensor:
 
 def _tolerance(dtype: torch.dtype) -> float:
     return math.sqrt(torch.finfo(dtype).eps)
-
-
-def _slope_of_log(tail: Tensor, odds: Tensor, risen: Tensor) -> Tensor:
-    """Derivative of log softplus, which tends to one where the softplus vanishes."""
-    return torch.where(tail < -_LIMIT, 1.0, odds / risen.clamp(min=torch.finfo(risen.dtype).tiny))
 
 
 def _log_softplus(z: Tensor) -> Tensor:
