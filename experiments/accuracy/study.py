@@ -42,7 +42,6 @@ from sstorch.data.folds import Fold, split
 from sstorch.data.sources import read_survset
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import adjusted_rand_index
-from sstorch.validation import concordance_of_groups
 
 SCORES = Path(__file__).parent / "scores.csv"
 UNIT = ["set", "rows", "model"]
@@ -227,11 +226,11 @@ def unit(name: str, rows: int, model: str, folds: list[int]) -> list[dict[str, o
 def about_groups(tree: Any, groups: np.ndarray, fold: Fold) -> dict[str, float]:
     """Number of groups, share of the smallest among all rows, and C of a model that knows the group alone."""
     shares = np.bincount(groups) / len(groups)
-    known = [(rows.frame, (rows.time, rows.event)) for rows in (fold.test, fold.train)]
+    test, train = ((rows.y, tree.apply(rows.frame)) for rows in (fold.test, fold.train))
     return {
         "groups": float(len(shares)),
         "smallest": float(shares.min()),
-        "c_groups": concordance_of_groups(tree, *known[0], known[1]) if len(shares) > 1 else np.nan,
+        "c_groups": metrics.concordance_of_groups(*test, train=train) if len(shares) > 1 else np.nan,
     }
 
 

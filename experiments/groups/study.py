@@ -21,7 +21,6 @@ from sstorch.bench.cross_validation import make_folds
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
 from sstorch.reading import gate_coefficients
-from sstorch.validation import concordance_of_groups
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -61,7 +60,9 @@ def about(
         "leaves": int((shares >= 0.05).sum()),
         "smallest": float(shares[shares > 0].min()),
         "columns": float(table.groupby("node")["column"].nunique().mean()),
-        "c_groups": concordance_of_groups(tree, test.frame, y, (train.frame, reference)),
+        "c_groups": metrics.concordance_of_groups(
+            y, tree.apply(test.frame), train=(reference, tree.apply(train.frame))
+        ),
         "p": metrics.logrank_test(y, tree.apply(test.frame)).p_value,
     }
     return found

@@ -4,11 +4,9 @@ A tree is first written as one formula of scalars, then printed, so that every l
 same. Nothing of this package is needed to run what is printed.
 """
 
-from sstorch.deploy.calculator import PAGE_TEXTS
 from sstorch.deploy.exports import export_calculator, export_code, export_program
 
 __all__ = [
-    "PAGE_TEXTS",
     "export_calculator",
     "export_code",
     "export_program",

@@ -11,10 +11,9 @@ from html import escape
 from importlib import resources
 
 import numpy as np
-import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import as_numbers, nearest_text, sentence_case
+from sstorch.checks import nearest_text, sentence_case
 from sstorch.data.time_unit import duration
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.script import JAVASCRIPT
@@ -81,20 +80,10 @@ def page(
     nodes: Sequence[PageNode],
     groups: Sequence[PageGroup],
 ) -> str:
-    """The page.
+    """The page: fields in order, horizons increasing, curves up to `last_time`, the root of the nodes first.
 
-    Args:
-        title: of the page.
-        subtitle: what the model was trained on, and what is supposed of a patient.
-        fields: one a column, in order.
-        horizons: times at which probabilities are shown, increasing.
-        last_time: time until which curves are drawn.
-        time_unit: of the times; None if not known.
-        outcome: what survival is called.
-        texts: by key, as PAGE_TEXTS.
-        formula: of the model.
-        nodes: the root first.
-        groups: of the tree.
+    `outcome` is the name of survival, `texts` are as PAGE_TEXTS; `subtitle` says what the model was trained
+    on, and what is supposed of a patient.
     """
     labels = {each.name: each.label for each in fields}
     data = {
@@ -136,7 +125,7 @@ def page_texts(texts: Mapping[str, str] | None) -> dict[str, str]:
     given = dict(texts or {})
     for key, text in given.items():
         if key not in PAGE_TEXTS:
-            known = f"{nearest_text(key, list(PAGE_TEXTS))} sstorch.deploy.PAGE_TEXTS has all keys"
+            known = f"{nearest_text(key, list(PAGE_TEXTS))} sstorch.deploy.calculator.PAGE_TEXTS has all keys"
             raise ConfigError(f"texts has no key {key!r}.{known}")
         default = PAGE_TEXTS[key]
         gaps = set(_GAP.findall(default))
@@ -183,27 +172,6 @@ def _ticks(last: float) -> list[float]:
     step = 10.0 ** math.floor(math.log10(last / 4))
     step *= next(k for k in (1, 2, 2.5, 5, 10) if last / (step * k) <= 8)
     return [k * step for k in range(int(last / step + 1e-9) + 1)]
-
-
-def check_horizons(horizons: npt.ArrayLike | None, default: FloatArray, last_time: float) -> list[float]:
-    """Times at which the page shows probabilities, increasing, each in (0, last event]."""
-    if horizons is None:
-        return [*map(float, default)]
-    times = np.unique(as_numbers(horizons, "horizons"))
-    if times.size == 0 or not ((times > 0) & (times <= last_time)).all():
-        raise ConfigError(
-            f"horizons must be times above 0 and up to the last event of the training rows, {last_time:g}; "
-            f"got {horizons!r}"
-        )
-    return [*map(float, times)]
-
-
-def check_names(given: Mapping[str, str] | None, columns: Sequence[str], what: str) -> Mapping[str, str]:
-    """Texts by column; a ConfigError if a column is not there."""
-    texts = dict(given or {})
-    if strange := [name for name in texts if name not in columns]:
-        raise ConfigError(f"{what} names {strange[0]!r}; the columns are {', '.join(columns)}")
-    return texts
 
 
 def thinned_steps(times: FloatArray, values: FloatArray) -> tuple[list[float], list[list[float]]]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_after, check_choice, check_same_order, check_tree, sentence_case
+from sstorch.checks import as_numbers, check_after, check_choice, check_same_order, check_tree, sentence_case
 from sstorch.data import Surv
 from sstorch.data.outcomes import outcome_of
 from sstorch.data.time_unit import round_horizons
@@ -22,8 +22,6 @@ from sstorch.deploy.calculator import (
     Field,
     PageGroup,
     PageNode,
-    check_horizons,
-    check_names,
     counted_text,
     duration_text,
     page,
@@ -43,25 +41,15 @@ _SCRIPTS = {"python": PYTHON, "javascript": JAVASCRIPT}
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of a tree or a group.
-
-    Attributes:
-        rows: number of rows.
-        events: number of events by cause; an empty name for a single event.
-        median: predicted median of the event-free time, not finite if not reached; None if not reported.
-    """
+    """Counts of a tree or a group."""
 
     rows: int
-    events: Mapping[str, int]
+    events: Mapping[str, int]  # by cause; an empty name for a single event
+    # Predicted median of the event-free time, not finite if not reached; None if not reported.
     median: float | None = None
 
     def text(self, texts: Mapping[str, str], unit: str | None = None) -> str:
-        """Format the counts, such as ``"92 rows, 56 events, median 2 years"``.
-
-        Args:
-            texts: texts of the page by key.
-            unit: unit of the median.
-        """
+        """Format the counts by texts of the page, such as ``"92 rows, 56 events, median 2 years"``."""
         if not self.rows:
             return texts["no_rows"]
         facts = [counted_text(texts, "rows", self.rows)]
@@ -77,29 +65,17 @@ class Counts:
 
 @dataclass(frozen=True)
 class Deployed:
-    """Reported facts about a tree, apart from its formula.
+    """Reported facts about a tree, apart from its formula."""
 
-    Attributes:
-        kind: what it is, such as "Soft survival tree of depth 2".
-        counts: rows that it was trained, or recalibrated, on.
-        fields: columns with ranges and typical values as far as the tree knows them.
-        nodes: the tree as one reads it, the root first.
-        groups: rows of each group, by its number.
-        time_unit: of the times; None if unknown.
-        recalibrated: whether the rows are those of a recalibration.
-        beyond: how curves go on after the last event.
-        missing: how missing values are read.
-    """
-
-    kind: str
-    counts: Counts
-    fields: Sequence[Field]
-    nodes: Sequence[PageNode]
-    groups: Mapping[int, Counts]
-    time_unit: str | None = None
-    recalibrated: bool = False
-    beyond: str = ""
-    missing: str = ""
+    kind: str  # such as "Soft survival tree of depth 2"
+    counts: Counts  # of the rows that it was trained, or recalibrated, on
+    fields: Sequence[Field]  # with ranges and typical values as far as the tree knows them
+    nodes: Sequence[PageNode]  # the tree as one reads it, the root first
+    groups: Mapping[int, Counts]  # by number
+    time_unit: str | None = None  # None if unknown
+    recalibrated: bool = False  # whether the rows are those of a recalibration
+    beyond: str = ""  # how curves go on after the last event
+    missing: str = ""  # how missing values are read
 
     def subtitle(self, texts: Mapping[str, str]) -> str:
         """The kind of tree and its rows."""
@@ -116,36 +92,22 @@ class Deployable(Protocol):
     def apply(self, X: object) -> IntArray:
         """Group of each row, shape (n,)."""
 
-    def _formula(self) -> Formula:
-        """The tree as a formula."""
+    def _formula(self) -> Formula: ...
 
-    def _deployed(self, medians: bool) -> Deployed:
-        """Facts for the page and the head of the code, with or without medians of the groups."""
+    # Facts for the page and the head of the code, with or without medians of the groups.
+    def _deployed(self, medians: bool) -> Deployed: ...
 
-    def _cleaned(self, X: object) -> pd.DataFrame:
-        """The training columns of rows, read."""
+    def _cleaned(self, X: object) -> pd.DataFrame: ...  # the training columns of rows, read
 
-    def _refuse_unknown_future(self, after: object) -> None:
-        """Require ``after`` for a model with time-varying covariates."""
+    def _refuse_unknown_future(self, after: object) -> None: ...  # without it, of time-varying covariates
 
 
 def conditional_formula(tree: Deployable, after: float | None) -> Formula:
-    """The formula of S(t), or of S(after + t) / S(after).
-
-    Raises ConfigError if `tree` cannot be exported, or `after` is not a time, or None if the model has
-    time-varying covariates.
-    """
+    """The formula of S(t), or of S(after + t) / S(after); ConfigError: see :func:`export_code`."""
     check_tree(tree, "_deployed")
     formula = tree._formula()
     tree._refuse_unknown_future(after)
     return formula.conditional(after)
-
-
-def headline(tree: Deployable, formula: Formula) -> str:
-    """Description of the tree in one line, for the head of the code."""
-    facts = tree._deployed(medians=False)
-    unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
-    return f"{facts.subtitle(PAGE_TEXTS)}.{unit} {_supposed(formula, PAGE_TEXTS)}".rstrip()
 
 
 def _supposed(formula: Formula, texts: Mapping[str, str]) -> str:
@@ -196,8 +158,10 @@ def export_code(
     check_choice(language, "language", get_args(Language))
     check_choice(missing, "missing", get_args(Missing))
     time = None if horizon is None else check_time(horizon, "horizon")
-    formula = conditional_formula(tree, after)
-    code = _SCRIPTS[language].source(formula, headline(tree, formula), time, missing)
+    formula, facts = conditional_formula(tree, after), tree._deployed(medians=False)
+    unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
+    title = f"{facts.subtitle(PAGE_TEXTS)}.{unit} {_supposed(formula, PAGE_TEXTS)}".rstrip()
+    code = _SCRIPTS[language].source(formula, title, time, missing)
     if path is not None:
         _write(path, code)
     return code
@@ -280,34 +244,35 @@ def export_calculator(
             time-varying covariates and ``after`` is None, or ``texts`` has an unknown key.
         DataError: the rows cannot be read, or lack the entry or id of the training outcome.
     """
-    check_tree(tree, "_deployed")
     formula = conditional_formula(tree, after)
     if y is not None and X is None:
         raise ConfigError("y is of the rows X: give both, or neither")
     words, facts, start = page_texts(texts), tree._deployed(medians=after is None), formula.after or 0.0
     if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
         raise ConfigError(f"after={start:g} is not before the last training event, {tree.event_times_[-1]:g}")
-    subtitle, last = facts.subtitle(words), float(events[-1])
-    if supposed := _supposed(formula, words):
-        subtitle = f"{subtitle}. {supposed}"
-    outcome = outcome or words["event_free_survival" if formula.causes else "survival"]
-    fields = _fields(tree, facts.fields, X, labels, units)
-    times = check_horizons(horizons, round_horizons(events, facts.time_unit), last)
+    last, unit = float(events[-1]), facts.time_unit
+    times = round_horizons(events, unit) if horizons is None else np.unique(as_numbers(horizons, "horizons"))
+    if times.size == 0 or not ((times > 0) & (times <= last)).all():
+        raise ConfigError(
+            f"horizons must be times above 0 and up to the last event of the training rows, {last:g}; "
+            f"got {horizons!r}"
+        )
     groups = [
-        PageGroup(number, counts.rows, counts.text(words, facts.time_unit))
-        for number, counts in facts.groups.items()
+        PageGroup(number, counts.rows, counts.text(words, unit)) for number, counts in facts.groups.items()
     ]
     if y is not None:
         known = outcome_of(tree, y)
         check_same_order(X=X, y=known)
         groups = _group_curves(groups, tree.apply(X), known, last, start)
+    outcome = outcome or words["event_free_survival" if formula.causes else "survival"]
+    supposed = _supposed(formula, words)
     content = page(
         title or sentence_case(say(words, "title", outcome=outcome)),
-        subtitle,
-        fields,
-        times,
+        facts.subtitle(words) + (f". {supposed}" if supposed else ""),
+        _fields(tree, facts.fields, X, labels, units),
+        times.tolist(),
         last,
-        facts.time_unit,
+        unit,
         outcome,
         words,
         formula,
@@ -325,16 +290,17 @@ def _fields(
     units: Mapping[str, str] | None,
 ) -> list[Field]:
     """Fields with labels and units, and with ranges and typical values of the rows X unless it is None."""
-    names = [field.name for field in fields]
-    labels, units = check_names(labels, names, "labels"), check_names(units, names, "units")
-    fields = [
-        replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
-        for field in fields
+    names, labels, units = [field.name for field in fields], dict(labels or {}), dict(units or {})
+    for what, given in (("labels", labels), ("units", units)):
+        if strange := [name for name in given if name not in names]:
+            raise ConfigError(f"{what} names {strange[0]!r}; the columns are {', '.join(names)}")
+    found = [
+        replace(each, label=labels.get(each.name, each.name), unit=units.get(each.name)) for each in fields
     ]
     if X is None:
-        return fields
+        return found
     frame = tree._cleaned(X)
-    return [_field_of_rows(field, frame[field.name]) for field in fields]
+    return [_field_of_rows(each, frame[each.name]) for each in found]
 
 
 def _field_of_rows(field: Field, column: pd.Series) -> Field:
@@ -352,25 +318,20 @@ def _field_of_rows(field: Field, column: pd.Series) -> Field:
 
 
 def _group_curves(
-    groups: Sequence[PageGroup],
-    group: IntArray,
-    y: Surv,
-    last: float,
-    start: float,
+    groups: Sequence[PageGroup], group: IntArray, y: Surv, last: float, start: float
 ) -> list[PageGroup]:
     """With Kaplan-Meier or Aalen-Johansen curves of the rows at risk from a time on, as far as they go."""
     if len(y) != len(group):
         raise DataError(f"X has {len(group)} rows but y has {len(y)}; give one outcome for every row")
     time, _, _ = y.right_censored("the curve of a group")
-    group, y = group[time > start], y[time > start].from_landmark(start)
-    time = time[time > start] - start
-    weight = np.ones(len(time)) if y.weight is None else y.weight
-    curves = []
+    group, y, time = group[time > start], y[time > start].from_landmark(start), time[time > start] - start
+    weight, curves = np.ones(len(y)) if y.weight is None else y.weight, []
     for page_group in groups:
         inside = (group == page_group.number) & (weight > 0)
         if inside.any():
-            own, end = y[inside], min(float(time[inside].max()), last)
-            times = np.unique(time[inside & y.any_cause().event])
+            own = y[inside]
+            end = min(float(time[inside].max()), last)
+            times = np.unique(time[inside][own.event])
             times = np.append(times[times < end], end)
             found = aalen_johansen(own, times) if y.causes else np.stack(KaplanMeierBand.fit(own).at(times))
             steps, values = thinned_steps(times, found)

@@ -290,27 +290,19 @@ class Hazards:
 
 @dataclass(frozen=True)
 class Formula:
-    """A model for one patient.
+    """A model for one patient."""
 
-    Attributes:
-        columns: in the order of the training rows, with their categories; numeric ones have none.
-        group: number of the patient's group.
-        survival: S(t) of the patient, ``TIME`` in original units; of several causes free of any event.
-        incidence: F_k(t) of each of several causes, by name, where it is a formula of ``TIME``.
-        cumulative: H(t) where survival is exp(-H); None where it is not computed so.
-        hazards: of several causes, where incidences are integrals of them.
-        after: time at which the patient is known to be at risk, from which ``TIME`` counts (in `hazards` it
-            counts from zero all the same); None if ``TIME`` counts from zero and nothing is supposed.
-        gates: whether the patient takes the first child, by the number of the node on the page.
-    """
-
+    # Of the training rows in their order, with their categories; numeric columns have none.
     columns: dict[str, tuple[str, ...] | None]
-    group: Expression
-    survival: Expression
-    incidence: Mapping[str, Expression] = field(default_factory=dict)
-    cumulative: Expression | None = None
-    hazards: Hazards | None = None
+    group: Expression  # number of the patient's group
+    survival: Expression  # S(t), ``TIME`` in original units; of several causes free of any event
+    incidence: Mapping[str, Expression] = field(default_factory=dict)  # F_k(t) of several causes, by name
+    cumulative: Expression | None = None  # H(t) where survival is exp(-H)
+    hazards: Hazards | None = None  # of several causes, where incidences are integrals of them
+    # Time at which the patient is known to be at risk, from which ``TIME`` counts (in `hazards` it counts
+    # from zero all the same); None if ``TIME`` counts from zero and nothing is supposed.
     after: float | None = None
+    # Whether the patient takes the first child, by the number of the node on the page.
     gates: Mapping[int, Expression] = field(default_factory=dict)
 
     @property
@@ -322,13 +314,8 @@ class Formula:
         """The same for a patient who is at risk at a time: S(after + t) / S(after), nan if S(after) is 0.
 
         The incidence of a cause is then (F(after + t) - F(after)) / S(after). Both are computed from hazards
-        where there are hazards, and keep their digits where S(after) is tiny.
-
-        Args:
-            after: >= 0, original units; None leaves the formula as it is.
-
-        Raises:
-            ConfigError: `after` is not a time.
+        where there are hazards, and keep their digits where S(after) is tiny. None leaves the formula as it
+        is; what is no time >= 0 raises a ConfigError.
         """
         if after is None:
             return self

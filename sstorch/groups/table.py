@@ -59,23 +59,19 @@ def group_table(
 
     On held-out rows the estimates have no selection bias. On the training rows differences between groups are
     too large, since splits were placed where these rows differ. ``n_resamples`` corrects this. Each resample
-    refits the tree; its optimism is .632 times the difference between the Kaplan-Meier curves of its groups
-    on drawn and on not drawn rows, as in Efron's estimate of prediction error. Groups of different trees are
-    matched by their order of risk (mean of their curves): a group has the optimism of the groups at the same
-    quantiles of all rows. The mean optimism over resamples, at each time, is subtracted from the curve or
-    incidence; medians are computed from the corrected curve. Limits are those of the corrected curve on the
-    scale of log(-log S), for incidences log(-log(1 - F)), widened on both sides by the correction: they allow
-    for an optimism between zero and twice the estimate.
+    refits the tree; its optimism is .632 times the difference between the curves of its groups on drawn and
+    on not drawn rows, as in Efron's estimate of prediction error. A group has the optimism of the groups of
+    other trees at the same quantiles of all rows, in the order of risk (mean of the curves). The mean over
+    resamples, at each time, is subtracted from the curve or incidence, from which medians are computed.
+    Limits are those of the corrected curve on the scale of log(-log S), for incidences log(-log(1 - F)),
+    widened on both sides by the correction: they allow for an optimism between zero and twice the estimate.
 
-    Uncorrected intervals are pointwise, on the scale of log(-log S) with Greenwood's variance. The interval
-    of the median contains the times at which the band contains 1/2 (Brookmeyer and Crowley). Intervals of
-    incidences are on the scale of log(-log F), with the variance of
-    :func:`~sstorch.metrics.incidence.aalen_johansen_error`, as R's ``survfit(conf.type="log-log")``.
-
-    Corrected intervals are for groups, not for single subjects, and pointwise, not simultaneous. In
-    simulations of soft trees, 95 % intervals of medians had coverage 96 to 99 % with correction and 58 to 82
-    % without (``experiments/groups``). If groups do not differ at all, some bias remains. The correction
-    ignores earlier choices, such as of parameters; use test rows for these.
+    Uncorrected intervals are on the scale of log(-log S) with Greenwood's variance; that of the median
+    contains the times at which the band contains 1/2 (Brookmeyer and Crowley). Those of incidences are on the
+    scale of log(-log F), as R's ``survfit(conf.type="log-log")``. All are for groups, not for single
+    subjects, and pointwise. In simulations of soft trees, 95 % intervals of medians had coverage 96 to 99 %
+    with correction and 58 to 82 % without (``experiments/groups``). If groups do not differ at all, some bias
+    remains. The correction ignores earlier choices, such as of parameters; use test rows for these.
 
     Args:
         tree: fitted.

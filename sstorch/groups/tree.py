@@ -59,38 +59,33 @@ class SurvivalTree(Deployable, Protocol):
     def time_unit_(self) -> str | None:
         """Unit of the times; None if unknown."""
 
-    @property
-    def _seed(self) -> int:
-        """Seed of everything random."""
-
-    @property
-    def _can_divide(self) -> bool:
-        """Whether the parameters allow more than one group."""
-
-    @property
-    def _chosen(self) -> Any:
-        """The estimator that holds the results, of a search that of the chosen tree."""
-
     def summary(self) -> str:
         """The tree, its groups and results about them, as text."""
 
     def falling_curves(self, X: object, times: FloatArray) -> FloatArray:
         """Predicted survival, (n, n_times)."""
 
-    def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
-        """Rows of positive weight with an outcome of the type of the training outcome."""
+    @property
+    def _seed(self) -> int: ...  # of everything random
 
-    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
-        """Survival of rows that were read, (n, n_times); of K causes their incidences, (n, K, n_times)."""
+    @property
+    def _can_divide(self) -> bool: ...  # whether the parameters allow more than one group
 
-    def _group_rules(self, n_terms: int | None) -> dict[int, str]:
-        """Rule of each group with rows, by number; none of a tree with one group."""
+    @property
+    def _chosen(self) -> Any: ...  # the estimator that holds the results, of a search that of its tree
 
-    def _partition(self, frame: pd.DataFrame) -> Partition:
-        """Groups that the tree makes of rows that were read."""
+    # Rows of positive weight with an outcome of the type of the training outcome.
+    def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData: ...
 
-    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
-        """Groups by trees with the parameters of the estimator, trained on each of some splits."""
+    # Survival of rows that were read, (n, n_times); of K causes their incidences, (n, K, n_times).
+    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray: ...
 
-    def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
-        """A copy, recalibrated on rows."""
+    # Rule of each group with rows, by number; none of a tree with one group.
+    def _group_rules(self, n_terms: int | None) -> dict[int, str]: ...
+
+    def _partition(self, frame: pd.DataFrame) -> Partition: ...
+
+    # Groups by trees with the parameters of the estimator, trained on each of some splits.
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]: ...
+
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self: ...  # a copy

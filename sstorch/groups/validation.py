@@ -79,29 +79,6 @@ def validate_groups(
     return found
 
 
-def concordance_of_groups(tree: SurvivalTree, X: object, y: object, train: tuple[object, object]) -> float:
-    """Compute the concordance of a model with the group as only covariate.
-
-    The prediction is the Kaplan-Meier curve of the training rows of the group; with competing causes the
-    Aalen-Johansen incidences, with concordance averaged over causes as in ``tree.score``. 0.5 means no
-    difference between the groups. To test for a difference on these rows, use ``metrics.logrank_test(y,
-    tree.apply(X))`` or, for causes, ``metrics.gray_test``.
-
-    Args:
-        tree: fitted.
-        X: rows, preferably not the training rows.
-        y: outcome of the rows, as in ``fit``, with its weights and entry times.
-        train: X and y of the training rows.
-
-    Raises:
-        DataError: the data are invalid, or no two rows are comparable.
-    """
-    check_tree(tree, "_can_divide")
-    rows, training = tree._rows(X, y), tree._rows(*train)
-    leaf, known = (tree._partition(data.frame).leaf for data in (rows, training))
-    return concordance_of_rows(leaf, rows, known, training)
-
-
 @dataclass(frozen=True)
 class GroupDifference:
     """Difference of the groups on held-out rows, for the event or for the hazard of one of several causes.

@@ -162,7 +162,7 @@ def test_texts_translate_the_page(tmp_path: Path) -> None:
     [
         (
             {"resutl": "Ergebnis"},
-            "texts has no key 'resutl'. Did you mean 'result'\\? sstorch.deploy.PAGE_TEXTS",
+            "texts has no key 'resutl'. Did you mean 'result'\\? sstorch.deploy.calculator.PAGE_TEXTS",
         ),
         ({"folded": "{m} more"}, r"'folded'\] must be a text, in braces n, got '{m} more'"),
         ({"result": 1}, "'result'\\] must be a text, in braces none, got 1"),

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
 
-from sstorch import SurvivalRegression, metrics
+from sstorch import SurvivalRegression, metrics, recalibrate
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
 from sstorch.inference import coefficients
 from sstorch.plots import plot_groups, plot_survival_by_leaf, plot_tree
 from sstorch.reading import effects, export_text, gate_table
-from sstorch.validation import group_table, model_card, recalibrate, residuals, stability
+from sstorch.validation import group_table, model_card, residuals, stability
 from tests.conftest import nightly
 from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import in_browser, needs_browser, typed

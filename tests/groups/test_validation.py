@@ -17,8 +17,8 @@ from sklearn.metrics import adjusted_rand_score
 from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, PrognosticTree, Surv, SurvivalData, metrics
 from sstorch.data import folds_of, load_dataset, stratified_folds
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.validation import GroupDifference, GroupValidation, held_out_groups
-from sstorch.validation import concordance_of_groups, validate_groups
+from sstorch.groups.validation import GroupDifference, GroupValidation, concordance_of_rows, held_out_groups
+from sstorch.validation import validate_groups
 from tests.conftest import nightly
 from tests.groups.trees import CAUSES, TREES, fitted, refitted
 
@@ -51,8 +51,8 @@ def test_concordance_and_order_of_groups_come_from_the_training_rows(kind: str, 
     for fold in range(3):
         train, test = data.subset(folds != fold), data.subset(folds == fold)
         other = clone(tree).fit(train.frame, train.y)
-        concordances.append(concordance_of_groups(other, test.frame, test.y, (train.frame, train.y)))
         own, group = other.apply(train.frame), other.apply(test.frame)
+        concordances.append(metrics.concordance_of_groups(test.y, group, train=(train.y, own)))
         counts.append(sum((group == k).mean() >= 0.05 for k in range(1, 5)))
         area = {
             k: restricted_mean_survival_time(
@@ -71,10 +71,6 @@ def test_concordance_and_order_of_groups_come_from_the_training_rows(kind: str, 
     assert found.differ
     tree.save(tmp_path)
     assert type(tree).load(tmp_path).group_validation_ == found
-    train, test = data.subset(range(400)), data.subset(range(400, 686))
-    value = concordance_of_groups(tree, test.frame, test.y, (train.frame, train.y))
-    given = (train.y, tree.apply(train.frame))
-    assert value == metrics.concordance_of_groups(test.y, tree.apply(test.frame), train=given)
 
 
 @pytest.mark.parametrize("kind", ["exact causes", nightly("soft causes")])
@@ -111,8 +107,8 @@ def test_causes_have_their_own_hazard_and_incidence(kind: str) -> None:
 
 def test_concordance_of_groups_is_the_mean_over_causes() -> None:
     tree, data = fitted("soft causes")
-    found = concordance_of_groups(tree, data.frame, data.y, (data.frame, data.y))
     group, times = tree.apply(data.frame), np.unique(data.time[data.event])
+    found = concordance_of_rows(group, data, group, data)
     curves = np.empty((len(data), 2, len(times)))
     for number in np.unique(group):
         curves[group == number] = metrics.aalen_johansen(data.y[group == number], times)

@@ -1,138 +1,147 @@
-from functools import partial
+"""Figures of groups: estimates of their rows, predictions, numbers at risk, changes of group."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
 
 from sstorch import (
-    Columns,
-    GatePenalties,
     OptimalSurvivalTree,
     OptimalTreeClassifier,
     PrognosticTree,
-    SoftSurvivalTree,
     Surv,
     SurvivalData,
     metrics,
+    recalibrate,
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.stability import Stability
-from sstorch.plots import (
-    plot_groups,
-    plot_stability,
-    plot_survival_by_leaf,
-    plot_tree,
-)
+from sstorch.plots import plot_groups, plot_stability, plot_survival_by_leaf
 from sstorch.plots.figures import COLOURS
-from sstorch.validation import concordance_of_groups
+from tests.groups.trees import CAUSES, TREES, fitted
 from tests.histories import halved
 
 
-@pytest.fixture(scope="module")
-def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(
-        depth=2,
-        trainer="joint",
-        init="kmeans",
-        n_starts=1,
-        penalties=GatePenalties(ridge=1e-2, gate_ridge=1e-4),
-        min_leaf=0.1,
-    )
-    return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+def legend(ax: Axes) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_groups_of_start_stop_rows_have_no_median(gbsg2: SurvivalData) -> None:
-    y = halved(gbsg2.y)
-    rows = pd.concat([gbsg2.frame.assign(visit=visit) for visit in (0, 1)], ignore_index=True)
-    tree = OptimalSurvivalTree(0).fit(rows, y)
-    labels = [text.get_text() for text in plot_groups(tree, rows, y)[0].texts]
-    assert labels == ["group 1: 1372 rows, 299 events"]
+OUTCOMES = {
+    "plain": lambda data, weight: (data.y, None),
+    "entry": lambda data, weight: (
+        Surv(data.time, data.cause, entry=0.4 * data.time * (np.arange(len(data)) % 2), causes=data.y.causes),
+        None,
+    ),
+    "weights": lambda data, weight: (data.y, weight),
+    "weighted outcome": lambda data, weight: (data.y.weighted(weight / weight.sum()), None),
+}
 
 
-def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    ax, below = plot_groups(fitted, gbsg2.frame, (gbsg2.time, gbsg2.event), time_unit="days")
-    leaf = fitted.apply(gbsg2.frame)
-    numbers = np.unique(leaf)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_groups_of_one_event_are_steps_with_the_model_over_them(outcome: str) -> None:
+    tree, data = fitted("soft")
+    weight = np.random.default_rng(0).lognormal(0, 1, len(data)) * (np.arange(len(data)) % 5 > 0)
+    y, given = OUTCOMES[outcome](data, weight)
+    ax, below = plot_groups(tree, data.frame, y, sample_weight=given, time_unit="days")
+    share = weight if "weight" in outcome else np.ones(len(data))
+    group, known = tree.apply(data.frame), y.weighted(share)
+    numbers = np.unique(group)
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
     model = [line for line in ax.lines if line.get_linestyle() == "--"]
     assert len(steps) == len(model) == len(ax.collections) == len(numbers)
-    for number, observed, predicted in zip(numbers, steps, model, strict=True):
-        inside = leaf == number
-        band = metrics.KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]))
+    for number, observed, predicted, limits in zip(numbers, steps, model, ax.collections, strict=True):
+        inside = (group == number) & (share > 0)
+        band = metrics.KaplanMeierBand.fit(known[inside])
         times, values = observed.get_data()
         np.testing.assert_allclose(values, band.at(times).value)
-        assert times[-1] == gbsg2.time[inside].max()
-        at, mean = (np.asarray(part) for part in predicted.get_data())
-        curves = fitted.predict_survival_function(gbsg2.frame[inside], at)
-        np.testing.assert_allclose(mean, curves.mean(axis=0))
-    labels = [text.get_text() for text in ax.texts]
-    assert sorted(label.split(",")[0] for label in labels) == [
-        f"group {k}: {(leaf == k).sum()} rows" for k in numbers
-    ]
-    heights = sorted(text.get_position()[1] for text in ax.texts)
-    assert min(np.diff(heights)) > 0.09
-    counts = [text.get_text() for text in below.texts]
-    assert counts[: counts.index("group 2")][1] == str((leaf == 1).sum())
-    assert ax.get_xlabel() == "time (days)"
-    start = np.where(np.arange(len(gbsg2)) % 2, 0.4 * gbsg2.time, 0.0)
-    ax, below = plot_groups(fitted, gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=start))
-    steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
-    band = metrics.KaplanMeierBand.fit(
-        Surv(*(part[leaf == 1] for part in (gbsg2.time, gbsg2.event)), entry=start[leaf == 1])
-    )
-    times, values = steps[0].get_data()
-    np.testing.assert_allclose(values, band.at(times).value)
-    counts = [text.get_text() for text in below.texts]
-    assert counts[: counts.index("group 2")][1] == str(((leaf == 1) & (start == 0)).sum())
-    with pytest.raises(DataError, match="one target for every row"):
-        plot_groups(fitted, gbsg2.frame[:5], (gbsg2.time, gbsg2.event))
-
-
-def test_weights_enter_steps_and_model(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    weight, leaf = np.random.default_rng(0).lognormal(0, 1, len(gbsg2)), fitted.apply(gbsg2.frame)
-    weight[::5] = 0
-    inside = (leaf == leaf.min()) & (weight > 0)
-    y = np.where(weight > 0, gbsg2.time, 9000.0), gbsg2.event
-    band = metrics.KaplanMeierBand.fit(tuple(part[inside] for part in y), sample_weight=weight[inside])
-    for ax, _ in (
-        plot_groups(fitted, gbsg2.frame, y, sample_weight=weight),
-        plot_groups(fitted, gbsg2.frame, Surv(*y, weight=weight / weight.sum())),
-    ):
-        assert ax.get_xlim()[1] == gbsg2.time[weight > 0].max()
-        observed = next(line for line in ax.lines if line.get_drawstyle() == "steps-post")
-        predicted = next(line for line in ax.lines if line.get_linestyle() == "--")
-        times, values = observed.get_data()
-        np.testing.assert_allclose(values, band.at(times).value)
-        limits = np.concatenate([path.vertices[:, 1] for path in ax.collections[0].get_paths()])
+        assert times[-1] == data.time[inside].max()
+        drawn = np.concatenate([path.vertices[:, 1] for path in limits.get_paths()])
         for part in band.at(times)[1:]:
-            assert np.abs(limits[:, None] - part).min(axis=0).max() < 1e-12
+            assert np.abs(drawn[:, None] - part).min(axis=0).max() < 1e-12
         at, mean = (np.asarray(part) for part in predicted.get_data())
-        curves = fitted.predict_survival_function(gbsg2.frame[inside], at)
-        np.testing.assert_allclose(mean, np.average(curves, axis=0, weights=weight[inside]))
+        curves = tree.predict_survival_function(data.frame[inside], at)
+        np.testing.assert_allclose(mean, np.average(curves, axis=0, weights=share[inside]))
+    rows = [((group == k) & (share > 0)).sum() for k in numbers]
+    labels = sorted(text.get_text().split(",")[0] for text in ax.texts)
+    assert labels == [f"group {k}: {n} rows" for k, n in zip(numbers, rows, strict=True)]
+    assert min(np.diff(sorted(text.get_position()[1] for text in ax.texts))) > 0.09
+    counts = [text.get_text() for text in below.texts]
+    entered = (group == 1) & (share > 0) & ((y.entry is None) or (y.entry == 0))
+    assert counts[: counts.index("group 2")][1] == str(entered.sum())
+    assert ax.get_xlabel() == "time (days)"
 
 
-def test_a_group_of_one_row_and_a_figure_of_ones_own(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    figure = Figure(figsize=(5, 4))
-    rows = np.flatnonzero(~gbsg2.event)[:1]
-    ax, _ = plot_groups(fitted, gbsg2.frame.iloc[rows], (gbsg2.time[rows], gbsg2.event[rows]), figure)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_groups_of_causes_are_stacked_incidences(outcome: str) -> None:
+    tree, data = fitted("soft causes")
+    weight = np.random.default_rng(0).lognormal(0, 1, len(data)) * (np.arange(len(data)) % 5 > 0)
+    y, given = OUTCOMES[outcome](data, weight)
+    axes = plot_groups(tree, data.frame, y, sample_weight=given)
+    share = weight if "weight" in outcome else np.ones(len(data))
+    group = tree.apply(data.frame)
+    assert [ax.get_title().split(":")[0] for ax in axes] == ["group 1", "group 2"]
+    for number, ax in enumerate(axes, 1):
+        inside = (group == number) & (share > 0)
+        seen, top = ax.lines[-1].get_data()
+        observed = metrics.aalen_johansen(y[inside], seen, sample_weight=share[inside])
+        np.testing.assert_allclose(top, observed.sum(axis=0), rtol=1e-10)
+        end = ax.get_xlim()[1]
+        predicted = tree.predict_cumulative_incidence(data.frame[inside], [end]).sum(axis=1)[:, 0]
+        highest = max(part.get_datalim(ax.transData).y1 for part in ax.collections)
+        assert highest == pytest.approx(np.average(predicted, weights=share[inside]), rel=1e-9)
+        counts = [f"{(data.cause[inside] == k).sum()} {name}" for k, name in enumerate(CAUSES, 1)]
+        assert ax.get_title().endswith(", ".join(counts))
+
+
+def test_legend_has_a_test_of_other_rows_and_labels_have_rules(gbsg2: SurvivalData) -> None:
+    train, test = gbsg2.subset(np.arange(400)), gbsg2.subset(np.arange(400, 686))
+    soft = PrognosticTree(**TREES["soft"].get_params(deep=False)).fit(train.frame, train.y)
+    for tree in (soft, OptimalSurvivalTree(1).fit(train.frame, train.y)):
+        ax, _ = plot_groups(tree, test.frame, test.y, rules=True)
+        p = metrics.logrank_test(test.y, tree.apply(test.frame)).p_value
+        shown = "log-rank p < .001" if p < 0.001 else f"log-rank p = {p:.3f}".replace("0.", ".")
+        assert legend(ax)[-1] == shown
+        labels = " ".join(text.get_text().replace("\n", " ") for text in ax.texts)
+        assert all(rule in labels for rule in tree._group_rules(4).values())
+        # The training rows placed the gates: a log-rank test of them means nothing.
+        ax, _ = plot_groups(tree, train.frame, train.y)
+        assert legend(ax)[-1] == "no log-rank test: training rows"
+    ax, _ = plot_groups(soft, train.frame, train.y, p_value=0.0123)
+    assert legend(ax)[-1] == "p = .012"
+    with pytest.raises(ConfigError, match="p_value must be a probability"):
+        plot_groups(soft, train.frame, train.y, p_value=1.2)
+    for call in (plot_groups, recalibrate):
+        with pytest.raises(ConfigError, match="tree must be a fitted"):
+            call(OptimalTreeClassifier(1), train.frame, train.y)
+
+
+def test_one_row_a_given_figure_and_start_stop_rows() -> None:
+    (tree, data), figure = fitted("soft"), Figure(figsize=(5, 4))
+    row = np.flatnonzero(~data.event)[:1]
+    ax, _ = plot_groups(tree, data.frame.iloc[row], data.y[row], figure)
     assert ax.figure is figure
     assert len(ax.texts) == 1
+    for kind in ("soft", "soft causes"):
+        with pytest.raises(DataError, match="one target for every row"):
+            plot_groups(fitted(kind).tree, fitted(kind).data.frame[:5], fitted(kind).data.y)
+    rows = pd.concat([data.frame.assign(visit=visit) for visit in (0, 1)], ignore_index=True)
+    y = halved(data.y)
+    labels = plot_groups(OptimalSurvivalTree(0).fit(rows, y), rows, y)[0].texts
+    assert [text.get_text() for text in labels] == ["group 1: 1372 rows, 299 events"]  # no median
 
 
-def test_who_changes_group() -> None:
+def test_changes_of_group_are_a_map() -> None:
     groups = np.array([2, 1, 2, 1, 2])
     resampled = np.array([[2, 1, 1, 1, 2], [2, 1, 2, 1, 2], [2, 1, 1, 2, 2]])
     moves = (resampled != groups).mean(axis=0)
-    stable = Stability(groups, resampled, 0.5, 0.6, moves, pd.DataFrame())
-    strip, heat, shares = plot_stability(stable)
+    strip, heat, shares = plot_stability(Stability(groups, resampled, 0.5, 0.6, moves, pd.DataFrame()))
     first, second = (np.array(to_rgb(colour)) for colour in COLOURS[:2])
     (image,) = strip.get_images()
     np.testing.assert_allclose(image.get_array()[:, 0], [first, first, second, second, second])
     shown = np.asarray(heat.get_images()[0].get_array())
-    assert shown.shape == (5, 3, 3)
     light = 0.28 * np.array([first, first, second, second, second]) + 0.72
     np.testing.assert_allclose(shown[:, 0], light)  # the resample that agrees in all
     np.testing.assert_allclose(shown[4, 1:], [first, first])  # row 2 moves most of its group
@@ -142,33 +151,22 @@ def test_who_changes_group() -> None:
     assert shares.get_xlim() == (0, 100)
 
 
-def test_test_of_other_rows_and_rules_in_words(gbsg2: SurvivalData) -> None:
-    train, test = gbsg2.subset(np.arange(400)), gbsg2.subset(np.arange(400, 686))
-    tree = PrognosticTree(columns=Columns(numeric="linear")).fit(train.frame, train.y)
-    ax, _ = plot_groups(tree, test.frame, test.y, rules=True)
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    p = metrics.logrank_test((test.time, test.event), tree.apply(test.frame)).p_value
-    assert labels[-1] == ("log-rank p < .001" if p < 0.001 else f"log-rank p = {p:.3f}".replace("0.", "."))
-    shown = " ".join(text.get_text().replace("\n", " ") for text in ax.texts)
-    for line in tree.describe().splitlines():
-        assert not line.startswith("Group ") or line.split(": ")[1] in shown
-    # The training rows placed the gates: a log-rank test of them means nothing.
-    ax, _ = plot_groups(tree, train.frame, train.y)
-    assert ax.get_legend().get_texts()[-1].get_text() == "no log-rank test: training rows"
-    ax, _ = plot_groups(tree, train.frame, train.y, p_value=0.0123)
-    assert ax.get_legend().get_texts()[-1].get_text() == "p = .012"
-    with pytest.raises(ConfigError, match=r"p_value must be a probability, got 1\.2"):
-        plot_groups(tree, train.frame, train.y, p_value=1.2)
-    exact = OptimalSurvivalTree(1).fit(train.frame, train.y)
-    ax, _ = plot_groups(exact, train.frame, train.y, rules=True)
-    shown = " ".join(text.get_text().replace("\n", " ") for text in ax.texts)
-    assert all(rule in shown for rule in exact._group_rules(None).values())
-    for call in (plot_groups, partial(concordance_of_groups, train=(train.frame, train.y))):
-        with pytest.raises(ConfigError, match="tree must be a fitted"):
-            call(OptimalTreeClassifier(1), train.frame, train.y)
-    with pytest.raises(ConfigError, match="n_terms must be at least 0"):
-        tree.describe(-1)
+def test_curves_of_rows_have_the_colour_and_shade_of_their_leaf() -> None:
+    tree, data = fitted("soft")
+    own = Figure().subplots()
+    assert plot_survival_by_leaf(tree, data.frame, own, max_curves=50) is own
+    group, lines = tree.apply(data.frame), own.get_lines()
+    assert legend(own) == [f"group {k}: {(group == k).sum()} rows" for k in np.unique(group)]
+    means = [line for line in lines if line.get_linewidth() > 2]
+    assert (len(means), len(lines)) == (4, 54)
+    assert len({line.get_color() for line in means}) == 4
+    times, values = means[0].get_data()
+    curves = tree.predict_survival_function(data.frame[group == 1], np.asarray(times))
+    np.testing.assert_allclose(values, curves.mean(axis=0))
+    # Within a leaf a longer predicted survival is lighter.
+    place = lines.index(means[0])
+    light = [sum(line.get_color()) for line in lines[:place]]
+    level = [np.mean(line.get_ydata()) for line in lines[:place]]
+    assert (np.diff(np.array(light)[np.argsort(level, kind="stable")]) > 0).all()
     with pytest.raises(NotFittedError):
-        plot_survival_by_leaf(PrognosticTree(), train.frame)
-    with pytest.raises(NotFittedError):
-        plot_tree(OptimalSurvivalTree())
+        plot_survival_by_leaf(PrognosticTree(), data.frame)

@@ -23,7 +23,6 @@ from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.reading import export_text
 from sstorch.validation import (
-    concordance_of_groups,
     group_table,
     model_card,
     stability,
@@ -56,7 +55,6 @@ CALLS: dict[str, Callable[[SoftSurvivalTree, pd.DataFrame, object, Path], object
     "stability": lambda tree, X, y, folder: stability(tree, X, y, n_resamples=2),
     "validate_groups": lambda tree, X, y, folder: validate_groups(tree, X, y),
     "log_likelihood": lambda tree, X, y, folder: tree.log_likelihood(X, y),
-    "concordance_of_groups": lambda tree, X, y, folder: concordance_of_groups(tree, X, y, (X, y)),
 }
 
 
