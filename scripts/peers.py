@@ -35,7 +35,7 @@ def _result(
 ) -> OptimizationResult:
     count = torch.tensor([n_evaluations], device=x.device)
     status = torch.full_like(count, Status.CONVERGED)
-    return OptimizationResult(x, value, gradient.abs().amax(-1), status, count, count, before, n_evaluations)
+    return OptimizationResult(x, value, gradient.abs().amax(-1), status, count, before)
 
 
 def torch_lbfgs(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:

@@ -10,14 +10,16 @@ to rounding in the function itself. Decisions are masks; the host only looks whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from sstorch.batched import SHARED, Batched
+from sstorch.batched import Batched
+from sstorch.checks import check_integer
+from sstorch.exceptions import ConfigError
 from sstorch.optim.line_search import MAX_TRIALS, SLOPE, VALUE, LineSearch, rounding_error
 
 
@@ -50,9 +52,7 @@ class OptimizationResult(Batched):
         gradient_norm: (R,), maximum norm of the gradient at `x`.
         status: (R,) int64, a `Status` per problem.
         n_evaluations: (R,) int64, evaluations per problem, including the start.
-        n_iterations: (R,) int64, successful line searches.
         start_value: (R,), the value at the start.
-        n_batched_evaluations: Calls of the batched function, each for all problems still in the batch.
     """
 
     x: Tensor
@@ -60,9 +60,7 @@ class OptimizationResult(Batched):
     gradient_norm: Tensor
     status: Tensor
     n_evaluations: Tensor
-    n_iterations: Tensor
     start_value: Tensor
-    n_batched_evaluations: int = field(metadata=SHARED)
 
 
 class BatchedFunction(Protocol):
@@ -202,7 +200,7 @@ def _combine(weight: Tensor, matrix: Tensor) -> Tensor:
 
 # Compaction copies the whole state, so it waits until it saves this share of the rows.
 _COMPACT_AT = 0.8
-_REPORTED = ("x", "value", "gradient_norm", "status", "n_evaluations", "n_iterations", "start_value")
+_REPORTED = ("x", "value", "gradient_norm", "status", "n_evaluations", "start_value")
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,7 @@ class LBFGSOptions:
             other devices, since a check synchronises the device.
 
     Raises:
-        ValueError: If a setting is outside its range.
+        ConfigError: If a setting is outside its range.
     """
 
     history: int = 20
@@ -232,14 +230,13 @@ class LBFGSOptions:
     check_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("history", "max_evaluations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}.")
-        for name in ("max_iterations", "gradient_tolerance", "relative_tolerance"):
+        for name, least in {"history": 1, "max_iterations": 0, "max_evaluations": 1}.items():
+            check_integer(name, getattr(self, name), least)
+        if self.check_every is not None:
+            check_integer("check_every", self.check_every, 1)
+        for name in ("gradient_tolerance", "relative_tolerance"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, found {getattr(self, name)}.")
-        if self.check_every is not None and self.check_every < 1:
-            raise ValueError(f"check_every must be at least 1, found {self.check_every}.")
+                raise ConfigError(f"`{name}` must be a number >= 0, got {getattr(self, name)!r}")
 
 
 @dataclass
@@ -426,15 +423,12 @@ def minimize(
     options = options or LBFGSOptions()
     check_every = options.check_every or (1 if x0.device.type == "cpu" else 4)
     problems = _Problems.start(function, x0.detach().clone(), options, metric)
-    reported = {name: getattr(problems, name).clone() for name in _REPORTED}
-    result = OptimizationResult(**reported, n_batched_evaluations=0)
-    n_batched = 1
+    result = OptimizationResult(**{name: getattr(problems, name).clone() for name in _REPORTED})
     while len(running := problems.running()) > 0:
         if len(running) <= _COMPACT_AT * len(problems.number):
             problems.store(result)
             problems, function = problems.select(running), function.select(running)
         for _ in range(check_every):
             problems.advance(*function.value_and_gradient(problems.trial()), options)
-        n_batched += check_every
     problems.store(result)
-    return replace(result, n_batched_evaluations=n_batched)
+    return result

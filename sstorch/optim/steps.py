@@ -181,10 +181,10 @@ class Step:
             again = minimizer(self.objective.select(failed), self.read()[failed])
             # A restart that ends no lower must not move the leaf.
             worked = again.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
-            count, steps, before = result.n_evaluations, result.n_iterations, result.start_value
+            count, before = result.n_evaluations, result.start_value
             count = count.index_add(0, failed, again.n_evaluations)
             result = result.replaced(failed[worked], again.select(worked))
-            result = replace(result, n_evaluations=count, n_iterations=steps, start_value=before)
+            result = replace(result, n_evaluations=count, start_value=before)
         self.write(result.x)
         return result, restarted
 
@@ -236,7 +236,9 @@ class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that
         optimizer = self.make(parameters)
         if isinstance(optimizer, torch.optim.LBFGS) and len(start) > 1:  # one direction for all parameters
             each = [slice(number, number + 1) for number in range(len(start))]
-            return _joined([self(step.select(own), start[own]) for own in each])
+            parts = [self(step.select(own), start[own]) for own in each]
+            names = [item.name for item in fields(OptimizationResult)]
+            return OptimizationResult(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
         best, n_evaluations = start.clone(), 0
         lowest = start.new_full(start.shape[:1], torch.inf)
         norm = torch.full_like(lowest, torch.nan)
@@ -261,8 +263,8 @@ class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that
         closure()
         status = torch.where(norm <= _SMALL, int(Status.CONVERGED), int(Status.MAX_ITER))
         status = status.masked_fill(~(value.isfinite() & lowest.isfinite()), int(Status.NON_FINITE))
-        count, taken = (torch.full_like(status, number) for number in (n_evaluations, self.steps))
-        return OptimizationResult(best, lowest, norm, status, count, taken, before, n_evaluations)
+        count = torch.full_like(status, n_evaluations)
+        return OptimizationResult(best, lowest, norm, status, count, before)
 
 
 def never_worse(minimizer: Minimizer) -> Minimizer:
@@ -285,11 +287,3 @@ def never_worse(minimizer: Minimizer) -> Minimizer:
         return replace(result, x=x, value=value, gradient_norm=norm, status=status, start_value=before[0])
 
     return minimize
-
-
-def _joined(parts: list[OptimizationResult]) -> OptimizationResult:
-    """One result of the problems of several."""
-    count = sum(part.n_batched_evaluations for part in parts)
-    names = [item.name for item in fields(OptimizationResult) if item.name != "n_batched_evaluations"]
-    whole = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    return OptimizationResult(**whole, n_batched_evaluations=count)

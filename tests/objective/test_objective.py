@@ -108,19 +108,6 @@ def test_gates_in_units_of_the_features(depth: int) -> None:
     torch.testing.assert_close(uniform(tree, sample), TrainingObjective(gate_ridge=0.2)(tree, sample))
 
 
-def test_padding_and_zero_weights_change_nothing() -> None:
-    tree, sample = random_tree(2, 2), random_sample(2, n_rows=20)
-    kept = Sample(
-        DesignMatrix(sample.x.to_dense()[:, :15], (2,)),
-        sample.log_time[:, :15],
-        sample.event[:, :15],
-        sample.weight[:, :15],
-    )
-    sample.weight[:, 15:] = 0
-    objective = TrainingObjective(0.1)
-    torch.testing.assert_close(objective(tree, sample), objective(tree, kept), rtol=1e-13, atol=0)
-
-
 def test_penalties_may_differ_by_problem() -> None:
     tree, sample = random_tree(3, 2), random_sample(3)
     ridge = torch.tensor([0.0, 0.1, 2.0], dtype=torch.float64)
@@ -154,30 +141,6 @@ def test_restrict_gathers_rows_and_pads_with_an_own_row() -> None:
     # One problem that keeps every row must not let the others keep theirs.
     keep[0] = True
     assert sample.restrict(keep).n_rows.tolist() == [6, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("leaf", "shape", "intercept"),
-    [("gompertz", 200.0, -3000.0), ("spline_ph", 6.0, -900.0), ("weibull", 3.0, 0.0)],
-)
-def test_rows_that_no_leaf_wants_do_no_harm(leaf: str, shape: float, intercept: float) -> None:
-    """The gate is so hard that leaf 2 has probability zero: its loss and gradient count for nothing."""
-    tree, sample = random_tree(1, 1, leaf), random_sample(1)
-    with torch.no_grad():
-        tree.gate(1).weight.zero_()
-        tree.gate(1).bias.fill_(-2000.0)
-        tree.leaf(2).shape.fill_(shape)
-        tree.leaf(2).intercept.fill_(intercept)
-    value = TrainingObjective()(tree, sample)
-    alone = blank_tree(3, 0, leaf, (1,))
-    with torch.no_grad():
-        for mine, theirs in zip(alone.leaf(1).parameters(), tree.leaf(3).parameters(), strict=True):
-            mine.copy_(theirs)
-    torch.testing.assert_close(value, TrainingObjective()(alone, sample), rtol=1e-12, atol=0)
-    for gradient in torch.autograd.grad(
-        value.sum(), [*tree.leaf(2).parameters(), *tree.leaf(3).parameters()]
-    ):
-        assert gradient.isfinite().all()
 
 
 # ------------------------------------------------------------------ derivatives for torch's own optimizers

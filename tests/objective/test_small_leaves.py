@@ -20,22 +20,9 @@ def _case(depth: int) -> tuple[SoftTree, Sample]:
 
 
 def _mass(tree: SoftTree, sample: Sample) -> np.ndarray:
-    """Share of the rows in each leaf, (R, L), in plain loops."""
-    split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
-    mass = np.zeros((tree.n_problems, len(tree.topology.leaves)))
-    for r in range(tree.n_problems):
-        for i in range(sample.x.n_rows):
-            x, w = sample.x.to_dense()[split[r], i].numpy(), float(sample.weight[r, i])
-            for k, n in enumerate(tree.topology.leaves):
-                p = 1.0
-                for gate, left in tree.topology.ancestors(n):
-                    z = tree.gate(gate).weight[r].detach().numpy() @ x + float(
-                        tree.gate(gate).bias[r].detach()
-                    )
-                    p *= 1 / (1 + np.exp(-z if left else z))
-                mass[r, k] += w * p
-        mass[r] /= float(sample.weight[r].sum())
-    return mass
+    """Share of the rows in each leaf, (R, L)."""
+    mass = (sample.weight[:, None] * tree.log_leaf_probability(sample.x).exp()).sum(-1)
+    return (mass / sample.weight.sum(-1, keepdim=True)).detach().numpy()
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])

@@ -1,6 +1,5 @@
 import numpy as np
 import torch
-from torch import Tensor
 
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Sample
@@ -9,15 +8,6 @@ from sstorch.optim.nodec import THRESHOLDS, BranchUpdate, Thresholds, balancing_
 from tests.batches import blank_tree, random_sample, random_tree
 
 PAPER, ORDERED = Thresholds(0.1, 0.3, 0.4), Thresholds(0.1, 0.03, 0.4)
-
-
-def _classify(tree: SoftTree, sample: Sample, thresholds: Thresholds, n_rows: Tensor) -> BranchUpdate:
-    return classify(tree, sample, 1, thresholds, n_rows)
-
-
-def _reassign(tree: SoftTree, sample: Sample, update: BranchUpdate, fraction: float) -> Tensor:
-    left = reassign(tree, sample, 1, update, fraction)
-    return left
 
 
 def _at_shares(shares: list[float], n_rows: int = 200) -> tuple[SoftTree, Sample]:
@@ -44,25 +34,25 @@ def _classes(update: BranchUpdate) -> list[str]:
 def test_three_branches() -> None:
     shares = [0.0, 0.02, 0.06, 0.1, 0.3, 0.9, 0.95, 0.98, 1.0]
     tree, sample = _at_shares(shares)
-    ordered = _classify(tree, sample, ORDERED, sample.n_rows)
+    ordered = classify(tree, sample, 1, ORDERED, sample.n_rows)
     np.testing.assert_allclose(ordered.left_share, shares)
     assert _classes(ordered) == [
         "high", "high", "moderate", "moderate", "balanced", "moderate", "moderate", "high", "high"
     ]  # fmt: skip
     # With the paper's values e2 > e1, so that every imbalance is a high one.
-    paper = _classify(tree, sample, PAPER, sample.n_rows)
+    paper = classify(tree, sample, 1, PAPER, sample.n_rows)
     assert _classes(paper) == ["high"] * 4 + ["balanced"] + ["high"] * 4
     # e1 N < 1: too few rows for the notion of balance.
-    few = _classify(tree, sample, PAPER, torch.full((9,), 9))
+    few = classify(tree, sample, 1, PAPER, torch.full((9,), 9))
     assert _classes(few) == ["balanced"] * 9
-    assert _classes(_classify(tree, sample, PAPER, torch.full((9,), 10))) == _classes(paper)
+    assert _classes(classify(tree, sample, 1, PAPER, torch.full((9,), 10))) == _classes(paper)
 
 
 def test_reassignment_moves_the_worst_rows_of_the_crowded_side() -> None:
     tree, sample = _at_shares([0.05, 1.0, 0.97, 0.06])
-    update = _classify(tree, sample, ORDERED, sample.n_rows)
+    update = classify(tree, sample, 1, ORDERED, sample.n_rows)
     assert _classes(update) == ["moderate", "high", "high", "moderate"]
-    left = _reassign(tree, sample, update, 0.4)
+    left = reassign(tree, sample, 1, update, 0.4)
     moved = left != update.left
     assert moved.sum(-1).tolist() == [0, 80, int(0.4 * 194), 0]
     losses = leaf_losses(tree, sample, [2, 3]).detach()
@@ -76,15 +66,15 @@ def test_reassignment_moves_the_worst_rows_of_the_crowded_side() -> None:
 def test_at_least_one_row_moves_and_padding_never() -> None:
     tree, sample = _at_shares([1.0], n_rows=3)
     sample.weight[0, 2] = 0.0
-    update = _classify(tree, sample, PAPER, torch.tensor([1000]))
-    moved = _reassign(tree, sample, update, 0.1) != update.left
+    update = classify(tree, sample, 1, PAPER, torch.tensor([1000]))
+    moved = reassign(tree, sample, 1, update, 0.1) != update.left
     assert moved.sum() == 1
     assert not moved[0, 2]
 
 
 def test_weights_follow_the_original_routing() -> None:
     tree, sample = _at_shares([0.25, 1.0, 0.0])
-    update = _classify(tree, sample, PAPER, sample.n_rows)
+    update = classify(tree, sample, 1, PAPER, sample.n_rows)
     weights = balancing_weights(sample, update)
     assert torch.isfinite(weights).all()
     np.testing.assert_allclose(weights[0][update.left[0]], 1 / (2 * 0.25))
@@ -103,8 +93,8 @@ def test_largest_error_is_by_value_also_where_it_is_negative() -> None:
             tree.leaf(n).intercept.fill_(-20.0)
             tree.leaf(n).shape.fill_(-0.5)
     sample.event[:] = 1.0
-    update = _classify(tree, sample, PAPER, sample.n_rows)
-    moved = _reassign(tree, sample, update, 0.4) != update.left
+    update = classify(tree, sample, 1, PAPER, sample.n_rows)
+    moved = reassign(tree, sample, 1, update, 0.4) != update.left
     error = (tree.log_leaf_probability(sample.x).exp() * leaf_losses(tree, sample, [2, 3])).sum(1).detach()
     assert (error < -2).any()
     assert (error > 0).any()
@@ -113,7 +103,7 @@ def test_largest_error_is_by_value_also_where_it_is_negative() -> None:
 
 def test_a_tie_goes_left_in_the_share_too() -> None:
     tree, sample = blank_tree(3, 1, batch_shape=(1,)), random_sample(1)
-    assert float(_classify(tree, sample, PAPER, sample.n_rows).left_share) == 1.0
+    assert float(classify(tree, sample, 1, PAPER, sample.n_rows).left_share) == 1.0
 
 
 def test_a_row_that_overflows_where_it_cannot_be_is_not_the_worst() -> None:
@@ -123,8 +113,8 @@ def test_a_row_that_overflows_where_it_cannot_be_is_not_the_worst() -> None:
         tree.gate(1).bias.fill_(800.0)
         tree.leaf(3).shape.fill_(8.0)
         tree.leaf(3).intercept.fill_(-50.0)
-    update = _classify(tree, sample, PAPER, sample.n_rows)
-    moved = _reassign(tree, sample, update, 0.4) != update.left
+    update = classify(tree, sample, 1, PAPER, sample.n_rows)
+    moved = reassign(tree, sample, 1, update, 0.4) != update.left
     losses = leaf_losses(tree, sample, [2]).detach()[:, 0]
     assert losses[moved].min() >= losses[~moved].max()
 
@@ -137,12 +127,12 @@ def test_rows_without_a_density_on_the_other_side_stay() -> None:
         tree.leaf(2).shape.copy_(torch.tensor([1.0, 1.0]))
         tree.leaf(3).shape.copy_(torch.tensor([1.0, -2.0]))
     sample = random_sample(1)
-    update = _classify(tree, sample, THRESHOLDS["eps_paper"], sample.n_rows)
+    update = classify(tree, sample, 1, THRESHOLDS["eps_paper"], sample.n_rows)
     assert bool(update.high.all())
     falls = tree.family.defined(sample.log_time, tree.leaf(3).shape[:, None, :])
     assert falls is not None
     assert 5 < int(falls.sum()) < 55
-    left = _reassign(tree, sample, update, 0.4)
+    left = reassign(tree, sample, 1, update, 0.4)
     moved = left != update.left
     assert bool(moved.any())
     assert not bool((moved & ~falls).any())
@@ -150,5 +140,5 @@ def test_rows_without_a_density_on_the_other_side_stay() -> None:
     free = blank_tree(3, 1, Spline("hazard", knots=1), (1,))
     with torch.no_grad():
         free.gate(1).bias.fill_(5.0)
-    anyone = _reassign(free, sample, update, 0.4)
+    anyone = reassign(free, sample, 1, update, 0.4)
     assert int((anyone != update.left).sum()) == 24

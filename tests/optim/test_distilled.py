@@ -14,11 +14,10 @@ from sstorch import Columns, GatePenalties, GroupPenalties, PrognosticTree, Soft
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import FAMILIES, Topology
-from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec
+from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer
 from sstorch.optim.starts.regression_tree import GateColumns, regression_tree
 from sstorch.reading import gate_coefficients
 from sstorch.soft.batch import train_batch
-from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
 from tests.conftest import nightly, nightly_but
 
@@ -123,27 +122,23 @@ def test_a_target_that_is_constant_makes_no_gates() -> None:
     assert set(tree.apply(pd.DataFrame({"x": np.ones(40)}))) == {1}
 
 
-def test_leaves_of_each_class_by_default() -> None:
-    groups = PrognosticTree()._batch_settings()
-    assert groups == BatchSettings.check(gate_ridge=0.0)
-    assert (groups.init, type(groups.trainer), groups.n_starts) == ("distilled", Leaves, 1)
-    assert groups.min_leaf == 0.1
-    assert groups.estimated
-    gates = SoftSurvivalTree()._batch_settings()
-    assert (gates.init, type(gates.trainer), gates.n_starts) == ("distilled", Leaves, 1)
-    assert gates.estimated
-    assert gates.trains_gates
-    trained = SoftSurvivalTree(trainer="nodec")._batch_settings()
-    assert (trained.estimated, trained.trainer) == (True, Nodec())
-    fixed = SoftSurvivalTree(init="distilled", penalties=GatePenalties(ridge=1e-3))._batch_settings()
-    assert (fixed.init, fixed.trainer, fixed.n_starts) == ("distilled", Nodec(), 1)
-    assert (fixed.ridge, fixed.gate_ridge) == (1e-3, 1e-3)
-    assert fixed.numeric.plain == "linear"
-    assert not fixed.trains_gates
-    assert SoftSurvivalTree(init="random")._batch_settings().trainer == Nodec()
-    assert SoftSurvivalTree(penalties=GatePenalties(ridge=0.1))._batch_settings().ridge == 0.1
-    published = SoftSurvivalTree.paper()._batch_settings()
-    assert (published.init, published.trainer, published.n_starts) == ("random", Nodec.paper(), 20)
+@pytest.mark.parametrize(
+    ("model", "init", "trainer", "n_starts", "estimated"),
+    [
+        (PrognosticTree(), "distilled", Leaves(), 1, True),
+        (SoftSurvivalTree(), "distilled", Leaves(), 1, True),
+        (SoftSurvivalTree(trainer="nodec"), "distilled", Nodec(), 1, True),
+        (SoftSurvivalTree(penalties=GatePenalties(ridge=1e-3)), "distilled", Nodec(), 1, False),
+        (SoftSurvivalTree.paper(), "random", Nodec.paper(), 20, False),
+    ],
+)
+def test_defaults_of_each_class(
+    model: SoftSurvivalTree, init: str, trainer: Trainer, n_starts: int, estimated: bool
+) -> None:
+    found = model._batch_settings()
+    assert (found.init, found.trainer, found.n_starts) == (init, trainer, n_starts)
+    assert found.estimated == estimated
+    assert found.trains_gates == (estimated and type(model) is SoftSurvivalTree)
 
 
 def test_distilled_starts_are_one() -> None:

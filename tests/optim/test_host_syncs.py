@@ -59,13 +59,11 @@ def within_minimize(guard: Any) -> Iterator[None]:
         yield
 
 
-def test_what_is_seen() -> None:
+def test_looks_are_seen_and_arithmetic_is_not() -> None:
     x = torch.arange(4.0)
     looks = [
-        lambda: bool(x.any()), lambda: x[0].item(), lambda: x.tolist(), lambda: x.cpu(), lambda: x.numpy(),
-        lambda: x.nonzero(), lambda: x[x > 1], lambda: x.clone().index_put_((x > 1,), x[:1]),
-        lambda: torch.tensor([1, 2]), lambda: x.unique(), lambda: torch.equal(x, x),
-        lambda: x.long().repeat_interleave(x.long()), lambda: float(x.sum()),
+        lambda: bool(x.any()), lambda: x[0].item(), lambda: x.cpu(), lambda: x.numpy(), lambda: x.nonzero(),
+        lambda: x[x > 1], lambda: torch.tensor([1, 2]), lambda: torch.equal(x, x), lambda: float(x.sum()),
     ]  # fmt: skip
     for number, look in enumerate(looks):
         with host_syncs() as found:

@@ -1,12 +1,8 @@
-"""Runs that are killed, and go on as if nothing had happened."""
+"""Runs that are interrupted, and go on as if nothing had happened; kills are those of tests/bench."""
 
 import json
-import os
 import resource
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,53 +16,54 @@ from sklearn.base import clone
 
 from sstorch import SurvivalData
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.monitoring import Callback, History
+from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Ridge, Sample, TrainingObjective
-from sstorch.optim import Nodec, Trainer, minimize
+from sstorch.optim import Joint, Nodec, NodecJoint, Trainer, minimize
 from sstorch.optim.checkpoint import kept, opened, plain_values
+from sstorch.optim.starts.clusters import initialize_random, problem_seed
 from sstorch.packing import Arrays, unpack
-from tests.batches import random_sample, random_tree
-from tests.conftest import nightly
+from tests.batches import blank_tree, random_sample, random_tree
 from tests.flat import soft_tree
-from tests.optim.killed_run import CASES, Halt, train
 
-ROOT = Path(__file__).parents[2]
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
+CASES: dict[str, Trainer] = {
+    "nodec": Nodec(macro_iterations=5, patience=4),
+    "nodec+joint": NodecJoint(Nodec(macro_iterations=3, patience=3)),
+    "joint": Joint(),
+}
 
 
-class _StopAt(Halt):
-    """Ctrl-C at a moment."""
-
-    def _halt(self) -> None:
-        raise KeyboardInterrupt
-
-
-def _stopped(case: str, moment: str, path: Path) -> None:
-    """Train up to a moment, and be interrupted there."""
-    with pytest.raises(KeyboardInterrupt):
-        train(case, str(path), [_StopAt.at(moment)])
-
-
-def _killed(case: str, moment: str, path: Path) -> None:
-    """Let another process train up to a moment, and end it by SIGKILL there."""
-    command = [sys.executable, "-m", "tests.optim.killed_run", case, moment, str(path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
-    assert process.stdout is not None
-    with process.stdout:
-        assert process.stdout.readline() == "halted\n"
-        assert path.exists()
-        process.kill()
-    assert process.wait(60) == -signal.SIGKILL
+def train(case: str, path: Path | None, callbacks: Sequence[Callback] = ()) -> tuple[SoftTree, History]:
+    """Train eight trees from the same start, every time."""
+    torch.set_num_threads(1)
+    sample, tree = random_sample(8, n_splits=2, n_rows=120, seed=4), blank_tree(3, 2, "weibull", (8,))
+    initialize_random(tree, sample, [problem_seed(1, 0, k) for k in range(8)])
+    return tree, CASES[case].train(tree, OBJECTIVE, sample, callbacks, path)
 
 
 @cache
-def _undisturbed(case: str) -> tuple[SoftTree, History]:
+def undisturbed(case: str) -> tuple[SoftTree, History]:
     return train(case, None)
 
 
-def _n_passes(path: Path) -> int:
+class Stop(Callback):
+    """Ctrl-C in a pass: at its inner step ``step``, or else where it is recorded."""
+
+    def __init__(self, number: int, step: int | None = None) -> None:
+        self.number, self.step, self.seen = number, step, 0
+
+    def on_step(self, context: StepContext) -> None:
+        self.seen += context.macro_iteration == self.number
+        if self.seen == self.step:
+            raise KeyboardInterrupt
+
+    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
+        if (macro_iteration, None) == (self.number, self.step):
+            raise KeyboardInterrupt
+
+
+def n_passes(path: Path) -> int:
     parts: dict[str, Arrays] = {}
     for name, array in load_file(path).items():
         part, _, own = name.rpartition("/")
@@ -75,7 +72,7 @@ def _n_passes(path: Path) -> int:
     return int(state["n_passes"])
 
 
-def _assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History]) -> None:
+def assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History]) -> None:
     """Bit for bit: parameters, and every column of every record."""
     states = ours[0].state_dict(), theirs[0].state_dict()
     assert list(states[0]) == list(states[1])
@@ -89,67 +86,77 @@ def _assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History
                 assert column.tobytes() == other_block[name].tobytes(), name
 
 
-# ------------------------------------------------------------------ Ctrl-C and kill -9
-
-MOMENTS = {
-    "nodec": {"1.2": 0, "3.3": 2},
-    "nodec+joint": {"4.1": 3},
-}
+# ------------------------------------------------------------------ interrupted and finished runs
 
 
 @pytest.mark.parametrize(
-    ("end", "case", "moments"),
-    [
-        *((_stopped, case, moments) for case, moments in MOMENTS.items()),
-        (_killed, "nodec", {"3.3": 2}),
-        *(nightly(_killed, case, moments) for case, moments in MOMENTS.items()),
-    ],
+    ("case", "moments"), [("nodec", {(1, 2): 0, (3, 3): 2}), ("nodec+joint", {(4, 1): 3})]
 )
-def test_a_run_ended_time_and_again_ends_as_one_that_was_not(
-    end: Callable[[str, str, Path], None], case: str, moments: dict[str, int], tmp_path: Path
+def test_run_ended_time_and_again_ends_as_one_that_was_not(
+    case: str, moments: dict[tuple[int, int], int], tmp_path: Path
 ) -> None:
     path = tmp_path / "run.safetensors"
-    for moment, n_passes in moments.items():
-        end(case, moment, path)
-        assert _n_passes(path) == n_passes
-    passes: list[int] = []
-    lengths: list[int] = []
+    for moment, passes in moments.items():
+        with pytest.raises(KeyboardInterrupt):
+            train(case, path, [Stop(*moment)])
+        assert n_passes(path) == passes
+    seen: list[tuple[int, int]] = []
 
     class Watch(Callback):
         def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-            passes.append(macro_iteration)
-            lengths.append(len(history.macro_iterations))
+            seen.append((macro_iteration, len(history.macro_iterations)))
 
-    resumed = train(case, str(path), [Watch()])
-    _assert_same(resumed, _undisturbed(case))
+    resumed = train(case, path, [Watch()])
+    assert_same(resumed, undisturbed(case))
     # Callbacks hear of every pass, with the history as it was then.
     last = resumed[1].macro_iterations["macro_iteration"]
-    assert passes == list(range(last.max() + 1))
-    assert lengths == [(last <= number).sum() for number in passes]
+    assert seen == [(number, (last <= number).sum()) for number in range(last.max() + 1)]
     assert [file.name for file in tmp_path.iterdir()] == ["run.safetensors"]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
+def test_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
     path = tmp_path / "folder" / "run.safetensors"
-    first = train(case, str(path))
-    _assert_same(first, _undisturbed(case))
-    before = path.stat()
-
-    class Refuse(Callback):
-        def on_step(self, context: object) -> None:
-            raise AssertionError("a finished run takes no step")
-
-    again = train(case, str(path), [Refuse()])
-    _assert_same(again, first)
-    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    first = train(case, path)
+    assert_same(first, undisturbed(case))
+    before = path.stat().st_mtime_ns
+    again = train(case, path, [Stop(1, 1)])  # which no step calls
+    assert_same(again, first)
+    assert path.stat().st_mtime_ns == before
     assert all(parameter.requires_grad for parameter in again[0].parameters())
 
 
-# ------------------------------------------------------------------ other runs are refused
+def test_estimator_goes_on_from_its_checkpoint(
+    small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y, path = (small_data.time, small_data.event), tmp_path / "run"
+    curves = {"numeric": "spline", "gate_numeric": {"x1": "piecewise"}, "interactions": [("x0", "x1")]}
+    tree = soft_tree(depth=1, n_starts=3, trainer=Nodec(macro_iterations=3), **curves)
+    plain = clone(tree).fit(small_data.frame, y)
+    with pytest.raises(KeyboardInterrupt):
+        clone(tree).fit(small_data.frame, y, callbacks=[Stop(2)], checkpoint=path)
+    assert n_passes(path) == 1
+    resumed = clone(tree).fit(small_data.frame, y, checkpoint=path)
+    assert_same((resumed.module_, resumed.history_), (plain.module_, plain.history_))
+    assert resumed.objective_ == plain.objective_
+
+    monkeypatch.setattr("sstorch.soft.batch.initialize_random", None)  # raises before starts are made
+    for changes in (
+        {"random_state": 1},
+        {"leaf": "weibull"},
+        {"trainer": Nodec(macro_iterations=4)},
+        {"columns__numeric": "piecewise(5)"},
+    ):
+        with pytest.raises(ConfigError, match="of another run"):
+            clone(tree).set_params(**changes).fit(small_data.frame, y, checkpoint=path)
+    with pytest.raises(ConfigError, match="of another run"):
+        tree.fit(small_data.frame, (small_data.time, ~small_data.event), checkpoint=path)
 
 
-def _start(
+# ------------------------------------------------------------------ other runs, and identities
+
+
+def start(
     path: Path,
     trainer: Trainer | None = None,
     objective: TrainingObjective = OBJECTIVE,
@@ -160,7 +167,7 @@ def _start(
     (trainer or Nodec(macro_iterations=1)).train(tree, objective, sample, (), path)
 
 
-def _with(name: str) -> Sample:
+def changed(name: str) -> Sample:
     sample = random_sample(4, seed=1)
     values = getattr(sample, name).clone()
     values[0, 0] += 0.25
@@ -172,8 +179,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "trainer": {"trainer": CASES["joint"]},
     "a coefficient": {"objective": TrainingObjective(2e-3, 1e-3)},
     "a penalty": {"objective": TrainingObjective(1e-3, 1e-3, own=[Ridge(0.1)])},
-    "times": {"sample": _with("log_time")},
-    "weights": {"sample": _with("weight")},
+    "times": {"sample": changed("log_time")},
+    "weights": {"sample": changed("weight")},
     "features": {"sample": random_sample(4, seed=2)},
     "start": {"tree": random_tree(4, 1, seed=2)},
     "leaf": {"tree": random_tree(4, 1, "weibull", seed=1)},
@@ -182,26 +189,20 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 def test_checkpoint_of_other_settings_or_data_raises_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    _start(path)
+    start(path)
     content = path.read_bytes()
     for name, other in OTHERS.items():
         tree = other.get("tree", random_tree(4, 1, seed=1))
         before = {key: value.clone() for key, value in tree.state_dict().items()}
         with pytest.raises(ConfigError, match="delete the file to begin anew"):
-            _start(path, **{**other, "tree": tree})
+            start(path, **{**other, "tree": tree})
         assert path.read_bytes() == content, name
         assert all(torch.equal(value, before[key]) for key, value in tree.state_dict().items())
 
 
 def test_plain_values_name_settings_and_tell_tensors_apart() -> None:
-    value = {
-        "a": (1, 2.5, None, True),
-        "f": minimize,
-        "inf": np.float64(np.inf),
-        "leaf": Spline(knots=3),
-        "t": torch.zeros(2),
-    }
-    ours = dict(plain_values(value, "v"))
+    numbers = {"a": (1, 2.5, None, True), "f": minimize, "inf": np.float64(np.inf)}
+    ours = dict(plain_values({**numbers, "leaf": Spline(knots=3), "t": torch.zeros(2)}, "v"))
     assert json.loads(json.dumps(ours, allow_nan=False)) == ours
     assert ours["v.f"] == "sstorch.optim.batched_lbfgs.minimize"
     assert (ours["v.a.count"], ours["v.a.1"], ours["v.inf"], ours["v.leaf.knots"]) == (4, 2.5, "inf", 3)
@@ -223,17 +224,18 @@ def test_plain_values_name_settings_and_tell_tensors_apart() -> None:
 
 
 def test_kept_results_return_bit_for_bit_by_part(tmp_path: Path) -> None:
+    tree, history = undisturbed("joint")
+    values: dict[str, Any] = {
+        "a": {"text": np.array([["CONVERGED"], ["x"]]), 3: (1.5, np.nan, [None, True])},
+        "a/b": torch.tensor([-0.0, torch.nan, 1e-300], dtype=torch.float64),
+        "history": history,
+    }
     made: list[str] = []
 
     def make(name: str) -> object:
         made.append(name)
         return values[name]
 
-    values: dict[str, Any] = {
-        "a": {"text": np.array([["CONVERGED"], ["x"]]), 3: (1.5, np.nan, [None, True])},
-        "a/b": torch.tensor([-0.0, torch.nan, 1e-300], dtype=torch.float64),
-        "history": _undisturbed("joint")[1],
-    }
     for _ in range(2):
         with opened(tmp_path / "run", settings=1) as file:
             found: dict[str, Any] = {name: kept(file, name, partial(make, name)) for name in values}
@@ -241,37 +243,36 @@ def test_kept_results_return_bit_for_bit_by_part(tmp_path: Path) -> None:
         assert found["a"]["text"].tolist() == [["CONVERGED"], ["x"]]
         assert repr(found["a"][3]) == repr(values["a"][3])
         assert found["a/b"].numpy().tobytes() == values["a/b"].numpy().tobytes()
-        tree = _undisturbed("joint")[0]
-        _assert_same((tree, found["history"]), (tree, values["history"]))
+        assert_same((tree, found["history"]), (tree, history))
     with opened(None) as nothing:
         assert kept(nothing, "a", lambda: 2) == 2
 
 
-# ------------------------------------------------------------------ damaged files, full disks, other runs
+# ------------------------------------------------------------------ damaged files, full disks, locks
 
 
-def test_truncated_and_altered_files_are_refused(tmp_path: Path) -> None:
+def test_truncated_and_altered_files_raise(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    _start(path)
+    start(path)
     whole = path.read_bytes()
     for size in (0, 5, 200, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
         with pytest.raises(FormatError, match="truncated or altered"):
-            _start(path)
+            start(path)
     for position in (len(whole) - 1, len(whole) - len(whole) // 4):
         altered = bytearray(whole)
         altered[position] ^= 1
         path.write_bytes(altered)
-        with pytest.raises(FormatError, match="checksum does not fit"):
-            _start(path)
+        with pytest.raises(FormatError, match="checksum"):
+            start(path)
     save_file({"x": np.zeros(3)}, path)
     with pytest.raises(FormatError, match="no checkpoint"):
-        _start(path)
+        start(path)
     path.write_bytes(whole)
-    _start(path)
+    start(path)
 
 
-def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+def test_full_disk_stops_the_run_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -284,15 +285,15 @@ def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(tmp_path: Path
 
     try:
         with pytest.raises(ConfigError, match="cannot be written"):
-            train("nodec", str(path), [Fill()])
+            train("nodec", path, [Fill()])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert _n_passes(path) == 2
+    assert n_passes(path) == 2
     assert [file.name for file in tmp_path.iterdir()] == ["run"]
-    _assert_same(train("nodec", str(path)), _undisturbed("nodec"))
+    assert_same(train("nodec", path), undisturbed("nodec"))
 
 
-def test_a_lock_whose_file_was_removed_by_the_one_before_is_not_held(
+def test_lock_whose_file_the_holder_removed_is_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
@@ -304,10 +305,7 @@ def test_a_lock_whose_file_was_removed_by_the_one_before_is_not_held(
         path.unlink()
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with (
-        pytest.raises(ConfigError, match="another run is writing"),
-        opened(tmp_path / "run"),
-    ):
+    with pytest.raises(ConfigError, match="another run is writing"), opened(tmp_path / "run"):
         raise AssertionError
     monkeypatch.undo()
     with opened(tmp_path / "run"):
@@ -315,38 +313,3 @@ def test_a_lock_whose_file_was_removed_by_the_one_before_is_not_held(
         with pytest.raises(ConfigError), opened(tmp_path / "run"):
             raise AssertionError
     assert list(tmp_path.iterdir()) == []
-
-
-# ------------------------------------------------------------------ the estimator
-
-CURVES = {"numeric": "spline", "gate_numeric": {"x1": "piecewise"}, "interactions": [("x0", "x1")]}
-
-
-def test_estimator_goes_on_from_its_checkpoint(
-    small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    y, path = (small_data.time, small_data.event), tmp_path / "run"
-    tree = soft_tree(depth=1, n_starts=3, trainer=Nodec(macro_iterations=3), **CURVES)
-    plain = clone(tree).fit(small_data.frame, y)
-
-    cut_short = clone(tree).set_params(verbose=1)
-    with monkeypatch.context() as patch:
-        patch.setattr("sstorch.soft.estimator.ProgressBar", lambda: _StopAt.at("2"))
-        with pytest.raises(KeyboardInterrupt):
-            cut_short.fit(small_data.frame, y, checkpoint=path)
-    assert _n_passes(path) == 1
-    resumed = clone(tree).fit(small_data.frame, y, checkpoint=path)
-    _assert_same((resumed.module_, resumed.history_), (plain.module_, plain.history_))
-    assert resumed.objective_ == plain.objective_
-
-    monkeypatch.setattr("sstorch.soft.batch.initialize_random", None)  # raises before starts are made
-    for changes in (
-        {"random_state": 1},
-        {"leaf": "weibull"},
-        {"trainer": Nodec(macro_iterations=4)},
-        {"columns__numeric": "piecewise(5)"},
-    ):
-        with pytest.raises(ConfigError, match="of another run"):
-            clone(tree).set_params(**changes).fit(small_data.frame, y, checkpoint=path)
-    with pytest.raises(ConfigError, match="of another run"):
-        tree.fit(small_data.frame, (small_data.time, ~small_data.event), checkpoint=path)

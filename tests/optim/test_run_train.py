@@ -141,7 +141,7 @@ def test_all_penalties_are_part_of_the_objective(minimizer: str) -> None:
 
 def _result(x: Tensor) -> OptimizationResult:
     value, count = x.new_full(x.shape[:1], -1e9), torch.ones(len(x), dtype=torch.int64)
-    return OptimizationResult(x, value, value, count * Status.CONVERGED, count, count, value, 1)
+    return OptimizationResult(x, value, value, count * Status.CONVERGED, count, value)
 
 
 @pytest.mark.parametrize(
