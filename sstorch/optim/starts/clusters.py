@@ -51,21 +51,21 @@ def initialize_random(
     straight = np.ones(sample.x.shape[-1], dtype=bool) if curved is None else ~curved
     of_gates = torch.as_tensor(np.flatnonzero(straight[: tree.n_gate_features]))
     of_leaves = torch.as_tensor(np.flatnonzero(straight[len(straight) - tree.in_features :]))
-    n_gate, n_leaf = len(of_gates), len(of_leaves)
+    branches, leaves = tree.topology.branches, tree.topology.leaves
+    sizes = [len(of_gates) + 1] * len(branches) + [len(of_leaves)] * len(leaves)
     draws = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0]) >> 1)
-        count = len(tree.topology.branches) * (n_gate + 1) + len(tree.topology.leaves) * n_leaf
-        draws.append(torch.randn(count, generator=generator, dtype=torch.float64))
-    values = torch.stack(draws).to(tree.log_time_scale)
-    for node in tree.topology.branches:
-        gate, (drawn, values) = tree.gate(node), _take(values, n_gate + 1)
+        draws.append(torch.randn(sum(sizes), generator=generator, dtype=torch.float64))
+    values = torch.stack(draws).to(tree.log_time_scale).split(sizes, 1)
+    for node, drawn in zip((*branches, *leaves), values, strict=True):
+        if node in leaves:
+            tree.leaf(node).slope[:, of_leaves] = SLOPE_SCALE * drawn
+            continue
+        gate = tree.gate(node)
         gate.weight.zero_()
         gate.weight[:, of_gates] = drawn[:, :-1]
         gate.bias.copy_(drawn[:, -1])
-    for node in tree.topology.leaves:
-        drawn, values = _take(values, n_leaf)
-        tree.leaf(node).slope[:, of_leaves] = SLOPE_SCALE * drawn
 
 
 @torch.no_grad()
@@ -139,10 +139,6 @@ def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, clu
         leaves.write(start)
         worse = ~(value <= objective(tree, sample))
     leaves.write(torch.where(worse[:, None], start, fitted))
-
-
-def _take(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    return values[:, :count], values[:, count:]
 
 
 def _best_partitions(

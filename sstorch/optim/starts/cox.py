@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,6 +111,7 @@ _SMALLEST = 1e-3
 _ELEMENTS = 2**24
 
 
+@torch.no_grad()
 def initialize_cox(
     tree: SoftTree,
     sample: Sample,
@@ -146,14 +147,20 @@ def initialize_cox(
         entry = sample.log_entry.double().exp().cpu().numpy()
     matrices = last_features(sample.x, tree.in_features).to_dense().double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
+    n_leaves = len(tree.topology.leaves)
     # The leaves of a few problems at a time: their drawn rows are copied.
     size = at_once(int(np.count_nonzero(event, axis=1).max()) * matrices.shape[-1], _ELEMENTS)
     for first in range(0, len(seeds), size):
-        drawn = _draw(tree, weight, event, seeds, range(first, min(first + size, len(seeds))))
+        drawn: list[tuple[int, int, IntArray]] = []  # leaf, problem and rows
+        for number in range(first, min(first + size, len(seeds))):
+            draws, chance = np.random.default_rng(seeds[number].spawn(1)[0]), weight[number] * event[number]
+            count, chance = max(1, round(np.count_nonzero(chance) / n_leaves)), chance / chance.sum()
+            for node in tree.topology.leaves:
+                drawn.append((node, number, draws.choice(len(chance), count, p=chance)))
         longest = max(len(rows) for _, _, rows in drawn)
         rows = np.stack([np.resize(rows, longest) for _, _, rows in drawn])
         counts = np.arange(longest) < np.array([[len(rows)] for _, _, rows in drawn])
-        problem = np.array([[problem] for _, problem, _ in drawn])
+        problem = np.array([[number] for _, number, _ in drawn])
         hazards = cox_cumulative_hazards(
             torch.as_tensor(matrices[split[problem], rows]),
             torch.as_tensor(np.exp(log_time[problem, rows])),
@@ -161,31 +168,15 @@ def initialize_cox(
             torch.as_tensor(counts, dtype=torch.float64),
             _PENALTY,
         )
-        for (node, number, rows_of_leaf), hazard in zip(drawn, hazards, strict=True):
-            hazard = hazard[: len(rows_of_leaf)]
+        for (node, number, own), hazard in zip(drawn, hazards, strict=True):
+            hazard = hazard[: len(own)]
             if bool((hazard.isfinite() & (hazard > 0)).all()):
-                x = matrices[split[number]][rows_of_leaf]
                 target = family.to_scale(hazard).numpy()
-                solution = _least_squares(design[number, rows_of_leaf], x, target)
-                _write(tree, node, number, *(torch.as_tensor(part) for part in solution))
-
-
-def _draw(
-    tree: SoftTree,
-    weight: FloatArray,
-    event: FloatArray,
-    seeds: Sequence[np.random.SeedSequence],
-    problems: Iterable[int],
-) -> list[tuple[int, int, IntArray]]:
-    """Leaf, problem and rows of every draw of rows with an event."""
-    drawn = []
-    for problem in problems:
-        draws = np.random.default_rng(seeds[problem].spawn(1)[0])
-        chance = weight[problem] * event[problem]
-        count = max(1, round(np.count_nonzero(chance) / len(tree.topology.leaves)))
-        for node in tree.topology.leaves:
-            drawn.append((node, problem, draws.choice(len(chance), count, p=chance / chance.sum())))
-    return drawn
+                fitted = _least_squares(design[number, own], matrices[split[number]][own], target)
+                intercept, weights, slope = (torch.as_tensor(part).to(tree.log_time_scale) for part in fitted)
+                leaf, shape = tree.leaf(node), weights.log() if family.monotone else weights
+                leaf.intercept[number], leaf.slope[number] = intercept, slope
+                leaf.shape[number, : len(shape)] = shape
 
 
 def _least_squares(design: FloatArray, x: FloatArray, target: FloatArray) -> tuple[FloatArray, ...]:
@@ -200,14 +191,3 @@ def _least_squares(design: FloatArray, x: FloatArray, target: FloatArray) -> tup
             np.vstack([matrix, penalty]), np.r_[target[usable], np.zeros(n_features)], (lower, np.inf)
         )
     return fit.x[0], fit.x[1 : 1 + n_basis], fit.x[1 + n_basis :]
-
-
-@torch.no_grad()
-def _write(
-    tree: SoftTree, node: int, problem: int, intercept: Tensor, weights: Tensor, slope: Tensor
-) -> None:
-    family, leaf = tree.family, tree.leaf(node)
-    leaf.intercept[problem] = intercept.to(leaf.intercept)
-    leaf.slope[problem] = slope.to(leaf.slope)
-    shape = weights.log() if isinstance(family, Spline) and family.monotone else weights
-    leaf.shape[problem, : len(shape)] = shape.to(leaf.shape)

@@ -1,0 +1,294 @@
+"""Problems of Newton's method, linear hazards and soft gates: derivatives, limits, and optima."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch import Columns, Penalties, SurvivalRegression
+from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data.design_matrix import DesignMatrix
+from sstorch.newton import Gaussian, newton
+from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, Topology, make_family
+from sstorch.nn.losses import component_losses
+from sstorch.nn.routing import log_path_probability
+from sstorch.objective import Sample
+from sstorch.objective.rows import counted_weight
+from sstorch.optim.linear_hazards import LinearHazards
+from sstorch.optim.soft_gates import SoftGates, path_signs
+from sstorch.soft.design import null_start
+from sstorch.soft.problems import stack_splits
+from sstorch.soft.settings import BatchSettings
+from tests.batches import random_sample, with_entry, within_intervals
+from tests.conftest import nightly
+
+KINDS: dict[str, Callable[[Sample], Sample]] = {
+    "exact": lambda sample: sample,
+    "entry": with_entry,
+    "entry and intervals": lambda sample: within_intervals(with_entry(sample)),
+}
+TOPOLOGY = Topology(2)
+
+
+def family_of(leaf: str) -> HazardFamily:
+    return LogisticHazard([0.2, 1.0, 4.0]) if leaf == "logistic_hazard" else make_family(leaf)
+
+
+def hazards_of(
+    leaf: str, kind: str = "exact", n: int = 24, groups: bool = False, seed: int = 5
+) -> LinearHazards:
+    """Two problems with weights, padding in the second, three features, and three groups or none."""
+    sample, generator = KINDS[kind](random_sample(2, 2, n, 3)), torch.Generator().manual_seed(seed)
+    weight = sample.weight * (0.5 + torch.rand(2, n, generator=generator, dtype=torch.float64))
+    sample = replace(sample, weight=weight, event=sample.event if seed == 5 else 1 - sample.event)
+    family = family_of(leaf).prepare(sample.log_time, sample.event, weight, torch.zeros(2).double())
+    hazards = LinearHazards(family, sample, weight, DesignMatrix(sample.x.to_dense() - 0.5, (1, 1)))
+    if not groups:
+        return hazards
+    group = torch.randint(3, (2, n), generator=generator)
+    return replace(hazards, group=group, own=torch.tensor([1, 2]), n_groups=3)
+
+
+def gates_of(*hazards: LinearHazards, gates: tuple[int, ...] = (1, 2, 3), tau: float = 0.5) -> SoftGates:
+    _, signs = path_signs(TOPOLOGY, gates)
+    return SoftGates(hazards, torch.tensor([0, 2]), signs, 2 * hazards[0].x.to_dense()[..., :2], tau=tau)
+
+
+Problem = LinearHazards | SoftGates
+PROBLEMS: dict[str, Callable[..., Problem]] = {
+    "line": hazards_of,
+    "groups": lambda *given: hazards_of(*given, groups=True),
+    "gates": lambda *given: gates_of(hazards_of(*given)),
+}
+
+
+def somewhere(problem: Problem, size: float = 0.1) -> Tensor:
+    """Coefficients around those that a hazard without covariates begins with; gates further from zero."""
+    start = torch.zeros(2, problem.n_coefficients, dtype=torch.float64)
+    parts = [(problem, slice(0, problem.n_coefficients))]
+    if isinstance(problem, SoftGates):
+        parts = list(zip(problem.hazards, problem.of_causes, strict=True))
+    n_groups = problem.n_leaves if isinstance(problem, SoftGates) else problem.n_groups
+    for each, part in parts:
+        intercept, shape = each.family.guess(
+            each.sample.log_time, each.sample.event, each.weight, each.sample.log_entry
+        )
+        start[:, part.start] = intercept
+        start[:, part.stop - shape.shape[1] * (1 + n_groups) : part.stop : 1 + n_groups] = shape
+    noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return start + size * noise * torch.where(torch.arange(start.shape[1]) >= parts[-1][1].stop, 10, 1)
+
+
+def logits_of(problem: SoftGates, theta: Tensor) -> Tensor:
+    assert problem.z is not None
+    gates = theta[:, problem.of_gates].unflatten(1, (-1, 3))
+    return gates[:, :, :1] + torch.matmul(gates[:, :, 1:], problem.z.mT)
+
+
+def by_definition(problem: SoftGates, theta: Tensor) -> Tensor:
+    """-(1/tau) log sum_l P_l exp(-tau L_l), from the parameters of each leaf."""
+    exponent = log_path_probability(TOPOLOGY, logits_of(problem, theta))
+    for each, part in zip(problem.hazards, problem.of_causes, strict=True):
+        own, x = theta[:, part], each.x.to_dense()
+        losses = []
+        for leaf in range(4):
+            slope = own[:, 1:4].clone()
+            slope[:, [0, 2]] += own[:, 8 + 2 * leaf : 10 + 2 * leaf]
+            linear = own[:, :1] + own[:, 4 + leaf, None] + torch.matmul(x, slope[..., None]).squeeze(-1)
+            shapes = own[:, 16:].unflatten(1, (-1, 5))
+            shape = (shapes[..., 0] + shapes[..., 1 + leaf])[:, None, None]
+            losses.append(component_losses(each.family, each.sample.log_times, linear[:, None], shape))
+        exponent = exponent - problem.tau * torch.cat(losses, 1)
+    weight = problem.hazards[0].weight
+    return (weight * torch.where(weight > 0, -exponent.logsumexp(1) / problem.tau, 0.0)).sum(-1)
+
+
+def differences(function: Callable[[Tensor], Tensor], theta: Tensor, step: float = 2e-3) -> Tensor:
+    """Central differences of sixth order: those of three steps, extrapolated."""
+    out = []
+    for move in step * torch.eye(theta.shape[-1], dtype=theta.dtype):
+        near, middle, far = (function(theta + k * move) - function(theta - k * move) for k in (1, 2, 3))
+        out.append((45 * near - 9 * middle + far) / (60 * step))
+    return torch.stack(out, -1)
+
+
+def check_derivatives(problem: Problem, theta: Tensor) -> None:
+    value, gradient, hessian = problem.derivatives(theta)
+    torch.testing.assert_close(value, problem.value(theta), rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(gradient, differences(problem.value, theta), rtol=1e-8, atol=1e-7)
+    of_gradient = differences(lambda at: problem.derivatives(at)[1], theta)
+    torch.testing.assert_close(hessian, of_gradient, rtol=1e-8, atol=1e-7)
+    assert torch.equal(hessian, hessian.mT)
+
+
+# No shape, one, and several; second derivatives written out, and by autograd.
+DAILY = {
+    *product(("groups",), ("exponential", "logistic_hazard", "spline_po", "weibull"), KINDS),
+    *product(("line",), ("generalized_gamma", "spline_po", "weibull"), ("exact",)),
+    *product(("gates",), ("spline_po", "weibull"), KINDS),
+    *product(("gates",), ("generalized_gamma", "exponential"), ("exact",)),
+}
+
+
+@pytest.mark.parametrize(
+    ("problem", "leaf", "kind"),
+    [case if case in DAILY else nightly(*case) for case in product(PROBLEMS, sorted(FAMILIES), KINDS)],
+)
+def test_gradient_and_hessian_are_those_of_differences(problem: str, leaf: str, kind: str) -> None:
+    made = PROBLEMS[problem](leaf, kind, 8 if leaf == "generalized_gamma" else 24)
+    theta = somewhere(made)
+    check_derivatives(made, theta)
+    if isinstance(made, SoftGates):
+        torch.testing.assert_close(made.value(theta), by_definition(made, theta), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("gates", [(1, 2, 3), (1,), (1, 3)])
+def test_two_causes_under_the_same_gates(gates: tuple[int, ...]) -> None:
+    problem = gates_of(hazards_of("spline_po"), hazards_of("weibull", seed=6), gates=gates)
+    theta = somewhere(problem)
+    check_derivatives(problem, theta)
+    if len(gates) == 3:
+        torch.testing.assert_close(problem.value(theta), by_definition(problem, theta))
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_rows_in_blocks_and_problems_alone_give_the_same(kind: str) -> None:
+    problem, blocks = PROBLEMS[kind]("spline_po"), PROBLEMS[kind]("spline_po")
+    theta = somewhere(problem)
+    object.__setattr__(blocks, "_row_blocks", [slice(0, 7), slice(7, 20), slice(20, 24)])
+    alone = problem.select(torch.tensor([1]))
+    found = problem.derivatives(theta), blocks.derivatives(theta), alone.derivatives(theta[1:])
+    for own, other, one in zip(*found, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(own[1:], one, rtol=1e-11, atol=1e-11)
+
+
+CLOSED = ["exponential", "log_logistic", "log_normal", "spline_ph", "spline_po", "spline_probit", "weibull"]
+
+
+@pytest.mark.parametrize("leaf", [*CLOSED, "logistic_hazard"])
+def test_second_derivatives_of_the_family_and_of_autograd_agree(leaf: str) -> None:
+    hazards = hazards_of(leaf)
+    assert hazards.family.closed_form
+    late = replace(hazards.sample, log_entry=torch.full_like(hazards.sample.log_time, -torch.inf))
+    theta, by_autograd = somewhere(hazards), replace(hazards, sample=late)
+    for own, other in zip(hazards.derivatives(theta), by_autograd.derivatives(theta), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-10, atol=1e-10)
+
+
+def test_padding_adds_nothing_whatever_it_holds() -> None:
+    hazards = hazards_of("weibull", groups=True)
+    theta = somewhere(hazards)
+    strange = hazards.sample.log_time.masked_fill(hazards.weight == 0, 1e4)
+    other = replace(hazards, sample=replace(hazards.sample, log_time=strange))
+    for own, same in zip(hazards.derivatives(theta), other.derivatives(theta), strict=True):
+        assert torch.equal(own, same)
+
+
+@pytest.mark.parametrize("leaf", ["spline_po", "weibull"])
+def test_rows_cut_in_two_have_the_derivatives_of_whole_ones(leaf: str) -> None:
+    hazards = hazards_of(leaf, groups=True)
+    sample, theta, middle = hazards.sample, somewhere(hazards), hazards.sample.log_time - 0.7
+    early = replace(sample, log_time=middle, event=torch.zeros_like(sample.event))
+    late = replace(sample, log_entry=middle)
+    parts = [replace(hazards, sample=each).derivatives(theta) for each in (early, late)]
+    for whole, first, second in zip(hazards.derivatives(theta), *parts, strict=True):
+        torch.testing.assert_close(first + second, whole, rtol=1e-9, atol=1e-9)
+
+
+# ------------------------------------------------------------------ limits of soft gates
+
+
+def test_given_probabilities_are_those_of_fixed_gates() -> None:
+    problem = gates_of(hazards_of("weibull"))
+    theta = somewhere(problem)
+    probability = log_path_probability(TOPOLOGY, logits_of(problem, theta))
+    given = replace(problem, z=None, log_probability=probability)
+    n = given.n_coefficients
+    assert n == problem.of_gates.start
+    for own, other in zip(given.derivatives(theta[:, :n]), problem.derivatives(theta), strict=True):
+        torch.testing.assert_close(own, other[(slice(None), *[slice(n)] * (own.ndim - 1))])
+
+
+def test_gates_of_certainty_are_groups() -> None:
+    """Leaves of rows that one path alone reaches have the likelihood of groups."""
+    plain = hazards_of("spline_po")
+    group = (plain.x.to_dense()[..., 0] > 0).long() + 2 * (plain.x.to_dense()[..., 1] > 0).long()
+    grouped = replace(plain, group=group, own=torch.tensor([1, 3]), n_groups=4)
+    certain = torch.where(torch.nn.functional.one_hot(group, 4).mT == 1, 0.0, -800.0).double()
+    problem = SoftGates((plain,), torch.tensor([0, 2]), torch.zeros(4, 0).double(), log_probability=certain)
+    theta = somewhere(problem, 0.2)
+    for own, other in zip(problem.derivatives(theta), grouped.derivatives(theta), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-10, atol=1e-10)
+
+
+def test_small_temperature_gives_the_expected_loss() -> None:
+    problem = gates_of(hazards_of("weibull"), tau=1e-6)
+    theta, softer, each = somewhere(problem), replace(problem, tau=0.02), problem.hazards[0]
+    probability = log_path_probability(TOPOLOGY, logits_of(problem, theta)).exp()
+    losses = component_losses(each.family, each.sample.log_times, *problem._latents(0, theta, slice(None)))
+    expected = (each.weight * (probability * losses).sum(1)).sum(-1)
+    torch.testing.assert_close(problem.value(theta), expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(softer.value(theta), expected, rtol=5e-3, atol=0)
+    assert (softer.value(theta) < expected).all()  # by Jensen's inequality
+
+
+# ------------------------------------------------------------------ optima
+
+
+@pytest.mark.parametrize("leaf", ["spline_po", "log_logistic", "weibull"])
+def test_optimum_is_that_of_lbfgs(leaf: str, gbsg2: SurvivalData) -> None:
+    ridge, roughness = 1e-2, 3e-2
+    model = SurvivalRegression(leaf, Penalties(ridge, roughness), Columns(numeric="smooth"))
+    model.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    settings = BatchSettings.check(depth=0, leaf=leaf, numeric="smooth", ridge=ridge, roughness=roughness)
+    preprocessor = Preprocessor(Schema.of(gbsg2.frame), encodings=settings.encodings).fit(gbsg2.frame)
+    features = DesignMatrix.stack([preprocessor.transform(gbsg2.frame)])
+    tree, sample = stack_splits([gbsg2], features, preprocessor, settings)
+    hazards = LinearHazards(tree.family, sample, counted_weight(sample), sample.x)
+    curved = torch.tensor([feature.curved for feature in preprocessor.leaf_features])
+    precision = torch.zeros(1, hazards.n_coefficients, dtype=torch.float64)
+    precision[0, 1 : 1 + len(curved)] = len(gbsg2) * torch.where(curved, roughness, ridge)
+    prior = Gaussian(precision, torch.zeros_like(precision))
+    found = newton(hazards, prior, null_start(hazards))
+    objective = float(found.loss + prior.value(found.theta)) / len(gbsg2)
+    assert objective == pytest.approx(model.objective_, abs=1e-8)
+    assert float((found.gradient + prior.gradient(found.theta)).abs().max()) < 1e-3
+
+
+def test_one_covariate_of_exponential_times_has_the_closed_form() -> None:
+    # Of a binary column without penalty: the logarithm of events over time at risk in each group.
+    rng = np.random.default_rng(1)
+    group, time = rng.integers(0, 2, 50), rng.exponential(2.0, 50)
+    event = rng.uniform(size=50) < 0.7
+    log_time, events = (torch.tensor(each, dtype=torch.float64)[None] for each in (np.log(time), event))
+    sample = replace(random_sample(1, 1, 50, 1), log_time=log_time, event=events)
+    x = DesignMatrix(torch.tensor(group, dtype=torch.float64)[None, :, None], (1,))
+    hazards = LinearHazards(make_family("exponential"), sample, sample.weight, x)
+    none = torch.zeros(1, 2, dtype=torch.float64)
+    theta = newton(hazards, Gaussian(none, none), none).theta[0]
+    rates = [np.log(event[group == k].sum() / time[group == k].sum()) for k in (0, 1)]
+    np.testing.assert_allclose(theta.numpy(), [rates[0], rates[1] - rates[0]], atol=1e-8)
+
+
+@pytest.mark.parametrize("leaf", ["auto", "weibull"])
+def test_separation_is_held_by_the_variance_of_its_kind(leaf: str) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(150, 3)), columns=list("abc"))
+    time, censoring = rng.exponential(np.exp(-0.8 * frame.a - 0.4 * frame.b)), rng.uniform(0.3, 3, 150)
+    event = time <= censoring
+    model = SurvivalRegression(leaf, columns=Columns(numeric="linear"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few events
+        y = np.minimum(time, censoring), event
+        model.fit(frame.assign(group=np.where(event, "yes", "no")), y)
+    # Maximum likelihood has an infinite coefficient; here those with and without events differ, finitely.
+    assert model.choice_ is not None
+    assert 0.5 < dict(model.choice_.terms["event"])["group"] < 1
+    assert model.predict_survival_function(frame.assign(group="no"), times=[1.0]).min() > 0.9
