@@ -17,7 +17,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, ProgressBar, StepContext
 from sstorch.nn import SoftTree, make_family
 from sstorch.objective import Sample, TrainingObjective
-from sstorch.optim import LBFGSOptions, Nodec, Thresholds, Trainer, TrainingRun
+from sstorch.optim import LBFGSOptions, Nodec, Thresholds, Trainer, TrainingRun, line_search
 from sstorch.optim.compiled import jit, minimizer, passes, rows
 from sstorch.optim.compiled.trees import CompiledTrees
 from sstorch.optim.curvature import MAX_BLOCK
@@ -226,6 +226,8 @@ def test_numbers_are_those_of_torch() -> None:
         assert getattr(minimizer, name) == Status[name]
     assert (rows.MAX_ROWS, rows.MAX_BLOCK) == (MAX_ROWS, MAX_BLOCK)
     assert passes.CEILING == LOSS_CEILING
+    for name in ("C1", "C2", "MAX_TRIALS"):
+        assert getattr(minimizer, name) == getattr(line_search, name)
 
 
 # ------------------------------------------------------------------ choice of the engine

@@ -21,9 +21,9 @@ from sstorch.optim.compiled.rows import (
     evaluate,
     metric,
 )
-from sstorch.optim.line_search import C1, C2, MAX_TRIALS
 
 CONVERGED, MAX_ITER, STALLED, NON_FINITE = range(1, 5)  # as sstorch.optim.batched_lbfgs.Status
+C1, C2, MAX_TRIALS = 1e-4, 0.9, 20  # as sstorch.optim.line_search
 # Of a result: values at the start and at the end, norm of the gradient, status and evaluations.
 BEFORE, AFTER, NORM, STATUS, EVALUATIONS = range(5)
 # Iterations of a logistic regression after which its curvature is taken anew.
