@@ -25,7 +25,6 @@ from sstorch import (
     SoftSurvivalTree,
     Surv,
     SurvivalRegression,
-    deploy,
     load_dataset,
     metrics,
     validate,
@@ -240,25 +239,7 @@ def saved(model: Any, case: Case, tmp_path: Path) -> Result:
     return found
 
 
-def exported(model: Any, case: Case, tmp_path: Path) -> Result:
-    """Curves of eight rows by exported Python code, which are those of the model."""
-    after = _after(model)
-    names: dict[str, Any] = {}
-    exec(deploy.export_code(model, "python", missing="typical", **after), names)
-    rows = case.new.to_dict("records")
-    survival = [[names["survival"](row, t) for t in case.times] for row in rows]
-    expected = model.predict_survival_function(case.new, case.times, **after)
-    np.testing.assert_allclose(survival, expected, atol=1e-9)
-    if model.causes_:
-        found = [[[names["incidence"](row, t)[k] for t in case.times] for k in model.causes_] for row in rows]
-        expected = model.predict_cumulative_incidence(case.new, case.times, **after)
-        np.testing.assert_allclose(found, expected, atol=1e-9)
-    return _named(survival=survival)
-
-
-OPERATIONS = {
-    operation.__name__: operation for operation in (predict, scores, validated, group_table, saved, exported)
-}
+OPERATIONS = {operation.__name__: operation for operation in (predict, scores, validated, group_table, saved)}
 
 
 @functools.cache

@@ -25,6 +25,8 @@ ABSENT = "\N{EN DASH}"
 DIGITS = 3
 # Inches: a figure up to here can be read at the width of a telephone, and of a page.
 _NARROW, _BROAD = 5.0, 14.0
+# A column with any other word is set flush left.
+_NUMERIC = re.compile(r"(?:[\W\d]|to|n\. d\.|not reached)*")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,6 @@ class Cell:
     text: str
     note: str = ""  # after the text in small print
     best: bool = False  # of its row
-    best_of_family: bool = False  # among the models of this table, where a metric takes several tables
 
 
 class Code(str):
@@ -85,34 +86,6 @@ class Section(NamedTuple):
 Block = str | list[str] | pd.DataFrame | Picture | Section
 
 
-def as_table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    caption: str = "",
-    *,
-    groups: Sequence[tuple[str, int]] = (),
-    n_averages: int = 0,
-    stacked: bool = False,
-) -> pd.DataFrame:
-    """A frame of texts or cells; the first entry of each row is its label.
-
-    Args:
-        header: names of the columns, that of the labels first.
-        rows: texts or cells.
-        caption: text above the table, in ``attrs``.
-        groups: texts above the header with the number of columns that each spans.
-        n_averages: number of last rows that are averages of the others.
-        stacked: whether notes are below their texts, which makes columns narrow.
-    """
-    frame = pd.DataFrame([list(row[1:]) for row in rows], columns=range(len(header) - 1), dtype=object)
-    frame.index = pd.Index([row[0] for row in rows], dtype=object)
-    above = [text for text, span in groups for _ in range(span)]
-    levels = [above, list(header)] if groups else [list(header)]
-    frame.columns = pd.MultiIndex.from_arrays([one[1:] for one in levels], names=[one[0] for one in levels])
-    frame.attrs = {"caption": caption, "n_averages": n_averages, "stacked": stacked}
-    return frame
-
-
 class Document(NamedTuple):
     """A report."""
 
@@ -122,15 +95,25 @@ class Document(NamedTuple):
 
     def pictures(self) -> Iterator[Picture]:
         """All figures, in order."""
-        return _pictures(self.sections)
+        blocks: list[Block] = list(self.sections)
+        while blocks:
+            block = blocks.pop(0)
+            if isinstance(block, Section):
+                blocks = [*block.blocks, *blocks]
+            elif isinstance(block, Picture):
+                yield block
 
 
-def _pictures(blocks: Sequence[Block]) -> Iterator[Picture]:
-    for block in blocks:
-        if isinstance(block, Section):
-            yield from _pictures(block.blocks)
-        elif isinstance(block, Picture):
-            yield block
+def as_table(header: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "") -> pd.DataFrame:
+    """A frame of texts or cells; the first entry of the header and of each row is that of the labels."""
+    frame = pd.DataFrame([list(row[1:]) for row in rows], columns=range(len(header) - 1), dtype=object)
+    frame.index = pd.Index([row[0] for row in rows], dtype=object)
+    frame.columns = pd.Index(header[1:], name=header[0])
+    frame.attrs = {"caption": caption}
+    return frame
+
+
+# ---------------------------------------------------------------------- numbers
 
 
 def number(value: float, digits: int = DIGITS) -> str:
@@ -157,20 +140,14 @@ def digits_of(values: FloatArray) -> int:
 
 def p_value(value: float) -> str:
     """A p-value with three decimals."""
-    if math.isnan(value):
-        return ABSENT
     return "< .001" if value < 0.0005 else number(value)
 
 
 def seconds(value: float) -> str:
     """A time in seconds with three significant digits."""
-    if math.isnan(value):
-        return ABSENT
-    if value >= 1000.0:
-        return f"{value:,.0f}"
-    if value == 0.0:
-        return "0"
-    decimals = max(0, 2 - math.floor(math.log10(value)))
+    if math.isnan(value) or value >= 1000.0:
+        return ABSENT if math.isnan(value) else f"{value:,.0f}"
+    decimals = max(0, 2 - math.floor(math.log10(value))) if value else 0
     return f"{value:.{min(decimals, 4)}f}"
 
 
@@ -179,8 +156,25 @@ def listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-# A column with any other word is set flush left.
-_NUMERIC = re.compile(r"(?:[\W\d]|to|n\. d\.|not reached)*")
+# ---------------------------------------------------------------------- pages
+
+
+def _table(frame: pd.DataFrame) -> tuple[list[str], list[list[Cell]]]:
+    """Header and rows of a frame, each with its label; floats have three decimals."""
+    columns: list[Any] = list(frame.columns)
+    names = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in columns]
+    rows = [
+        [_cell(value) for value in (label, *row)]
+        for label, row in zip(frame.index, frame.to_numpy(dtype=object), strict=True)
+    ]
+    return [str(frame.columns.names[-1] or ""), *(name.strip() for name in names)], rows
+
+
+def _cell(value: object) -> Cell:
+    cell = (
+        value if isinstance(value, Cell) else Cell(number(value) if isinstance(value, float) else str(value))
+    )
+    return Cell(" ".join(cell.text.split()), cell.note, cell.best)
 
 
 def to_html(document: Document) -> str:
@@ -220,47 +214,23 @@ def _html(block: Block, level: int) -> str:
 
 
 def _html_table(frame: pd.DataFrame) -> str:
-    groups = list(frame.columns.get_level_values(0)) if frame.columns.nlevels > 1 else []
-    classes = []
-    for k, (_, column) in enumerate(frame.items()):
-        words = any(not _NUMERIC.fullmatch(_cell(value).text) for value in column)
-        begins = k < len(groups) and (k == 0 or groups[k] != groups[k - 1])
-        classes.append(" ".join(["left"] * words + ["edge"] * bool(begins)))
-    first_average = len(frame) - frame.attrs.get("n_averages", 0)
-    # The style sheet finds the classes of a cell in a span inside it: pandas gives it none.
-    cells = [list(map(_html_cell, row, classes)) for row in frame.to_numpy(dtype=object)]
-    header = [list(map(_html_cell, frame.columns.get_level_values(-1), classes))]
-    header = [list(map(_html_cell, groups)), *header] if groups else header
-    shown = pd.DataFrame(
-        cells,
-        [_html_cell(label, "average" * (k >= first_average)) for k, label in enumerate(frame.index)],
-        pd.MultiIndex.from_arrays(header, names=[escape(str(name or "")) for name in frame.columns.names]),
-    )
-    with pd.option_context("display.max_colwidth", None):
-        text = shown.to_html(escape=False, border=0)
-    head, body = text.replace(' style="text-align: right;"', "").split("<tbody>")
-    head = head.replace("<th>", '<th scope="col">').replace("<th colspan", '<th scope="colgroup" colspan')
-    body = body.replace("<th>", '<th scope="row">')
+    (corner, *names), rows = _table(frame)
+    words = [any(not _NUMERIC.fullmatch(row[k].text) for row in rows) for k in range(len(names) + 1)]
+    kinds = [' class="left"' if word else "" for word in words[1:]]
+
+    def inner(cell: Cell) -> str:
+        text = f"<b>{escape(cell.text)}</b>" if cell.best else escape(cell.text)
+        return f"{text}<small>{escape(cell.note)}</small>" if cell.note else text
+
+    heads = [f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(names, kinds, strict=True)]
+    lines = [f'<thead><tr><th scope="col">{escape(corner)}</th>', *heads, "</tr></thead>", "<tbody>"]
+    for label, *row in rows:
+        cells = [f"<td{kind}>{inner(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)]
+        lines += [f'<tr><th scope="row">{inner(label)}</th>', *cells, "</tr>"]
     caption = frame.attrs.get("caption")
-    start = f'<p class="caption">{escape(caption)}</p>\n' if caption else ""
-    stacked = " stacked" if frame.attrs.get("stacked") else ""
-    box = f'<div class="table{stacked}" role="group" aria-label="table" tabindex="0">'
-    return f"{start}{box}\n{head}<tbody>{body}\n</div>"
-
-
-def _cell(value: object) -> Cell:
-    """A cell as it is, a float with three decimals, anything else as its text."""
-    if isinstance(value, Cell):
-        return value
-    return Cell(number(value) if isinstance(value, float) else str(value))
-
-
-def _html_cell(value: object, classes: str = "") -> str:
-    cell = _cell(value)
-    text = escape(" ".join(cell.text.split()))  # pandas writes a line break as "\\n"
-    text = f"<b>{text}</b>" if cell.best else f"<u>{text}</u>" if cell.best_of_family else text
-    text = f"{text}<small>{escape(cell.note)}</small>" if cell.note else text
-    return f'<span class="{classes}">{text}</span>' if classes else text
+    above = [f'<p class="caption">{escape(caption)}</p>'] if caption else []
+    box = '<div class="table" role="group" aria-label="table" tabindex="0">'
+    return "\n".join([*above, box, "<table>", *lines, "</tbody></table>", "</div>"])
 
 
 def to_markdown(document: Document) -> str:
@@ -286,21 +256,15 @@ def _markdown(block: Block, level: int) -> str:
     if isinstance(block, Picture):
         name = f"{FIGURES}/{block.name}.png"
         return f"![{_plain(block.alternative)}]({name})\n\n{_plain(block.caption)}"
-    header = [" ".join(map(str, names)).strip() for names in block.columns.to_flat_index()]
-    first_average = len(block) - block.attrs.get("n_averages", 0)
-    rows = [[_plain(str(block.columns.names[-1] or "")), *map(_plain, header)]]
-    rows += [["---", *["---:"] * len(header)]]
-    for k, (label, row) in enumerate(zip(block.index, block.to_numpy(dtype=object), strict=True)):
-        rows.append([_markdown_cell(label, "*" * (k >= first_average)), *map(_markdown_cell, row)])
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    header, rows = _table(block)
+    texts = [list(map(_plain, header)), ["---", *["---:"] * (len(header) - 1)]]
+    for row in rows:
+        marked = [f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text) for cell in row]
+        notes = [f" ({_plain(cell.note)})" * bool(cell.note) for cell in row]
+        texts.append([text + note for text, note in zip(marked, notes, strict=True)])
+    lines = [f"| {' | '.join(row)} |" for row in texts]
     caption = block.attrs.get("caption")
     return "\n".join([_plain(caption), "", *lines] if caption else lines)
-
-
-def _markdown_cell(value: object, mark: str = "") -> str:
-    cell = _cell(value)
-    mark = "**" if cell.best else "*" if cell.best_of_family else mark
-    return f"{mark}{_plain(cell.text)}{mark}" + f" ({_plain(cell.note)})" * bool(cell.note)
 
 
 def _plain(text: str) -> str:

@@ -14,7 +14,6 @@ from sstorch import (
     PrognosticTree,
     SoftSurvivalTree,
     Surv,
-    SurvivalData,
     SurvivalRegression,
     metrics,
 )
@@ -23,7 +22,7 @@ from sstorch.exact.targets import horizon_labels
 from sstorch.groups.table import group_table
 from sstorch.inference import with_sandwich
 from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell, gray_test, logrank_test
-from sstorch.validation import residuals, validate
+from sstorch.validation import residuals
 
 ABOVE = 0.1 + 0.2  # 0.30000000000000004
 PLAIN: dict[str, Any] = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
@@ -160,25 +159,6 @@ def test_residuals_and_covariance_of_rows_without_follow_up() -> None:
         for frame, y in ((X, (time, event)), (X[kept], (time[kept], event[kept])))
     )
     np.testing.assert_allclose(all_rows, some, rtol=1e-9)
-
-
-def test_only_events_at_zero_are_moved() -> None:
-    with pytest.warns(match="1 event at time zero moved to 1, half the smallest positive time"):
-        data = SurvivalData(np.arange(8.0).reshape(4, 2) ** 2, ([0.0, 0.0, 2.0, 4.0], [1, 0, 1, 0]))
-    assert data.n_moved == 1
-    assert data.y.time.tolist() == [1.0, 0.0, 2.0, 4.0]
-    assert data.given_y.time.tolist() == [0.0, 0.0, 2.0, 4.0]
-    assert len(data.followed()) == 3
-
-
-def test_validation_in_days_and_years_agrees() -> None:
-    X, days, years, event = rows()
-    tables = []
-    for time, scale in ((days, 1.0), (years, 1 / 365.25)):
-        model = SurvivalRegression("weibull", **PLAIN).fit(X, (time, event))
-        report = validate(model, X, (time, event), horizon=4 * scale, after=4 * scale, n_resamples=0)
-        tables.append(report.to_frame().iloc[:3, 0].to_numpy(dtype=float))
-    np.testing.assert_allclose(tables[1], tables[0], rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:5 events in 8 rows")

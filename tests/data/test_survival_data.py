@@ -63,6 +63,11 @@ def test_zero_times_are_moved_and_said() -> None:
     assert data.time.tolist() == [1.5, 3.0, 1.5, 8.0]
     assert "times 1.5 to 8 (2 moved from zero)" in data.describe()
     assert data.subset([1, 2]).n_moved == 1
+    with pytest.warns(match="1 event at time zero moved to 1, half the smallest positive time"):
+        data = SurvivalData(features(), ([0.0, 0.0, 2.0, 4.0], [1, 0, 1, 0]))  # the second has no follow-up
+    assert data.y.time.tolist() == [1.0, 0.0, 2.0, 4.0]  # type: ignore[union-attr]
+    assert data.given_y.time.tolist() == [0.0, 0.0, 2.0, 4.0]  # type: ignore[union-attr]
+    assert len(data.followed()) == 3
 
 
 def test_measurements_as_text_raise_and_codes_do_not() -> None:
