@@ -29,7 +29,7 @@ from sstorch import (
     metrics,
 )
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.scores import score_predictor
+from sstorch.bench.scores import RowsToScore
 from sstorch.data import Schema, folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import DataWarning
@@ -114,7 +114,7 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
                 times = incidence_times((train.time, train.cause))
                 error = fitted.predict_cumulative_incidence(test.frame, times) - truth(test.frame, times)
                 about["error"] = float(np.abs(error).mean())
-            scores = score_predictor(fitted, test, train)
+            scores = RowsToScore(test, train).scores(fitted)
             for k, cause in enumerate(test.cause_names, 1):
                 own = {
                     name: scores[f"{name}:{cause}"].value for name in ("c_wolbers", "c_cause_specific", "ibs")

@@ -18,7 +18,7 @@ import pandas as pd
 from sstorch import SoftSurvivalTree, load_dataset
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.models import SoftTreeModel
-from sstorch.bench.scores import score_predictor
+from sstorch.bench.scores import RowsToScore
 from sstorch.data import Schema
 from sstorch.data.folds import split
 from sstorch.groups.validation import count_groups
@@ -49,7 +49,7 @@ def scores(name: str, leaf: str, depth: int) -> dict[str, float]:
     found = []
     for fit in model.fits([fold.train for fold in folds], Schema.of(data.frame), "cpu"):
         fold = folds[fit.fold]
-        values = score_predictor(fit.predictor, fold.test, fold.train, names=tuple(SCORES.values()))
+        values = RowsToScore(fold.test, fold.train).scores(fit.predictor, tuple(SCORES.values()))
         n_groups = count_groups(fit.predictor.apply(data.frame), data.sample_weight)
         found.append({key: score.value for key, score in values.items()} | {"groups": float(n_groups)})
     return {key: float(np.nanmean([each[key] for each in found])) for key in found[0]}

@@ -25,6 +25,7 @@ from sstorch.bench.scores import (
     check_scorable,
     score_fits,
     scores_of,
+    wide,
 )
 from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData, folds_of
@@ -48,11 +49,10 @@ class CrossValidation:
     """Result of :func:`cross_validate`.
 
     Attributes:
-        scores: one row per fold, start and part (``train`` or ``test``): the scores that the type of the
-            outcome has (:func:`~sstorch.bench.scores.scores_of`), those of the groups of trees with gates
-            (``GROUP_SCORES``; ``ari`` is with the chosen trees of the other folds, on all rows), those of
-            :func:`~sstorch.bench.score_fairness` if sensitive groups are known, the training objective,
-            and ``chosen``, true for the start with the lowest training objective of its fold.
+        scores: one row per fold, start and part (``train`` or ``test``): the scores of the outcome, those of
+            the groups of trees with gates (``c_groups``, ``n_groups``, and ``ari`` with the trees of the
+            other folds), those of :func:`~sstorch.bench.score_fairness` if sensitive groups are known, the
+            training objective, and ``chosen``, true for the start of a fold with the lowest objective.
         trees: the chosen tree of each fold.
         model: the tree trained on all rows, with the same choice of the start; ``metrics_`` are mean scores
             of the chosen trees on the test folds, ``group_validation_`` is the validation of their groups.
@@ -240,7 +240,7 @@ def cross_validate(
         outcome=[data.nominal_time, data.event if data.causes is None else data.cause, data.entry],
         rows=[data.sample_weight, data.subject, getattr(data.groups, "codes", None)],
     )
-    splits, names = [*(part.train for part in parts), data], dict.fromkeys(("train", "test"), SCORES[:-1])
+    splits, names = [*(part.train for part in parts), data], {"train": SCORES[:-1], "test": SCORES[:-1]}
     with file as held:
         if isinstance(model, SoftTreeModel):
             batch, trees, fits = _trained(model, splits, callbacks, held)
@@ -248,7 +248,7 @@ def cross_validate(
             batch, trees = None, _fitted(model, splits)
             fits = (Fit(fold, tree) for fold, tree in enumerate(trees[:-1]))
         found = score_fits(fits, data, parts, names, groups=model.depth != 0, checkpoint=held)
-    (*trees, final), table = trees, found.wide()
+    (*trees, final), table = trees, wide(found)
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if name in tests and tests[name].notna().all()]
     final.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sstorch._types import IntArray
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.models import fits_of
-from sstorch.bench.scores import known_groups, score_fits
+from sstorch.bench.scores import known_groups, score_fits, wide
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, DataError
@@ -107,7 +107,7 @@ def fairness_path(
     parts, names = split(data, folds), dict.fromkeys(("train", "test"), ACCURACY)
     batch = train_batch([part.train for part in parts], settings, Schema.of(data.frame), strengths)
     tables = {
-        rho: score_fits(fits_of(batch, n_folds, settings, k), data, parts, names).wide()
+        rho: wide(score_fits(fits_of(batch, n_folds, settings, k), data, parts, names))
         for k, rho in enumerate(values)
     }
     table = pd.concat(tables, names=["rho"]).reset_index("rho").reset_index(drop=True)

@@ -65,19 +65,10 @@ class StudyModel:
         self.n_starts = 1
 
     def check(self) -> None:
-        """Make sure, before any work, that it can be fitted here.
-
-        Raises:
-            ConfigError: a setting does not exist, or a package is missing.
-        """
+        """Raise a ConfigError, before any work, if a setting does not exist or a package is missing."""
 
     def check_data(self, data: SurvivalData) -> None:
-        """Make sure, before any work, that it can be fitted to rows of such data.
-
-        Raises:
-            ConfigError: it names a column that is not there, or its parameters do not suit the outcome.
-            DataError: it cannot be fitted to such rows.
-        """
+        """Raise a ConfigError or DataError, before any work, if it cannot be fitted to rows of such data."""
         if data.causes is not None and not has_method(self.estimator, "predict_cumulative_incidence"):
             raise ConfigError(
                 f"{type(self.estimator).__name__} must have predict_cumulative_incidence for competing "
@@ -99,13 +90,7 @@ class StudyModel:
         return found
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
-        """Fit on the training rows of every fold.
-
-        Args:
-            splits: training rows of each fold.
-            schema: columns and vocabulary that all folds share.
-            device: where tensors live.
-        """
+        """Fit on the training rows of every fold, with the columns and vocabulary that all share."""
         for fold, train in enumerate(splits):
             yield Fit(fold, self.fitted(train))
 
@@ -300,16 +285,10 @@ def models_of(name: str, node: Mapping[str, Any], seed: int, where: str) -> list
 
     Args:
         name: of the node.
-        node: with a ``_target_``; with ``optional`` a model is left out, with a message, where what it needs
-            is not installed.
+        node: with a ``_target_``; with ``optional`` a model is left out, with a DataWarning, where what it
+            needs is not installed. ConfigError if it makes neither estimator nor baseline.
         seed: ``random_state`` of estimators that have one and whose node does not, and seed of baselines.
         where: name of the node, for messages.
-
-    Raises:
-        ConfigError: a target, parameter or value does not exist, or makes neither estimator nor baseline.
-
-    Warns:
-        DataWarning: an optional model is left out.
     """
     models: list[StudyModel] = []
     for suffix, chosen in _grid(node):

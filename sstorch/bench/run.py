@@ -26,7 +26,7 @@ from sstorch.bench.cross_validation import (
 )
 from sstorch.bench.models import BaselineModel, Fit, SoftTreeModel, StudyModel, as_model, models_of
 from sstorch.bench.run_folder import RunFolder, versions, without_logger
-from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, printed, score_fits, scores_of
+from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, printed, score_fits, scores_of, wide
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError, DataError, DataWarning, SstorchError, TrainingError
@@ -205,7 +205,7 @@ def score_run(
     def scored(name: str, fits: Iterable[Fit]) -> list[Any]:
         wanted = {"test": SCORES[:-1]}
         found = score_fits(fits, data, parts, wanted, groups=False, disparities=False)
-        return [] if found.rows.empty else found.wide().assign(model=name).to_dict("records")
+        return [] if found.empty else wide(found).assign(model=name).to_dict("records")
 
     def scored_model(model: StudyModel) -> list[Any]:
         with silenced():

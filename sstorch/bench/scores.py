@@ -70,8 +70,7 @@ _QUADRATURE = L2Parity()
 _TRAIN_STEPS = 200
 # Columns of a table of scores that name its rows.
 _ABOUT = ["fold", "start", "part", "chosen"]
-
-AnyPredictor = Curves | PredictsIncidence
+_About = dict[str, Any]  # which fit some scores are of
 
 
 class Score(NamedTuple):
@@ -82,14 +81,10 @@ class Score(NamedTuple):
 
 
 def scores_of(data: SurvivalData, plain: tuple[str, ...] = SCORES) -> tuple[str, ...]:
-    """Names of the scores of some rows, by the type of their outcome.
-
-    `plain` are those of one event; competing causes have ``CAUSE_SCORES`` of each cause, such as
-    ``"ibs:relapse"``. The last name is that of the likelihood.
-    """
-    if data.causes is not None:
-        return (*(f"{name}:{cause}" for cause in data.cause_names for name in CAUSE_SCORES), LIKELIHOOD)
-    return plain
+    """Names of the scores of some rows, the likelihood last: `plain`, or ``CAUSE_SCORES`` of each cause."""
+    if data.causes is None:
+        return plain
+    return (*(f"{name}:{cause}" for cause in data.cause_names for name in CAUSE_SCORES), LIKELIHOOD)
 
 
 def printed(metrics: Iterable[str]) -> dict[str, str]:
@@ -115,39 +110,18 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
 # ---------------------------------------------------------------------- one model on rows
 
 
-def score_predictor(
-    predictor: AnyPredictor,
-    rows: SurvivalData,
-    train: SurvivalData,
-    thin: bool = False,
-    names: Sequence[str] = CURVE_SCORES,
-) -> dict[str, Score]:
-    """Score any fitted model as a study does: on the same grids of times, whatever the model.
+class RowsToScore:
+    """Rows of a fold, ready for the scores of any model on the same grids of times, whatever the model.
 
     Concordance compares the curves at the event times, integrals are over
-    :func:`~sstorch.metrics.evaluation_times`, of incidences over quantiles of the training event times.
+    :func:`~sstorch.metrics.evaluation_times`, of incidences over :func:`~sstorch.metrics.incidence_times`.
 
     Args:
-        predictor: fitted on ``train``.
         rows: rows to score.
         train: training rows, from which the censoring weights come.
         thin: integrate over 200 equal steps of the follow-up instead of every distinct time. Training rows,
             the many, are scored so: the third decimal of an integral does not change, the time it takes does.
-        names: some of ``CURVE_SCORES``, for one event; for competing causes
-            those of :func:`scores_of`.
-
-    Returns:
-        The scores, NaN if one is not defined for these rows, and ``log_likelihood`` per row, NaN if the model
-        has no density.
-
-    Raises:
-        DataError: the outcome has competing causes and the model predicts no incidences.
     """
-    return RowsToScore(rows, train, thin).scores(predictor, names)
-
-
-class RowsToScore:
-    """Rows of a fold made ready for the scores of many models: see :func:`score_predictor`."""
 
     def __init__(self, rows: SurvivalData, train: SurvivalData, thin: bool = False) -> None:
         self._rows, self._train = rows, train
@@ -165,8 +139,19 @@ class RowsToScore:
         y, known = (GivenRows(None, part.y.weighted(part.uneven_weight)).rows for part in (rows, train))
         self._scored = Scored.on_grids(y, known, grids, events)
 
-    def scores(self, predictor: AnyPredictor, names: Sequence[str] = CURVE_SCORES) -> dict[str, Score]:
-        """Scores of one model, as :func:`score_predictor` returns them."""
+    def scores(
+        self, predictor: Curves | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
+    ) -> dict[str, Score]:
+        """Scores of a model that was fitted on ``train``.
+
+        Args:
+            predictor: the model; DataError if it predicts no incidences of competing causes.
+            names: some of ``CURVE_SCORES``, for one event; competing causes have those of :func:`scores_of`.
+
+        Returns:
+            The scores, NaN if one is not defined for these rows, and ``log_likelihood`` per row, NaN if the
+            model has no density.
+        """
         rows, found = self._rows, dict[str, Score]()
         if rows.causes is None:
             assert isinstance(predictor, Curves)
@@ -216,21 +201,15 @@ def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
 # ---------------------------------------------------------------------- the fits of a cross-validation
 
 
-class FoldScores(NamedTuple):
-    """Scores of the fits of a cross-validation."""
-
-    rows: pd.DataFrame  # fold, start, part, chosen, metric, value, reason
-    facts: list[dict[str, Any]]  # of the fits that have some, with their fold and start
-
-    def wide(self) -> pd.DataFrame:
-        """A row per fold, start and part, a column per metric, among them the objective of the fit."""
-        places = pd.MultiIndex.from_frame(self.rows[_ABOUT].drop_duplicates())
-        wide = self.rows.pivot(index=_ABOUT, columns="metric", values="value")
-        table = wide[list(dict.fromkeys(self.rows["metric"]))].reindex(places).reset_index()
-        table.columns.name = None
-        if OBJECTIVE in table:
-            table[OBJECTIVE] = table.groupby(["fold", "start"])[OBJECTIVE].transform("first")
-        return table
+def wide(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores of :func:`score_fits`, a row per fold, start and part, a column per metric and the objective."""
+    places = pd.MultiIndex.from_frame(scores[_ABOUT].drop_duplicates())
+    table = scores.pivot(index=_ABOUT, columns="metric", values="value")
+    table = table[list(dict.fromkeys(scores["metric"]))].reindex(places).reset_index()
+    table.columns.name = None
+    if OBJECTIVE in table:
+        table[OBJECTIVE] = table.groupby(["fold", "start"])[OBJECTIVE].transform("first")
+    return table
 
 
 def score_fits(
@@ -243,7 +222,7 @@ def score_fits(
     groups: bool = True,
     disparities: bool = True,
     checkpoint: Checkpoint | None = None,
-) -> FoldScores:
+) -> pd.DataFrame:
     """Score models on the rows of the folds that they were not trained on: the loop of every study and run.
 
     Args:
@@ -252,12 +231,15 @@ def score_fits(
         folds: training and test rows.
         names: scores by part, ``"train"`` or ``"test"``; a likelihood is added, and to those of training
             rows the objective.
-        thin: for training rows, see :func:`score_predictor`.
+        thin: for training rows, see :class:`RowsToScore`.
         groups: whether the groups of a model are scored, if it makes some.
         disparities: whether disparities are scored, if sensitive groups are known.
         checkpoint: held, keeps the scores of each fit.
+
+    Returns:
+        Columns fold, start, part, chosen, metric, value and reason.
     """
-    rows, facts, found = list[dict[str, Any]](), list[dict[str, Any]](), list[tuple[_About, IntArray]]()
+    rows, found = list[dict[str, Any]](), list[tuple[_About, IntArray]]()
 
     @lru_cache(maxsize=1)
     def ready(fold: Fold) -> dict[str, RowsToScore]:
@@ -276,34 +258,25 @@ def score_fits(
         return made
 
     for fit in fits:
-        about, fold = _About(fit.fold, fit.start, fit.chosen), folds[fit.fold]
+        about = {"fold": fit.fold, "start": fit.start, "chosen": fit.chosen}
+        fold = folds[fit.fold]
         report("scoring", fit.fold, len(folds))
         place = f"scores/{fit.fold}/{fit.start}"
         rows += kept(checkpoint, place, partial(scored, fold, fit, about))
-        if fit.facts:
-            facts.append({"fold": fit.fold, "start": fit.start, **fit.facts})
         if groups and has_method(fit.predictor, "apply"):
             found.append((about, np.asarray(fit.predictor.apply(data.frame))))
     for (about, group), ari in zip(found, agreements(found), strict=True):
-        fold = folds[about.fold]
+        fold = folds[about["fold"]]
         for part in names:
             inside = fold.inside if part == "test" else ~fold.inside
             scores = score_groups(group[inside], fold.parts[part], group[~fold.inside], fold.train)
             rows += _long(about, part, scores | {"ari": ari})
-    return FoldScores(pd.DataFrame(rows), facts)
-
-
-class _About(NamedTuple):
-    """Which fit some scores are of."""
-
-    fold: int
-    start: int
-    chosen: bool
+    return pd.DataFrame(rows)
 
 
 def _long(about: _About, part: str, scores: Mapping[str, Score]) -> list[dict[str, Any]]:
     return [
-        {**about._asdict(), "part": part, "metric": name, "value": value, "reason": reason}
+        {**about, "part": part, "metric": name, "value": value, "reason": reason}
         for name, (value, reason) in scores.items()
     ]
 
@@ -311,13 +284,7 @@ def _long(about: _About, part: str, scores: Mapping[str, Score]) -> list[dict[st
 def score_groups(
     group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
 ) -> dict[str, Score]:
-    """Score the groups, (n,), that a model makes of some rows and of its training rows.
-
-    Returns:
-        ``c_groups``, the concordance of a model with the group as its only covariate
-        (:func:`sstorch.metrics.concordance_of_groups`), and ``n_groups``, the number of groups with at least
-        5 % of the weight of the rows.
-    """
+    """``c_groups`` and ``n_groups`` of the groups, (n,), of some rows, given those of the training rows."""
     if rows.causes is not None:
         concordance = Score(np.nan, "causes compete: the order of risk depends on the cause")
     else:
@@ -329,15 +296,14 @@ def score_groups(
 
 
 def agreements(found: Sequence[tuple[_About, IntArray]]) -> list[Score]:
-    """``ari`` of each fit: adjusted Rand index with the chosen fits of the other folds, mean over them.
+    """``ari`` of each fit: mean adjusted Rand index of all rows with the chosen fits of the other folds.
 
-    Each start has one fit in every fold, in the order of the folds; groups are those of all rows, (n,). NaN
-    if no model makes more than one group.
+    Each start has one fit in every fold, in the order of the folds. NaN if all make a single group.
     """
-    others = [group for about, group in found if about.chosen]
+    others = [group for about, group in found if about["chosen"]]
     scores = [Score(np.nan, "one group")] * len(found)
-    for start in {about.start for about, _ in found}:
-        places = [place for place, (about, _) in enumerate(found) if about.start == start]
+    for start in {about["start"] for about, _ in found}:
+        places = [place for place, (about, _) in enumerate(found) if about["start"] == start]
         compared = np.stack([*(found[place][1] for place in places), *others])
         if np.ptp(compared, axis=1).any():
             index = adjusted_rand_index(compared)[: len(places), len(places) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ COLUMNS = {
     "value": "float64",
     "reason": "string",
 }
+_ORDER = ["dataset", "model", "depth", "config", "fold", "start", "part", "metric"]
 # The facts of a task stand in the metadata of its file.
 _FACTS = b"sstorch"
 
@@ -68,11 +69,7 @@ class ResultStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-
-    @property
-    def results(self) -> Path:
-        """Folder of the parquet files of the tasks."""
-        return self.path / "results"
+        self.results = self.path / "results"
 
     def holds(self, key: TaskKey) -> bool:
         """True if the results of a task exist."""
@@ -89,18 +86,12 @@ class ResultStore:
         Raises:
             OSError: the file cannot be written, for example on a full disk; existing files are unchanged.
         """
-        task = {"dataset": key.dataset, "model": key.model, "depth": key.depth, "config": key.config}
-        table = pa.Table.from_pandas(rows.assign(**task).astype(COLUMNS)[list(COLUMNS)], preserve_index=False)
-        record = json.dumps({**task, **facts}, sort_keys=True).encode()
-        content = io.BytesIO()
+        whole = rows.assign(**asdict(key)).astype(COLUMNS)[list(COLUMNS)]
+        record = json.dumps({**asdict(key), **facts}, sort_keys=True).encode()
+        table = pa.Table.from_pandas(whole, preserve_index=False).replace_schema_metadata({_FACTS: record})
+        content, file = io.BytesIO(), self.results / key.file
         # Without statistics and the description of the frame the many small files are half as large.
-        pq.write_table(
-            table.replace_schema_metadata({_FACTS: record}),
-            content,
-            compression="zstd",
-            write_statistics=False,
-        )
-        file = self.results / key.file
+        pq.write_table(table, content, compression="zstd", write_statistics=False)
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             write_whole(file, content.getbuffer())
@@ -115,22 +106,13 @@ class ResultStore:
             ConfigError: there are none.
             FormatError: a file is damaged.
         """
-        keys = ["dataset", "model", "depth", "config", "fold", "start", "part", "metric"]
         whole = pd.concat([rows for rows, _ in self._read()], ignore_index=True)
-        table: pd.DataFrame = whole.sort_values(keys, ignore_index=True)
-        return table
+        return whole.sort_values(_ORDER, ignore_index=True)
 
     def facts(self) -> list[dict[str, Any]]:
-        """The facts of every task, in the order of :meth:`table`.
-
-        Raises:
-            ConfigError: there are none.
-            FormatError: a file is damaged.
-        """
+        """The facts of every task, in the order of :meth:`table`, with its errors."""
         facts: list[dict[str, Any]] = [json.loads(text) for _, text in self._read()]
-        return sorted(
-            facts, key=lambda task: (task["dataset"], task["model"], task["depth"] or 0, task["config"])
-        )
+        return sorted(facts, key=lambda of: (of["dataset"], of["model"], of["depth"] or 0, of["config"]))
 
     def _read(self) -> list[tuple[pd.DataFrame, bytes]]:
         """Rows and facts, as JSON, of every task."""

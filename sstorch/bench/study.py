@@ -96,12 +96,14 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
     model, data = task.model, _data_of(task)
     parts = split(data, make_folds(data, task.n_folds, task.seed))
     names, spent = {"train": TRAIN_SCORES, "test": CURVE_SCORES}, list[float]()
+    about = list[dict[str, Any]]()
     begin = time.perf_counter()
     with warnings.catch_warnings():
         # Curves of unconstrained splines that rise; the study scores their running minimum.
         warnings.simplefilter("ignore", DataWarning)
-        fits = _timed(model.fits([part.train for part in parts], Schema.of(data.frame), device), spent)
-        found = score_fits(fits, data, parts, names, thin=True, groups=model.depth != 0)
+        fits = model.fits([part.train for part in parts], Schema.of(data.frame), device)
+        fits = _noted(fits, spent, about)
+        rows = score_fits(fits, data, parts, names, thin=True, groups=model.depth != 0)
     scoring = time.perf_counter() - begin - sum(spent)
     facts = {
         "settings": model.settings(),
@@ -113,19 +115,21 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
         "seed": task.seed,
         "data": task.digest,
         "finished": datetime.now(UTC).isoformat(timespec="microseconds"),
-        **({"fits": found.facts} if found.facts else {}),
+        **({"fits": about} if about else {}),
     }
-    return found.rows, facts
+    return rows, facts
 
 
-def _timed(fits: Iterator[Fit], spent: list[float]) -> Iterator[Fit]:
-    """Pass fits on, and note the seconds that each takes."""
+def _noted(fits: Iterator[Fit], spent: list[float], about: list[dict[str, Any]]) -> Iterator[Fit]:
+    """Pass fits on, and note the seconds that each takes, and its facts."""
     while True:
         begin = time.perf_counter()
         fit = next(fits, None)
         spent.append(time.perf_counter() - begin)
         if fit is None:
             return
+        if fit.facts:
+            about.append({"fold": fit.fold, "start": fit.start, **fit.facts})
         yield fit
 
 

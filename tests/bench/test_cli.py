@@ -1,4 +1,4 @@
-"""The app as a user meets it: a whole run, bad input, Ctrl-C."""
+"""The app as a user meets it: a whole run, bad input, Ctrl-C, a user's own classes."""
 
 import errno
 import json
@@ -19,42 +19,32 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression, list_datasets
+from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.bench.config import DatasetConfig, build
 from sstorch.bench.cross_validation import held_out_score
 from sstorch.bench.reporting import load_model
 from sstorch.bench.run import _Interruption
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.scores import SCORES
+from sstorch.data import list_datasets
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import History
 from sstorch.nn import Spline
 from sstorch.optim import Nodec
 from sstorch.optim.checkpoint import opened
-from tests.app import compose, sstorch
+from tests.app import compose
+from tests.bench.conftest import App
 
 # Of a run whose results are not looked at: two folds and a tree each.
-SMALL = ("cv.n_folds=2", "model.n_starts=1", "cv.peers=false")
-
-
-def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
-    """Run the app with a folder for what it writes; the exit code."""
-    return sstorch(monkeypatch, f"hydra.run.dir={folder}", *overrides)
+SMALL = ("experiment=quick", "logger=none", "cv.n_folds=2", "model.n_starts=1", "cv.peers=false")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """One quick run of the default data set: folder, what it printed, what it told on the way."""
+    """One quick run of the default data set in a process of its own: folder, output, notes."""
     folder = tmp_path_factory.mktemp("app") / "run"
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-m",
-        "sstorch.bench.cli",
-        "experiment=quick",
-        f"hydra.run.dir={folder}",
-    ]
+    command = [sys.executable, "-W", "error", "-m", "sstorch.bench.cli", "experiment=quick"]
+    command += [f"hydra.run.dir={folder}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout, done.stderr
@@ -119,28 +109,19 @@ def test_tensorboard_has_the_loss_of_every_node(run: tuple[Path, str, str]) -> N
             assert board.Scalars("final/c_harrell")[0].value == pytest.approx(scores[fold], rel=1e-6)
 
 
-def test_run_with_estimated_penalties_keeps_and_shows_its_evidence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_with_estimated_penalties_keeps_and_shows_its_evidence(tmp_path: Path, app: App) -> None:
     folder = tmp_path / "run"
-    options = (
-        "model=prognostic_tree",
-        "model.leaf=weibull",
-        "model.depth=1",
-        "cv.n_folds=2",
-        "cv.peers=false",
-    )
-    options += ("model.penalties.gate_charge=1",)
-    assert _sstorch(monkeypatch, folder, *options) == 0
-    out = capsys.readouterr().out
+    options = ["model=prognostic_tree", "model.leaf=weibull", "model.depth=1", "cv.n_folds=2"]
+    options += ["cv.peers=false", "model.penalties.gate_charge=1", f"hydra.run.dir={folder}"]
+    code, out, _ = app(*options)
+    assert code == 0
     assert "model    PrognosticTree(" in out
     model = load_model(folder / "model")
     assert model.penalties.gate_charge == 1.0
     assert model.choice_.summary() in out
     assert f"training curves: tensorboard --logdir {folder / 'tensorboard'}" in out
-    names, last = ["fold-0", "fold-1", "all-rows"], model.choice_
-    evidence = pd.read_csv(folder / "evidence.csv", index_col="split")
-    assert list(evidence.index) == names
+    evidence, last = pd.read_csv(folder / "evidence.csv", index_col="split"), model.choice_
+    assert list(evidence.index) == ["fold-0", "fold-1", "all-rows"]
     assert evidence.loc["all-rows", ["chosen", "n_groups"]].tolist() == [last.chosen, last.n_groups]
     assert evidence.loc["all-rows", "gain"] == pytest.approx(last.gain, rel=1e-4)
     penalties = pd.read_csv(folder / "penalties.csv", index_col=["split", "kind"]).loc["fold-1"]
@@ -150,35 +131,31 @@ def test_run_with_estimated_penalties_keeps_and_shows_its_evidence(
     expected |= {f"sd/{kind}": penalties.loc[kind, "sd"] for kind in penalties.index}
     found = {tag: board.Scalars(tag)[0].value for tag in expected}
     assert found == pytest.approx(expected, rel=1e-4)
-    assert "\nfold-1" in out
 
 
-HOSTILE = {
-    "text in time": ("age,time,event\n40,5,1\n50,long,0\n60,7,1\n", "time", "long"),
-    "empty file": ("", "empty", ""),
-    "events of 1 and 2": ("age,time,event\n40,4,1\n50,3,2\n41,7,2\n", "event", "event_value=2"),
-    "few events for the folds": (
-        "age,time,event\n" + "".join(f"{7 * k % 5},{k + 1},{int(k < 3)}\n" for k in range(30)),
-        "event", "fewer folds"
-    ),
-}  # fmt: skip
+# ---------------------------------------------------------------------- refusals
+
+FEW_EVENTS = "age,time,event\n" + "".join(f"{7 * k % 5},{k + 1},{int(k < 3)}\n" for k in range(30))
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("age,time,event\n40,5,1\n50,long,0\n60,7,1\n", ["time", "long"]),
+        ("", ["empty"]),
+        ("age,time,event\n40,4,1\n50,3,2\n41,7,2\n", ["event", "event_value=2"]),
+        (FEW_EVENTS, ["event", "fewer folds"]),
+    ],
+)
 def test_hostile_files_get_one_line_and_exit_code_2(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    content: str, words: list[str], tmp_path: Path, app: App
 ) -> None:
-    content, *words = HOSTILE[name]
-    path = tmp_path / "cohort.csv"
-    path.write_text(content)
-    folder = tmp_path / "run"
-    code = _sstorch(monkeypatch, folder, "dataset=csv", f"dataset.path={path}")
-    told = capsys.readouterr()
-    assert code == 2
-    assert len(told.err.strip().splitlines()) == 1
-    assert told.err.startswith("sstorch: error: ")
-    for word in words:
-        assert word in told.err
+    file, folder = tmp_path / "cohort.csv", tmp_path / "run"
+    file.write_text(content)
+    code, _, err = app(f"hydra.run.dir={folder}", "dataset=csv", f"dataset.path={file}")
+    (line,) = err.strip().splitlines()
+    assert (code, line[:16]) == (2, "sstorch: error: ")
+    assert all(word in line for word in words)
     assert not folder.exists()
 
 
@@ -194,20 +171,11 @@ def test_hostile_files_get_one_line_and_exit_code_2(
         (["model.columns.numeric={age: spline, pnodes: loog}"], "numeric of 'pnodes' must be one of"),
         (["model=prognostic_tree", "model.gate_ridge=1e-3"], "there is no setting model.gate_ridge."),
         (["threads=0"], "`threads` must be at least 1"),
-        (
-            ["model.leaf={_target_: sstorch.nn.Spline, knot: 3}"],
-            "there is no setting model.leaf.knot. Did you mean 'model.leaf.knots'?",
-        ),
+        (["model.leaf={_target_: sstorch.nn.Spline, knot: 3}"], "Did you mean 'model.leaf.knots'?"),
         (["model.leaf=weibull", "model.init=cox"], "init='cox' is for spline leaves"),
         (["model.dept=3"], "there is no setting model.dept. Did you mean 'model.depth'?"),
-        (
-            ["model=paper", "model.penalties.ridge=1"],
-            "model.penalties must have a _target_, such as sstorch.Gate",
-        ),
-        (
-            ["model._target_=sstorch.SoftSurvivalTre"],
-            "no sstorch.SoftSurvivalTre. Did you mean 'SoftSurvivalTree'",
-        ),
+        (["model=paper", "model.penalties.ridge=1"], "model.penalties must have a _target_, such as sstorch"),
+        (["model._target_=sstorch.SoftSurvivalTre"], "Did you mean 'SoftSurvivalTree'"),
         (["model._target_=no_such_module.Tree"], "model._target_: there is no no_such_module.Tree"),
         (["model=custom", "model._target_=builtins.dict"], "model must be an estimator with fit(X, y)"),
         (["imports=[no_such_module]"], "module 'no_such_module' cannot be imported"),
@@ -221,70 +189,42 @@ def test_hostile_files_get_one_line_and_exit_code_2(
     ],
 )
 def test_bad_settings_are_refused_before_anything_is_written(
-    overrides: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    overrides: list[str], message: str, tmp_path: Path, app: App
 ) -> None:
-    assert _sstorch(monkeypatch, tmp_path / "run", *overrides) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("sstorch: error: ")
+    code, _, err = app(f"hydra.run.dir={tmp_path / 'run'}", *overrides)
+    (line,) = err.splitlines()
+    assert (code, line[:16]) == (2, "sstorch: error: ")
     assert message in line
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_holds_a_run_is_left_as_it_is(
-    run: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_holds_a_run_is_left_as_it_is(run: tuple[Path, str, str], app: App) -> None:
     files = {path: path.stat().st_mtime_ns for path in run[0].rglob("*")}
-    for overrides, message in (
-        (
-            ["model.depth=2"],
-            "of another configuration or other data: config.model.depth is 1 there",
-        ),
-        (["model.depth=9"], "depth must be"),
-    ):
-        assert _sstorch(monkeypatch, run[0], "experiment=quick", *overrides) == 2
-        assert message in capsys.readouterr().err
-    assert _sstorch(monkeypatch, run[0], "experiment=quick", "logger=none") == 0
-    told = capsys.readouterr()
-    assert told.out == f"done: {run[0]} contains this run, already completed\n"
+    place = f"hydra.run.dir={run[0]}"
+    other = "of another configuration or other data: config.model.depth is 1 there"
+    for override, message in (("model.depth=2", other), ("model.depth=9", "depth must be")):
+        code, _, err = app(place, "experiment=quick", override)
+        assert code == 2
+        assert message in err
+    code, out, _ = app(place, "experiment=quick", "logger=none")
+    assert (code, out) == (0, f"done: {run[0]} contains this run, already completed\n")
     assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
 
 
-def test_a_sweep_tells_of_every_defect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr("sstorch.bench.run.cross_validate", broken)
-    swept = ["experiment=quick", "logger=none", "model.depth=0,1", f"hydra.sweep.dir={tmp_path}"]
-    assert sstorch(monkeypatch, "-m", *swept) == 1
-    err = capsys.readouterr().err
-    assert err.count("RuntimeError: out of memory") == 2
-    for job in "01":
-        assert f"sstorch: error: job {job} (experiment=quick logger=none model.depth={job}): failed" in err
-        assert json.loads((tmp_path / job / "status.json").read_text())["status"] == "failed"
-
-
-def test_a_completed_run_is_not_taken_for_one_of_other_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    draws = np.random.default_rng(0)
+def test_a_completed_run_is_not_taken_for_one_of_other_data(tmp_path: Path, app: App) -> None:
+    draws, file = np.random.default_rng(0), tmp_path / "cohort.csv"
     frame = pd.DataFrame({"x": draws.normal(size=90), "days": draws.exponential(size=90) + 0.1, "died": 1})
-    file = tmp_path / "cohort.csv"
     frame.to_csv(file, index=False)
-    own = ["dataset=csv", f"dataset.path={file}", "dataset.time=days", "dataset.event=died", "model.depth=0"]
-    own += ["experiment=quick", "logger=none", *SMALL]
-    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 0
-    capsys.readouterr()
-    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 0
-    assert "already completed" in capsys.readouterr().out
+    own = [*SMALL, "dataset=csv", f"dataset.path={file}", "dataset.time=days", "dataset.event=died"]
+    own += ["model.depth=0", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert app(*own)[0] == 0
+    code, out, _ = app(*own)
+    assert code == 0
+    assert "already completed" in out
     frame.iloc[:80].to_csv(file, index=False)
-    assert _sstorch(monkeypatch, tmp_path / "run", *own) == 2
-    assert "its data have changed" in capsys.readouterr().err
+    code, _, err = app(*own)
+    assert code == 2
+    assert "its data have changed" in err
 
 
 def test_status_of_a_run_that_was_killed_is_stopped(tmp_path: Path) -> None:
@@ -298,30 +238,45 @@ def test_status_of_a_run_that_was_killed_is_stopped(tmp_path: Path) -> None:
     assert other.status == "completed"
 
 
+# ---------------------------------------------------------------------- defects
+
+
+def _broken(*_: object) -> None:
+    raise ZeroDivisionError("a defect")
+
+
+def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
+    tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sstorch.bench.run.cross_validate", _broken)
+    with pytest.raises(ZeroDivisionError):
+        app(f"hydra.run.dir={tmp_path / 'run'}", "experiment=quick")
+    status = RunFolder(tmp_path / "run").read_status()
+    assert status == {"status": "failed", "error": "a defect", "phase": "reading"}
+
+
+def test_a_sweep_tells_of_every_defect(tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sstorch.bench.run.cross_validate", _broken)
+    swept = ["experiment=quick", "logger=none", "model.depth=0,1", f"hydra.sweep.dir={tmp_path}"]
+    code, _, err = app("-m", *swept)
+    assert code == 1
+    assert err.count("ZeroDivisionError: a defect") == 2
+    for job in "01":
+        assert f"sstorch: error: job {job} (experiment=quick logger=none model.depth={job}): failed" in err
+        assert json.loads((tmp_path / job / "status.json").read_text())["status"] == "failed"
+
+
 def test_on_a_full_disk_the_first_error_is_reported_with_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         monkeypatch.setattr(os, "fsync", full)  # from now on for the status, too
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("sstorch.bench.run.cross_validate", full)
-    assert _sstorch(monkeypatch, tmp_path / "run", "experiment=quick") == 2
-    err = capsys.readouterr().err.splitlines()[-1]
-    assert err == f"sstorch: error: {tmp_path / 'run'}: [Errno 28] No space left on device"
-
-
-def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("a defect")
-
-    monkeypatch.setattr("sstorch.bench.run.cross_validate", broken)
-    with pytest.raises(ZeroDivisionError):
-        _sstorch(monkeypatch, tmp_path / "run", "experiment=quick")
-    status = RunFolder(tmp_path / "run").read_status()
-    assert status == {"status": "failed", "error": "a defect", "phase": "reading"}
+    code, _, err = app(f"hydra.run.dir={tmp_path / 'run'}", "experiment=quick")
+    assert code == 2
+    assert err.splitlines()[-1].endswith(f"{tmp_path / 'run'}: [Errno 28] No space left on device")
 
 
 def test_an_interruption_that_was_lost_is_raised_again_at_the_end_of_the_pass() -> None:
@@ -335,28 +290,26 @@ def test_an_interruption_that_was_lost_is_raised_again_at_the_end_of_the_pass() 
     assert signal.getsignal(signal.SIGINT) is before
 
 
+# ---------------------------------------------------------------------- data
+
+
 @pytest.mark.filterwarnings("default::sstorch.exceptions.DataWarning")
-def test_a_file_with_entry_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gbsg2: SurvivalData
-) -> None:
-    late = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0)
+def test_a_file_with_entry_times(tmp_path: Path, app: App, gbsg2: SurvivalData) -> None:
+    late, file = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0), tmp_path / "cohort.csv"
     table = gbsg2.frame[["age", "pnodes"]].assign(time=gbsg2.time, event=gbsg2.event.astype(int), start=late)
-    table.to_csv(tmp_path / "cohort.csv", index=False)
-    options = ["experiment=quick", *SMALL, "dataset=csv", f"dataset.path={tmp_path / 'cohort.csv'}"]
-    options += ["model.leaf=gompertz", "logger=none"]
-    assert _sstorch(monkeypatch, tmp_path / "late", *options, "dataset.entry=start") == 0
-    told = capsys.readouterr()
-    assert "343 rows with late entry" in told.out
-    assert "Brier scores do not and are nan" in told.err
-    assert "nan (nan)" in told.out
+    table.to_csv(file, index=False)
+    options = [*SMALL, "dataset=csv", f"dataset.path={file}", "model.leaf=gompertz", "dataset.entry=start"]
+    code, out, err = app(*options, f"hydra.run.dir={tmp_path / 'late'}")
+    assert code == 0
+    assert "343 rows with late entry" in out
+    assert "Brier scores do not and are nan" in err
+    assert "nan (nan)" in out
     table.loc[3, "start"] = 1e6
-    table.to_csv(tmp_path / "cohort.csv", index=False)
-    assert _sstorch(monkeypatch, tmp_path / "bad", *options, "dataset.entry=start") == 2
-    assert "entry column 'start' is not before the time in 1 row" in capsys.readouterr().err
+    table.to_csv(file, index=False)
+    code, _, err = app(*options, f"hydra.run.dir={tmp_path / 'bad'}")
+    assert code == 2
+    assert "entry column 'start' is not before the time in 1 row" in err
     assert not (tmp_path / "bad").exists()
-
-
-# ---------------------------------------------------------------------- configuration
 
 
 def test_every_data_set_is_an_option(all_night: bool) -> None:
@@ -376,27 +329,19 @@ def test_options_of_pandas_read_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_run_with_a_sensitive_column(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_with_a_sensitive_column(tmp_path: Path, app: App) -> None:
     folder = tmp_path / "run"
-    options = (
-        "model.penalties.fairness=l2",
-        "model.penalties.rho=0.01",
-        "dataset.sensitive=menostat",
-        *SMALL,
-    )
-    assert _sstorch(monkeypatch, folder, "experiment=quick", "logger=none", "model.depth=0", *options) == 0
-    out = capsys.readouterr().out
-    assert "686 rows, 7 features" in out
-    assert "groups   menostat: 396 Post, 290 Pre" in out
-    assert "parity" in out
+    fair = ["model.penalties.fairness=l2", "model.penalties.rho=0.01", "dataset.sensitive=menostat"]
+    code, out, _ = app(*SMALL, *fair, "model.depth=0", f"hydra.run.dir={folder}")
+    assert code == 0
+    for said in ("686 rows, 7 features", "groups   menostat: 396 Post, 290 Pre", "parity"):
+        assert said in out
     scores = pd.read_csv(folder / "scores.csv")
     assert {"parity", "gini_weighted", "c_gap", "c_harrell:Pre"} <= set(scores)
     leaves = pd.read_csv(folder / "leaf_groups.csv", index_col=[0, 1, 2])
     assert leaves.loc[("all-rows", "train", 1), "rows"] == 686
     assert leaves.loc[("all-rows", "train", 1), "menostat=Pre"] == pytest.approx(290 / 686, rel=1e-4)
-    kept = compose("dataset=gbsg2", *options, "dataset.sensitive_feature=true").dataset.load()
+    kept = compose("dataset=gbsg2", *fair, "dataset.sensitive_feature=true").dataset.load()
     assert "menostat" in kept.feature_names
 
 
@@ -455,8 +400,10 @@ class Lines(Callback):
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a module of a user's classes."""
+    """The working directory, with a module of a user's classes and a configuration."""
     (tmp_path / "own_classes.py").write_text(OWN)
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "mine.yaml").write_text("_target_: own_classes.Curve\nrate: 2.0\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "own_classes", raising=False)
@@ -481,11 +428,8 @@ def test_models_of_the_configuration_are_those_of_python() -> None:
 
 def test_parameters_of_a_node_are_objects() -> None:
     typed = ["model.leaf={_target_: sstorch.nn.Spline, scale: odds, knots: 3}", "model.trainer.zeta=0.9"]
-    typed += [
-        "model.columns.numeric={age: spline:5, pnodes: log}",
-        "model.columns.interactions=[[age,horTh]]",
-    ]
-    made = build(compose(*typed, "model.penalties.ridge=1e-3", "model.min_leaf=0.1").model, "model")
+    typed += ["model.columns.numeric={age: spline:5, pnodes: log}", "model.min_leaf=0.1"]
+    made = build(compose(*typed, "model.penalties.ridge=1e-3").model, "model")
     assert isinstance(made.leaf, Spline)
     assert made.leaf.options()["knots"] == 3
     assert made.trainer == Nodec(zeta=0.9)
@@ -493,18 +437,15 @@ def test_parameters_of_a_node_are_objects() -> None:
     assert made.columns.numeric == {"age": "spline:5", "pnodes": "log"}
 
 
-def test_family_trainer_penalty_and_callback_of_a_user(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_family_trainer_penalty_and_callback_of_a_user(own: Path, app: App) -> None:
     typed = [
         "model.leaf={_target_: own_classes.MyWeibull}",
         "model.trainer._target_=own_classes.MyTrainer",
         "model.penalties.own=[{_target_: own_classes.MyPenalty, coefficient: 0.5}]",
         "callbacks.lines={_target_: own_classes.Lines, path: lines.txt}",
     ]
-    quick = ["experiment=quick", "imports=[own_classes]", "logger=none", *SMALL]
-    assert _sstorch(monkeypatch, own / "run", *quick, *typed) == 0, capsys.readouterr().err
-    out = capsys.readouterr().out
+    code, out, err = app(*SMALL, "imports=[own_classes]", *typed, f"hydra.run.dir={own / 'run'}")
+    assert code == 0, err
     assert "own=[MyPenalty(" in out
     assert "trainer=MyTrainer(" in out
     model = load_model(own / "run" / "model")
@@ -513,36 +454,39 @@ def test_family_trainer_penalty_and_callback_of_a_user(
     assert (own / "run" / "scores.csv").is_file()
 
 
-def test_estimator_of_a_user_is_scored_on_the_folds(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_estimator_of_a_user_is_scored_on_the_folds(own: Path, app: App) -> None:
     typed = ["model=custom", "model._target_=own_classes.Curve", "cv.n_folds=3", "peers=null", "logger=none"]
-    assert _sstorch(monkeypatch, own / "run", *typed) == 0, capsys.readouterr().err
-    out = capsys.readouterr().out
+    code, out, err = app(*typed, f"hydra.run.dir={own / 'run'}")
+    assert code == 0, err
     assert "model    Curve()" in out
     table = pd.read_csv(own / "run" / "peers.csv").groupby("model")["c_harrell"].mean()
     assert table["tree"] == table["Kaplan-Meier"] == 0.5
     assert len(pd.read_csv(own / "run" / "held_out.csv")) == 686
-    assert _sstorch(monkeypatch, own / "other", *typed, "model.rat=2") == 2
-    assert "there is no setting model.rat. Did you mean 'model.rate'?" in capsys.readouterr().err
-    assert _sstorch(monkeypatch, own / "other", *typed, "model._target_=own_classes.Rising") == 2
-    assert "must return probabilities in [0, 1], got 1" in capsys.readouterr().err
+    for override, message in (
+        ("model.rat=2", "there is no setting model.rat. Did you mean 'model.rate'?"),
+        ("model._target_=own_classes.Rising", "must return probabilities in [0, 1], got 1"),
+    ):
+        code, _, err = app(*typed, override, f"hydra.run.dir={own / 'other'}")
+        assert code == 2
+        assert message in err
 
 
 @pytest.mark.parametrize("searched", [["--config-dir", "conf"], ["hydra.searchpath=[file://conf]"]])
-def test_folder_of_a_user_has_configurations(
-    searched: list[str], own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (own / "conf" / "model").mkdir(parents=True)
-    (own / "conf" / "model" / "mine.yaml").write_text("_target_: own_classes.Curve\nrate: 2.0\n")
+def test_folder_of_a_user_has_configurations(searched: list[str], own: Path, app: App) -> None:
     typed = [*searched, "model=mine", "cv.n_folds=2", "cv.peers=false", "logger=none"]
-    assert _sstorch(monkeypatch, own / "run", *typed) == 0, capsys.readouterr().err
+    code, _, err = app(*typed, f"hydra.run.dir={own / 'run'}")
+    assert code == 0, err
     config = yaml.safe_load((own / "run" / "config.yaml").read_text())
     assert config["model"] == {"_target_": "own_classes.Curve", "rate": 2.0}
 
 
-def test_application_returns_the_mean_held_out_score(run: tuple[Path, str, str]) -> None:
-    scores = pd.read_csv(run[0] / "scores.csv")
+# ---------------------------------------------------------------------- sweeps
+
+
+def test_application_returns_the_mean_held_out_score(
+    run: tuple[Path, str, str], app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, values = pd.read_csv(run[0] / "scores.csv"), []
     chosen = scores[scores["chosen"] & (scores["part"] == "test")]
     assert held_out_score(scores) == pytest.approx(chosen["c_harrell"].mean(), rel=1e-12)
     assert held_out_score(scores, "ibs_graf") == pytest.approx(chosen["ibs_graf"].mean(), rel=1e-12)
@@ -552,32 +496,24 @@ def test_application_returns_the_mean_held_out_score(run: tuple[Path, str, str])
     with pytest.raises(ConfigError, match=r"`cv\.score` must be one of .*c_harrell"):
         held_out_score(scores, "accuracy")
 
-
-def test_optuna_chooses_by_the_value_of_the_application(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="comes with the extra cluster")
-    typed = ["experiment=quick", "logger=none", *SMALL, f"hydra.sweep.dir={tmp_path}"]
-    sweep = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=5", "hydra.sweeper.direction=maximize"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a release of Optuna that its sweeper needs
-        assert _sstorch(monkeypatch, tmp_path, "-m", *typed, *sweep, "model.depth=choice(0,1)") == 0
-    found = yaml.safe_load((tmp_path / "optimization_results.yaml").read_text())
-    values = [held_out_score(pd.read_csv(tmp_path / str(job) / "scores.csv")) for job in range(5)]
-    assert found["best_value"] == pytest.approx(max(values), rel=1e-12)
-    best = yaml.safe_load((tmp_path / str(int(np.argmax(values))) / "config.yaml").read_text())
-    assert best["model"]["depth"] == found["best_params"]["model.depth"]
-
-
-def test_sweeps_get_the_value_of_every_job(
-    run: tuple[Path, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = []
-
     def ended(self: Callback, config: object, job_return: JobReturn, **_: object) -> None:
         values.append(job_return.return_value)
 
     monkeypatch.setattr(Callback, "on_job_end", ended)
     heard = "+hydra.callbacks.value={_target_: hydra.experimental.callback.Callback}"
-    assert _sstorch(monkeypatch, run[0], "experiment=quick", heard) == 0
-    assert values == [pytest.approx(held_out_score(pd.read_csv(run[0] / "scores.csv")), rel=1e-12)]
+    assert app(f"hydra.run.dir={run[0]}", "experiment=quick", heard)[0] == 0
+    assert values == [pytest.approx(held_out_score(scores), rel=1e-12)]
+
+
+def test_optuna_chooses_by_the_value_of_the_application(tmp_path: Path, app: App) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="comes with the extra cluster")
+    sweep = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=5", "hydra.sweeper.direction=maximize"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a release of Optuna that its sweeper needs
+        swept = ["model.depth=choice(0,1)", f"hydra.sweep.dir={tmp_path}"]
+        assert app("-m", *SMALL, *sweep, *swept)[0] == 0
+    found = yaml.safe_load((tmp_path / "optimization_results.yaml").read_text())
+    values = [held_out_score(pd.read_csv(tmp_path / str(job) / "scores.csv")) for job in range(5)]
+    assert found["best_value"] == pytest.approx(max(values), rel=1e-12)
+    best = yaml.safe_load((tmp_path / str(int(np.argmax(values))) / "config.yaml").read_text())
+    assert best["model"]["depth"] == found["best_params"]["model.depth"]

@@ -14,7 +14,7 @@ from sstorch.bench.reporting import main
 from sstorch.bench.run import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
 from sstorch.data import Schema
 from sstorch.validation import validate_groups
-from tests.app import sstorch
+from tests.bench.conftest import App
 from tests.flat import soft_tree
 
 
@@ -41,25 +41,13 @@ def _typed(table: pd.DataFrame, folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def test_run_of_causes_is_scored_kept_and_reported(
-    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    typed = [
-        *_typed(table, tmp_path),
-        "model=prognostic_tree",
-        "model.leaf=exponential",
-        "model.depth=1",
-        f"hydra.run.dir={tmp_path / 'run'}",
-    ]
-    assert sstorch(monkeypatch, *typed) == 0
-    out = capsys.readouterr().out
-    for said in (
-        "76 relapse, 82 death",
-        "model    PrognosticTree(",
-        "Aalen-Johansen",
-    ):
-        assert said in out
+def test_run_of_causes_is_scored_kept_and_reported(table: pd.DataFrame, tmp_path: Path, app: App) -> None:
     run = tmp_path / "run"
+    typed = [*_typed(table, tmp_path), "model=prognostic_tree", "model.leaf=exponential", "model.depth=1"]
+    code, out, _ = app(*typed, f"hydra.run.dir={run}")
+    assert code == 0
+    for said in ("76 relapse, 82 death", "model    PrognosticTree(", "Aalen-Johansen"):
+        assert said in out
     assert json.loads((run / "status.json").read_text())["status"] == "completed"
     model = PrognosticTree.load(run / "model")
     assert model.causes_ == ("relapse", "death")
@@ -75,20 +63,18 @@ def test_run_of_causes_is_scored_kept_and_reported(
         name.endswith(":relapse") for name in held_out
     )
     assert (run / "figures" / "incidence.png").stat().st_size > 5000
-    assert sstorch(monkeypatch, *typed) == 0
-    assert "contains this run, already completed" in capsys.readouterr().out
+    assert "contains this run, already completed" in app(*typed, f"hydra.run.dir={run}")[1]
     main([str(run)])
     page = (run / "report" / "report.md").read_text()
     for said in ("Concordance (Wolbers)", "| this model |", "cause-specific Cox", "incidence of death"):
         assert said in page
-    assert sstorch(monkeypatch, *typed[:-1], f"hydra.run.dir={tmp_path / 'b'}", "model=soft_tree") == 2
-    assert "a trainer moves gates by the likelihood of one event" in (capsys.readouterr().err)
+    code, _, err = app(*typed, f"hydra.run.dir={tmp_path / 'b'}", "model=soft_tree")
+    assert code == 2
+    assert "a trainer moves gates by the likelihood of one event" in err
 
 
 @pytest.mark.nightly
-def test_study_of_causes_has_scores_of_each_cause(
-    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_study_of_causes_has_scores_of_each_cause(table: pd.DataFrame, tmp_path: Path, app: App) -> None:
     folder = tmp_path / "study"
     study = [
         f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
@@ -96,8 +82,9 @@ def test_study_of_causes_has_scores_of_each_cause(
         "+study.models.sst={_target_: sstorch.OptimalSurvivalTree, max_depth: 1, min_leaf: 20}",
     ]  # fmt: skip
     typed = [*_typed(table, tmp_path), *study]
-    assert sstorch(monkeypatch, *typed, "study.only=[tree,kaplan_meier,sst]") == 0
-    assert "IBS relapse" in capsys.readouterr().out
+    code, out, _ = app(*typed, "study.only=[tree,kaplan_meier,sst]")
+    assert code == 0
+    assert "IBS relapse" in out
     results = ResultStore(folder).table()
     test = results[results["part"] == "test"].set_index(["model", "fold", "metric"])["value"]
     data = _data(table)
@@ -111,8 +98,9 @@ def test_study_of_causes_has_scores_of_each_cause(
     assert {name for _, _, name in test.index if ":" in name} == {
         f"{name}:{cause}" for name in ("c_wolbers", "c_cause_specific", "ibs") for cause in data.cause_names
     }
-    assert sstorch(monkeypatch, *typed, "study.only=[sst_po]") == 2
-    assert "sst_po: a trainer moves gates by the likelihood of one event" in capsys.readouterr().err
+    code, _, err = app(*typed, "study.only=[sst_po]")
+    assert code == 2
+    assert "sst_po: a trainer moves gates by the likelihood of one event" in err
 
 
 def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:

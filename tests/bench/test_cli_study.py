@@ -22,6 +22,7 @@ from sstorch.exceptions import DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from tests.app import compose, composed, sstorch
+from tests.bench.conftest import App
 from tests.conftest import nightly
 
 PAPER_SETS = {
@@ -68,13 +69,11 @@ def undisturbed(options: list[str], tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-def test_a_study_continues_where_it_was(
-    undisturbed: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_continues_where_it_was(undisturbed: Path, options: list[str], app: App) -> None:
     before = ResultStore(undisturbed).table()
     assert yaml.safe_load((undisturbed / "config.yaml").read_text())["study"]["models"]["po"]["depth"] == 1
-    assert sstorch(monkeypatch, *options, f"study.folder={undisturbed}") == 0
-    out = capsys.readouterr().out
+    code, out, _ = app(*options, f"study.folder={undisturbed}")
+    assert code == 0
     assert "1 data sets x 4 models on 3 folds" in out
     assert "tasks    4, of which 4 are in" in out
     table = {line.rsplit(maxsplit=5)[0]: line.split()[-5:] for line in out.splitlines()[3:] if " ." in line}
@@ -88,7 +87,7 @@ def test_a_study_continues_where_it_was(
 
 @pytest.mark.nightly
 def test_a_study_killed_three_times_ends_with_the_same_table(
-    undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: Path, options: list[str], tmp_path: Path, app: App
 ) -> None:
     folder = tmp_path / "run"
     store = ResultStore(folder)
@@ -105,7 +104,7 @@ def test_a_study_killed_three_times_ends_with_the_same_table(
                 time.sleep(0.02)
             os.kill(process.pid, signal.SIGKILL)
         assert n_results() > n_before
-    assert sstorch(monkeypatch, *options, f"study.folder={folder}") == 0
+    assert app(*options, f"study.folder={folder}")[0] == 0
     assert store.table().equals(ResultStore(undisturbed).table())
 
 
@@ -130,20 +129,15 @@ def test_a_study_killed_three_times_ends_with_the_same_table(
     ],
 )
 def test_invalid_studies_raise_in_one_line_before_any_work(
-    change: str,
-    message: str,
-    options: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    change: str, message: str, options: list[str], tmp_path: Path, app: App
 ) -> None:
     (tmp_path / "file").write_text("")
     place = [f"hydra.run.dir={tmp_path}", f"study.folder={tmp_path / 'run'}"]
     # Settings of a data set in addition to a list of them are not read, either.
     own = [text for text in options if not ("gbsg3" in change and text.startswith("dataset"))]
     change = change.replace("FILE", str(tmp_path / "file"))
-    assert sstorch(monkeypatch, *own, *place, change) == 2
-    err = capsys.readouterr().err
+    code, _, err = app(*own, *place, change)
+    assert code == 2
     assert message in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run" / "results").exists()
@@ -190,13 +184,13 @@ def test_launchers_compose(launcher: str, kind: str) -> None:
 
 @pytest.mark.nightly
 def test_two_jobs_of_a_sweep_share_a_study(
-    undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: Path, options: list[str], tmp_path: Path, app: App
 ) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="comes with the extra cluster")
     places = [f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
     models = "study.only=[exp,po],[kaplan_meier,exp]"  # both jobs have exp, the last file stays
     launcher = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    assert sstorch(monkeypatch, *launcher, *options, *places, models) == 0
+    assert app(*launcher, *options, *places, models)[0] == 0
     assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
 
 
@@ -208,20 +202,20 @@ def test_two_jobs_of_a_sweep_share_a_study(
     ],
 )
 def test_runs_over_data_sets_by_the_joblib_launcher(
-    names: list[str], leaves: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: list[str], leaves: list[str], tmp_path: Path, app: App
 ) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="comes with the extra cluster")
     pytest.importorskip("sksurv")
     settings = ["experiment=quick", "model.n_starts=1", "cv.n_folds=2", "cv.peers=false", "logger=none"]
     launcher = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={tmp_path}"]
     swept = [f"dataset={','.join(names)}", f"model.leaf={','.join(leaves)}"]
-    assert sstorch(monkeypatch, *launcher, *settings, *swept) == 0
+    assert app(*launcher, *settings, *swept)[0] == 0
     for job, (name, leaf) in enumerate(itertools.product(names, leaves)):
         config = yaml.safe_load((tmp_path / str(job) / "config.yaml").read_text())
         assert (config["dataset"]["name"], config["model"]["leaf"]) == (name, leaf)
         assert (tmp_path / str(job) / "scores.csv").is_file()
     alone = [f"dataset={names[1]}", "model.leaf=exponential", f"hydra.run.dir={tmp_path / 'alone'}"]
-    assert sstorch(monkeypatch, *settings, *alone) == 0
+    assert app(*settings, *alone)[0] == 0
     pd.testing.assert_frame_equal(
         pd.read_csv(tmp_path / "alone" / "scores.csv"),
         pd.read_csv(tmp_path / str(len(leaves)) / "scores.csv"),

@@ -15,7 +15,7 @@ from sstorch.bench.baselines import models as r_trees
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.models import StudyModel, models_of
-from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES, TRAIN_SCORES, score_predictor
+from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES, TRAIN_SCORES, RowsToScore
 from sstorch.bench.study import Outcome, devices_of, plan
 from sstorch.bench.study import run_tasks as run
 from sstorch.data import Schema
@@ -164,16 +164,16 @@ def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetCon
     (model,) = soft_tree_models(SHARED | {"prediction": prediction}, {"tree": {"leaf": "weibull"}})
     splits = [data.subset(folds != fold) for fold in range(3)]
     fit = next(iter(model.fits(splits, Schema.of(data.frame), "cpu")))
-    found = score_predictor(fit.predictor, test, train)
+    found = RowsToScore(test, train).scores(fit.predictor)
     tree = clone(model.estimator)
     tree._adopt(train_batch(splits, tree._batch_settings(), Schema.of(data.frame)), train, 0, 0)
-    for name, value in score_predictor(tree, test, train).items():
+    for name, value in RowsToScore(test, train).scores(tree).items():
         assert found[name].value == pytest.approx(value.value, rel=1e-9), name
     grid = np.unique(np.r_[metrics.evaluation_times(test.time, train.time), test.time])
     table = metrics.evaluate((tree.falling_curves(test.frame, grid), grid), train, test)
     for name in ("c_uno", "ici_pseudo", "d_calibration_p"):
         assert found[name].value == pytest.approx(table["value"][name], rel=1e-9), name
-    whole, thin = score_predictor(tree, train, train), score_predictor(tree, train, train, thin=True)
+    whole, thin = RowsToScore(train, train).scores(tree), RowsToScore(train, train, thin=True).scores(tree)
     assert thin["c_harrell"] == whole["c_harrell"]
     for name in ("ibs_graf", "ibs_sksurv", "cd_auc"):
         assert thin[name].value == pytest.approx(whole[name].value, abs=6e-3), name
@@ -192,7 +192,7 @@ def test_rows_in_any_order_have_the_scores_of_the_public_metrics() -> None:
         def falling_curves(self, X: pd.DataFrame, times: np.ndarray) -> np.ndarray:
             return np.exp(-np.exp(X[["risk"]].to_numpy().round(1)) * times)
 
-    found = score_predictor(Exponential(), test, train)
+    found = RowsToScore(test, train).scores(Exponential())
 
     def curves(grid: np.ndarray) -> np.ndarray:
         return Exponential().falling_curves(test.frame, grid)

@@ -19,9 +19,9 @@ from sstorch.bench.report.comparisons import (
     holm,
     nemenyi_critical_difference,
     paper_section,
+    plot_critical_difference,
     wilcoxon_pairs,
 )
-from sstorch.bench.report.figures import indistinguishable, plot_critical_difference, plot_scores_by_dataset
 from sstorch.bench.report.results import Results, common, model_of, published_tables
 from sstorch.bench.report.study import as_text, average_table, best_of, build_report, score_table
 from sstorch.bench.reporting import main, write_document
@@ -314,33 +314,11 @@ def test_ours_is_joined_to_theirs_by_data_set_model_and_depth() -> None:
 # ---------------------------------------------------------------------- figures
 
 
-def test_critical_difference_diagram() -> None:
-    assert indistinguishable([1.0, 2.0, 3.0, 5.0], 1.0) == [(0, 1), (1, 2)]
-    assert indistinguishable([1.0, 2.0, 3.0, 5.0], 9.0) == [(0, 3)]
-    assert indistinguishable([1.0, 3.0], 1.0) == []
-    figure = plot_critical_difference({"a": 3.2, "b": 1.1, "c": 2.0, "d": 3.7}, 1.3)
-    (ax,) = figure.axes
-    (scale,) = [line for line in ax.lines if line.get_gid() == "critical-difference"]
-    assert np.ptp(scale.get_xdata()) == pytest.approx(1.3)
-    bars = [line.get_xdata() for line in ax.lines if line.get_gid() == "not-separated"]
-    np.testing.assert_allclose(bars, [[1.1, 2.0], [2.0, 3.2], [3.2, 3.7]], atol=0.03)
-    texts = [text.get_text().strip() for text in ax.texts]
-    shown = [text for text in texts if text[0] in "abcd0123" and "  " in text]
-    assert shown == ["b  1.10", "c  2.00", "3.20  a", "3.70  d"]
-
-
-def test_box_plots_by_data_set() -> None:
-    values = {("one", "m"): [0.1, 0.2, 0.3, 0.4, 0.5], ("one", "n"): [0.3], ("two", "m"): [0.5, 0.7]}
-    table = pd.DataFrame([(*key, value) for key, each in values.items() for value in each])
-    table = table.set_axis(["dataset", "label", "value"], axis=1)
-    figure = plot_scores_by_dataset(table, {"m": "soft", "n": "other"}, "C")
-    first, second = (ax for ax in figure.axes if ax.get_visible())
-    assert [ax.get_title() for ax in (first, second)] == ["one", "two"]
-    assert [tick.get_text() for tick in first.get_yticklabels()] == ["m", "n"]
-    box = first.patches[0].get_path().vertices[:, 0]
-    np.testing.assert_allclose([box.min(), box.max()], [0.2, 0.4])
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["soft", "other"]
+def test_bars_of_models_that_differ_are_apart() -> None:
+    (ax,) = plot_critical_difference({"a": 3.2, "b": 1.1, "c": 2.0}, 1.0).axes
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["b  1.10", "c  2.00", "a  3.20"]
+    bars = [path[:, 0].tolist() for path in ax.collections[0].get_segments()]
+    np.testing.assert_allclose(bars, [[0.6, 1.6], [1.5, 2.5], [2.7, 3.7]])
 
 
 # ---------------------------------------------------------------------- the whole, and the command
@@ -359,7 +337,6 @@ def test_page_and_markdown_are_complete(tmp_path: Path) -> None:
         "Compared with the paper",
         "Ranks",
         "Soft trees against Cox and the random survival forest",
-        "Distributions over folds and starts",
         "Scores",
         "Time",
         "Values that are not defined",

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from sstorch import Columns, OptimalSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
-from sstorch.bench.report.figures import plot_critical_difference
+from sstorch.bench.report.comparisons import plot_critical_difference
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
 from sstorch.plots import (

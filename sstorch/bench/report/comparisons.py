@@ -1,4 +1,4 @@
-"""Comparisons of models: with the paper, by ranks over data sets, by tests over folds, and box plots.
+"""Comparisons of models: with the paper, by ranks over data sets, and by tests over folds.
 
 The ranks and their tests follow Demšar (2006), Journal of Machine Learning Research 7, 1-30.
 """
@@ -11,21 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from scipy import stats
 
-from sstorch.bench.report.figures import plot_critical_difference, plot_scores_by_dataset
 from sstorch.bench.report.results import LEVEL, Results, common, measure_of, published_tables
 from sstorch.document import ABSENT, Block, Cell, Picture, Section, as_table, listed, number, p_value, signed
 from sstorch.exceptions import DataError
 from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_test
+from sstorch.plots.figures import ShownFigure
 
 REFERENCES = ("cox", "rsf")
 # Differences to the paper from which on a model is marked as worse.
 _MARGIN = 0.02
 # Their published integrated Brier scores lie below what any calibrated model can reach.
 _NOT_COMPARABLE = ("sst_po", "sst_ph")
-# Boxes of a panel.
-_MOST_BOXES = 24
 
 # ---------------------------------------------------------------------- the paper
 
@@ -115,16 +114,10 @@ class FriedmanTest(NamedTuple):
 
 
 def friedman_test(ranks: pd.DataFrame) -> FriedmanTest:
-    """Friedman's test that all models have the same average rank.
+    """Friedman's test that all models have the same average rank, p = 1 where all tie everywhere.
 
     Args:
-        ranks: a row per data set, a column per model, ties sharing the mean of their ranks.
-
-    Returns:
-        Both forms of the statistic with their p-values. Where all models tie everywhere the p-values are 1.
-
-    Raises:
-        DataError: fewer than three models or fewer than two data sets.
+        ranks: a row per data set, at least 2, a column per model, at least 3; ties share their mean rank.
 
     References:
         Friedman (1937); Iman and Davenport (1980), Communications in Statistics 9, 571-595.
@@ -142,34 +135,17 @@ def friedman_test(ranks: pd.DataFrame) -> FriedmanTest:
 
 
 def nemenyi_critical_difference(n_models: int, n_datasets: int, level: float = 0.05) -> float:
-    """The difference of two average ranks beyond which it is significant, all pairs considered.
-
-    Args:
-        n_models: number of models, at least 2.
-        n_datasets: number of data sets, at least 1.
-        level: family-wise error.
+    """The difference of average ranks that is significant at a family-wise level, all pairs considered.
 
     References:
         Nemenyi (1963); Demšar (2006), section 3.2.2.
-
-    Examples:
-        >>> round(nemenyi_critical_difference(4, 14), 2)
-        1.25
     """
     q = float(stats.studentized_range.ppf(1.0 - level, n_models, np.inf)) / np.sqrt(2.0)
     return float(q * np.sqrt(n_models * (n_models + 1) / (6.0 * n_datasets)))
 
 
 def holm(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Holm's adjusted p-values, in the order given.
-
-    References:
-        Holm (1979), Scandinavian Journal of Statistics 6, 65-70.
-
-    Examples:
-        >>> holm({("a", "b"): 0.01, ("a", "c"): 0.04, ("b", "c"): 0.03})
-        {('a', 'b'): 0.03, ('a', 'c'): 0.06, ('b', 'c'): 0.06}
-    """
+    """Holm's adjusted p-values, in the order given: Holm (1979), Scandinavian Journal of Statistics 6."""
     values = pd.Series(list(p_values.values()), dtype=float).sort_values()
     factors = np.arange(len(values), 0, -1)
     adjusted = (values * factors).clip(upper=1.0).cummax().sort_index()
@@ -177,12 +153,9 @@ def holm(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], flo
 
 
 def wilcoxon_pairs(scores: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """Holm-adjusted p-values of Wilcoxon's signed-rank test between all pairs of models.
+    """Holm-adjusted p-values of Wilcoxon's signed-rank test between all pairs of columns, the models.
 
     Differences of 0 are split between both signs.
-
-    Args:
-        scores: a row per data set, a column per model, no NaN.
     """
     p_values = {}
     for one, two in combinations(scores.columns, 2):
@@ -246,13 +219,13 @@ def _ranks_of(
     without = [results.labels[key] for key in results.deepest() if key not in scores]
     missing = [name for name in results.datasets if name not in scores.index]
     caption = (
-        f"Average ranks of {k} models on {n} data sets, {title}; a bar joins models that "
-        "Nemenyi's test does not separate."
+        f"Average ranks of {k} models on {n} data sets, {title}; models differ by Nemenyi's test where their "
+        "bars, of the length of the critical difference, do not overlap."
     )
     caption += f" Not ranked, for want of values: {listed(without)}." if without else ""
     caption += f" Data sets excluded, not common to all models: {listed(missing)}." if missing else ""
     texts = ", ".join(f"{label} {value:.2f}" for label, value in average.items())
-    alternative = f"Critical-difference diagram; average ranks: {texts}"
+    alternative = f"Average ranks: {texts}"
     figure = plot_critical_difference(average, difference)
     p_values = {frozenset(pair): value for pair, value in wilcoxon_pairs(scores).items()}
 
@@ -265,6 +238,20 @@ def _ranks_of(
     pairs = as_table(["", *average], rows, text)
     tests = Section("Wilcoxon's signed-rank test, all pairs", [pairs], folded=True)
     return Section(title, [Picture(f"ranks_{metric}", figure, caption, alternative), tests])
+
+
+def plot_critical_difference(ranks: Mapping[str, float], critical_difference: float) -> Figure:
+    """Average ranks with bars of the length of the critical difference: models differ if theirs are apart."""
+    names = sorted(ranks, key=lambda name: (ranks[name], name))
+    values, places = [ranks[name] for name in names], range(len(names))
+    figure = ShownFigure(figsize=(9, 0.8 + 0.26 * len(names)), layout="constrained")
+    ax = figure.subplots()
+    half = 0.5 * critical_difference
+    ax.errorbar(values, places, xerr=half, fmt="o", color="#22303c", ecolor="#b5495b", elinewidth=3)
+    ax.set_yticks(places, [f"{name}  {value:.2f}" for name, value in zip(names, values, strict=True)])
+    ax.invert_yaxis()
+    ax.set_xlabel("average rank")
+    return figure
 
 
 # ---------------------------------------------------------------------- folds
@@ -332,36 +319,3 @@ def _fold_table(results: Results, metric: str, reference: str, chosen: bool, sig
             ]
             rows.append([results.labels[key], *counts, *cells])
     return as_table(["model", "all", "significant", *results.datasets], rows)
-
-
-# ---------------------------------------------------------------------- box plots
-
-
-def box_section(results: Results) -> Section | None:
-    """Box plots by metric; None if nothing can be drawn.
-
-    Models are there at every depth; where that makes more boxes than fit, at their largest.
-    """
-    few = len(results.models) <= _MOST_BOXES
-    models, blocks = results.models if few else results.models.loc[results.deepest()], list[Block]()
-    families = dict(zip(models["label"], models["family"], strict=True))
-    for measure in (measure_of(name) for name in results.metrics):
-        rows = results.values(measure.name)
-        rows = rows[np.isfinite(rows["value"]) & rows["key"].isin(models.index)]
-        if measure.published is None or rows.empty:
-            continue
-        rows = rows.assign(label=rows["key"].map(models["label"]))
-        figure = plot_scores_by_dataset(rows, families, f"{measure.title} ({measure.direction})")
-        caption = f"{measure.title} on the test folds, all folds and starts; {measure.direction}."
-        alternative = f"Box plots of {measure.title} by data set and model"
-        picture = Picture(f"boxes_{measure.name}", figure, caption, alternative)
-        blocks.append(Section(f"{measure.title} by data set", [picture], folded=True))
-    if not blocks:
-        return None
-    text = (
-        "Box: quartiles and median; whiskers: to the last run within 1.5 times the box; points: runs "
-        "beyond. Models with one fit have a run a fold."
-    )
-    if not few:
-        text += " Every model at its largest depth; with --models those of another."
-    return Section("Distributions over folds and starts", [text, *blocks])

@@ -238,19 +238,14 @@ class Results:
         wide = self.summary(metric, part, chosen=chosen)["mean"].unstack()
         return wide.reindex(index=self.models.index, columns=self.datasets).astype(float)
 
-    def values(self, metric: str, *, chosen: bool = False) -> pd.DataFrame:
-        """Test scores: dataset, key, fold, start, value."""
-        rows = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == "test")]
-        rows = rows[rows["chosen"]] if chosen else rows
-        columns = ["dataset", "key", "fold", "start", "value"]
-        return rows[columns].astype({"dataset": object, "key": object})
-
     def by_fold(self, metric: str, *, chosen: bool = False) -> pd.DataFrame:
         """Test scores by (data set, fold) and key: means over the starts, or of the chosen start alone.
 
         NaN if one of the starts is not defined.
         """
-        grouped = self.values(metric, chosen=chosen).groupby(["dataset", "fold", "key"])["value"]
+        rows = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == "test")]
+        rows = rows[rows["chosen"]] if chosen else rows
+        grouped = rows.groupby(["dataset", "fold", "key"], observed=True)["value"]
         return grouped.mean().where(grouped.count() == grouped.size()).unstack()
 
     def deepest(self) -> pd.Index[str]:

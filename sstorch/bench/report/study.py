@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from sstorch.bench.report.comparisons import box_section, fold_section, paper_section, rank_section
+from sstorch.bench.report.comparisons import fold_section, paper_section, rank_section
 from sstorch.bench.report.results import Results, arrow_of, common, measure_of, published_tables
 from sstorch.document import (
     ABSENT,
@@ -29,7 +29,7 @@ _UNDEFINED = "n. d."
 
 def build_report(results: Results) -> Document:
     """The whole report; the same results give the same report."""
-    optional = (paper_section, rank_section, fold_section, box_section)
+    optional = (paper_section, rank_section, fold_section)
     text = (
         "Mean, and standard deviation in small print, over the runs named; the best of a column in bold, "
         f"ties at the printed precision together. {ABSENT} is no result. Averages are over the data sets "

@@ -24,8 +24,9 @@ from sstorch.bench.arguments import as_hydra_takes, setting_word
 from sstorch.commands import help_text
 from sstorch.exceptions import ConfigError, show_warnings_as_notes
 from tests.app import sstorch
+from tests.bench.conftest import App
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -58,13 +59,12 @@ def test_text_is_taken_as_it_was_typed(typed: str, meant: object) -> None:
     assert getattr(read, "text", read) == meant
 
 
-def test_entries_are_left_out_by_a_tilde(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_entries_are_left_out_by_a_tilde(app: App) -> None:
     words = ["~study.models.sst_po", "~study.models.cox={}", "study.folder=~/runs"]
     assert as_hydra_takes(words)[:2] == words[:2]
-    assert sstorch(monkeypatch, "experiment=own", "~study.models.sst_po", "--cfg", "job") == 0
-    trees = yaml.safe_load(capsys.readouterr().out)["study"]["models"]
+    code, out, _ = app("experiment=own", "~study.models.sst_po", "--cfg", "job")
+    assert code == 0
+    trees = yaml.safe_load(out)["study"]["models"]
     assert "sst_po" not in trees
     assert "sst_po_curved" in trees
 
@@ -93,21 +93,19 @@ def test_options_and_sweeps_are_passed_on() -> None:
     ],
 )
 def test_refusals_are_one_line_without_words_of_hydra(
-    typed: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    typed: str, told: str, tmp_path: Path, app: App
 ) -> None:
-    assert sstorch(monkeypatch, f"hydra.run.dir={tmp_path / 'run'}", typed) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, err = app(f"hydra.run.dir={tmp_path / 'run'}", typed)
+    (line,) = err.splitlines()
+    assert code == 2
     assert re.match("sstorch: error: .*" + told.replace("?", r"\?").replace("(", r"\("), line), line
     for word in ("Hydra", "hydra", "override", "Config search", "grammar", "structured", "multirun", "Key '"):
         assert word not in line
     assert not (tmp_path / "run").exists()
 
 
-def test_help_is_short_and_lists_the_choices(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert sstorch(monkeypatch, "--help") == 0
-    assert capsys.readouterr().out == help_text() + "\n"
+def test_help_is_short_and_lists_the_choices(app: App) -> None:
+    assert app("--help")[:2] == (0, help_text() + "\n")
     lines = help_text().splitlines()
     assert len(lines) < 30
     assert max(map(len, lines)) <= 110
@@ -143,13 +141,10 @@ from sstorch.commands import {command}
     assert done.returncode == (2 if err else 0)
 
 
-def test_version_and_missing_data_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert sstorch(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == f"sstorch {package.__version__}\n"
-    assert sstorch(monkeypatch, "dataset=csv", "dataset.path=/no.csv") == 2
-    assert capsys.readouterr().err == "sstorch: error: /no.csv: no such file\n"
+def test_version_and_missing_data_file(app: App) -> None:
+    assert app("--version") == (0, f"sstorch {package.__version__}\n", "")
+    missing = (2, "", "sstorch: error: /no.csv: no such file\n")
+    assert app("dataset=csv", "dataset.path=/no.csv") == missing
 
 
 def test_commands_are_those_of_the_package() -> None:
@@ -193,22 +188,8 @@ def _default_sigint() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-VALUES = (
-    "null",
-    "1.50",
-    "",
-    "a b",
-    "a,b",
-    "a=b",
-    "it's",
-    'say "x"',
-    "C:\\d\\",
-    "[x]",
-    "{x}",
-    "$HOME",
-    "größe (cm)",
-)
-VALUES += ("~x", 'a\\"b', " lead", "#1", "a:b", "<3")
+VALUES = ("null", "1.50", "", "a b", "a,b", "a=b", "it's", 'say "x"', "C:\\d\\", "[x]", "{x}", "$HOME")
+VALUES += ("größe (cm)", "~x", 'a\\"b', " lead", "#1", "a:b", "<3")
 
 
 @pytest.mark.parametrize("options", [[], ["-m"]])
