@@ -88,17 +88,20 @@ def at_once(width: int, most: int) -> int:
 
 def check_room(n_rows: int, n_times: int) -> None:
     """Refuse float64 curves that memory cannot hold, before the system ends the process for them."""
-    if (wanted := 8 * n_rows * n_times) > _SMALL and wanted > (free := free_memory()):
-        raise ConfigError(
-            f"{n_rows} rows at {n_times} times take {wanted / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
-            "are free; ask for fewer times, or for fewer rows at a time"
-        )
+    what, remedy = f"{n_rows} rows at {n_times} times", "ask for fewer times, or for fewer rows at a time"
+    _check(8 * n_rows * n_times, what, remedy, None)
 
 
 def check_fits(n_bytes: int, what: str, remedy: str) -> None:
     """Refuse work that memory, or the limit of the whole process, cannot hold, before it begins."""
-    limit, free, held = set_limit(), free_memory(), resident_memory() or 0
-    if n_bytes > _SMALL and (n_bytes > free or (limit is not None and held + n_bytes > limit)):
+    _check(n_bytes, what, remedy, set_limit())
+
+
+def _check(n_bytes: int, what: str, remedy: str, limit: int | None) -> None:
+    if n_bytes <= _SMALL:
+        return
+    free, held = free_memory(), resident_memory() or 0
+    if n_bytes > free or (limit is not None and held + n_bytes > limit):
         there = f"{free / 2**30:.1f} GiB are free"
         if limit is not None:
             there += f", and the limit is {limit / 2**30:.1f} GiB, of which {held / 2**30:.1f} are in use"

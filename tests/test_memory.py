@@ -80,7 +80,7 @@ def test_what_memory_cannot_hold_raises_before_it_begins(
         patch.setattr(memory, "free_memory", lambda: 2**27)
         for model in (tree, OptimalSurvivalTree(1)):
             model.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-            with pytest.raises(ConfigError, match=r"686 rows at 30000 times take 0.2 GiB, and 0.1 GiB are"):
+            with pytest.raises(ConfigError, match=r"686 rows at 30000 times take 0.2 GiB; 0.1 GiB are free"):
                 model.predict_survival_function(gbsg2.frame, times)
             assert model.predict_survival_function(gbsg2.frame, times[:100]).shape == (686, 100)
     monkeypatch.setattr(memory, "_SMALL", 0)

@@ -87,14 +87,22 @@ STRAIGHT = Curves(np.array([[0.0], [1.0]]))
 
 @dataclass(frozen=True)
 class NumericEncoding(ABC):
-    """Encoding of a numeric column in a linear score. Encodings with the same options are equal."""
+    """Encoding of a numeric column in a linear score, with at most one option, a whole number.
+
+    Encodings with the same options are equal.
+    """
 
     name: ClassVar[str]
+    least: ClassVar[int] = 2  # of the option
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            check_integer(item.name, getattr(self, item.name), self.least)
 
     @property
     def n_curved(self) -> int:
-        """Features besides the straight one."""
-        return 0
+        """Features besides the straight one: bends, or degrees of freedom without the straight line's."""
+        return sum(getattr(self, item.name) - 1 for item in fields(self))
 
     @abstractmethod
     def curves(self, z: FloatArray) -> Curves:
@@ -144,14 +152,6 @@ class Piecewise(NumericEncoding):
     name: ClassVar[str] = "piecewise"
     pieces: int = 4  # at most, >= 2; equal quantiles are one bend
 
-    def __post_init__(self) -> None:
-        check_integer("pieces", self.pieces, 2)
-
-    @property
-    def n_curved(self) -> int:
-        """Bends."""
-        return self.pieces - 1
-
     def curves(self, z: FloatArray) -> Curves:
         """Each curve adds one to the slope per standard deviation from a bend on."""
         knots = np.unique(np.quantile(z, np.linspace(0, 1, self.pieces + 1)))
@@ -168,14 +168,6 @@ class NaturalSpline(NumericEncoding):
 
     name: ClassVar[str] = "spline"
     df: int = 4  # degrees of freedom, >= 2, the straight line's among them
-
-    def __post_init__(self) -> None:
-        check_integer("df", self.df, 2)
-
-    @property
-    def n_curved(self) -> int:
-        """Degrees of freedom without the straight line's."""
-        return self.df - 1
 
     def curves(self, z: FloatArray) -> Curves:
         """Squared coefficients sum to the integral of the squared second derivative, in units of sd(z)."""
@@ -196,15 +188,8 @@ class Smooth(Log):
     """
 
     name: ClassVar[str] = "smooth"
+    least: ClassVar[int] = _MIN_KNOTS - 1
     df: int = 5
-
-    def __post_init__(self) -> None:
-        check_integer("df", self.df, _MIN_KNOTS - 1)
-
-    @property
-    def n_curved(self) -> int:
-        """Degrees of freedom without the straight line's."""
-        return self.df - 1
 
     def curves(self, z: FloatArray) -> Curves:
         """Squared coefficients sum to the roughness on the scale of the curve, in units of its deviation."""
@@ -334,19 +319,19 @@ def parse_interactions(value: object) -> Interactions:
     """Pairs of different columns, or ``"all"`` of them."""
     if isinstance(value, str) and value == "all":
         return "all"
-    pairs: list[tuple[str, str]] = []
     given: Iterable[Any] = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-    for pair in given:
-        names = [pair] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
-        if len(names) != 2 or not all(isinstance(name, str) for name in names) or names[0] == names[1]:
-            raise ConfigError(
-                "interactions must be pairs of different columns, such as [('age', 'sex')], or 'all', "
-                f"got {value!r}"
-            )
-        if tuple(names) in pairs or (names[1], names[0]) in pairs:
-            raise ConfigError(f"interactions name the pair {names[0]!r}, {names[1]!r} twice")
-        pairs.append((names[0], names[1]))
-    return tuple(pairs)
+    pairs = [
+        tuple(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else (pair,) for pair in given
+    ]
+    texts = all(isinstance(name, str) for pair in pairs for name in pair)
+    if not texts or any(len(pair) != 2 or pair[0] == pair[1] for pair in pairs):
+        raise ConfigError(
+            "interactions must be pairs of different columns, such as [('age', 'sex')], or 'all', "
+            f"got {value!r}"
+        )
+    if len(set(map(frozenset, pairs))) < len(pairs):
+        raise ConfigError(f"interactions must name each pair once, got {value!r}")
+    return tuple((first, second) for first, second in pairs)
 
 
 @dataclass(frozen=True)

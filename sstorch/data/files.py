@@ -30,7 +30,7 @@ READERS: dict[str, Callable[..., Any]] = {
 }
 _TEXTS = (".csv", ".tsv", ".txt")
 _OPTIONS: dict[str, dict[str, Any]] = {
-    **{suffix: {"index_col": False, "skipinitialspace": True, "low_memory": False} for suffix in _TEXTS},
+    **{suffix: {"index_col": False, "skipinitialspace": True} for suffix in _TEXTS},
     ".xlsx": {"dtype": object},  # else a text cell 1.970 is 1.97
     ".sas7bdat": {"encoding": "infer"},
 }
@@ -141,10 +141,17 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
                         lambda cell: cell.strip() if isinstance(cell, str) else cell
                     )
                     cells = cells.mask(cells == "", None)
-                    if pdt.infer_dtype(cells, skipna=True) == "string" and "dtype" not in given:
+                    if pdt.infer_dtype(cells, skipna=True) == "string" and not _typed(
+                        cells.name, given.get("dtype")
+                    ):
                         cells = _values(cells, signs, convert=suffix in _TEXTS or bool(signs))
                     frame.isetitem(place, cells.array)
         return frame
+
+
+def _typed(name: object, dtype: Any) -> bool:
+    """Whether the type of a column was given."""
+    return name in dtype if isinstance(dtype, Mapping) else dtype is not None
 
 
 def _read_text(file: Path, options: dict[str, Any]) -> pd.DataFrame:
@@ -155,14 +162,15 @@ def _read_text(file: Path, options: dict[str, Any]) -> pd.DataFrame:
         raise DataError(f"it has one column, {header[0]!r}: {_HINT}")
     if not {"header", "names"} & options.keys():
         check_unique([name for name in header.str.strip() if name])  # pandas would number them
-    if options.get("engine") == "python":
-        options = {name: value for name, value in options.items() if name != "low_memory"}
+    options.setdefault("keep_default_na", False)
     if not _VALUES & options.keys():
-        options = {"keep_default_na": False, **options, "dtype": str}
+        options["dtype"] = str
+    elif not isinstance(own := options.get("na_values", []), Mapping):
+        options["na_values"] = [*MISSING, *([own] if pdt.is_scalar(own) else own)]
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "Length of header or names", pd.errors.ParserWarning)
         frame: pd.DataFrame = pd.read_csv(file, **options)
-    if options.get("keep_default_na") is False:
+    if not options["keep_default_na"]:
         texts = frame.select_dtypes(["object", "string"])
         frame[texts.columns] = texts.mask(texts.apply(lambda cells: cells.str.strip()).isin(MISSING))
     return frame

@@ -169,13 +169,11 @@ class SurvivalData:
             strict: Raise an error for suspicious features: constant or mostly missing columns, identifiers,
                 leaks of the time or the event.
             time_unit: Unit of the times used in texts and figures, such as ``"days"``.
-            **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`,
-                `event_value`.
+            **outcome: Other columns and options of `Surv.of`.
 
         Raises:
             DataError: A column does not exist, or the data are invalid.
-            ConfigError: As `Surv.of`; `drop` and the columns of the outcome overlap, or `time_unit` is not a
-                text.
+            ConfigError: As `Surv.of`; `drop` and the columns of the outcome overlap.
         """
         dropped = {drop} if isinstance(drop, str) else set(drop)
         names = list(map(str, frame.columns))

@@ -318,7 +318,8 @@ def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_missing_values_and_the_word_none(tmp_path: Path) -> None:
     path = write(tmp_path, "age,therapy,time,event\n.,None,5,1\nNA,yes,3,0\n-9,,7,1\n70, yes ,8,1\n")
-    for read, missing in (({}, 2), ({"na_values": [-9]}, 3), ({"na_values": {"age": ["-9"]}}, 3)):
+    typed = {"na_values": [-9], "dtype": {"time": float}}  # pandas makes the values
+    for read, missing in (({}, 2), ({"na_values": [-9]}, 3), ({"na_values": {"age": ["-9"]}}, 3), (typed, 3)):
         frame = load_file(path, strict=False, read=read).frame
         assert frame["age"].isna().sum() == missing
         assert frame["therapy"].astype(object).tolist()[:2] == ["None", "yes"]

@@ -77,18 +77,18 @@ def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
     weighted = soft_tree(**settings).fit(data.frame, y, sample_weight=weight)
     repeated = soft_tree(**settings).fit(data.frame.iloc[again].reset_index(drop=True), y[again])
     assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1e-9)
-    entry = np.round(0.5 * y.lower)
-    late_y = Surv.interval(y.lower, y.upper, entry=entry)
+    entry = np.round(0.5 * y.intervals.lower)
+    late_y = Surv.interval(y.intervals.lower, y.intervals.upper, entry=entry)
     late = soft_tree(**settings).fit(data.frame, late_y)
     total = late.log_likelihood(data.frame, late_y)
-    bounds = np.unique(np.concatenate([y.lower, y.upper, entry]))
+    bounds = np.unique(np.concatenate([y.intervals.lower, y.intervals.upper, entry]))
     curves = late.predict_survival_function(data.frame, bounds[:-1])  # the last one is infinite
     curves = np.column_stack([curves, np.zeros(len(data))])
 
     def at(times: Any) -> Any:
         return curves[np.arange(len(data)), np.searchsorted(bounds, times)]
 
-    by_hand = np.log((at(y.lower) - at(y.upper)) / at(entry)).mean()
+    by_hand = np.log((at(y.intervals.lower) - at(y.intervals.upper)) / at(entry)).mean()
     assert total == pytest.approx(by_hand, abs=1e-9)
     assert late.log_likelihood(data.frame, late_y) > weighted.log_likelihood(data.frame, late_y)
 
