@@ -1,6 +1,5 @@
 """Likelihood-ratio tests against lifelines."""
 
-import pandas as pd
 import pytest
 from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
 from scipy.stats import chi2
@@ -34,22 +33,19 @@ def test_statistic_is_that_of_lifelines(leaf: str, peer: type, gbsg2: SurvivalDa
 
 
 def test_what_cannot_be_compared(gbsg2: SurvivalData) -> None:
-    X: pd.DataFrame = gbsg2.frame[LARGE].astype(float)
-    smaller, larger = (free("weibull").fit(X[names], gbsg2.y) for names in (SMALL, LARGE))
-    with pytest.raises(DataError, match="exchange them"):
-        likelihood_ratio_test(larger, smaller, X, gbsg2.y)
-    twice = X.assign(years=X["age"] * 2)[["age", "years"]]
-    with pytest.raises(DataError, match="more estimable coefficients than smaller, which has 3, got 3"):
-        likelihood_ratio_test(smaller, free("weibull").fit(twice, gbsg2.y), X.join(twice["years"]), gbsg2.y)
-    with pytest.raises(ConfigError, match="without penalties"):
-        likelihood_ratio_test(smaller, SurvivalRegression("weibull").fit(X, gbsg2.y), X, gbsg2.y)
-    half = range(343)
-    with pytest.raises(DataError, match="not fitted to these rows"):
-        likelihood_ratio_test(smaller, larger, X.iloc[half], gbsg2.y[half])
-    with pytest.raises(DataError, match="counts of rows"):
-        likelihood_ratio_test(smaller, larger, X, gbsg2.y, X["age"] / 10)
-    age = free("weibull").fit(X[["pnodes"]], gbsg2.y)
-    noise = X.assign(a=X["age"] % 5, b=X["age"] % 7)[["a", "b"]]
-    other = free("weibull").fit(noise, gbsg2.y)
-    with pytest.raises(DataError, match="not nested"):
-        likelihood_ratio_test(age, other, X.join(noise), gbsg2.y)
+    X, y = gbsg2.frame[LARGE].astype(float), gbsg2.y
+    X = X.assign(years=2 * X["age"], a=X["age"] % 5, b=X["age"] % 7)
+    smaller, larger, twice, nodes, noise = (
+        free("weibull").fit(X[names], y) for names in (SMALL, LARGE, ["age", "years"], ["pnodes"], ["a", "b"])
+    )
+    penalised, half = SurvivalRegression("weibull").fit(X[LARGE], y), range(343)
+    for error, message, models, rows in (
+        (DataError, "exchange them", (larger, smaller), (X, y)),
+        (DataError, "estimable coefficients than smaller, which has 3, got 3", (smaller, twice), (X, y)),
+        (ConfigError, "without penalties", (smaller, penalised), (X, y)),
+        (DataError, "not fitted to these rows", (smaller, larger), (X.iloc[half], y[half])),
+        (DataError, "counts of rows", (smaller, larger), (X, y, X["age"] / 10)),
+        (DataError, "not nested", (nodes, noise), (X, y)),
+    ):
+        with pytest.raises(error, match=message):
+            likelihood_ratio_test(*models, *rows)

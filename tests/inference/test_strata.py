@@ -105,11 +105,7 @@ def test_exported_code_has_offset_and_strata(weibull: SurvivalRegression) -> Non
 
 @pytest.mark.parametrize(
     ("column", "value", "told"),
-    [
-        ("sex", "x", r"'sex' \(strata"),
-        ("sex", None, "missing"),
-        ("exposure", np.nan, r"'exposure' \(the"),
-    ],
+    [("sex", "x", r"'sex' \(strata"), ("sex", None, "missing"), ("exposure", np.nan, r"'exposure' \(the")],
 )
 def test_unknown_stratum_or_missing_offset_raises(
     weibull: SurvivalRegression, column: str, value: object, told: str
