@@ -43,11 +43,7 @@ def invert(terms: Callable[[Tensor], tuple[Tensor, Tensor]], target: Tensor) -> 
     By bisection; where values can be looked at, steps of Newton's method for log H, which is nearly linear in
     log time, lead there sooner. +inf if H stays below the target, -inf if it is above at once. The result has
     the first and second derivatives of the implicit function: two Newton steps, which are zero up to
-    rounding, are added without their values.
-
-    Args:
-        terms: H and log h at log times of the shape of the target.
-        target: values of H.
+    rounding, are added without their values. ``terms`` gives H and log h at log times like the target.
     """
     with torch.no_grad():
         limit = log_time_limit(target.dtype)
@@ -96,14 +92,9 @@ def restricted_mean(
     Beyond the last panel t S(t) is continued as the power of t that it is there: exact for families whose
     tail is one, without effect for the others.
 
-    Args:
-        log_quantile: log times at which H reaches the values (K,), shape (..., K).
-        terms: H and log h at log times, both of shape (..., K).
-        log_tau: log of tau, shape (...); +inf gives the mean.
-        corners: log times where the curve is not smooth, shape (..., C), C >= 0.
-
-    Returns:
-        shape (...), in units of model time; +inf if the integral does not exist.
+    ``log_quantile`` gives the log times (..., K) at which H reaches values (K,), ``terms`` H and log h at log
+    times (..., K). ``log_tau`` is (...), +inf for the mean; the curve is not smooth at log times ``corners``
+    (..., C). The result (...) is in units of model time, +inf if the integral does not exist.
     """
     log_tau = log_tau[..., None]
     with torch.no_grad():
@@ -220,12 +211,9 @@ def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArr
 def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
     """Coefficients of I_1 ... I_{m+1} between distinct knots, with I_j(0) = 0.
 
-    With K <= m + 2 knots, functions that fewer do not have are zero.
-
-    Returns:
-        shape (m + 1 intervals, 1 + 4 (m + 1)): the left end of the interval, then for each function the
-        coefficients of 1, u, u^2 and u^3 in u = y - left end. Intervals beyond the last knot are never looked
-        up and repeat the last.
+    With K <= m + 2 knots, functions that fewer do not have are zero. The result is (m + 1 intervals, 1 + 4
+    (m + 1)): the left end of the interval, then for each function the coefficients of 1, u, u^2 and u^3 in u
+    = y - left end. Intervals beyond the last knot are never looked up and repeat the last.
     """
     n_inside = len(knots) - 2
     table = np.zeros((n_internal + 1, 1 + 4 * (n_internal + 1)))
@@ -288,17 +276,16 @@ def derived_terms(
     """H and log h = log(dH/dy) - y by autograd, of arguments and of other tensors that H depends on."""
     # Every element needs a log time of its own, since each has a derivative of its own.
     y = log_time.expand(torch.broadcast_shapes(log_time.shape, linear.shape, shape.shape[:-1])).clone()
-    if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
-        hazard, pull = torch.func.vjp(lambda y: cumulative_hazard(y, linear, shape), y)[:2]
-        (slope,) = pull(torch.ones_like(hazard))
-        return hazard, slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
-    # The same without the compiler of torch, which torch.func loads.
+    transformed = torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active()
     parts = (log_time, linear, shape, *others)
     recording = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
-    with torch.enable_grad():
-        if not y.requires_grad:
-            y.requires_grad_()
-        hazard = cumulative_hazard(y, linear, shape)
-        (slope,) = torch.autograd.grad(hazard.sum(), y, create_graph=recording)
-        log_hazard = slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
-    return (hazard, log_hazard) if recording else (hazard.detach(), log_hazard.detach())
+    if transformed:
+        hazard, pull = torch.func.vjp(lambda y: cumulative_hazard(y, linear, shape), y)[:2]
+        (slope,) = pull(torch.ones_like(hazard))
+    else:  # the same without the compiler of torch, which torch.func loads
+        with torch.enable_grad():
+            y = y if y.requires_grad else y.requires_grad_()
+            hazard = cumulative_hazard(y, linear, shape)
+            (slope,) = torch.autograd.grad(hazard.sum(), y, create_graph=recording)
+    log_hazard = slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
+    return (hazard, log_hazard) if recording or transformed else (hazard.detach(), log_hazard.detach())
