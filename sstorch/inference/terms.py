@@ -18,6 +18,9 @@ from sstorch.data.columns import numeric_values
 from sstorch.exceptions import DataError
 from sstorch.inference.covariance import TermFacts, quantiles
 
+# Text of the contrast of a line.
+_PER_UNIT = "per unit"
+
 
 def term_facts(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, TermFacts]:
     """Facts about each column and each product, by name such as ``"age"`` or ``"age:horTh"``.
@@ -123,7 +126,7 @@ class Contrasts:
         if kind == "line":
             usual = self.reference[term]
             assert isinstance(usual, float)
-            return [Values("per unit", usual, usual + 1.0)]
+            return [Values(_PER_UNIT, usual, usual + 1.0)]
         return self.outer(term)
 
     def outer(self, term: str) -> list[Values]:
@@ -135,28 +138,17 @@ class Contrasts:
 
     def rows(self, terms: Sequence[str]) -> list[Contrast]:
         """Contrasts of the tables of coefficients."""
-        wanted: list[tuple[str, str, list[dict[str, float | str]], list[int]]] = []
+        wanted = []
         for term in terms:
-            if term in self.products:
-                a, b = self._pair(term)
-                for one, other in product(self.comparisons(a), self.comparisons(b)):
-                    corners = [
-                        {a: x, b: y} for x in (one.second, one.first) for y in (other.second, other.first)
-                    ]
-                    text = " x ".join(
-                        dict.fromkeys(each.text for each in (one, other) if each.text != "per unit")
-                    )
-                    wanted.append((term, text or "per unit", corners, [1, -1, -1, 1]))
-            else:
-                for each in self.comparisons(term):
-                    wanted.append((term, each.text, [{term: each.second}, {term: each.first}], [1, -1]))
+            columns = self._pair(term) if term in self.products else (term,)
+            for pairs in product(*map(self.comparisons, columns)):
+                text = " x ".join(dict.fromkeys(each.text for each in pairs if each.text != _PER_UNIT))
+                wanted.append((term, text or _PER_UNIT, dict(zip(columns, pairs, strict=True))))
         return self._encoded(wanted)
 
     def between(self, column: str, pairs: Sequence[Values]) -> list[Contrast]:
         """Contrasts between two values of a column each."""
-        return self._encoded(
-            [(column, each.text, [{column: each.second}, {column: each.first}], [1, -1]) for each in pairs]
-        )
+        return self._encoded([(column, each.text, {column: each}) for each in pairs])
 
     def checked(self, column: str, value: object) -> float | str:
         """A value of a column; a DataError if the column does not exist or has no such value."""
@@ -186,15 +178,16 @@ class Contrasts:
         feature = self._preprocessor.leaf_features[self._facts[term].places[0]]
         return feature.columns[0], feature.columns[1]
 
-    def _encoded(
-        self, wanted: Sequence[tuple[str, str, list[dict[str, float | str]], list[int]]]
-    ) -> list[Contrast]:
+    def _encoded(self, wanted: Sequence[tuple[str, str, Mapping[str, Values]]]) -> list[Contrast]:
+        """Differences between the values of each column, of several columns differences of differences."""
+        changes, signs = [], []
+        for _, _, values in wanted:
+            for second in product((True, False), repeat=len(values)):
+                sides = zip(values.items(), second, strict=True)
+                changes.append({name: pair.second if side else pair.first for (name, pair), side in sides})
+                signs.append((-1.0) ** second.count(False))
         if not wanted:
             return []
-        x = self.encoded([corner for _, _, corners, _ in wanted for corner in corners])
-        found, at = [], 0
-        for term, text, corners, signs in wanted:
-            part = torch.tensor(signs, dtype=x.dtype) @ x[at : at + len(corners)]
-            found.append(Contrast(term, text, part))
-            at += len(corners)
-        return found
+        signed = torch.tensor(signs, dtype=torch.float64)[:, None] * self.encoded(changes)
+        parts = signed.split([2 ** len(values) for _, _, values in wanted])
+        return [Contrast(*each[:2], part.sum(0)) for each, part in zip(wanted, parts, strict=True)]
