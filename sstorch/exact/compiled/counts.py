@@ -265,24 +265,12 @@ def _absorb_first(t, size, depth, first):
 
 
 @entry
-def finish(t, depth, n_visited, largest, smallest, queue):
-    """Go on with the sets of features below `n_visited` that are smaller than `depth`, larger ones first.
-
-    They are prefixes of `largest` down to `smallest` features with a pair. With a `smallest` of 0 that ends
-    the search, with the root.
-    Threads that share prefixes of one size take their first features from `queue` (1,).
-    """
+def finish(t, depth, n_visited):
+    """End a search with the sets of features below `n_visited` smaller than `depth`, larger ones first."""
     t = borrowed(t)
-    for size in range(largest, smallest - 1, -1):
-        if size == 0:
-            call(t.absorb, (t, np.zeros(3, dtype=np.int64), 0, depth, 1, n_visited))
-            continue
-        if largest > smallest:
-            queue[0] = 0
-        while True:
-            first = n_visited - 1 - take(queue)
-            if first <= size:
-                break
+    for size in range(depth - 3, 0, -1):
+        for first in range(n_visited - 1, size, -1):
             _absorb_first(t, size, depth, first)
-    if smallest == 0:
-        absorb_singles(t, n_visited)
+    if depth > 2:
+        call(t.absorb, (t, np.zeros(3, dtype=np.int64), 0, depth, 1, n_visited))
+    absorb_singles(t, n_visited)

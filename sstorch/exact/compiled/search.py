@@ -175,13 +175,6 @@ class _Helper:
         visit(self.tables, self._rows, *task)
 
 
-def _lower(tables: Tables, helpers: list[_Helper], size: int) -> None:
-    """Lower the costs of the sets of a size to those that other threads have found."""
-    level = slice(*tables.begin[size : size + 2])
-    for helper in helpers:
-        np.minimum(tables.least[level], helper.tables.least[level], out=tables.least[level])
-
-
 def _of_pairs(tables: Tables) -> Tables:
     """What is left of tables when those of sets of more than two features are not needed any more."""
     if len(tables.budgets) == 3:  # a search of depth 2 has no others
@@ -255,8 +248,9 @@ class CompiledProblem:
     def _search_singles(self, depth: int) -> Found:
         """The search for a leaf or a stump."""
         n = self.literals.shape[1]
-        sums, cost = np.empty((len(self.values), 2 * n + 1)), np.empty(2 * n + 1)
-        costs_of_singles(self.literals, self.values, self.form, self._curves(1), sums, cost)
+        present, total = self.values @ self.literals, self.values.sum(axis=1, keepdims=True)
+        sums, cost = np.concatenate([total - present, present, total], axis=1), np.empty(2 * n + 1)
+        costs_of_singles(self.form, self._curves(1), sums, cost)
         costs, singles = {Budget(0, 0): float(cost[-1])}, cost[:-1].reshape(2, n)
         if depth == 1:
             stump = float((singles[0] + singles[1] + self._paid).min(initial=INFINITY))
@@ -316,19 +310,10 @@ class CompiledProblem:
                 calls += [partial(helper.visit, *task) for helper in helpers]
                 on_threads(operator.call, calls, n_threads)
             first = last
-        largest, queue = depth - 3, np.zeros(1, dtype=np.int64)
-        _lower(tables, helpers, depth - 1)
-        if helpers and largest > 0:
-            # Sets of one feature less; of still smaller ones there are few.
-            for helper in helpers:
-                level = slice(*tables.begin[depth - 1 : depth + 1])
-                helper.tables.least[level] = tables.least[level]
-            task = depth, first, largest, largest, queue
-            every = [tables, *(helper.tables for helper in helpers)]
-            on_threads(lambda own: finish(own, *task), every, n_threads)
-            _lower(tables, helpers, depth - 2)
-            largest -= 1
-        finish(tables, depth, first, largest, 0, queue)
+        for helper in helpers:
+            level = slice(*tables.begin[depth - 1 : depth + 1])
+            np.minimum(tables.least[level], helper.tables.least[level], out=tables.least[level])
+        finish(tables, depth, first)
         return first
 
     def _tables(self, depth: int, max_nodes: int, searched: bool = True) -> Tables:

@@ -280,26 +280,9 @@ def absorb_singles(t, below):
 
 
 @entry
-def costs_of_singles(literals, values, form, curves, sums, costs):
-    """Costs (2 F + 1,) of leaves without each feature, with each, and of all rows.
-
-    From rows, literals (U, F) and values (C, U), or, where these are followed, curves; `sums` (C, 2 F + 1)
-    are work space.
-    """
-    n = literals.shape[1]
-    for channel in range(len(values)):
-        out, total = sums[channel], 0.0
-        out[:] = 0.0
-        present = out[n : 2 * n]
-        for r in range(len(literals)):
-            value, row = values[channel, r], literals[r]
-            total += value
-            for x in range(n):
-                present[x] += value * row[x]
-        for x in range(n):
-            out[x] = total - present[x]
-        out[2 * n] = total
-    leaf_costs(sums, 2 * n + 1, form, costs)
+def costs_of_singles(form, curves, sums, costs):
+    """Costs (2 F + 1,) of leaves without each feature, with each, and of all rows, from their sums."""
+    leaf_costs(sums, len(costs), form, costs)
     if form.followed:
         add_curves_of_singles(curves, -1, 0, sums[0], costs)
 

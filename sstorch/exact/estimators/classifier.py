@@ -50,9 +50,8 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
             depth 0 to 3; 1 minus ``"auc"``, the area under the ROC curve of the leaves, depth 0 to 2.
         leaf_penalty: penalty per leaf, >= 0: λ of GOSDT.
         min_leaf: minimum number of training rows per leaf.
-        binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer` (``"surtree"``,
-            ``"quantiles"``, ``"all"``, ``"osst"``, ``"boosted"``), a Binarizer, or False for columns of 0 and
-            1.
+        binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer`, a Binarizer, or False
+            for columns of 0 and 1.
         cost_matrix: cost of each true class (rows) predicted as each class (columns), in the order of
             `classes_`; None counts errors.
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;
@@ -66,25 +65,18 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
 
     Attributes:
         classes_: (K,), sorted.
-        tree_: :class:`~sstorch.exact.tree.BinaryTree` over the splits.
-        rules_: the splits, as :class:`~sstorch.exact.binarize.Rule`.
         loss_: training loss of the tree, a mean over rows.
-        objective_: `loss_` plus `leaf_penalty` times the number of leaves.
-        certified_: True if it is proved that no tree within the limits has a smaller `objective_`.
-        gap_: upper bound on the difference between `objective_` and the optimum; 0 if certified.
         leaf_class_: position in `classes_` that each leaf predicts, (L,).
         leaf_weights_: weight of each class in every leaf, (L, K).
         leaf_rows_: training rows of each leaf, (L,).
-        optima_: smallest loss for every depth and number of nodes, from the same search.
-        path_: nodes and loss of the best tree for every leaf penalty.
         front_: with these objectives and with `fairness`, the trees' totals that no other tree beats in both
             (false negatives and false positives, or errors and disparity; at depth 3 only the best of the
             latter), or the area by nodes.
         disparity_: with `fairness`, that of group 0 less that of group 1 on the training rows, groups in the
             order of their names.
-        feature_names_in_: raw feature names.
-        n_features_in_: number of raw features.
-        n_samples_fit_: number of training rows with weight.
+
+    `tree_`, `rules_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and the attributes of the
+    training data are as in :class:`OptimalSurvivalTree`.
 
     References:
         Lin, Zhong, Hu, Rudin and Seltzer (2020), Generalized and scalable optimal sparse decision trees,

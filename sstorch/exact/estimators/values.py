@@ -128,19 +128,15 @@ class OptimalTreeRegressor(RegressorMixin, ValueTree):  # type: ignore[misc]
     The tree is optimal for these rows and these splits, as in :class:`OptimalTreeClassifier`.
 
     Args:
-        max_depth: most questions on a path, 0 (a single leaf) to 9; above 5 see :func:`~sstorch.exact.solve`.
-        max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         leaf_penalty: loss that each leaf costs, >= 0: `ccp_alpha` of scikit-learn's trees.
-        min_leaf: least number of training rows of a leaf.
-        binarize: as for :class:`OptimalTreeClassifier`, and so is `search`.
+        max_depth, max_nodes, min_leaf, binarize, search: as for :class:`OptimalTreeClassifier`.
 
     Attributes:
         loss_: weighted mean squared error of the training rows.
         leaf_value_: weighted mean of each leaf, (L,).
         leaf_deviation_: weighted standard deviation within each leaf, (L,).
 
-    `tree_`, `rules_`, `leaf_rows_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and the attributes
-    of the training data are as in :class:`OptimalTreeClassifier`.
+    All other attributes are as in :class:`OptimalTreeClassifier`.
 
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
@@ -202,12 +198,8 @@ class OptimalPolicyTree(ValueTree):
     rows and splits. Its value on the training rows is optimistic: use :meth:`score` on other rows.
 
     Args:
-        max_depth: maximum number of splits on a path, 0 (one treatment for all) to 9.
-        max_nodes: maximum number of splits in the tree, one less than leaves; None is what the depth can
-            hold.
         leaf_penalty: minimum gain in mean score per leaf, >= 0.
-        min_leaf: least number of training rows of a leaf.
-        binarize: as for :class:`OptimalTreeClassifier`, and so is `search`.
+        max_depth, max_nodes, min_leaf, binarize, search: as for :class:`OptimalTreeClassifier`.
 
     Attributes:
         treatments_: (K,), names of the columns of the scores, or 0 .. K - 1.
@@ -215,8 +207,7 @@ class OptimalPolicyTree(ValueTree):
         leaf_treatment_: position in `treatments_` of each leaf's treatment, (L,).
         leaf_value_: mean score of each leaf under every treatment, (L, K).
 
-    `tree_`, `rules_`, `leaf_rows_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and the attributes
-    of the training data are as in :class:`OptimalTreeClassifier`.
+    All other attributes are as in :class:`OptimalTreeClassifier`.
 
     >>> import pandas as pd
     >>> from sstorch.reading import export_text

@@ -6,5 +6,4 @@ from sstorch.exact.fronts.solve import FrontSolution as FrontSolution
 from sstorch.exact.fronts.solve import solve_front as solve_front
 from sstorch.exact.fronts.tasks import FrontTask as FrontTask
 from sstorch.exact.fronts.tasks import confusion_front as confusion_front
-from sstorch.exact.fronts.tasks import disparity as disparity
 from sstorch.exact.fronts.tasks import group_fairness as group_fairness

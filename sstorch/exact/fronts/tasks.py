@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_same_order, is_number_of
 from sstorch.exact.rows import check_weights, finite_vector
 from sstorch.exceptions import ConfigError, DataError
@@ -202,10 +202,13 @@ def group_fairness(
         raise ConfigError(f"max_disparity must be a number from 0 to 1, got {max_disparity!r}")
     check_same_order(y=y, group=group, sample_weight=sample_weight)
     labels = two_values("y", y, "1 is positive")
-    groups = _groups(group, len(labels))
+    finite_vector(group, "group", len(labels))
+    groups = two_values("group", group, "of two groups; merge others")
     weight, unit = exact_weights(sample_weight, len(labels))
-    counted = np.where(_compared(labels, parity), weight, 0)
-    sizes = [int(total) for total in _sizes(counted, groups)]
+    counted = np.where((labels == 1) | (parity == "demographic_parity"), weight, 0)
+    sizes = [int(counted[groups == number].sum()) for number in range(2)]
+    if 0 in sizes:
+        raise DataError(f"group: no row of group {sizes.index(0)} is compared, so there is no share of it")
     scale = sizes[0] * sizes[1]
     if scale >= 2**52:
         raise ConfigError("too many rows, or too fine weights, for exact sums: use coarser sample_weight")
@@ -217,54 +220,3 @@ def group_fairness(
     return FrontTask(
         points, lambda totals: 1.0 - totals[:, 0] / total, ("errors", "disparity"), (unit, 1.0 / scale), limit
     )
-
-
-def _groups(group: npt.ArrayLike, n_rows: int) -> IntArray:
-    """Group of each row, (N,), 0 or 1. Raises DataError: other numbers, another length, or one group."""
-    finite_vector(group, "group", n_rows)
-    return two_values("group", group, "of two groups; merge others")
-
-
-def _compared(y: npt.ArrayLike, parity: Parity) -> BoolArray:
-    """The rows whose predictions are compared, (N,)."""
-    compared: BoolArray = (np.asarray(y) == 1) | (parity == "demographic_parity")
-    return compared
-
-
-def _sizes(counted: FloatArray | IntArray, group: IntArray) -> FloatArray:
-    """Weight of both groups. Raises DataError: one has none."""
-    sizes = np.bincount(group, counted, 2).astype(np.float64)
-    if not sizes.all():
-        raise DataError(f"group: no row of group {sizes.argmin()} is compared, so there is no share of it")
-    return sizes
-
-
-def disparity(
-    predicted: npt.ArrayLike,
-    group: npt.ArrayLike,
-    *,
-    y: npt.ArrayLike | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-) -> float:
-    """Difference of the mean predictions of groups, on any rows: of all, or of those with y = 1.
-
-    Args:
-        predicted: of each row, shape (n,): classes 0 and 1, whose mean is the share that gets class 1, or
-            predicted survival.
-        group: group of each row, 0 or 1.
-        y: None for all rows (demographic parity); the true classes for equal opportunity.
-        sample_weight: weight of each row, or None.
-
-    Returns:
-        Mean of group 0 less that of group 1, with the sizes that the groups have in these rows.
-
-    Raises:
-        DataError: unequal lengths, predictions that are not finite, other groups, or one without rows.
-    """
-    values = finite_vector(predicted, "predicted")
-    groups = _groups(group, len(values))
-    weight = check_weights(sample_weight, len(groups), predicted=predicted, group=group, y=y)
-    if y is not None:
-        weight = weight * _compared(finite_vector(y, "y", len(groups)), "equal_opportunity")
-    means = np.bincount(groups, weight * values, 2) / _sizes(weight, groups)
-    return float(means[0] - means[1])

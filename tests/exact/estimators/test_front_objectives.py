@@ -10,7 +10,6 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef
 
 from sstorch import OptimalTreeClassifier, Search
 from sstorch.exact import horizon_labels
-from sstorch.exact.fronts import disparity
 from sstorch.exceptions import ConfigError, DataError
 
 METRICS = {"f1": f1_score, "mcc": matthews_corrcoef, "balanced_accuracy": balanced_accuracy_score}
@@ -31,6 +30,14 @@ def table() -> pd.DataFrame:
     )
     risk = 0.05 * (frame.age - 62) + 0.8 * (frame.dose - 6.5) + rng.normal(0, 0.8, 400)
     return frame.assign(ill=np.where(risk > 0.6, "yes", "no"))
+
+
+def disparity(predicted: Any, group: Any, y: Any = None, sample_weight: Any = None) -> float:
+    """Weighted mean prediction of group 0 less that of group 1, of all rows or of those with y."""
+    weight = np.ones(len(predicted)) if sample_weight is None else sample_weight
+    weight = weight if y is None else weight * y
+    means = np.bincount(group, weight * predicted) / np.bincount(group, weight)
+    return float(means[0] - means[1])
 
 
 def split(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:

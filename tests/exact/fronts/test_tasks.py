@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sstorch.exact.fronts import confusion_front, disparity, group_fairness, solve_front
+from sstorch.exact.fronts import confusion_front, group_fairness, solve_front
 from sstorch.exceptions import ConfigError, DataError
 
 
@@ -64,21 +64,6 @@ def test_the_limit_is_exact():
     assert found.values.tolist() == [[0, 0.1], [3, 0.0]]
     less = group_fairness(feature, group, max_disparity=0.0999999)
     assert solve_front(feature[:, None], less, 1).values.tolist() == [[3, 0.0]]
-
-
-def test_disparity_uses_the_groups_of_its_rows():
-    predicted, group, y = [1, 1, 0, 0, 1], [0, 0, 0, 1, 1], [1, 0, 1, 1, 1]
-    assert disparity(predicted, group) == pytest.approx(2 / 3 - 1 / 2)
-    assert disparity(predicted, group, y=y) == pytest.approx(1 / 2 - 1 / 2)
-    assert disparity(predicted, group, sample_weight=[1, 1, 2, 1, 3]) == pytest.approx(2 / 4 - 3 / 4)
-    with pytest.raises(DataError, match="no row of group 1"):
-        disparity([1, 0], [0, 1], y=[1, 0])
-    with pytest.raises(DataError, match="group must be 0 and 1"):
-        disparity([*predicted, 0], [*group, 2])
-    with pytest.raises(DataError, match="group must have 2 rows"):
-        disparity([1, 0], [0, 1, 1])
-    with pytest.raises(DataError, match="NaN"):
-        disparity([1, np.nan], [0, 1])
 
 
 @pytest.mark.parametrize(
