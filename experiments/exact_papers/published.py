@@ -1,22 +1,17 @@
-"""Published losses of OSST and SurTree, and two kinds of leaf curves on training and test rows.
+"""Published losses of OSST and SurTree.
 
 python experiments/exact_papers/published.py churn     # OSST's README: needs network once
 python experiments/exact_papers/published.py colon     # pystreed's tests: needs the extra "studies"
-python experiments/exact_papers/published.py curves    # Kaplan-Meier and least-Brier leaves
-
 """
 
 import argparse
-import itertools
 import warnings
 
 import numpy as np
-import pandas as pd
-from sklearn.model_selection import KFold, train_test_split
+from sklearn.model_selection import train_test_split
 
-from sstorch import OptimalSurvivalTree, load_dataset
+from sstorch import load_dataset
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, solve
-from sstorch.metrics import integrated_brier_score
 
 
 def churn() -> None:
@@ -74,42 +69,10 @@ def colon() -> None:
         print(f"depth {depth}, {nodes} nodes: mean loss {loss:.6f} (published {published})")
 
 
-def curves() -> None:
-    """OSST's score at depth 3, penalty .001, with the curve of either kind: means of 5 folds."""
-    rows = []
-    for name, curve in itertools.product(("gbsg2", "whas500", "veterans", "aids"), ("kaplan_meier", "ipcw")):
-        data = load_dataset(name)
-        kept = ~data.frame.isna().any(axis=1).to_numpy()
-        X, time, event = data.frame[kept], data.time[kept], data.event[kept]
-        for train, test in KFold(5, shuffle=True, random_state=0).split(X):
-            y = time[train], event[train]
-            tree = OptimalSurvivalTree(
-                3,
-                objective="integrated_brier",
-                leaf_penalty=0.001,
-                min_leaf=7,
-                binarize="osst",
-                leaf_curve=curve,
-            ).fit(X.iloc[train], y)
-
-            scores = []
-            for part in (train, test):
-                grid = np.unique(time[part])
-                survival = tree.predict_survival_function(X.iloc[part], times=grid)
-                scores.append(
-                    integrated_brier_score(
-                        (time[part], event[part]), survival, grid, train=y, convention="osst"
-                    )
-                )
-            rows.append((name, curve, tree.loss_, len(tree.leaf_table_), *scores))
-    table = pd.DataFrame(rows, columns=["set", "curve", "loss", "leaves", "train", "test"])
-    print(table.groupby(["set", "curve"], sort=False).mean().round(4).to_string())
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["churn", "colon", "curves"])
+    parser.add_argument("part", choices=["churn", "colon"])
     warnings.simplefilter("ignore")
-    {"churn": churn, "colon": colon, "curves": curves}[parser.parse_args().part]()
+    {"churn": churn, "colon": colon}[parser.parse_args().part]()

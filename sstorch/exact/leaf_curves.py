@@ -8,16 +8,14 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_share, check_truncation
 from sstorch.data.target import steps_up_to
 from sstorch.exact.hazards import BaselineHazard, hazard_ratios
-from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.metrics.outcome import Observed
 
-LeafCurveKind = Literal["kaplan_meier", "proportional_hazards", "ipcw"]
+LeafCurveKind = Literal["kaplan_meier", "proportional_hazards"]
 # A product of factors (1 - d / n) can miss a round number such as 1/2 by a few units in the last place.
 _ROUNDING = 1e-12
 # Digits of the mean survival that order leaves by prognosis.
@@ -162,8 +160,6 @@ def leaf_curves(leaf: IntArray, n_leaves: int, rows: Observed, curve: LeafCurveK
     ``"kaplan_meier"``: Kaplan-Meier and cause-specific Nelson-Aalen estimates of the leaf's rows.
     ``"proportional_hazards"``, of one event: H_l = theta_l Λ, with the Nelson-Aalen estimate Λ of all rows
     and theta from `hazard_ratios`, and S_l = exp(-H_l).
-    ``"ipcw"``, of one event and without entry: the falling steps with the smallest Brier score of the leaf's
-    rows, weighted for censoring and integrated over the observed times; with it the Nelson-Aalen estimate.
     """
     event, weight = rows.event, rows.weights
     times = np.unique(rows.time[event])
@@ -181,25 +177,4 @@ def leaf_curves(leaf: IntArray, n_leaves: int, rows: Observed, curve: LeafCurveK
     cause = rows.cause.astype(np.int64)
     np.add.at(events, (leaf[event], cause[event] - 1, seen[event] - 1), weight[event])
     hazards = np.cumsum(events / at_risk[:, None], axis=2)
-    if curve == "ipcw":
-        return LeafCurves(times, _least_brier(leaf, n_leaves, rows), hazards)
     return LeafCurves(times, np.cumprod(1.0 - events.sum(axis=1) / at_risk, axis=1), hazards)
-
-
-def _least_brier(leaf: IntArray, n_leaves: int, rows: Observed) -> FloatArray:
-    """Of each leaf the falling steps at event times that minimise Σ_k (1 - S_k)² a_k + S_k² b_k, (L, T).
-
-    a_k and b_k are those of `IntegratedBrier.block_sums`; without weight in a leaf the curve keeps its value.
-    """
-    task = IntegratedBrier(rows.time, rows.event, leaf_curve="ipcw", sample_weight=rows.weights)
-    curves = np.ones((n_leaves, len(task.blocks.alive)))
-    for number in range(n_leaves):
-        a, b = task.block_sums(np.flatnonzero(leaf == number))
-        if not (known := a + b > 0.0).any():
-            continue
-        weight = (a + b)[known]
-        best = isotonic_regression(
-            a[known] / weight, sample_weight=weight, y_min=0.0, y_max=1.0, increasing=False
-        )
-        curves[number] = np.concatenate(([1.0], best))[np.cumsum(known)]
-    return curves

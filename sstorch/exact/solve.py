@@ -211,9 +211,7 @@ class _Rows:
         if isinstance(task, IntegratedBrier):
             leavers, n_blocks = Leavers.of(patterns, task), len(task.blocks.alive)
             room = 8 * n_patterns * 3 * n_blocks
-            if task.leaf_curve == "kaplan_meier" and leavers.followed(
-                n_blocks, depth, n_patterns, n_features
-            ):
+            if leavers.followed(n_blocks, depth, n_patterns, n_features):
                 form, curves = form._replace(followed=True), Curves.of(leavers, patterns, task.blocks)
                 values = leavers.at_risk(n_patterns)
             elif room > self.memory:

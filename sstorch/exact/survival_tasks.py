@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice, check_integer
+from sstorch.checks import check_integer
 from sstorch.data import Surv
 from sstorch.exact.hazards import BaselineHazard, hazard_ratios
 from sstorch.exact.rows import check_weights, weighted_rows, whole_weights
@@ -18,8 +18,6 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution
 
 _TINY = 1e-290
-
-LeafCurve = Literal["kaplan_meier", "ipcw"]
 
 
 @cache
@@ -174,16 +172,15 @@ class IntegratedBrier:
     weights, N, n_k and e_k are sums of weights, and G and S are weighted estimates: integer weights are
     equivalent to repeated rows, and the scale of the weights has no effect.
 
+    S is the Kaplan-Meier curve of the leaf, as in OSST; a split can increase the loss. The bound of a search
+    is the loss of the best step function, S_k = g_k n_k / (g_k n_k + e_k) between two events.
+
     Entry times are not supported: under left truncation weights also need the probability of entry, which the
     censoring distribution does not determine.
 
     Args:
         time: observed times, shape (N,).
         event: True or 1 if the event was observed, shape (N,).
-        leaf_curve: ``"kaplan_meier"``, S is the Kaplan-Meier curve of the leaf, as in OSST; a split can
-            increase the loss. ``"ipcw"``, S_k = g_k n_k / (g_k n_k + e_k), averaged over the grid points
-            between two events, which minimises the loss among step functions at event times; a split never
-            increases the loss.
         n_buckets: None for all times, or the number of buckets of equal width; times are replaced by the left
             end of their bucket (coarsening of OSST).
         sample_weight: weights, shape (N,), >= 0; None is one each.
@@ -195,7 +192,7 @@ class IntegratedBrier:
 
     Raises:
         DataError: as `sstorch.Surv`; invalid weights; no event, or equal times.
-        ConfigError: an unknown `leaf_curve`, or `n_buckets` below 2.
+        ConfigError: `n_buckets` below 2.
 
     References:
         Zhang, Xin, Seltzer and Rudin (2024), Optimal sparse survival trees, AISTATS.
@@ -206,13 +203,11 @@ class IntegratedBrier:
         time: npt.ArrayLike,
         event: npt.ArrayLike,
         *,
-        leaf_curve: LeafCurve = "kaplan_meier",
         n_buckets: int | None = None,
         sample_weight: npt.ArrayLike | None = None,
     ) -> None:
-        check_choice(leaf_curve, "leaf_curve", get_args(LeafCurve))
         rows = weighted_rows((time, event), sample_weight)
-        self.time, self.event, self.weight, self.leaf_curve = rows.time, rows.event, rows.weights, leaf_curve
+        self.time, self.event, self.weight = rows.time, rows.event, rows.weights
         if not self.event.any():
             raise DataError("event: no row has an event, so every tree has the loss 0")
         counted = self.weight > 0.0
@@ -235,7 +230,7 @@ class IntegratedBrier:
         ).values
         self._inverse = np.divide(1.0, censoring, out=np.zeros_like(censoring), where=censoring > 0.0)
         # Curves are constant between event times: the grid shrinks to blocks that begin at these.
-        self._begin = begin = np.unique(self._position[self.event])
+        begin = np.unique(self._position[self.event])
         end = np.append(begin[1:], len(grid))
         alive = np.concatenate(([0.0], np.cumsum(self._width * self._inverse)))
         passed = np.concatenate(([0.0], np.cumsum(self._width)))
@@ -266,7 +261,7 @@ class IntegratedBrier:
     @property
     def leaf_cost(self) -> LeafCost:
         """Cost of a leaf from its sums; a search takes the kernel of `sstorch.exact.compiled.costs`."""
-        blocks, best = np.stack(self.blocks, axis=1).tolist(), self.leaf_curve == "ipcw"
+        blocks = np.stack(self.blocks, axis=1).tolist()
 
         def cost(sums: FloatArray, i: int) -> float:
             at_risk, survival, weight, total = float(sums[::3, i].sum()), 1.0, 0.0, 0.0
@@ -276,8 +271,7 @@ class IntegratedBrier:
                 a, b = part + alive * (at_risk - leaving), passed * weight
                 survival *= 1.0 - events / max(at_risk, 0.5)
                 at_risk -= leaving
-                s = a / max(a + b, 1e-300) if best else survival
-                total += (1.0 - s) ** 2 * a + s**2 * b
+                total += (1.0 - survival) ** 2 * a + survival**2 * b
             return total
 
         return cost
@@ -308,27 +302,10 @@ class IntegratedBrier:
         """Curve of each leaf at the distinct times of all rows, (n_leaves, T)."""
         return np.stack([self._curve(np.flatnonzero(leaf == number)) for number in range(n_leaves)])
 
-    def _leaving_of(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Weights of the rows of a leaf, and of those with an event, at each distinct time, (T,) each."""
-        position, weight, size = self._position[rows], self.weight[rows], len(self._grid)
-        counts: FloatArray = np.bincount(position, weight, size).astype(np.float64)
-        events: FloatArray = np.bincount(position, weight * self.event[rows], size).astype(np.float64)
-        return counts, events
-
-    def block_sums(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Of a leaf's curve S the weights of (1 - S)² and of S² in each block, (M,) each."""
-        counts, events = self._leaving_of(rows)
-        alive = self._width * self._inverse * (np.cumsum(counts[::-1])[::-1] - counts)
-        dead = self._width * np.cumsum(events * self._inverse)
-        return np.add.reduceat(alive, self._begin), np.add.reduceat(dead, self._begin)
-
     def _curve(self, rows: IntArray) -> FloatArray:
         """The leaf's curve at every grid point, shape (T,)."""
-        if self.leaf_curve == "kaplan_meier":
-            counts, events = self._leaving_of(rows)
-            at_risk = np.maximum(np.cumsum(counts[::-1])[::-1], 1.0)
-            return np.cumprod(1.0 - events / at_risk, dtype=np.float64)
-        a, b = self.block_sums(rows)
-        block: FloatArray = np.divide(a, a + b, out=np.ones_like(a), where=a + b > 0.0)
-        lengths = np.diff(np.append(self._begin, len(self._grid)))
-        return np.concatenate([np.ones(self._begin[0]), np.repeat(block, lengths)])
+        position, weight, size = self._position[rows], self.weight[rows], len(self._grid)
+        counts = np.bincount(position, weight, size)
+        events = np.bincount(position, weight * self.event[rows], size)
+        at_risk = np.maximum(np.cumsum(counts[::-1])[::-1], 1.0)
+        return np.cumprod(1.0 - events / at_risk, dtype=np.float64)

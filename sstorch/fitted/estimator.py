@@ -191,7 +191,7 @@ class SurvivalEstimator(FrameEstimator):
     ) -> npt.NDArray[Any] | pd.DataFrame:
         """Predict the cumulative hazard H(t | x); arguments, shape: :meth:`predict_survival_function`.
 
-        It is -log S. Exact trees with Kaplan-Meier or IPCW curves return the Nelson-Aalen estimate of the
+        It is -log S. Exact trees with Kaplan-Meier curves return the Nelson-Aalen estimate of the
         leaf, which is finite if S is 0.
         """
         return self._predict_curves("cumulative_hazard", X, times, as_frame, after)

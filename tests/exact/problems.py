@@ -72,12 +72,12 @@ def causes(rng, features):
     return Case(features, LogLikelihood(time, cause, n_causes=2, sample_weight=weight), cost)
 
 
-def brier(leaf_curve, weighted):
+def brier(weighted):
     def make(rng, features):
         time, cause, _, weight = survival_rows(rng, len(features))
         t, event, w = time.tolist(), (cause > 0).tolist(), weight.tolist() if weighted else None
-        task = IntegratedBrier(time, cause > 0, leaf_curve=leaf_curve, sample_weight=w)
-        return Case(features, task, lambda rows: reference.brier(rows, t, event, leaf_curve == "ipcw", w))
+        task = IntegratedBrier(time, cause > 0, sample_weight=w)
+        return Case(features, task, lambda rows: reference.brier(rows, t, event, w))
 
     return make
 
@@ -177,10 +177,8 @@ TASKS = {
     "weighted log_likelihood": survival("weights"),
     "log_likelihood with entry": survival("entry"),
     "causes": causes,
-    "kaplan_meier": brier("kaplan_meier", False),
-    "weighted kaplan_meier": brier("kaplan_meier", True),
-    "ipcw": brier("ipcw", False),
-    "weighted ipcw": brier("ipcw", True),
+    "integrated_brier": brier(False),
+    "weighted integrated_brier": brier(True),
     "errors": errors,
     "balanced": balanced,
     "weighted_costs": weighted_costs,

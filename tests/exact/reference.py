@@ -61,43 +61,23 @@ def censoring(time, event, weight):
     return curve
 
 
-def leaf_curve(rows, time, event, ipcw, weight=None):
-    """The leaf's survival curve at each distinct time of all rows."""
-    grid, weight = sorted(set(time)), weight or [1] * len(time)
-    if not ipcw:
-        curve, s = {}, 1.0
-        for u in grid:
-            at_risk = sum(weight[i] for i in rows if time[i] >= u)
-            if at_risk:
-                s *= 1 - sum(weight[i] for i in rows if time[i] == u and event[i]) / at_risk
-            curve[u] = s
-        return curve
-    g = censoring(time, event, weight)
-    curve, a, b, block = {}, 0.0, 0.0, []
-
-    def close():
-        for u in block:
-            curve[u] = a / (a + b) if a + b > 0 else 1.0
-
-    event_times = {t for t, d in zip(time, event, strict=True) if d}
-    seen = False
-    for k, u in enumerate(grid):
-        if u in event_times:
-            close() if seen else [curve.__setitem__(v, 1.0) for v in block]
-            a, b, block, seen = 0.0, 0.0, [], True
-        block.append(u)
-        width = grid[k + 1] - u if k + 1 < len(grid) else 0.0
-        a += width * sum(weight[i] for i in rows if time[i] > u) / g[u] if g[u] > 0 else 0.0
-        b += width * sum(weight[i] / g[time[i]] for i in rows if event[i] and time[i] <= u and g[time[i]] > 0)
-    close()
+def leaf_curve(rows, time, event, weight=None):
+    """The leaf's Kaplan-Meier curve at each distinct time of all rows."""
+    weight = weight or [1] * len(time)
+    curve, s = {}, 1.0
+    for u in sorted(set(time)):
+        at_risk = sum(weight[i] for i in rows if time[i] >= u)
+        if at_risk:
+            s *= 1 - sum(weight[i] for i in rows if time[i] == u and event[i]) / at_risk
+        curve[u] = s
     return curve
 
 
-def brier(rows, time, event, ipcw=False, weight=None):
+def brier(rows, time, event, weight=None):
     """What the rows of one leaf add to the integrated Brier score, row by row and time by time."""
     weight = weight or [1] * len(time)
     grid, g = sorted(set(time)), censoring(time, event, weight)
-    curve = leaf_curve(rows, time, event, ipcw, weight)
+    curve = leaf_curve(rows, time, event, weight)
     total = 0.0
     for i in rows:
         for u, v in itertools.pairwise(grid):

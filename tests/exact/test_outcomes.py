@@ -19,10 +19,7 @@ TASKS = {
     "log_likelihood": lambda time, cause, entry, w: LogLikelihood(time, cause > 0, sample_weight=w),
     "entry": lambda time, cause, entry, w: LogLikelihood(time, cause > 0, entry=entry, sample_weight=w),
     "causes": lambda time, cause, entry, w: LogLikelihood(time, cause, n_causes=2, sample_weight=w),
-    "kaplan_meier": lambda time, cause, entry, w: IntegratedBrier(time, cause > 0, sample_weight=w),
-    "ipcw": lambda time, cause, entry, w: IntegratedBrier(
-        time, cause > 0, leaf_curve="ipcw", sample_weight=w
-    ),
+    "integrated_brier": lambda time, cause, entry, w: IntegratedBrier(time, cause > 0, sample_weight=w),
 }
 
 
@@ -69,7 +66,7 @@ def test_integer_weights_equal_repeated_rows(name):
 def test_scale_of_weights_scales_the_loss_alone(name):
     features, time, cause, entry, weight = problem(5)
     plain, scaled = (TASKS[name](time, cause, entry, w) for w in (weight, 1e-7 * np.pi * weight))
-    factor = 1.0 if name in ("kaplan_meier", "ipcw") else 1e-7 * np.pi
+    factor = 1.0 if name == "integrated_brier" else 1e-7 * np.pi
     one, other = (solve(features, task, 2) for task in (plain, scaled))
     np.testing.assert_allclose(other.table()["loss"], factor * one.table()["loss"], rtol=1e-10)
     leaf, n = one.tree().apply(features), one.tree().n_leaves
@@ -152,7 +149,7 @@ def test_a_leaf_that_no_event_passed_by_has_the_baseline():
     "settings",
     [
         {"leaf_curve": "proportional_hazards"},
-        {"objective": "integrated_brier", "leaf_curve": "ipcw"},
+        {"objective": "integrated_brier"},
         {"binarize": "boosted"},
         {"causes": True},
     ],

@@ -294,8 +294,7 @@ def test_integrated_brier_is_the_convention_osst_of_the_metrics():
     leaf = features[:, 0].astype(int)
     grid = np.unique(time)
     curves = [
-        list(reference.leaf_curve(np.flatnonzero(leaf == v).tolist(), time, event, ipcw=False).values())
-        for v in (0, 1)
+        list(reference.leaf_curve(np.flatnonzero(leaf == v).tolist(), time, event).values()) for v in (0, 1)
     ]
     score = metrics.integrated_brier_score(
         (time, event), np.array(curves)[leaf], grid, train=(time, event), convention="osst"
@@ -318,8 +317,6 @@ def test_no_events_are_refused(objective):
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ConfigError, match="leaf_curve"):
-        IntegratedBrier([1.0, 2.0], [1, 1], leaf_curve="weibull")
     with pytest.raises(ConfigError, match=r"n_buckets must be .* got 1"):
         IntegratedBrier([1.0, 2.0], [1, 1], n_buckets=1)
     with pytest.raises(DataError, match="all rows have the time 2"):

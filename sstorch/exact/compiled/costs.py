@@ -46,7 +46,7 @@ class Form(NamedTuple):
         """
         scale = scale_of(task)
         if isinstance(task, IntegratedBrier):
-            place = _address_of(_ipcw_costs if floor or task.leaf_curve == "ipcw" else _kaplan_meier_costs)
+            place = _address_of(_best_costs if floor else _kaplan_meier_costs)
             return cls(place, scale, blocks=np.stack(task.blocks, axis=1))
         cost = getattr(task, "floor_cost", task.leaf_cost) if floor else task.leaf_cost
         return cls(_loop_of(cost), scale)
@@ -154,7 +154,7 @@ def _kaplan_meier_costs(sums, scale, blocks, n, cost):
 
 
 @compiled
-def _ipcw_costs(sums, scale, blocks, n, cost):
+def _best_costs(sums, scale, blocks, n, cost):
     _curve_costs(sums, scale, blocks, n, cost, True)
 
 

@@ -58,9 +58,7 @@ class OptimalSurvivalTree(SurvivalTree):
             ``"osst"``, ``"all"``, ``"quantiles"``, ``"boosted"``), a Binarizer, or False for columns of 0 and
             1.
         leaf_curve: survival curve of a leaf. ``"kaplan_meier"``: for both objectives.
-            ``"proportional_hazards"``: exp(-theta Λ(t)), the curve of the log-likelihood. ``"ipcw"``: the
-            step function with the smallest weighted Brier score, also used in the search; the reported curve
-            is pooled to be non-increasing, and 0 beyond the follow-up of the leaf.
+            ``"proportional_hazards"``: exp(-theta Λ(t)), the curve of the log-likelihood.
         time_unit: unit of the times, such as ``"days"``, used in texts and figures.
         search: :class:`~sstorch.Search`, settings of the search: time limit, memory,
             buckets of times, progress; ``search__time_limit`` sets one of them.

@@ -54,11 +54,6 @@ from sstorch.metrics.outcome import Observed
 from sstorch.reading.late_fit import steps_from_entry
 
 Objective = Literal["log_likelihood", "integrated_brier"]
-# Curves that the leaves can have, by objective: those that it is, or can be, the loss of.
-CURVES: dict[str, tuple[str, ...]] = {
-    "log_likelihood": ("kaplan_meier", "proportional_hazards"),
-    "integrated_brier": ("kaplan_meier", "ipcw"),
-}
 
 
 def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
@@ -112,10 +107,11 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
 
     def _check(self) -> None:
         check_choice(self.objective, "objective", get_args(Objective))
-        if self.leaf_curve not in CURVES[self.objective]:
+        check_choice(self.leaf_curve, "leaf_curve", get_args(LeafCurveKind))
+        if self.leaf_curve != "kaplan_meier" and self.objective != "log_likelihood":
             raise ConfigError(
-                f"leaf_curve must be one of {', '.join(CURVES[self.objective])} with "
-                f"objective={self.objective!r}, got {self.leaf_curve!r}"
+                f"leaf_curve must be 'kaplan_meier' with objective={self.objective!r}, got "
+                f"{self.leaf_curve!r}"
             )
         super()._check()
         check_integer("min_events", self.min_events, 0)
@@ -154,13 +150,8 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
             return LogLikelihood(
                 data.time, data.cause, n_causes=n_causes, entry=data.entry, sample_weight=data.sample_weight
             )
-        return IntegratedBrier(
-            data.time,
-            data.event,
-            leaf_curve="ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier",
-            n_buckets=self.search.n_buckets,
-            sample_weight=data.sample_weight,
-        )
+        n_buckets = self.search.n_buckets
+        return IntegratedBrier(data.time, data.event, n_buckets=n_buckets, sample_weight=data.sample_weight)
 
     def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
         """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""

@@ -97,7 +97,7 @@ def test_depths_are_the_largest_trees_among_budgets(gbsg2: SurvivalData) -> None
 
 def test_brier_scores_and_scorers(small_data: SurvivalData) -> None:
     data = small_data
-    settings: dict[str, Any] = {"objective": "integrated_brier", "leaf_curve": "ipcw", "binarize": "osst"}
+    settings: dict[str, Any] = {"objective": "integrated_brier", "binarize": "osst"}
     tree = OptimalSurvivalTreeCV(1, **settings, n_folds=3).fit(data.frame, _y(data))
 
     def scorer(estimator: Any, X: object, y: Surv) -> float:

@@ -37,7 +37,12 @@ def test_columns_that_are_not_binary_are_named(gbsg2: SurvivalData) -> None:
         ({"max_depth": 1.5}, ConfigError, "max_depth must be at least 0"),
         ({"max_nodes": -1}, ConfigError, "max_nodes"),
         ({"objective": "cox"}, ConfigError, "objective must be one of"),
-        ({"leaf_curve": "ipcw"}, ConfigError, "leaf_curve must be one of kaplan_meier, proportional_hazards"),
+        ({"leaf_curve": "weibull"}, ConfigError, "leaf_curve must be one of"),
+        (
+            {"objective": "integrated_brier", "leaf_curve": "proportional_hazards"},
+            ConfigError,
+            "leaf_curve must be",
+        ),
         ({"leaf_penalty": -0.1}, ConfigError, "leaf_penalty"),
         ({"min_leaf": 0}, ConfigError, "min_leaf"),
         ({"min_events": -1}, ConfigError, "min_events"),
