@@ -149,7 +149,7 @@ class Deep:
                     f"trees of depth {depth}: root {number + 1} of {len(splits)}, cost {best.cost:.6g}"
                 )
             if cost < best.cost - slack:
-                best = self._joined(part, feature, small)
+                best = self._joined(feature, small)
             # First the side of which least is known.
             order = sorted((0, 1), key=lambda side: halves[side].assumed - small[side].cost)
             sides = list(small)
@@ -163,13 +163,13 @@ class Deep:
                 sides[side] = min(found, small[side], key=lambda one: one.cost)._replace(bound=found.bound)
             bound = min(bound, sides[0].bound + sides[1].bound)
             if sides[0].cost + sides[1].cost < best.cost - slack:
-                best = self._joined(part, feature, sides)
+                best = self._joined(feature, sides)
         return best._replace(bound=bound)
 
-    def _joined(self, part: _Part, feature: int, sides: tuple[_Best, _Best] | list[_Best]) -> _Best:
-        name, (left, right) = int(part.problem.features[feature]), sides
+    def _joined(self, feature: int, sides: tuple[_Best, _Best] | list[_Best]) -> _Best:
+        left, right = sides
 
         def tree() -> Nested:
-            return name, left.tree(), right.tree()
+            return feature, left.tree(), right.tree()
 
         return _Best(left.cost + right.cost, left.bound + right.bound, tree)

@@ -26,10 +26,8 @@ class Patterns:
     column. A feature may be a chain of its own.
     """
 
-    # (U, F) uint8, the distinct rows, sorted by the features in the order of chains
-    literals: npt.NDArray[np.uint8]
-    order: IntArray  # (F,), the features in the order of chains
-    chain: IntArray  # (F,), where in that order the chain of each begins
+    literals: npt.NDArray[np.uint8]  # (U, F), the distinct rows, sorted by the features
+    chain: IntArray  # (F,), where the chain of each feature begins
     columns: IntArray  # (F,), the column of the matrix behind each feature
     flipped: BoolArray  # (F,) bool, True where a literal of 1 means a matrix entry of 0
     row: IntArray  # (U,), a row of the matrix that is each distinct row
@@ -62,11 +60,12 @@ class Patterns:
         if merge_columns:
             kept = sorted({codes[j]: j for j in reversed(kept)}.values())
         order, chain = _chains([codes[j] for j in kept])
-        columns, turned = np.array(kept, dtype=np.int64), np.array([flipped[j] for j in kept], dtype=np.bool_)
+        columns = np.array(kept, dtype=np.int64)[order]
+        turned = np.array(flipped, dtype=np.bool_)[columns]
         by_feature = by_column[columns] ^ turned[:, None]
-        index, of_row = _distinct_rows(by_feature[order])
+        index, of_row = _distinct_rows(by_feature)
         literals = np.ascontiguousarray(by_feature[:, index].T).view(np.uint8)
-        return cls(literals, order, chain, columns, turned, index, of_row, matrix, tuple(names))
+        return cls(literals, chain, columns, turned, index, of_row, matrix, tuple(names))
 
     def sums(self, values: FloatArray) -> FloatArray:
         """(C, U), what the rows of values (C, N) add up to in each distinct row."""
@@ -77,15 +76,14 @@ class Patterns:
         """The leaf of each row of the matrix, (N,), of a tree over its columns."""
         return tree.apply(self.features[self.row])[self.of_row]
 
-    def in_columns(self, tree: Nested, order: IntArray | None = None) -> Nested:
-        """A tree over columns of the matrix instead of features, or of features in an order of them."""
+    def in_columns(self, tree: Nested) -> Nested:
+        """A tree over columns of the matrix instead of features."""
         if not isinstance(tree, tuple):
             return tree
-        absent, present = (self.in_columns(below, order) for below in tree[1:])
-        feature = tree[0] if order is None else int(order[tree[0]])
-        if self.flipped[feature]:
+        absent, present = map(self.in_columns, tree[1:])
+        if self.flipped[tree[0]]:
             absent, present = present, absent
-        return int(self.columns[feature]), absent, present
+        return int(self.columns[tree[0]]), absent, present
 
 
 def check_binary(features: object) -> tuple[BoolArray, list[str]]:

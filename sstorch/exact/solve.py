@@ -231,7 +231,7 @@ class _Rows:
                 needs[1] = task.event  # type: ignore[attr-defined]
             values = np.concatenate([values, patterns.sums(needs)])
             form = form._replace(least=np.array(self.least, dtype=np.float64))
-        prices = Prices.of(task, patterns.columns[patterns.order])
+        prices = Prices.of(task, patterns.columns)
         return CompiledProblem.of(patterns, values, form, curves, prices)
 
     def floor(self) -> FloatArray:

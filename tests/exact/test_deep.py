@@ -110,9 +110,10 @@ def test_tables_beyond_the_room_of_the_kernels_raise():
 def test_rows_censored_before_the_first_event_have_work_space():
     features = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 1], [1, 1, 0]])
     task = IntegratedBrier([3.0, 4.0, 5.0, 6.0, 1.0, 1.0, 1.0], [1, 1, 0, 1, 0, 0, 0])
-    problem = _Rows(Patterns.of(features), task, (), 2**30, 1).problem(3)
+    patterns = Patterns.of(features)
+    problem = _Rows(patterns, task, (), 2**30, 1).problem(3)
     assert problem.form.followed
-    early = problem.where(int(np.flatnonzero(problem.features == 0)[0]), True)
+    early = problem.where(int(np.flatnonzero(patterns.columns == 0)[0]), True)
     assert len(early.literals) == 3
     # The kernel writes the state of each leaf there.
     assert len(early._tables(3, 7).curves.state) == len(problem._tables(3, 7).curves.state) > 0
@@ -137,7 +138,6 @@ def test_time_limit_leaves_a_bound(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"max_depth": 10}, ConfigError, "max_depth must be 0 to 9, got 10"),
         ({"max_depth": 6, "max_nodes": 9}, ConfigError, "max_nodes must be None for trees deeper than 5"),
         ({"max_depth": 6, "memory": 1 << 12}, ConfigError, "too many for depth 6"),
         ({"guess": [1.0]}, DataError, "guess must have 60 rows"),

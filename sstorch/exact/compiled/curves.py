@@ -107,7 +107,7 @@ class Curves(NamedTuple):
         alive = begin[every] + np.where(event, 0.0, leavers.part[every] / weight)
         gain = np.where(event, weight * blocks.event_weight[leavers.block[every]], 0.0)
         literals = np.zeros((len(every), patterns.literals.shape[1] + 1), dtype=np.uint8)
-        literals[:, :-1] = patterns.literals[leavers.pattern[every]][:, patterns.order]
+        literals[:, :-1] = patterns.literals[leavers.pattern[every]]
         at = passed[leavers.block[every]]
         return cls(literals, event, weight, alive, at, gain, float(passed[-1]), *_nothing())
 

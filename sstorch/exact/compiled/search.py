@@ -190,7 +190,6 @@ class CompiledProblem:
     literals: npt.NDArray[np.uint8]  # (U, F) uint8
     # (F,), where the chain of each feature begins; rows that have a feature have those before it in its chain
     chain: IntArray
-    features: IntArray  # (F,), what they are called elsewhere
     values: FloatArray  # (C, U), sums of the rows: channels of the task, then those that leaves need some of
     form: Form  # of the cost of a leaf
     curves: Curves  # the same rows by time, where these are followed
@@ -202,16 +201,19 @@ class CompiledProblem:
     ) -> CompiledProblem:
         """Problem of the distinct rows of a matrix; arguments as the attributes."""
         say_compiling()
-        # Kernels are compiled anew for arrays of another layout, which indices in brackets would give.
-        literals = patterns.literals.take(patterns.order, axis=1)
-        return cls(literals, patterns.chain, patterns.order, values, form, curves, prices)
+        return cls(patterns.literals, patterns.chain, values, form, curves, prices)
 
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
         kept = self.literals[:, feature] == present
-        literals, values = self.literals.compress(kept, axis=0), self.values.compress(kept, axis=1)
-        curves, prices = self.curves.where(feature, present), self.prices.below(feature)
-        return CompiledProblem(literals, self.chain, self.features, values, self.form, curves, prices)
+        # Kernels are compiled anew for arrays of another layout, which indices in brackets would give.
+        return replace(
+            self,
+            literals=self.literals.compress(kept, axis=0),
+            values=self.values.compress(kept, axis=1),
+            curves=self.curves.where(feature, present),
+            prices=self.prices.below(feature),
+        )
 
     def search(self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1) -> Found:
         """Least costs of all budgets; by however many threads, the same.
@@ -262,7 +264,7 @@ class CompiledProblem:
     def _paid(self) -> FloatArray:
         """What all rows pay for a test of each feature, (F,)."""
         if not len(self.prices.full):
-            return np.zeros(len(self.features))
+            return np.zeros(len(self.chain))
         paid: FloatArray = self.prices.full * self.values[-len(self.form.least)].sum()
         return paid
 
@@ -280,7 +282,6 @@ class CompiledProblem:
             self,
             literals=self.literals[:, :n].copy(),
             chain=self.chain[:n],
-            features=self.features[:n],
             curves=self.curves.with_first(n),
             prices=self.prices.with_first(n),
         )
@@ -390,9 +391,8 @@ class _BestTrees:
             if sums[feature] < best[0]:
                 best = (float(sums[feature]), feature, (left, right))
         _, feature, halves = best
-        name = int(self.searched.features[feature])
         if target.nodes == 1:
-            return name, None, None
+            return feature, None, None
         parts = None if self.tables is None else self._halves(self.tables, feature)
 
         def below(sign: int) -> Nested:
@@ -403,7 +403,7 @@ class _BestTrees:
             return self._rows.where(feature, bool(sign)).search(*halves[sign]).tree(halves[sign])
 
         absent, present = on_threads(below, (0, 1), self.n_threads if target.depth > 2 else 1)
-        return name, absent, present
+        return feature, absent, present
 
     def _halves(self, tables: Tables, feature: int) -> list[_BestTrees]:
         """Trees of the rows without a feature and of those with it."""

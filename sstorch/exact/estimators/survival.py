@@ -253,9 +253,8 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         if settings.max_depth > MAX_EXACT_DEPTH:
             raise ConfigError(f"max_depth must be 0 to {MAX_EXACT_DEPTH}, got {settings.max_depth}")
         n_folds = check_integer("n_folds", self.n_folds, 2)
-        seed = self._seed
         # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
-        self.folds_ = folds_of(data, n_folds, seed)
+        self.folds_ = folds_of(data, n_folds, self._seed)
         sizes = list[tuple[int, int]]()
 
         def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
@@ -271,21 +270,17 @@ class OptimalSurvivalTreeCV(SurvivalTree):
                 }
             return [known[size] for size in reached]
 
-        parts = split(data, folds_of(data, n_folds, seed))
+        parts = split(data, self.folds_)
         found = np.array(list(train_outside_score_inside(parts, train, score)))  # (n_folds, C, 2)
-        scores, leaves = np.ascontiguousarray(found[..., 0].T), np.ascontiguousarray(found[..., 1].T)
-        best = int(scores.mean(axis=1).argmax())  # the smaller tree of a tie: sizes increase
-        self.best_depth_, self.best_nodes_ = sizes[best]
-        self.best_score_ = float(scores[best].mean())
-        self.cv_results_ = pd.DataFrame(
-            {
-                "depth": [depth for depth, _ in sizes],
-                "nodes": [nodes for _, nodes in sizes],
-                "mean_score": scores.mean(axis=1),
-                "standard_error": scores.std(axis=1, ddof=1) / math.sqrt(n_folds),
-                "mean_leaves": leaves.mean(axis=1),
-                **{f"fold_{fold}": scores[:, fold] for fold in range(n_folds)},
-            }
+        scores, leaves = np.ascontiguousarray(found.T)  # (C, n_folds) each
+        mean = scores.mean(axis=1)
+        best = int(mean.argmax())  # the smaller tree of a tie: sizes increase
+        (self.best_depth_, self.best_nodes_), self.best_score_ = sizes[best], float(mean[best])
+        self.cv_results_ = pd.DataFrame(sizes, columns=["depth", "nodes"]).assign(
+            mean_score=mean,
+            standard_error=scores.std(axis=1, ddof=1) / math.sqrt(n_folds),
+            mean_leaves=leaves.mean(axis=1),
+            **{f"fold_{fold}": scores[:, fold] for fold in range(n_folds)},
         )
         final = settings.set_params(max_depth=self.best_depth_, max_nodes=self.best_nodes_)
         return self._set_final(final._searched(data))

@@ -90,7 +90,7 @@ def solve_areas(
         best = int(areas[: nodes + 1].argmax())
         root, *below = tests[best].tolist()
         absent, present = (None if test < 0 else (test, None, None) for test in below)
-        nested = patterns.in_columns(None if root < 0 else (root, absent, present), patterns.order)
+        nested = patterns.in_columns(None if root < 0 else (root, absent, present))
         tree = BinaryTree.build(nested, patterns.names)
         leaf = patterns.leaves(tree)
         total = np.bincount(leaf, weight, tree.n_leaves)

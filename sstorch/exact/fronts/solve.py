@@ -393,7 +393,7 @@ def _decided(
         return feature, absent, present
 
     halves = tree(left, width), tree(right, width)
-    nested = patterns.in_columns(halves[0] if root < 0 else (root, *halves), patterns.order)
+    nested = patterns.in_columns(halves[0] if root < 0 else (root, *halves))
     return BinaryTree.build(nested, patterns.names), np.array(_decisions(nested), dtype=np.int64)
 
 

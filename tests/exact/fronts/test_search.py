@@ -1,6 +1,7 @@
 """Fronts, fair trees and areas against all trees."""
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -209,33 +210,27 @@ def test_time_limit_leaves_a_bound(monkeypatch):
     np.testing.assert_array_equal(front.totals, solve_front(features, confusion_front(y), 2).totals)
 
 
-@pytest.mark.parametrize("search", [solve_front, solve_areas])
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("searches", "arguments", "error", "message"),
     [
-        ({"max_depth": 4}, ConfigError, "max_depth"),
-        ({"max_nodes": -1}, ConfigError, "max_nodes"),
-        ({"min_leaf": 0}, ConfigError, "min_leaf"),
-        ({"min_leaf": 9}, DataError, "not even a single leaf"),
-        ({"features": np.eye(3)}, DataError, "3 rows"),
-        ({"time_limit": 0.0}, ConfigError, "time_limit"),
-        ({"memory": 100}, ConfigError, "fewer thresholds"),
-        ({"max_fpr": 0.0}, ConfigError, "max_fpr must be above 0"),
-        ({"sample_weight": 1.0 * np.array([0, 1, 1, 1] * 2)}, ConfigError, "no weight"),
+        ("front areas", {"max_depth": 4}, ConfigError, "max_depth"),
+        ("front areas", {"max_nodes": -1}, ConfigError, "max_nodes"),
+        ("front areas", {"min_leaf": 0}, ConfigError, "min_leaf"),
+        ("front areas", {"min_leaf": 9}, DataError, "not even a single leaf"),
+        ("front areas", {"features": np.eye(3)}, DataError, "3 rows"),
+        ("front", {"time_limit": 0.0}, ConfigError, "time_limit"),
+        ("front", {"memory": 100}, ConfigError, "fewer thresholds"),
+        ("areas", {"max_fpr": 0.0}, ConfigError, "max_fpr must be above 0"),
+        ("areas", {"sample_weight": [0.0, 1.0, 1.0, 1.0] * 2}, ConfigError, "no weight"),
     ],
 )
-def test_arguments_are_checked(search, arguments, error, message):
-    own = {"time_limit", "memory"} if search is solve_front else {"max_fpr", "sample_weight"}
-    if not own.isdisjoint(arguments) or not arguments.keys() & {
-        "time_limit",
-        "memory",
-        "max_fpr",
-        "sample_weight",
-    }:
-        y = [0, 1, 1, 1] * 2
-        given = {"features": np.array([[0, 1], [1, 0], [1, 1], [0, 0]] * 2), **arguments}
+def test_arguments_are_checked(searches, arguments, error, message):
+    y = [0, 1, 1, 1] * 2
+    given = {"features": np.array([[0, 1], [1, 0], [1, 1], [0, 0]] * 2), **arguments}
+    calls = {"front": partial(solve_front, task=confusion_front(y)), "areas": partial(solve_areas, y=y)}
+    for name in searches.split():
         with pytest.raises(error, match=message):
-            search(given.pop("features"), confusion_front(y) if search is solve_front else y, **given)
+            calls[name](**given)
 
 
 def test_points_that_do_not_exist_and_matrices_without_splits():
