@@ -278,15 +278,8 @@ class DesignMatrix(Batched):
     ) -> Tensor:
         """Weighted sums over some rows (n, p): z'Wz and z'r of a one and the standardised features z.
 
-        Args:
-            rows: which, all or positions.
-            weight: W of all rows, of any sign, shape (n,).
-            right: r of all rows, shape (n, k).
-            centre: what is taken off the features, shape (p,).
-            scale: by what they are divided, shape (p,); +inf for those that are zero.
-
-        Returns:
-            shape (1 + p, 1 + p + k).
+        W (n,) may have any sign, r is (n, k); z = (x - centre) / scale, +inf for features that are zero. The
+        result is (1 + p, 1 + p + k).
         """
         width, size, n_right = 1 + len(self.places), 1 + self.shape[-1], right.shape[-1]
         half = width // 2  # the lower left quarter of a symmetric matrix is the upper right one

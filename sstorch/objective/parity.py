@@ -27,16 +27,10 @@ Gates = Literal["frozen", "relaxed"]
 
 
 class GroupParity(RowPenalty):
-    """rho times the squared difference between the survival curves of groups.
+    """rho times the squared difference between the survival curves of groups, made by :class:`L2Parity`.
 
-    Defined and created by :class:`L2Parity`.
-
-    A problem with a single group has no pairs and the value zero.
-
-    Args:
-        rho: one value per problem, shape (R,).
-        grid: nodes of R problems.
-        gates: ``"frozen"``, or ``"relaxed"`` to train gates with the penalty too.
+    A problem with a single group has no pairs and the value zero. Gates are ``"frozen"``, or ``"relaxed"`` to
+    train them with the penalty too.
     """
 
     per_problem = ("coefficient", "log_time", "measure")

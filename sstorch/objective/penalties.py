@@ -142,25 +142,17 @@ class Ridge(LeafPenalty):
 class Roughness(Ridge):
     """(lambda / 2) times the roughness of the curves of numeric columns, summed over columns and leaves.
 
-    For a piecewise linear curve it is the sum of squared changes of slope, for a spline the integral of the
-    squared second derivative, with columns in units of their standard deviations. In the features of
-    :class:`~sstorch.data.basis.Basis` it is a sum of squares. With a large coefficient every curve is a
-    straight line, with the ridge penalty.
-
-    References:
-        Eilers and Marx (1996), Statistical Science 11, 89-121.
+    In the features of :class:`~sstorch.data.basis.Basis` it is a sum of squares: of changes of slope, or of
+    the second derivative, with columns in units of their standard deviations (Eilers and Marx 1996,
+    Statistical Science 11, 89-121).
     """
 
 
 class Monotone(LeafPenalty):
     """(lambda / 2) sum of the squared slopes that go the wrong way, over pieces of columns and leaves.
 
-    With a large coefficient violations are negligible; :meth:`project` removes them.
-
-    Args:
-        coefficient: shape (R,).
-        cone: derivatives of the linear predictor by columns, one row per piece, with signs such that they
-            must be >= 0, as linear combinations of slopes, shape (R, pieces, p).
+    The cone has derivatives of the linear predictor, one row per piece, that must be >= 0, as linear
+    combinations of slopes, (R, pieces, p); :meth:`project` removes what is left of violations.
     """
 
     per_problem = ("coefficient", "cone")
@@ -228,19 +220,11 @@ class GateRidge(GatePenalty):
 class NormalPrior(LeafPenalty):
     """Negative log density, up to a constant, of leaves that have a common part: estimated variances.
 
-    Slopes of a group of leaves are common ones plus own ones, each with a precision. Levels (linear
-    predictors at the centre of the features) and shapes are a common one, which is free, plus own ones. The
-    value is the least over the common part. Slopes whose own precision is +inf, and leaves of one group, are
-    held together by the largest precision that rounding allows.
-
-    Args:
-        common: precision of the common slopes, shape (R, p).
-        own: precision of the own slopes, shape (R, p).
-        level: precision of the own levels, shape (R,).
-        shape: precision of the own shapes, shape (R,).
-        centre: centre of the features, shape (R, p).
-        groups: number of the group of each leaf, shape (R, L).
-        coefficient: factor, shape (R,): one over the rows that the precisions count.
+    Slopes of a group of leaves are common ones plus own ones, each with a precision (R, p). Levels (linear
+    predictors at the centre of the features) and shapes are a common one, which is free, plus own ones, with
+    precisions (R,). The value is the least over the common part. Slopes whose own precision is +inf, and
+    leaves with one number in ``groups`` (R, L), are held together by the largest precision that rounding
+    allows. The coefficient (R,) is one over the rows that the precisions count.
     """
 
     per_problem = ("coefficient", "common", "own", "level", "shape", "centre", "mean", "weight")

@@ -137,15 +137,9 @@ class SmallLeaves(RowPenalty):
 
 
 def check_penalties(penalties: Sequence[Penalty], tree: SoftTree, sample: Sample, problems: Tensor) -> None:
-    """Raise TrainingError if a penalty has no finite value and gradient at finite gates and leaves.
+    """Raise TrainingError if a custom penalty has no finite value and gradient at some finite problems (K,).
 
     Training cannot leave such a point, and its result would be the starting values.
-
-    Args:
-        penalties: custom penalties.
-        tree: R problems.
-        sample: their rows.
-        problems: positions of those to check, (K,).
     """
     both = [
         type(part)(*(value.detach()[problems].requires_grad_() for value in vars(part).values()))

@@ -30,21 +30,10 @@ from sstorch.objective.rows import Sample, problem_blocks
 def leaf_losses(
     tree: SoftTree, sample: Sample, leaves: Sequence[int], relevant: Tensor | None = None
 ) -> Tensor:
-    """Negative log-likelihood of every row at every leaf, L_n = H - c log h, given survival to entry.
+    """Negative log-likelihood of every row at every leaf given survival to entry, (R, len(leaves), M).
 
-    For an event within an interval it is -log(S(lower) - S(upper)).
-
-    Args:
-        tree: R problems.
-        sample: rows of the problems.
-        leaves: leaf nodes.
-        relevant: boolean (R, len(leaves), M), false for losses that are multiplied by zero; None for all.
-
-    Returns:
-        shape (R, len(leaves), M), in model time units.
-
-    References:
-        Consolo, Amaldi and Carrizosa, error term L_n(x_i, t_i, c_i).
+    H - c log h, for an event within an interval -log(S(lower) - S(upper)), in model time units (Consolo,
+    Amaldi and Carrizosa, error term L_n). ``relevant`` is false for losses that are multiplied by zero.
     """
     return parameter_losses(tree.prepared_family, tree.leaf_parameters(leaves), sample, relevant)
 

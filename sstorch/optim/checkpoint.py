@@ -97,17 +97,12 @@ def opened(
 ) -> Iterator[Checkpoint | None]:
     """Open the checkpoint file of a path, which no other process may open meanwhile.
 
-    Work that is repeated with the same identity continues from the file. On the same machine with the same
-    number of threads its results are identical, bit for bit, to those of work without interruption; on CUDA,
-    where some sums have no fixed order, up to rounding.
+    Work that is repeated with the same identity, settings and data as :func:`plain_values` takes them,
+    continues from the file. On the same machine with the same number of threads its results are those of work
+    without interruption, bit for bit; on CUDA, where some sums have no fixed order, up to rounding. A
+    checkpoint that is open, or None, is returned as is.
 
-    Args:
-        checkpoint: path; a missing folder is created. None, or a checkpoint that is open, is returned as is.
-        identity: settings and data that determine the results, as :func:`plain_values` takes them.
-
-    Raises:
-        ConfigError: the file belongs to work with another identity, is open elsewhere, or cannot be written.
-        FormatError: the file is truncated or altered.
+    Raises ConfigError (another identity, open elsewhere, cannot be written) or FormatError (altered).
     """
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         yield checkpoint

@@ -152,20 +152,15 @@ def estimate(
     careful: bool = False,
     watch: Watch | None = None,
 ) -> Estimates:
-    """Coefficients and the variance of each kind.
+    """Coefficients and the variance of each kind, from ``start`` (K, D).
 
     In every round the log-likelihood is replaced by its expansion at the present coefficients, for which the
     fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of
-    Hessian and penalties; not where the coefficients are still far from the optimum under the present
-    penalties or where it is not convex, of which the expansion knows little. A Newton step, halved until the
-    penalised likelihood gains, leads to the next. Steps of a variance that changes its direction again and
-    again become shorter.
-
-    Designs are in units in which coefficients of one kind are comparable. `mean` (K, D) is that of the
-    priors, zero by default; `start` (K, D) is also the mean of the vague priors of coefficients without a
-    kind; `first` has penalties of kinds to begin with, (K,) by name, 10 for others. Rounds end below a `gain`
-    in nats. `careful` is for problems that are not convex: small updates of the variances, from coefficients
-    at their optimum.
+    Hessian and penalties; not where they are far from the optimum or the problem is not convex. A Newton
+    step, halved until the penalised likelihood gains, leads to the next. Steps of a variance that turns again
+    and again become shorter. ``mean`` (K, D) is that of the priors, zero by
+    default; vague ones have the mean ``start``. Penalties begin at ``first``, by kind; rounds end below a
+    ``gain`` in nats; ``careful`` is for problems that are not convex.
     """
     mean = torch.where(kinds.of >= 0, 0.0 if mean is None else mean, start)
     size = kinds.sums(torch.ones_like(start[:1]))

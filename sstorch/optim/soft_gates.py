@@ -35,11 +35,9 @@ _ELEMENTS = 2**19
 
 
 def path_signs(topology: Topology, gates: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Leaves of the tree of some gates, numbered as nodes; gates that are left out send all rows left.
+    """Positions of the leaves (L,) that rows can reach by some gates, and turns of their paths, (L, B).
 
-    Returns:
-        positions of the leaves that rows can reach, from left to right, (L,); +1 where the path to a leaf
-        turns left at a gate, -1 where it turns right, 0 where the gate is not on it, (L, B).
+    Gates that are left out send all rows left; a turn is +1 to the left, -1 to the right, 0 off the path.
     """
     places, rows = [], []
     for place, leaf in enumerate(topology.leaves):

@@ -94,22 +94,14 @@ def lbfgs(step: StepObjective, start: Tensor, options: LBFGSOptions | None = Non
 
 @dataclass(frozen=True)
 class Batch(Batched):
-    """K problems and the rows that a step trains them on.
-
-    Attributes:
-        tree: the problems.
-        penalties: E, which has the penalties.
-        rows: rows of the step.
-        everything: all rows, for penalties on rows; None if they do not act.
-        problems: ascending positions in the batch of a run, (K,); None outside of runs.
-        left_share: share of the weight of the rows that is routed left before the step, (K,), for records.
-    """
+    """K problems and the rows that a step trains them on."""
 
     tree: SoftTree
-    penalties: TrainingObjective
-    rows: Sample
-    everything: Sample | None = None
-    problems: Tensor | None = None
+    penalties: TrainingObjective  # E, which has the penalties
+    rows: Sample  # of the step
+    everything: Sample | None = None  # all rows, for penalties on rows; None if they do not act
+    problems: Tensor | None = None  # ascending positions in the batch of a run, (K,); None outside of runs
+    # share of the weight of the rows that is routed left before the step, (K,), for records
     left_share: Tensor | None = None
 
 

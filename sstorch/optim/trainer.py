@@ -179,10 +179,8 @@ def compiled_trees(
 ) -> CompiledTrees | None:
     """The trees for the compiled engine, if it is to train them; None if torch is.
 
-    ``"auto"`` is compiled from MANY_ROWS on, summed over the trees. Callbacks are called before machine code
-    is made, if none is cached.
-
-    Raises ConfigError: ``"compiled"`` was requested where it is impossible; the message says why.
+    Callbacks are called before machine code is made, if none is cached. ConfigError says why ``"compiled"``
+    is impossible.
     """
     if engine == "torch" or (engine == "auto" and rows.weight.numel() < MANY_ROWS):
         return None

@@ -45,21 +45,14 @@ LOSS_CEILING = 1e10
 
 @dataclass(frozen=True)
 class BranchObjective(StepObjective):
-    """E restricted to a subtree and to I_s as a function of its upper gates, up to a constant.
+    """E restricted to a subtree and to I_s as a function of its upper gates, up to a constant."""
 
-    Attributes:
-        penalties: those on gates act.
-        places: positions of the thawed gates, a full binary tree, among all gates.
-        gates: all gates, where the step began.
-        losses: normalised weight x expected loss below each end of the thawed tree, shape (K, F, M).
-        terms: of the penalties on rows that train gates.
-    """
-
-    penalties: TrainingObjective
-    places: Tensor = field(metadata=SHARED)  # on the device: a copy at each evaluation would wait
-    gates: GateParameters
-    losses: Tensor
-    terms: tuple[RowTerm, ...] = ()
+    penalties: TrainingObjective  # those on gates act
+    # positions of the thawed gates, a full binary tree; on the device: a copy at each evaluation would wait
+    places: Tensor = field(metadata=SHARED)
+    gates: GateParameters  # all gates, where the step began
+    losses: Tensor  # normalised weight x expected loss below each end of the thawed tree, (K, F, M)
+    terms: tuple[RowTerm, ...] = ()  # of the penalties on rows that train gates
 
     @override
     def data(self, x: Tensor) -> Tensor:
@@ -115,16 +108,12 @@ def branch_step(batch: Batch, node: int) -> Step:
 class LogisticObjective(StepObjective):
     """Weighted logistic regression of one gate onto a left/right labelling of its rows.
 
-    (1/2) ||w||^2 + sum_i o_i logloss_i with a free intercept: scikit-learn's ``LogisticRegression`` at
-    C = 1. The penalty is needed, since the present routing is linear and so its classes are separable.
-
-    Attributes:
-        weight: o_i, shape (K, M).
-        left_weight: o_i where the label is left, else 0, shape (K, M).
+    (1/2) ||w||^2 + sum_i o_i logloss_i with a free intercept: scikit-learn's ``LogisticRegression`` at C = 1.
+    The penalty is needed, since the present routing is linear and so its classes are separable.
     """
 
-    weight: Tensor
-    left_weight: Tensor
+    weight: Tensor  # o_i, (K, M)
+    left_weight: Tensor  # o_i where the label is left, else 0, (K, M)
 
     @override
     def data(self, x: Tensor) -> Tensor:
@@ -165,25 +154,15 @@ def logistic_step(batch: Batch, node: int, left: Tensor, weight: Tensor) -> Step
 
 @dataclass(frozen=True)
 class LeafObjective(StepObjective):
-    """E restricted to a subtree and to I_s as a function of its leaves, up to a constant.
+    """E restricted to a subtree and to I_s as a function of its leaves, up to a constant."""
 
-    Attributes:
-        penalties: those on leaves act.
-        places: positions of the thawed leaves among all leaves.
-        leaves: all leaves, where the step began.
-        family: of the leaves, for the K problems.
-        basis: :meth:`HazardFamily.basis` of the log times.
-        probability: P_in within the subtree x normalised weight, shape (K, L', M).
-        terms: of the penalties on rows.
-    """
-
-    penalties: TrainingObjective
-    places: Tensor = field(metadata=SHARED)
-    leaves: LeafParameters
+    penalties: TrainingObjective  # those on leaves act
+    places: Tensor = field(metadata=SHARED)  # of the thawed leaves among all leaves
+    leaves: LeafParameters  # all leaves, where the step began
     family: HazardFamily
-    basis: Tensor | None
-    probability: Tensor
-    terms: tuple[RowTerm, ...] = ()
+    basis: Tensor | None  # :meth:`HazardFamily.basis` of the log times
+    probability: Tensor  # P_in within the subtree x normalised weight, (K, L', M)
+    terms: tuple[RowTerm, ...] = ()  # of the penalties on rows
 
     @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -240,25 +219,16 @@ def leaf_step(batch: Batch, node: int, probability: Tensor | None = None) -> Ste
 
 @dataclass(frozen=True)
 class JointObjective(StepObjective):
-    """The full objective E as a function of the parameters of some nodes; all others are frozen.
+    """The full objective E as a function of the parameters of some nodes; all others are frozen."""
 
-    Attributes:
-        penalties: E.
-        family: of the leaves, for the K problems.
-        basis: :meth:`HazardFamily.basis` of the log times.
-        weight: normalised row weights, shape (K, M).
-        relaxed: with the relaxation of penalties that are not smooth in the gates, as a minimiser needs it.
-        thawed: positions of the thawed gates among all gates and of the thawed leaves among all leaves; None
-            for all nodes.
-        places: positions of the thawed parameters among all, (d,); None for all.
-        whole: all parameters, where the step began, (K, D); None for all nodes.
-    """
-
-    penalties: TrainingObjective
+    penalties: TrainingObjective  # E
     family: HazardFamily
-    basis: Tensor | None
-    weight: Tensor
+    basis: Tensor | None  # :meth:`HazardFamily.basis` of the log times
+    weight: Tensor  # of the rows, normalised, (K, M)
+    # with the relaxation of penalties that are not smooth in the gates, as a minimiser needs it
     relaxed: bool = field(default=False, metadata=SHARED)
+    # of some nodes: positions of the thawed gates and of the thawed leaves, of their parameters among all
+    # (d,), and all parameters where the step began (K, D)
     thawed: tuple[Tensor, ...] | None = field(default=None, metadata=SHARED)
     places: Tensor | None = field(default=None, metadata=SHARED)
     whole: Tensor | None = None

@@ -36,16 +36,11 @@ def initialize_random(
     seeds: Sequence[np.random.SeedSequence],
     curved: BoolArray | None = None,
 ) -> None:
-    """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes from the family's start.
+    """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes from the family's start, in place.
 
     Draws are made on the CPU in float64, node by node, so that a problem starts alike on every device.
-
-    Args:
-        tree: R problems; changed in place.
-        sample: training rows.
-        seeds: one per problem.
-        curved: features that start at zero, and for which nothing is drawn, (q,): how many of them there are
-            can depend on other splits of the batch. None draws for all.
+    Features that are ``curved`` (q,) start at zero: how many there are can depend on other splits of the
+    batch.
     """
     start_leaves(tree, sample)
     straight = np.ones(sample.x.shape[-1], dtype=bool) if curved is None else ~curved
@@ -87,22 +82,12 @@ def initialize_kmeans(
     seeds: Sequence[np.random.SeedSequence],
     repeats: int = 10,
 ) -> None:
-    """Gates from top-down binary k-means, leaves by maximum likelihood on the rows of each cluster.
+    """Gates from top-down binary k-means, leaves by maximum likelihood on the rows of each cluster, in place.
 
-    Each problem splits the rows of every node in two by k-means, ``repeats`` times over, and keeps the
-    partition with the lowest Davies-Bouldin index over the leaf clusters. Gates are logistic regressions
-    onto the clusters. A node that cannot be split sends its rows left; a leaf without events keeps the
-    family's start.
-
-    Args:
-        tree: R problems; changed in place.
-        objective: its penalties on leaves act in the maximum likelihood.
-        sample: training rows.
-        seeds: one per problem.
-        repeats: number of partitions tried (the paper gives none).
-
-    References:
-        Consolo, Amaldi and Carrizosa, initialisation by clustering; Davies and Bouldin (1979).
+    Each problem splits the rows of every node in two by k-means, ``repeats`` times over (the paper gives no
+    number), and keeps the partition with the lowest Davies-Bouldin index over the leaf clusters (Consolo,
+    Amaldi and Carrizosa; Davies and Bouldin 1979). Gates are logistic regressions onto the clusters. A node
+    that cannot be split sends its rows left; a leaf without events keeps the family's start.
     """
     seen = replace(sample, x=first_features(sample.x, tree.n_gate_features))
     cluster = torch.as_tensor(_best_partitions(tree.topology, seen, seeds, repeats))

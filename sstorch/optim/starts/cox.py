@@ -79,14 +79,11 @@ def _sums_from(values: Tensor) -> Tensor:
 
 
 def cox_cumulative_hazards(x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> Tensor:
-    """Fit K Cox models to rows that all have an event; the cumulative hazard of each row at its own time.
+    """Fit K Cox models to rows (K, n) that all have an event; the cumulative hazard of each at its own time.
 
     Features (K, n, p) are standardised, as lifelines does, so that the ridge, (1/2) ||beta||^2 added to the
-    mean negative log partial likelihood, treats them alike. Times > 0, times of entry below them, weights, 1
-    or 0 for rows that only pad, and the result, in the given order and 0 for padding, are (K, n).
-
-    References:
-        Breslow (1974), Biometrics 30, 89-99.
+    mean negative log partial likelihood (Breslow 1974, Biometrics 30, 89-99), treats them alike. Rows of
+    weight 0 only pad.
     """
     order = time.masked_fill(weight == 0, torch.inf).argsort(dim=1, stable=True)
     inverse = order.argsort(dim=1)
@@ -118,21 +115,12 @@ def initialize_cox(
     seeds: Sequence[np.random.SeedSequence],
     curved: BoolArray | None = None,
 ) -> None:
-    """Random gates; spline leaves fitted by least squares to the curves of a Cox model.
+    """Random gates; spline leaves fitted by least squares to the curves of a Cox model, in place.
 
     For each leaf a share 1/L of the rows with an event is drawn with replacement and a Cox model is fitted to
     them. Its cumulative hazard at each drawn row, on the scale of the spline, is regressed on the spline
-    basis and x, with weights of the basis that are positive, so that the curve falls. A leaf whose Cox model
-    cannot be fitted keeps the start of :func:`initialize_random`.
-
-    Args:
-        tree: R problems with :class:`~sstorch.nn.Spline` leaves; changed in place.
-        sample: training rows.
-        seeds: one per problem.
-        curved: as :func:`initialize_random` takes it.
-
-    References:
-        Consolo, Amaldi and Carrizosa, initialisation of spline leaves.
+    basis and x, with weights of the basis that are positive, so that the curve falls (Consolo, Amaldi and
+    Carrizosa). A leaf whose Cox model cannot be fitted keeps the start of :func:`initialize_random`.
     """
     family = tree.family
     if not isinstance(family, Spline):

@@ -30,24 +30,11 @@ def gates_of_targets(
     topology: Topology,
     min_leaf: float,
 ) -> GateParameters:
-    """Gates of one column each that split the rows of R problems by predictions of teachers.
+    """Gates of one column each that split the rows of R problems by predictions of teachers, (R, J, M).
 
-    The teacher is the same leaf without gates, under the same penalties, or another model. A regression tree
-    is fitted to its predictions, each leaf at least `min_leaf` of the weight; its thresholds are the gates.
-
-    Args:
-        sample: training rows of R problems, ordered by split.
-        targets: J predictions of each row, shape (R, J, M); those with a larger variance count more.
-        n_gate_features: features that gates see, the first of those given.
-        columns: raw columns of these features.
-        topology: of the trees.
-        min_leaf: least share of the weight of a leaf.
-
-    Returns:
-        weights (R, B, q) and biases (R, B); those of problems with the same targets and rows are the same.
-
-    References:
-        Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network".
+    A regression tree is fitted to the predictions, each leaf at least `min_leaf` of the weight; its
+    thresholds are the gates (Hinton, Vinyals and Dean 2015, "Distilling the knowledge in a neural network").
+    Targets with a larger variance count more; gates of problems with the same targets and rows are the same.
     """
     stored = first_features(sample.x, n_gate_features).to("cpu", torch.float64)
     share = sample.weight.double() / sample.weight.double().sum(-1, keepdim=True)

@@ -26,15 +26,10 @@ _CUTS, _RIDGE = 9, 0.02
 
 @dataclass(frozen=True)
 class GateColumns:
-    """Features of gates by raw column.
+    """Features of gates by raw column."""
 
-    Attributes:
-        places: positions of the features of each column; a number precedes its curve.
-        categorical: True for a categorical column, with one feature per category.
-    """
-
-    places: tuple[IntArray, ...]
-    categorical: tuple[bool, ...]
+    places: tuple[IntArray, ...]  # of the features of each column; a number precedes its curve
+    categorical: tuple[bool, ...]  # with one feature per category
 
 
 @dataclass(frozen=True)
@@ -63,11 +58,9 @@ def regression_tree(
 
     A number is cut halfway between two values, a column of categories into two sets by the means of the
     target in each, of several targets by their first principal component; rows without any category are one
-    more. Gains of several targets are summed. Weights (n,) have the sum one, each side at least `min_leaf`.
-    Splits that are `given` stay.
-
-    References:
-        Breiman, Friedman, Olshen and Stone (1984), Classification and Regression Trees, 8.4 and 9.4.
+    more (Breiman, Friedman, Olshen and Stone 1984, Classification and Regression Trees, 8.4 and 9.4). Gains
+    of targets are summed. Weights (n,) have the sum one, each side at least `min_leaf`. Splits that are
+    `given` stay.
     """
 
     def best_cut(value: FloatArray, rows: IntArray) -> tuple[float, float]:
@@ -89,12 +82,10 @@ def model_tree(
     """The greedy tree of least-squares lines of targets, by node, the best split first.
 
     Each side of a cut has a line of its own, so that a slope that differs between groups is found, which a
-    difference of means would not show. Lines are of standardised `lines` (n, p), gates of features (n, q).
-    Errors of the targets (J, n) are weighted by their precision (J, n) and summed; rows weigh (n,), with sum
+    difference of means would not show (Zeileis, Hothorn and Hornik 2008, Journal of Computational and
+    Graphical Statistics 17, 492-514). Lines are of standardised `lines` (n, p), gates of features (n, q);
+    errors of the targets (J, n) are weighted by their precision (J, n) and summed; rows weigh (n,), with sum
     one.
-
-    References:
-        Zeileis, Hothorn and Hornik (2008), Journal of Computational and Graphical Statistics 17, 492-514.
     """
     design = np.column_stack([np.ones(len(x)), lines])
 
