@@ -66,7 +66,11 @@ class Penalty(nn.Module):
         by autograd, with signs z that alternate between nodes, whose products with other nodes cancel.
         """
         parts = [each.detach().requires_grad_() for each in vars(parameters).values()]
-        signs = [(1.0 - 2.0 * (_nodes_of(each) % 2)).to(each) for each in parts]
+        # of the node of each value, (K, nodes, ...)
+        signs = [
+            (-1.0) ** torch.arange(each.shape[1], device=each.device).reshape(-1, *(1,) * (each.ndim - 2))
+            for each in parts
+        ]
         with torch.enable_grad():
             value = torch.as_tensor(self(type(parameters)(*parts))).sum()
             slopes = _gradients(value, parts, create_graph=True)
@@ -83,12 +87,6 @@ def _gradients(value: Tensor, parts: Sequence[Tensor], create_graph: bool = Fals
     return torch.autograd.grad(
         value, parts, create_graph=create_graph, allow_unused=True, materialize_grads=True
     )
-
-
-def _nodes_of(values: Tensor) -> Tensor:
-    """Number of the node of each value, (K, nodes, ...)."""
-    numbers = torch.arange(values.shape[1], device=values.device)
-    return numbers.reshape(1, -1, *(1,) * (values.ndim - 2)).expand(values.shape)
 
 
 class GatePenalty(Penalty, ABC):

@@ -143,10 +143,6 @@ class TrainingObjective(nn.Module):
         weighted = gates.leaf_probability(sample.x) * weight[:, None, :]
         return expected_loss(weighted, parameter_losses(family, leaves, sample, weighted.detach() > 0))
 
-    def has_closed_form(self, family: HazardFamily, sample: Sample) -> bool:
-        """True if the gradient in the leaves has a closed form."""
-        return family.closed_form and sample.log_entry is None and sample.log_lower is None
-
     def gate_penalty(self, gates: GateParameters) -> Tensor:
         """Sum of the penalties that act on gates, shape (K,)."""
         return _total(self.gate_penalties, gates.bias.new_zeros(gates.bias.shape[:-1]), gates)

@@ -33,7 +33,7 @@ def loss_derivatives(
     pairs j <= k. Some are not finite for rows without weight, or far out in a tail.
     """
     times = sample.log_times
-    if not family.closed_form or times.log_entry is not None or times.log_lower is not None:
+    if not (family.closed_form and sample.is_plain):
         return derivatives_by_autograd(family, times, linear, shape, sample.weight[:, None])
     return family.derivatives(*times[:2], linear, shape, basis)
 

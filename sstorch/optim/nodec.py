@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -24,10 +24,13 @@ from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.training import leaf_losses
 from sstorch.optim.batched_lbfgs import LBFGSOptions
-from sstorch.optim.run import PassEngine, TrainingRun
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import Step
 from sstorch.optim.trainer import ENGINES, Engine, Trainer, compiled_trees
 from sstorch.optim.working_sets import LOSS_CEILING, branch_step, leaf_step, logistic_step
+
+if TYPE_CHECKING:
+    from sstorch.optim.compiled.trees import CompiledTrees
 
 
 class Thresholds(NamedTuple):
@@ -193,7 +196,7 @@ class Nodec(Trainer):
     @override
     def compiled(
         self, tree: SoftTree, objective: TrainingObjective, sample: Sample, callbacks: Sequence[Callback]
-    ) -> PassEngine | None:
+    ) -> CompiledTrees | None:
         return compiled_trees(self.engine, tree, objective, sample, callbacks)
 
     @override

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from sstorch.optim.steps import Batch, Minimizer, Step, lbfgs, never_worse
 from sstorch.optim.working_sets import JointObjective, joint_step
 from sstorch.progress import TRAINING, report
 
+if TYPE_CHECKING:
+    from sstorch.optim.compiled.trees import CompiledTrees
+
 # Of a state, in addition to the trees.
 _STATE = ("best", "active", "unimproved", "n_passes", "finished", "history")
 _STATUSES = np.array([status.name for status in Status])
@@ -30,16 +33,6 @@ _NO_STEP = {
     "evaluations": 0,
     "restarted": False,
 }
-
-
-class PassEngine(Protocol):
-    """What takes all steps of a pass at once, on the trees of a run."""
-
-    def train_pass(
-        self, run: TrainingRun, thresholds: tuple[float, ...], options: LBFGSOptions, patience: int | None
-    ) -> tuple[Tensor, ...]:
-        """Train and record; where the trees stand then, see :meth:`TrainingRun.record_pass`."""
-        ...
 
 
 class TrainingRun:
@@ -63,7 +56,7 @@ class TrainingRun:
         rows: Sample,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | None = None,
-        compiled: PassEngine | None = None,
+        compiled: CompiledTrees | None = None,
     ) -> None:
         self.tree = tree
         self.compiled = compiled
@@ -284,7 +277,10 @@ class TrainingRun:
         if standing is None:
             if bool(self._norm[problems].isnan().any()):
                 self.look(problems)
-            masses = _leaf_masses(*self.present(problems))
+            tree, rows = self.present(problems)
+            with torch.no_grad():
+                ends = torch.nn.functional.one_hot(tree.apply_leaf(rows.x), len(tree.topology.leaves))
+                masses = (rows.normalised_weight[..., None] * ends).sum(-2)
             standing = self._value[problems], self._norm[problems], masses
         self._value[problems], self._norm[problems], masses = standing
         topology, gates = self.tree.topology, self.tree.gate_parameters().weight[problems].detach()
@@ -307,7 +303,8 @@ class TrainingRun:
     def save(self) -> None:
         """Write the checkpoint, if there is to be one, between two passes."""
         if self._checkpoint is not None:
-            self._checkpoint.write(self.state_dict())
+            trees = {"tree": dict(self.tree.state_dict()), "best_tree": dict(self.best_tree.state_dict())}
+            self._checkpoint.write(trees | {name: getattr(self, name) for name in _STATE})
 
     def finish(self) -> None:
         """Make the present points the results, and save the run as finished."""
@@ -320,27 +317,11 @@ class TrainingRun:
         state = None if self._checkpoint is None else self._checkpoint.read(self.best.device)
         if state is None:
             return False
-        self.load_state_dict(state)
-        for number in range(self.n_passes + 1):
-            for callback in self.callbacks:
-                callback.on_macro_iteration(number, self.history.until(number))
-        return True
-
-    def state_dict(self) -> dict[str, Any]:
-        """The run as it stands between two passes."""
-        trees = {"tree": dict(self.tree.state_dict()), "best_tree": dict(self.best_tree.state_dict())}
-        return trees | {name: getattr(self, name) for name in _STATE}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring a run with the same initial solutions to the state of :meth:`state_dict`."""
         self.tree.load_state_dict(state["tree"])
         self.best_tree.load_state_dict(state["best_tree"])
         for name in _STATE:
             setattr(self, name, state[name])
-
-
-@torch.no_grad()
-def _leaf_masses(tree: SoftTree, rows: Sample) -> Tensor:
-    """Share of each problem's training weight whose path ends in each leaf, (R, L)."""
-    ends = torch.nn.functional.one_hot(tree.apply_leaf(rows.x), len(tree.topology.leaves))
-    return (rows.normalised_weight[..., None] * ends).sum(-2)
+        for number in range(self.n_passes + 1):
+            for callback in self.callbacks:
+                callback.on_macro_iteration(number, self.history.until(number))
+        return True

@@ -20,7 +20,7 @@ from sstorch.nn.hazards.links import LinkFamily
 from sstorch.objective import GateRidge, Ridge, Sample, TrainingObjective
 from sstorch.objective.penalties import Roughness
 from sstorch.optim.checkpoint import Checkpoint, opened
-from sstorch.optim.run import PassEngine, TrainingRun
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import Step
 from sstorch.threads import torch_threads
 
@@ -58,7 +58,7 @@ class Trainer(ABC):
         objective: TrainingObjective,
         sample: Sample,
         callbacks: Sequence[Callback],
-    ) -> PassEngine | None:
+    ) -> CompiledTrees | None:
         """What takes all steps of a pass at once; None if torch takes them one by one."""
         return None
 

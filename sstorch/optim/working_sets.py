@@ -166,7 +166,7 @@ class LeafObjective(StepObjective):
 
     @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.penalties.has_closed_form(self.family, self.sample):
+        if not (self.family.closed_form and self.sample.is_plain):
             return super().data_and_gradient(x)
         value, gradient = leaf_value_and_gradient(
             self.family, self._thawed(x), self.sample, self.probability, self.basis
@@ -235,7 +235,7 @@ class JointObjective(StepObjective):
 
     @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.penalties.has_closed_form(self.family, self.sample):
+        if not (self.family.closed_form and self.sample.is_plain):
             return super().data_and_gradient(x)
         value, *gradients = tree_value_and_gradients(
             *self._parts(x), self.family, self.sample, self.weight, self.basis
