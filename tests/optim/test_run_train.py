@@ -11,11 +11,9 @@ from torch import Tensor
 from sstorch import (
     GatePenalties,
     GroupPenalties,
-    Penalties,
     PrognosticTree,
     SoftSurvivalTree,
     SurvivalData,
-    SurvivalRegression,
 )
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, StepContext
@@ -278,15 +276,6 @@ def test_trainer_of_one_method_trains_estimators(
 
 
 NODES_OF_PAIRS = [{1}, {2, 3}, {4, 5}, {6, 7}]
-
-
-def test_trainer_of_a_regression_reaches_the_optimum_of_its_own_trainer(small_data: SurvivalData) -> None:
-    data = small_data.frame, (small_data.time, small_data.event)
-    penalties = Penalties(ridge=1e-3, roughness=1e-2)
-    own = SurvivalRegression("weibull", trainer=Everything(), penalties=penalties).fit(*data)
-    plain = SurvivalRegression("weibull", penalties=penalties).fit(*data)
-    assert own.objective_ == pytest.approx(plain.objective_, rel=1e-7)
-    assert own.history_.steps["step"].tolist() == ["ALL"]
 
 
 @pytest.mark.nightly
