@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from sstorch.optim.steps import Batch, Minimizer, Step, lbfgs, never_worse
 from sstorch.optim.working_sets import JointObjective, joint_step
 from sstorch.progress import TRAINING, report
 
-if TYPE_CHECKING:
-    from sstorch.optim.compiled.trees import CompiledTrees
-
 # Of a state, in addition to the trees.
 _STATE = ("best", "active", "unimproved", "n_passes", "finished", "history")
 _STATUSES = np.array([status.name for status in Status])
@@ -33,6 +30,16 @@ _NO_STEP = {
     "evaluations": 0,
     "restarted": False,
 }
+
+
+class PassEngine(Protocol):
+    """What takes all steps of a pass at once, on the trees of a run."""
+
+    def train_pass(
+        self, run: TrainingRun, thresholds: tuple[float, ...], options: LBFGSOptions, patience: int | None
+    ) -> tuple[Tensor, ...]:
+        """Train and record; where the trees stand then, see :meth:`TrainingRun.record_pass`."""
+        ...
 
 
 class TrainingRun:
@@ -56,7 +63,7 @@ class TrainingRun:
         rows: Sample,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | None = None,
-        compiled: CompiledTrees | None = None,
+        compiled: PassEngine | None = None,
     ) -> None:
         self.tree = tree
         self.compiled = compiled
