@@ -30,8 +30,7 @@ class FairnessPath:
 
     Attributes:
         scores: one row per rho, fold, start and part (``train`` or ``test``): accuracy, likelihood,
-            disparities, scores of the groups, the training objective, and ``chosen``, true for the start with
-            the lowest training objective.
+            disparities, scores of the groups, the objective, and ``chosen``, true for the lowest objective.
         batch: all trained trees; split k is fold k.
         folds: fold of each row of `data`, shape (n,).
         data: all rows of positive weight.

@@ -194,16 +194,9 @@ def test_two_jobs_of_a_sweep_share_a_study(
     assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
 
 
-@pytest.mark.parametrize(
-    ("names", "leaves"),
-    [
-        (["gbsg2", "whas500"], ["exponential"]),
-        nightly(["gbsg2", "whas500", "veterans"], ["exponential", "weibull"]),
-    ],
-)
-def test_runs_over_data_sets_by_the_joblib_launcher(
-    names: list[str], leaves: list[str], tmp_path: Path, app: App
-) -> None:
+@pytest.mark.nightly  # processes of a launcher load torch once more; test_launchers_compose is daily
+def test_runs_over_data_sets_by_the_joblib_launcher(tmp_path: Path, app: App) -> None:
+    names, leaves = ["gbsg2", "whas500", "veterans"], ["exponential", "weibull"]
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="comes with the extra cluster")
     pytest.importorskip("sksurv")
     settings = ["experiment=quick", "model.n_starts=1", "cv.n_folds=2", "cv.peers=false", "logger=none"]

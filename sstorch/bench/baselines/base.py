@@ -63,20 +63,16 @@ class Baseline(ABC):
     knows: ClassVar[tuple[str, ...]] = ()
 
     def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Curves | PredictsIncidence:
-        """Fit the model to training rows.
+        """Fit the model; of competing causes, models of their hazards, put together to incidences.
 
         Args:
             train: training rows.
             schema: columns and vocabularies, possibly of a larger table.
             seed: random seed; equal seeds give equal curves.
 
-        Returns:
-            The fitted model; of competing causes, models of their hazards put together to incidences.
-
         Raises:
             ConfigError: a package or program is missing.
-            DataError: the rows have weights or entry times that the model does not support, or intervals, or
-                only constant features.
+            DataError: the rows are not supported (:meth:`check_rows`), or all features are constant.
             TrainingError: fitting failed.
         """
         self.check()
@@ -197,8 +193,8 @@ def checked_curves(curves: npt.ArrayLike) -> FloatArray:
 class BreslowBaseline:
     """Cumulative baseline hazard, a step function.
 
-    Sums over the rows at risk are added up from the last time on, never subtracted: where risks differ by
-    many orders of magnitude, differences of such sums are rounding noise and can be negative.
+    Sums over the rows at risk are added up from the last time on: where risks differ by many orders of
+    magnitude, differences of such sums are rounding noise and can be negative.
     """
 
     jumps: FloatArray  # distinct training times, (n_jumps,)
@@ -249,8 +245,7 @@ def cause_specific(models: list[Curves], jumps: FloatArray) -> KnownIncidences:
     time by their increments, so that incidences and S sum to one.
 
     References:
-        Prentice and others (1978), "The analysis of failure times in the presence of competing risks",
-        Biometrics 34, 541-554.
+        Prentice and others (1978), Biometrics 34, 541-554.
     """
 
     def values(X: object) -> FloatArray:

@@ -60,10 +60,9 @@ class KaplanMeierBaseline(Baseline):
 
 
 def grouped_times(time: FloatArray, event: BoolArray) -> FloatArray:
-    """Censored times moved back to the last event time before, which leaves every risk set as it is.
+    """Censored times moved back to the event time before, or to the first time: risk sets stay the same.
 
     Trees of scikit-survival store a curve at every distinct time in every node, a forest gigabytes of them.
-    Censorings before the first event move to the earliest of them.
     """
     events = np.unique(time[event])
     before = np.searchsorted(events, time, side="right") - 1
@@ -150,21 +149,16 @@ class GradientBoosting(Baseline):
 class Cox(Baseline):
     """Cox regression of scikit-survival with Efron's ties and a ridge; Breslow's baseline hazard.
 
-    The penalty maximises the cross-validated partial log-likelihood: for each inner fold, that of all
-    training rows minus that of the rows fitted to, at the coefficients fitted without the fold. Unlike the
-    concordance of the held-out rows it judges the size of the coefficients, on which the curves depend, and
-    a fold needs no more than a handful of events.
-
-    References:
-        Verweij and van Houwelingen (1993), Cross-validation in survival analysis, Statistics in Medicine 12.
+    The penalty maximises the cross-validated partial log-likelihood of Verweij and van Houwelingen (1993),
+    Statistics in Medicine 12: for each inner fold, that of all training rows minus that of the rows fitted
+    to. Unlike concordance it judges the size of the coefficients, on which the curves depend.
     """
 
     name: ClassVar[str] = "cox"
     packages: ClassVar = ("scikit-survival",)
 
-    # candidates. The partial log-likelihood, a sum over events, is reduced by half the penalty times the
-    # squared coefficients of the features on [0, 1]. With one candidate there is no choice; those at which
-    # Newton's method fails, in an inner fold or with all rows, are passed over
+    # candidates: half of it times the squared coefficients of features on [0, 1] is subtracted from the sum
+    # over events. Those at which Newton's method fails, in an inner fold or with all rows, are passed over
     penalties: tuple[float, ...] = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
     inner_folds: int = 5  # folds, stratified by event, of the choice (fewer if there are fewer events)
 
@@ -377,12 +371,9 @@ def leaf_of(nodes: pd.DataFrame, x: FloatArray) -> IntArray:
 class RTree(Baseline):
     """A tree of R; every setting but the depth is the default of its package.
 
-    One run of Rscript fits it and evaluates the curves of its leaves, the product-limit estimates of pec,
-    at all training times; rows are then sent down the tree here. Beyond the last time of a leaf its curve
-    keeps its value.
-
-    It gets the encoded features, categories as columns of 0 and 1, like all other baselines: so missing and
-    unknown categories are zeros, where factors of R would need surrogate splits.
+    One run of Rscript fits it to encoded features and evaluates the curves of its leaves, the product-limit
+    estimates of pec, at all training times; rows are then sent down the tree here. Beyond the last time of a
+    leaf its curve keeps its value.
     """
 
     depth: int = 5  # largest depth, >= 1

@@ -54,10 +54,7 @@ _VARIANTS = ("", "gated", "curved")
 
 
 def measure_of(name: str) -> Metric:
-    """The metric of a name; one that is not in the registry has no direction.
-
-    A name such as ``"ibs:relapse"`` is that of a metric of one competing cause.
-    """
+    """The metric of a name, ``"ibs:relapse"`` of a cause; one that is not registered has no direction."""
     of, _, cause = name.partition(":")
     known = METRICS.get(of) or Metric(of, of, of, None)
     if not cause:
@@ -73,9 +70,7 @@ def arrow_of(metric: Metric) -> str:
 def model_of(name: str, depth: int | None = None, soft: bool = False) -> dict[str, Any]:
     """How a model is printed and sorted; `soft` for a soft tree, by its settings, of unknown name.
 
-    Returns:
-        ``key`` (of its files, such as "sst_llog_d2"), ``name``, ``depth``, ``label`` (title with depth),
-        ``family`` (of `FAMILIES`), ``plain`` (the published model it is compared with) and ``order``.
+    ``plain`` is the published model that it is compared with.
     """
     base, _, settings = name.partition(",")
     plain, _, variant = base.rpartition("_")
@@ -109,8 +104,7 @@ def published_tables() -> pd.DataFrame:
 def common(means: pd.DataFrame) -> pd.DataFrame:
     """The part of a table of models x data sets over which averages and ranks can be compared.
 
-    Models with finite values on fewer than half of the data sets leave first, then the data sets on which
-    another model has none.
+    Models with finite values on fewer than half of the data sets leave first, then incomplete data sets.
     """
     known = means.notna() & means.abs().ne(np.inf)
     enough = known.sum(axis=1) * 2 >= max(1, int(known.any().sum()))
