@@ -52,7 +52,7 @@ def tree_formula(
 
     survival = let("survival", step(1.0, curves.survival))
     incidences: Mapping[str, Expression] = {
-        name: let(f"incidence_{name}", step(0.0, curves.incidence[:, k])) for k, name in enumerate(causes)
+        name: let(f"incidence_{name}", step(0.0, curves.incidences[:, k])) for k, name in enumerate(causes)
     }
     columns = {name: schema.categories.get(name) for name in schema.columns}
     gates = {k: _answer(rules[int(j)]) for k, j in enumerate(tree.feature) if j >= 0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_share, check_truncation
 from sstorch.data.target import steps_up_to
 from sstorch.exact.hazards import BaselineHazard, hazard_ratios
+from sstorch.exceptions import ConfigError
+from sstorch.memory import check_room
 from sstorch.metrics.outcome import Observed
 
 LeafCurveKind = Literal["kaplan_meier", "proportional_hazards"]
@@ -26,17 +28,22 @@ _PROGNOSIS_DIGITS = 9
 class LeafCurves:
     """Curves of L leaves as right-continuous steps, of K causes; S(0) = 1, all others begin at 0.
 
-    Beyond the last of the times they keep their last value.
+    Beyond the last of the times they keep their last value. Methods of `leaf`, the leaf of each row (n,), are
+    those that estimators predict by, see :class:`sstorch.fitted.FittedModel`; for None they are of each leaf.
 
     Attributes:
         times: distinct event times of the rows, increasing, (T,).
         survival: without an event of any cause, (L, T), non-increasing.
         hazards: cumulative hazard of each cause, (L, K, T).
+        competing: whether causes have names.
     """
+
+    can_rise: ClassVar[bool] = False
 
     times: FloatArray
     survival: FloatArray
     hazards: FloatArray
+    competing: bool = False
 
     @property
     def cumulative_hazard(self) -> FloatArray:
@@ -45,7 +52,7 @@ class LeafCurves:
         return total
 
     @cached_property
-    def incidence(self) -> FloatArray:
+    def incidences(self) -> FloatArray:
         """Cumulative incidence of each cause, (L, K, T): what survival falls by, divided as the hazards rise.
 
         Of Kaplan-Meier curves it is the estimate of Aalen and Johansen.
@@ -63,9 +70,24 @@ class LeafCurves:
         """H_l at any times, shape (L, n_times); or that of the leaf of each row, as :meth:`survival_at`."""
         return self._read(self.cumulative_hazard, 0.0, grid, leaf)
 
-    def incidence_at(self, grid: FloatArray) -> FloatArray:
-        """Incidences at any times, (L, K, n_times)."""
-        return self._read(self.incidence, 0.0, grid)
+    def curves(self, leaf: IntArray, times: FloatArray, kind: str = "survival") -> FloatArray:
+        """Curves of rows at times (n_times,), or each at its own (n, n_times), of shape (n, n_times)."""
+        check_room(len(leaf), times.shape[-1])
+        at = self.survival_at if kind == "survival" else self.cumulative_hazard_at
+        return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
+
+    def incidence(self, leaf: IntArray, times: FloatArray, after: float = 0.0) -> FloatArray:
+        """Incidences of rows that are event-free `after`, from where times count, (n, K, n_times)."""
+        check_room(len(leaf) * self.hazards.shape[1], len(times))
+        found = self._read(self.incidences, 0.0, np.append(0.0, times) + after)[leaf]
+        if not after:
+            return np.asarray(found[..., 1:])
+        return (found[..., 1:] - found[..., :1]) / self.survival_at(np.array([after]))[leaf, None]
+
+    def risk(self, leaf: IntArray, times: FloatArray) -> FloatArray:
+        """Sum of the cumulative hazard over the event times, (n,)."""
+        total: FloatArray = self.cumulative_hazard.sum(axis=1)
+        return total[leaf]
 
     def exposure(self, leaf: IntArray, time: FloatArray, entry: FloatArray) -> FloatArray:
         """H_k(time) - H_k(entry) of each cause in the leaf of each row, (n, K)."""
@@ -96,15 +118,18 @@ class LeafCurves:
         Leaves of like survival keep their order.
         """
         end = float(self.times[-1])
-        level = (self.restricted_mean(end) / end).round(_PROGNOSIS_DIGITS)
+        level = (self.restricted_mean(None, end) / end).round(_PROGNOSIS_DIGITS)
         return np.argsort(np.argsort(-level, kind="stable"))
 
-    def quantile(self, q: float, leaf: IntArray | None = None, after: FloatArray | None = None) -> FloatArray:
-        """First time t with S(after + t) <= (1 - q) S(after), +inf if there is none.
+    def quantile(
+        self, leaf: IntArray | None, q: float, after: FloatArray | None = None, extrapolate: bool = False
+    ) -> FloatArray:
+        """First time t with S(after + t) <= (1 - q) S(after), `after` (n,) with S > 0; +inf if there is none.
 
-        Of each leaf from time zero, (L,); or of the leaf (n,) of each row from its time `after` (n,) on,
-        where S > 0. Raises ConfigError: `q` is not in (0, 1).
+        Raises ConfigError: `q` is not in (0, 1), or `extrapolate`, for which steps have no family.
         """
+        if extrapolate:
+            raise ConfigError("extrapolate must be False for an exact tree, whose curves are steps, got True")
         leaf, after = self._from(leaf, after)
         level = (1.0 - check_share(q, "q")) * self.survival_at(after[:, None], leaf)[:, 0] + _ROUNDING
         times = np.append(self.times, math.inf)
@@ -115,7 +140,7 @@ class LeafCurves:
         return found - after
 
     def restricted_mean(
-        self, tau: float, leaf: IntArray | None = None, after: FloatArray | None = None
+        self, leaf: IntArray | None, tau: float, after: FloatArray | None = None
     ) -> FloatArray:
         """Area under S(after + t) / S(after) from 0 to `tau`; arguments and shape as in :meth:`quantile`.
 

@@ -65,7 +65,7 @@ def _typed(method: Callable[..., Any]) -> CurveMethod:
 
 def _has_density(estimator: object) -> bool:
     """Whether rows have distributions with densities: those of exact trees are step functions."""
-    return getattr(type(estimator), "_encode", None) is not SurvivalEstimator._encode
+    return getattr(type(estimator), "_has_density", True)
 
 
 @lru_cache(maxsize=64)

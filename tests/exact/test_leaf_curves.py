@@ -17,8 +17,8 @@ def test_steps_are_right_continuous_and_begin_at_one_and_zero() -> None:
     grid = np.array([0.0, 1.9, 2.0, 3.0, 4.9, 5.0, 50.0])
     assert curves.survival_at(grid).tolist() == [[1, 1, 0.5, 0.5, 0.5, 0.5, 0.5], [1, 1, 1, 0.5, 0.5, 0, 0]]
     assert curves.cumulative_hazard_at(grid)[1].tolist() == [0, 0, 0, 0.5, 0.5, 1.5, 1.5]
-    assert curves.quantile(0.5).tolist() == [2, 3]
-    assert curves.restricted_mean(4.0).tolist() == [3.0, 3.5]
+    assert curves.quantile(None, 0.5).tolist() == [2, 3]
+    assert curves.restricted_mean(None, 4.0).tolist() == [3.0, 3.5]
 
 
 def test_leaves_without_events_count_half_an_event() -> None:

@@ -234,7 +234,7 @@ def test_cause_specific_hazards_are_multiplied() -> None:
     factors = np.full((tree.tree_.n_leaves, 2), 0.5)
     curves = tree.curves_.scaled(factors)
     np.testing.assert_allclose(curves.survival, tree.curves_.survival**0.5, rtol=1e-10)
-    np.testing.assert_allclose(curves.incidence.sum(axis=1), 1 - curves.survival, rtol=1e-10)
+    np.testing.assert_allclose(curves.incidences.sum(axis=1), 1 - curves.survival, rtol=1e-10)
     np.testing.assert_allclose(tree.hazards_.sum(axis=1), tree.curves_.cumulative_hazard, rtol=1e-10)
 
 

@@ -10,14 +10,12 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.base import CurveKind, check_times
-from sstorch.checks import check_after, check_choice, check_integer, counted
+from sstorch.checks import check_choice, check_integer, counted
 from sstorch.data import SurvivalData
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.oddities import report
@@ -48,8 +46,6 @@ from sstorch.groups.table import (
     table_of,
 )
 from sstorch.groups.tree import RESULTS, Partition, PartitionOf, Recalibrate
-from sstorch.memory import check_room
-from sstorch.metrics.curves import check_alive
 from sstorch.metrics.outcome import Observed
 from sstorch.reading.late_fit import steps_from_entry
 
@@ -197,7 +193,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         self, curves: LeafCurves, ratios: FloatArray | None, data: SurvivalData, leaf: IntArray
     ) -> None:
         """Set curves and hazard ratios (L, K) of the leaves, and the tables of the rows of `data`."""
-        self.curves_, self.event_times_ = curves, curves.times
+        self.curves_, self.event_times_ = replace(curves, competing=bool(self.causes_)), curves.times
         n_leaves = self.tree_.n_leaves
         inside = [leaf >= 0, *(leaf == number for number in range(n_leaves))]
         subject = data.subject if data.time_varying else None
@@ -209,7 +205,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         if ratios is not None:
             self.hazard_ratios_ = ratios
             table[[f"hazard_ratio{ending}" for ending in self._endings]] = ratios
-        table["median"] = curves.quantile(0.5)
+        table["median"] = curves.quantile(None, 0.5)
         times = round_horizons(self.event_times_, self._settings.time_unit)
         for time, column in zip(times, curves.survival_at(times).T, strict=True):
             table[f"S({time:g})"] = column
@@ -229,7 +225,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
     @property
     def incidence_(self) -> FloatArray:
         """Cumulative incidence of each leaf and cause at `event_times_`, (L, K, T)."""
-        return self.curves_.incidence
+        return self.curves_.incidences
 
     @property
     def hazards_(self) -> FloatArray:
@@ -249,91 +245,19 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
 
     # ------------------------------------------------------------------ predict
 
-    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
-        """Risk of each row (n,), the sum of H(t | x) over the distinct training event times.
+    _has_density = False
 
-        Higher = earlier event. With competing causes it is the cumulative incidence of `cause`, the first
-        by default, at ``horizon_``.
-
-        Raises:
-            ConfigError: there is no such cause.
-        """
+    @property
+    def _model(self) -> LeafCurves:  # type: ignore[override]  # steps are predicted by numbers of leaves
         check_is_fitted(self, "tree_")
-        if self.causes_:
-            return self._risk_of(X, cause)
-        self._number(cause)
-        leaf = self._leaf(X)
-        risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
-        return risk[leaf]
+        return self.curves_
 
-    def predict_quantile(  # type: ignore[override]  # steps are not extrapolated
-        self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None
-    ) -> FloatArray:
-        """First time at which survival without any event is at most 1 - q, shape (n,); the median by default.
-
-        It is +inf if the survival function stays above 1 - q. With ``after``, a time at which the rows are
-        known to be alive, or one for each row, it is what is left from there.
-
-        Raises:
-            ConfigError: ``q`` is not in (0, 1), or the model has time-varying covariates and ``after`` is
-                None.
-            DataError: the curve of a row is 0 at ``after``.
-        """
-        leaf, after = self._leaf_and_time(X, after)
-        return self.curves_.quantile(q, leaf, after)
-
-    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
-        """Restricted mean time without any event: the area under S(t | x) from 0 to ``tau`` > 0, shape (n,).
-
-        With ``math.inf`` it is the mean, +inf if the curve ends above 0. ``after`` as in
-        :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
-
-        Raises:
-            ConfigError: ``tau`` is not positive, or the model has time-varying covariates and ``after`` is
-                None.
-            DataError: the curve of a row is 0 at ``after``.
-        """
-        leaf, after = self._leaf_and_time(X, after)
-        return self.curves_.restricted_mean(tau, leaf, after)
-
-    def _leaf_and_time(self, X: object, after: npt.ArrayLike | None) -> tuple[IntArray, FloatArray | None]:
-        """Leaf of each row, and times `after` at which rows are alive, (n,) each, checked."""
-        self._refuse_unknown_future(after)
-        leaf = self._leaf(X)
-        if after is None:
-            return leaf, None
-        times = check_after(after, len(leaf), X)
-        check_alive(self.curves_.survival_at(times[:, None], leaf)[:, 0] > 0.0, times)
-        return leaf, times
-
-    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
-        """Step functions of the leaves, which keep their value beyond the last training event.
-
-        The cumulative hazard is -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen
-        estimate of the leaf's rows, which is finite where S is 0.
-        """
-        leaf, curves = self._leaf(X), self.curves_
-        check_room(len(leaf), times.shape[-1])
-        at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
-        return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
+    def _encode(self, X: object, warn: bool = False) -> IntArray:
+        return self._leaf(X)
 
     def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
             return np.log(self._curves("survival", X, times))
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival curves of any event as scores need them, (n, n_times)."""
-        return self._curves("survival", X, check_times(times))
-
-    def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
-        """Steps of the leaves; beyond the last training event they keep their value."""
-        leaf = self._leaf(X)
-        check_room(len(leaf) * len(self._endings), len(times))
-        if not after:
-            return self.curves_.incidence_at(times)[leaf]
-        found = self.curves_.incidence_at(np.append(0.0, times) + after)[leaf]
-        alive = self.curves_.survival_at(np.array([after]))[leaf, None]
-        return np.asarray((found[..., 1:] - found[..., :1]) / alive)
 
     # ------------------------------------------------------------------ groups
 
@@ -357,8 +281,8 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         return self._leaf(X) + 1
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
-        curves = self.curves_
-        return (curves.incidence_at if self.causes_ else curves.survival_at)(times)[self._leaves(frame)]
+        predict = self.curves_.incidence if self.causes_ else self.curves_.curves
+        return predict(self._leaves(frame), times)
 
     def _group_rules(self, n_terms: int | None) -> dict[int, str]:
         names, rules = self.tree_.names, dict[int, str]()

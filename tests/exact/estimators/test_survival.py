@@ -207,7 +207,7 @@ def test_text_of_a_single_leaf_and_of_own_binary_columns(small_data: SurvivalDat
     frame = pd.DataFrame({"treated": small_data.frame["x0"] > 0.5, "old": small_data.frame["x1"] > 0.5})
     tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, y)
     assert export_text(tree).startswith("if treated:")
-    longer = tree.curves_.restricted_mean(tree.event_times_[-1])
+    longer = tree.curves_.restricted_mean(None, tree.event_times_[-1])
     assert longer[0] > longer[1]
     treated = frame["treated"].to_numpy()
     np.testing.assert_array_equal(
