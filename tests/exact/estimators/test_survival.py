@@ -141,6 +141,8 @@ def test_risk_quantiles_and_restricted_means(fitted: OptimalSurvivalTree, gbsg2:
     for q in (0.0, 1.0):
         with pytest.raises(ConfigError, match="q must be a number in"):
             fitted.predict_quantile(X, q)
+    with pytest.raises(ConfigError, match="extrapolate must be False"):
+        fitted.predict_quantile(X, extrapolate=True)
     with pytest.raises(ConfigError, match="tau must be one positive number"):
         fitted.predict_rmst(X, 0.0)
 
