@@ -28,8 +28,7 @@ from sstorch.fitted.incidence import (
     panels_from,
 )
 from sstorch.memory import check_room
-from sstorch.nn import SurvivalDistribution, competing_nll
-from sstorch.nn.hazards import HazardFamily
+from sstorch.nn import HazardFamily, SurvivalDistribution, competing_nll
 from sstorch.nn.hazards.numeric import invert
 
 # The name of the only hazard where causes do not compete.

@@ -16,8 +16,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import rows_text
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.model import FittedModel, in_chunks, panels_of
-from sstorch.nn import SurvivalDistribution
-from sstorch.nn.hazards import HazardFamily
+from sstorch.nn import HazardFamily, SurvivalDistribution
 
 
 @dataclass(frozen=True)

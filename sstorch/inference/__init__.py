@@ -1,18 +1,7 @@
 """Standard errors, confidence intervals and tests of fitted regressions and groups."""
 
 from sstorch.inference.coefficients import coefficients, effect, terms
-from sstorch.inference.covariance import FitCovariance
 from sstorch.inference.hazard_rows import likelihood_ratio_test, with_sandwich
-from sstorch.inference.predictions import IntervalEstimates, groups, predict
+from sstorch.inference.predictions import groups, predict
 
-__all__ = [
-    "FitCovariance",
-    "IntervalEstimates",
-    "coefficients",
-    "effect",
-    "groups",
-    "likelihood_ratio_test",
-    "predict",
-    "terms",
-    "with_sandwich",
-]
+__all__ = ["coefficients", "effect", "groups", "likelihood_ratio_test", "predict", "terms", "with_sandwich"]

@@ -19,7 +19,7 @@ from sstorch.nn.functional import (
     survival_of,
     with_own_tensors,
 )
-from sstorch.nn.hazards import HazardFamily
+from sstorch.nn.hazards.base import HazardFamily
 from sstorch.nn.hazards.numeric import invert, log_time_limit
 from sstorch.nn.losses import LogTimes, component_losses
 

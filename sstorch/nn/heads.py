@@ -17,7 +17,8 @@ from sstorch.data.design_matrix import DesignMatrix, RowFeatures
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn.distribution import SurvivalDistribution
 from sstorch.nn.functional import check_values
-from sstorch.nn.hazards import HazardFamily, make_family
+from sstorch.nn.hazards.base import HazardFamily
+from sstorch.nn.hazards.registry import make_family
 from sstorch.nn.leaves import Leaf, LeafParameters
 
 RowFeaturesT = TypeVar("RowFeaturesT", Tensor, DesignMatrix, RowFeatures)

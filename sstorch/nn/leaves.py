@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sstorch.batched import Batched
 from sstorch.data.design_matrix import FeaturesT, RowFeatures, last_features, project
-from sstorch.nn.hazards import HazardFamily
+from sstorch.nn.hazards.base import HazardFamily
 from sstorch.nn.routing import score_at
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sstorch.nn.hazards import HazardFamily
+from sstorch.nn.hazards.base import HazardFamily
 
 
 class LogTimes(NamedTuple):

@@ -14,7 +14,7 @@ from sstorch.checks import check_choice
 from sstorch.data.design_matrix import DesignMatrix, RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.nn.distribution import SurvivalDistribution
-from sstorch.nn.hazards import HazardFamily
+from sstorch.nn.hazards.base import HazardFamily
 from sstorch.nn.heads import DistributionModule, without_autocast
 from sstorch.nn.leaves import Leaf, LeafParameters
 from sstorch.nn.routing import (

@@ -14,8 +14,7 @@ import torch
 from sstorch._version import __version__
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
-from sstorch.nn import SoftTree
-from sstorch.nn.hazards import Exponential, HazardFamily, LogLogistic, LogNormal, Spline, Weibull
+from sstorch.nn import Exponential, HazardFamily, LogLogistic, LogNormal, SoftTree, Spline, Weibull
 from sstorch.nn.hazards.links import LinkFamily
 from sstorch.objective import GateRidge, Ridge, Sample, TrainingObjective
 from sstorch.objective.penalties import Roughness

@@ -82,8 +82,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         objective_: training objective of this start, summed over competing causes.
         time_unit_: unit of the times; None if undefined.
         time_varying_: True if trained on subjects with several rows.
-        covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, for standard errors and
-            intervals of :mod:`sstorch.inference`.
+        covariance_: :class:`~sstorch.inference.covariance.FitCovariance` of the coefficients, for standard
+            errors and intervals of :mod:`sstorch.inference`.
         choice_: :class:`~sstorch.soft.group_choice.GroupChoice`, if penalties were estimated, else None: the
             evidence of the regression and of each set of groups, and ``penalties`` and ``terms`` with
             effective degrees of freedom.

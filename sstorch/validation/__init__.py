@@ -5,13 +5,11 @@ from sstorch.groups.stability import stability
 from sstorch.groups.table import group_table
 from sstorch.groups.validation import validate_groups
 from sstorch.inference.predictions import contrast
-from sstorch.validation.comparison import ModelComparison, compare
-from sstorch.validation.report import ValidationReport, validate
+from sstorch.validation.comparison import compare
+from sstorch.validation.report import validate
 from sstorch.validation.residuals import residuals
 
 __all__ = [
-    "ModelComparison",
-    "ValidationReport",
     "compare",
     "contrast",
     "group_table",

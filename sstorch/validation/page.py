@@ -35,7 +35,7 @@ _CHECKLIST = (
 )
 
 
-# A :class:`~sstorch.validation.ValidationReport`, whose module imports this one.
+# A ValidationReport, whose module imports this one.
 Report = Any
 
 

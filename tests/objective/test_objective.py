@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters, LogLogistic, SoftTree
-from sstorch.nn.hazards import Ancillary
+from sstorch.nn.hazards.base import Ancillary
 from sstorch.objective import GatePenalty, LeafPenalty, Ridge, Sample, SmallLeaves, TrainingObjective
 from sstorch.objective.penalties import NormalPrior
 from sstorch.optim.steps import Batch

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sstorch import Columns, OptimalSurvivalTree, Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import HorizonRows, measure, net_benefit
-from sstorch.validation import ValidationReport
+from sstorch.validation.report import ValidationReport
 from tests.validation.models import Given, Known, rows
 
 T = 1.2

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
-from sstorch.nn.hazards import Exponential, LogNormal, Spline
+from sstorch.nn import Exponential, GateParameters, HazardFamily, LeafParameters, LogNormal, SoftTree, Spline
 from sstorch.nn.hazards.numeric import evaluate_basis
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions
