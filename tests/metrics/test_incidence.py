@@ -119,6 +119,15 @@ def test_errors_and_limits_with_left_truncation_are_those_of_survfit() -> None:
     np.testing.assert_allclose(weighted, LATE_WEIGHTED_ERROR, rtol=1e-12)
 
 
+def test_sampling_weights_give_errors_of_aalen_johansen_in_survfit() -> None:
+    r = json.loads((Path(__file__).parent / "weights_in_r.json").read_text())["causes"]
+    r = {part: np.array(values, dtype=float) for part, values in r.items()}
+    rows, weight = ((r["time"], r["cause"].astype(int)), r["times"]), r["weight"]
+    found = aalen_johansen(*rows, sample_weight=weight), aalen_johansen_error(*rows, sample_weight=weight)
+    for name, values in zip(("incidence", "error"), found, strict=True):
+        np.testing.assert_allclose(values, [r[f"{name}_1"], r[f"{name}_2"]], rtol=1e-12)
+
+
 def test_errors_of_split_rows_are_those_of_whole_rows() -> None:
     rng = np.random.default_rng(0)
     time, cause, weight = rng.exponential(1, 90), rng.integers(0, 3, 90), rng.uniform(1, 3, 90)
