@@ -88,3 +88,12 @@ def rows_of_causes(n, seed):
     time = np.minimum(each.min(axis=1), censored)
     cause = np.where(censored < each.min(axis=1), 0, 1 + each.argmin(axis=1))
     return rate, (np.ceil(time), cause)
+
+
+def predicted_rows(n, seed=0, digits=1):
+    """Rounded times, so that events and censorings tie, and predictions of survival with some error."""
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    failed, left = rng.exponential(np.exp(-score)), rng.exponential(2.0, n)
+    time = np.maximum(np.round(np.minimum(failed, left), digits), 0.1)
+    return time, failed <= left, np.exp(-np.exp(0.8 * score + 0.2))

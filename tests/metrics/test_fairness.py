@@ -31,70 +31,55 @@ def test_parity_against_pairs_and_a_closed_form() -> None:
     np.testing.assert_allclose(value, total / pairs, rtol=1e-12)
     # Two exponential curves from 1 to 9: the integral of their squared difference is known.
     nodes, weights = log_time_quadrature(1.0, 9.0, 64)
-
-    def area(rate: float) -> float:
-        return (np.exp(-rate) - np.exp(-9 * rate)) / rate
-
+    first, cross, second = ((np.exp(-rate) - np.exp(-9 * rate)) / rate for rate in (0.6, 0.8, 1.0))
     value = group_parity(np.exp(-np.outer([0.3, 0.5], nodes)), weights, [0, 1])
-    np.testing.assert_allclose(value, area(0.6) - 2 * area(0.8) + area(1.0), rtol=1e-12)
+    np.testing.assert_allclose(value, first - 2 * cross + second, rtol=1e-12)
     assert group_parity(np.tile(CURVES[:1], (50, 1)), measure, GROUP) == 0
 
 
-def test_parity_needs_a_pair() -> None:
-    for group, weight in ((np.zeros(50), None), (GROUP, GROUP == 1)):
-        with pytest.raises(DataError, match="one group"):
-            group_parity(CURVES, np.ones(40), group, sample_weight=weight)
-    with pytest.raises(DataError, match="NaN"):
-        group_parity(np.where(CURVES > 0.9, np.nan, CURVES), np.ones(40), GROUP)
+@pytest.mark.parametrize(
+    ("words", "curves", "group", "weight"),
+    [
+        ("one group", CURVES, np.zeros(50), None),
+        ("one group", CURVES, GROUP, GROUP == 1),
+        ("NaN", np.where(CURVES > 0.9, np.nan, CURVES), GROUP, None),
+    ],
+)
+def test_parity_without_a_pair_or_a_curve_raises(words, curves, group, weight) -> None:
+    with pytest.raises(DataError, match=words):
+        group_parity(curves, np.ones(40), group, sample_weight=weight)
 
 
-def test_gini_of_leaves() -> None:
-    leaf, group = [0, 0, 0, 0, 1, 1, 3], [0, 0, 1, 1, 1, 1, 0]
-    table = leaf_groups(leaf, group, n_groups=2, n_leaves=4)
+def test_gini_of_leaves_and_gaps() -> None:
+    table = leaf_groups([0, 0, 0, 0, 1, 1, 3], [0, 0, 1, 1, 1, 1, 0], n_groups=2, n_leaves=4)
     assert table["rows"].tolist() == [4, 2, 0, 1]
     np.testing.assert_allclose(table["gini"], [1, 0, np.nan, 0])
     np.testing.assert_allclose(table["share_0"], [0.5, 0, np.nan, 1])
-    plain, weighted = mean_gini(table)
-    assert plain == pytest.approx(1 / 3)
-    assert weighted == pytest.approx(4 / 7)
+    assert mean_gini(table) == pytest.approx((1 / 3, 4 / 7))
     # The leaf of the paper's run at rho = 0: 2 men of 13.
     paper = leaf_groups([0] * 13, [0] * 2 + [1] * 11, n_groups=2, n_leaves=1)
     assert paper["gini"][0] == pytest.approx(4 * 2 * 11 / 13**2)
-    even = leaf_groups([0, 0, 0], [0, 1, 2], n_groups=3, n_leaves=1)
-    assert even["gini"][0] == pytest.approx(1)
+    assert leaf_groups([0, 0, 0], [0, 1, 2], n_groups=3, n_leaves=1)["gini"][0] == pytest.approx(1)
+    found = [gap(values) for values in ([2.0, 5.0, 3.0], [2.0, np.nan], [np.inf, np.inf], [1.0, np.inf])]
+    np.testing.assert_equal(found, [3.0, np.nan, 0.0, np.inf])
 
 
 def test_scores_of_groups() -> None:
-    tau = 4.0
+    tau, fine = 4.0, np.linspace(0, 4.0, 4001)
     table = metrics.group_scores((TIME, EVENT), CURVES, TIMES, GROUP, tau=tau, n_groups=4)
     assert table["rows"].tolist() == [*np.bincount(GROUP), 0]
     for g in range(3):
-        inside = g == GROUP
-        own = table.loc[g]
+        inside, own = g == GROUP, table.loc[g]
         expected = metrics.concordance_harrell((TIME[inside], EVENT[inside]), CURVES[inside], TIMES)
         assert own["c_harrell"] == pytest.approx(expected)
         peer = KaplanMeierFitter().fit(TIME[inside], EVENT[inside]).predict(tau)
         step = np.searchsorted(TIMES, tau, side="right") - 1
         assert own["calibration"] == pytest.approx(CURVES[inside, step].mean() - float(peer))
-        fine = np.exp(-RATE[inside, None] * np.linspace(0, tau, 4001)).mean(0)
-        assert own["rmst"] == pytest.approx(np.trapezoid(fine, dx=tau / 4000), rel=1e-3)
-        assert fine.min() > 0.5 or np.interp(own["median"], np.linspace(0, tau, 4001), fine) == pytest.approx(
-            0.5, abs=2e-3
-        )
+        mean = np.exp(-RATE[inside, None] * fine).mean(0)
+        assert own["rmst"] == pytest.approx(np.trapezoid(mean, fine), rel=1e-3)
+        assert mean.min() > 0.5 or np.interp(own["median"], fine, mean) == pytest.approx(0.5, abs=2e-3)
     assert table.loc[3].drop(["rows", "events"]).isna().all()
-
-
-def test_a_group_without_comparable_rows_has_no_concordance() -> None:
-    table = metrics.group_scores(
-        ([1.0, 2.0, 3.0], [1, 1, 0]), CURVES[:3], TIMES, [0, 0, 1], tau=2.0, n_groups=2
-    )
-    assert np.isnan(table["c_harrell"][1])
-    assert np.isfinite(table["c_harrell"][0])
+    y = ([1.0, 2.0, 3.0], [1, 1, 0])  # the second group has no comparable pair
+    table = metrics.group_scores(y, CURVES[:3], TIMES, [0, 0, 1], tau=2.0, n_groups=2)
+    assert table["c_harrell"].isna().tolist() == [False, True]
     assert np.isfinite(table[["median", "rmst", "calibration"]].to_numpy()).all()
-
-
-def test_gap() -> None:
-    assert gap([2.0, 5.0, 3.0]) == 3
-    assert np.isnan(gap([2.0, np.nan]))
-    assert gap([np.inf, np.inf]) == 0
-    assert gap([1.0, np.inf]) == np.inf
