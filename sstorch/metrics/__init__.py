@@ -1,8 +1,18 @@
 """Scores of survival predictions: discrimination, calibration, prediction error, likelihood.
 
-Arrays in, a float or an array out; nothing here knows a model. Curves are (n_samples, n_times), `event` is
-True or 1 if the event was observed, `risk` is higher for an earlier event. Metrics that correct for censoring
-estimate the censoring distribution from the training rows, `train=(time, event)`.
+Arrays in, a float or an array out; nothing here knows a model. Arguments of one name are the same:
+
+* `y`: outcome of n rows, a `Surv` or the tuple (time, event), with `event` True or 1 if the event was
+  observed; (time, cause) with 0 for censored rows and 1 .. K where one of several causes is scored.
+* `times`: a strictly increasing grid, (n_times,), in the unit of `y`.
+* `survival`: predicted S_i(t_k), (n, n_times); of a cause one minus its cumulative incidence.
+* `risk`: a score on any monotone scale, (n,), higher for an earlier event.
+* `train`: outcome of the training rows, in the unit of `y`. They give the censoring distribution G, which is
+  constant beyond them; where it is 0, its last positive value is used.
+* `cause`: the scored cause, by number or name; None for one event.
+* `sample_weight`: weights of the rows, (n,), which take the place of those of `y`. They are not used in G.
+
+Invalid arguments raise a `DataError` that names them and the first rows, unknown options a `ConfigError`.
 """
 
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc

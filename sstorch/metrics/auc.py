@@ -35,19 +35,9 @@ def cumulative_dynamic_auc(
 ) -> FloatArray:
     """Compute AUC(t) of survival curves, compared at t, or of a risk score, in O(n log n) per time.
 
-    Without ties of events and censorings it equals scikit-survival's `cumulative_dynamic_auc`.
-
-    Args:
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them; (time, cause) for one of
-            several causes.
-        prediction: survival S_i(t_k), shape (n, n_times), of a cause one minus its cumulative incidence; or a
-            risk score on any monotone scale, higher for an earlier event, shape (n,).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`; from the
-            first event time on and before the last observed time (cases and controls are needed).
-        train: outcome of the training rows, for the estimate of G. G is constant beyond them; if it is 0, its
-            last positive value is used.
-        cause: scored cause, by number or name; None for one event.
-        sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in G.
+    Without ties of events and censorings it equals scikit-survival's `cumulative_dynamic_auc`. Arguments are
+    described in `sstorch.metrics`; `prediction` is survival (n, n_times) or a risk (n,), and `times` are from
+    the first event time on and before the last observed time, since cases and controls are needed.
 
     Returns:
         AUC at `times`, shape (n_times,): 1 is perfect order, 0.5 no order.
@@ -138,16 +128,8 @@ def mean_cumulative_dynamic_auc(
 
     The integral of AUC(t) with respect to the event distribution, -dS(t), divided by its mass: the sum of
     AUC(t_k) [S(t_k-1) - S(t_k)] over 1 - S(t_K), with S Kaplan-Meier of the test rows and S = 1 before the
-    first time. It equals the mean of scikit-survival's `cumulative_dynamic_auc`.
-
-    Args:
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        auc: AUC at `times`, from `cumulative_dynamic_auc`, shape (n_times,).
-        times: times of the AUC, strictly increasing, shape (n_times,), in the unit of `y`.
-        sample_weight: weights of the rows, shape (n,), as given for `auc`; None for the weights of `y`.
-
-    Returns:
-        The mean, in [0, 1].
+    first time. It equals the mean of scikit-survival's `cumulative_dynamic_auc`. Arguments are described in
+    `sstorch.metrics`; `auc` is that at `times`, (n_times,).
 
     Raises:
         DataError: invalid arguments, or no event up to the last of `times`.

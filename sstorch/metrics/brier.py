@@ -78,16 +78,8 @@ def brier_score(
 ) -> FloatArray:
     """Compute the Brier score BS(t) at each of the given times.
 
-    Args:
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them; (time, cause) for one of
-            several causes.
-        survival: predicted S_i(t_k), shape (n, n_times); of a cause one minus its cumulative incidence.
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`.
-        train: outcome of the training rows, for the estimate of G. G is constant beyond them.
-        convention: "graf", "trapezoid", "sksurv", "surtree" or "osst", see the module's description. If G is
-            0, the first two use its last positive value; the others omit terms with G = 0.
-        cause: scored cause, by number or name; None for one event.
-        sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in G.
+    Arguments are described in `sstorch.metrics`; `convention` is "graf", "trapezoid", "sksurv", "surtree" or
+    "osst", see the module's description.
 
     Returns:
         BS at `times`, shape (n_times,), dimensionless, 0 is best.
@@ -335,17 +327,12 @@ def integrated_brier_score(
     cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Compute the Brier score averaged over time.
+    """Compute the Brier score averaged over time; arguments are as in `brier_score`.
 
     "graf": (1/tmax) integral of BS(t) from 0 to tmax, the largest test time. Curves are interpolated linearly
     between the given times and from S(0) = 1; for these curves the integral is exact, including jumps of BS
-    at test and training times. Linear interpolation is the only error: use a fine grid
-    (`sstorch.metrics.evaluation_times`). Times beyond tmax are used only for interpolation.
-
-    Others: trapezoids ("osst": left rectangles) over the times in the window, divided by (last - first). The
-    description of the module has windows, sources and interpretations.
-
-    Arguments are as in `brier_score`.
+    at test and training times: use a fine grid (`sstorch.metrics.evaluation_times`). Others: trapezoids
+    ("osst": left rectangles) over the times in the window, divided by (last - first).
 
     Returns:
         IBS, dimensionless, 0 is best; for "surtree" 1 is best, 0 equals Kaplan-Meier, below 0 is worse.
@@ -353,7 +340,7 @@ def integrated_brier_score(
     Raises:
         DataError: as `brier_score`; for "graf" a grid that ends before tmax or tmax = 0; for the others fewer
             than two times in the window; for "surtree" a Kaplan-Meier curve with IBS 0.
-        ConfigError: as `brier_score`.
+        ConfigError: an unknown convention.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.

@@ -60,19 +60,11 @@ _SUMMARIES: dict[str, Callable[[FloatArray], FloatArray]] = {
 
 
 def pseudo_observations(y: Outcome, *, t: float, cause: int | str | None = None) -> FloatArray:
-    """Compute pseudo-observations of survival beyond t by the infinitesimal jackknife.
+    """Compute pseudo-observations of survival beyond t, (n,), by the infinitesimal jackknife.
 
     S(t) plus n times its derivative by the weight of the row, as R's ``survival::pseudo``. Of a cause it is
-    one minus the incidence.
-
-    Args:
-        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them; (time, cause) for one of
-            several causes.
-        t: the time, in the unit of `y`.
-        cause: scored cause, by number or name; None for one event.
-
-    Returns:
-        Shape (n,); without censoring 1 if survival exceeds t, else 0.
+    one minus the incidence. Without censoring it is 1 if survival exceeds t, else 0. Arguments are described
+    in `sstorch.metrics`; `t` is in the unit of `y`.
 
     References:
         Andersen and Pohar Perme (2010), Statistical Methods in Medical Research 19, 71-99; Parner, Andersen

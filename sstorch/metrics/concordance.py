@@ -40,31 +40,25 @@ def concordance_harrell(
 
     Over pairs t_i < t_j with an event in i, the share in which row i has the higher risk, the mean of
     1[r_i > r_j] + 0.5 1[r_i = r_j], or the lower predicted survival at t_i: S_i(t_i) < S_j(t_i). Values are
-    compared exactly. Curves that do not cross have the concordance of any risk score with the same order.
-    Time is O(n log n) for a risk score and O(n n_events) for curves, memory is bounded.
+    compared exactly. Time is O(n log n) for a risk score and O(n n_events) for curves, memory is bounded.
 
     With entry times and `tied_time="censored_later"` that of a risk score equals R's
     `concordance(Surv(entry, time, event) ~ risk)`; of a cause it equals comprisk's ``concordance_index_cr``.
 
     Args:
-        y: outcome of the rows, a `Surv` or the tuple (time, event), n of them. With entry times (left
-            truncation) a pair counts only if j entered before t_i, so that both are at risk at t_i.
-            Consecutive rows of one subject are never a pair.
-        prediction: survival S_i(t_k) at `times`, shape (n, n_times); without `times` a risk score on any
-            monotone scale, higher for an earlier event, shape (n,).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`. Include
-            every distinct event time: S at other times is the right-continuous step function through the
-            grid, with the value at the last grid time <= t_i, and 1 before the first.
+        y: as in `sstorch.metrics`. With entry times (left truncation) a pair counts only if j entered before
+            t_i, so that both are at risk at t_i. Consecutive rows of one subject are never a pair.
+        prediction: survival S_i(t_k) at `times`, shape (n, n_times); without `times` a risk, shape (n,).
+        times: the grid of the curves. Include every distinct event time: S at other times is the
+            right-continuous step function through the grid, and 1 before the first.
         tied_time: pairs with t_i = t_j. "exclude" omits them, as t_i < t_j in the formula; "censored_later"
             adds pairs with an event in i and none in j, since the event of j is later (scikit-survival,
             lifelines, and Antolini in pycox), but not two events at the same time; "all" also adds these, as
             two pairs, one in each order.
-        tau: only pairs with t_i < tau count; None for all. Unit of `time`.
-        cause: scored cause of several, by number or name, of a `Surv` with causes or the tuple (time, cause);
-            other causes are censored, so that the ranking of cause-specific hazards is measured.
-            :func:`concordance_wolbers` measures the ranking of probabilities. None for one event.
-        sample_weight: weights of the rows, shape (n,); the weight of a pair is the product. None for the
-            weights of `y`.
+        tau: only pairs with t_i < tau count; None for all. Unit of `y`.
+        cause: as in `sstorch.metrics`; other causes are censored, so that the ranking of cause-specific
+            hazards is measured. :func:`concordance_wolbers` measures the ranking of probabilities.
+        sample_weight: weights of the rows, shape (n,); the weight of a pair is the product.
 
     Returns:
         C_H in [0, 1]: 1 is perfect order, 0.5 no order.
@@ -101,17 +95,11 @@ def concordance_uno(
 ) -> float:
     """Compute the concordance C_U of survival curves or of a risk score, with pair weights G(t_i-)^-2.
 
-    As `concordance_harrell`, but a pair with an event at t_i has the weight 1 / G^2, the inverse probability
-    that both rows are under observation. The limit does not depend on censoring. Choose tau with G well above
-    0; otherwise a few late events dominate the estimate. Where no event ties with a censoring, that of a risk
-    score with `tied_time="censored_later"` equals `concordance_index_ipcw` of scikit-survival.
-
-    Arguments and errors are as in `concordance_harrell`, and `train`, outcome of the training rows, in the
-    same unit, which give G, constant beyond them. If G is 0, its last positive value is used. Sample weights
-    are not used in G.
-
-    Returns:
-        C_U in [0, 1].
+    As `concordance_harrell`, whose arguments and errors it has, but a pair with an event at t_i has the
+    weight 1 / G^2, the inverse probability that both rows are under observation, G from `train`. The limit
+    does not depend on censoring. Choose tau with G well above 0; otherwise a few late events dominate. Where
+    no event ties with a censoring, that of a risk score with `tied_time="censored_later"` equals
+    `concordance_index_ipcw` of scikit-survival.
 
     References:
         Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117, whose pairs and
@@ -148,20 +136,8 @@ def concordance_wolbers(
     The mean of 1[r_i > r_j] + 0.5 1[r_i = r_j] over pairs with the cause in i at t_i < tau, and in j no event
     until t_i (A: t_i < t_j, or censored at t_i) or another cause before (B: t_j <= t_i). With ``train`` pairs
     have weights 1 / G(t_i)^2 (A) and 1 / (G(t_i) G(t_j)) (B). It equals ``concordance_index_incidence`` of
-    hazardous. For a single cause it is `concordance_uno` with ``tied_time="censored_later"``.
-
-    Errors are as in :func:`concordance_harrell`.
-
-    Args:
-        y: outcome with causes, n rows.
-        risk: such as the predicted incidence at ``tau``, shape (n,).
-        cause: number of the cause, or its name.
-        train: outcome of the training rows, for the estimate of G; None for equal weights of pairs.
-        tau: only events before tau count; None for all.
-        sample_weight: shape (n,); the weight of a pair is the product of its weights.
-
-    Returns:
-        C in [0, 1]: 1 is perfect order, 0.5 no order.
+    hazardous. For a single cause it is `concordance_uno` with ``tied_time="censored_later"``. Arguments and
+    errors are as in :func:`concordance_harrell`; `risk` is such as the incidence at ``tau``, shape (n,).
 
     References:
         Wolbers, Blanche, Koller, Witteman and Gerds (2014), "Concordance for prognostic models with competing
@@ -203,13 +179,9 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     group without training rows. Pairs within a group count half: 0.5 means no separation.
 
     Args:
-        y: outcome of the rows, a `Surv`, with its weights and entry times (left truncation), or the tuple
-            (time, event). Pairs must be at risk at the same time.
+        y: as in `concordance_harrell`, which gives the same for these curves.
         group: a number or a label for each row, shape (n,).
         train: outcome and group of the training rows.
-
-    Returns:
-        The concordance of :func:`~sstorch.metrics.concordance_harrell`, in [0, 1].
 
     Raises:
         DataError: invalid arguments, or no two rows are comparable.

@@ -36,8 +36,8 @@ def net_benefit(
     """Compute the net benefit of a model, of treating all and of treating none, at risk thresholds.
 
     Args:
-        y: a :class:`~sstorch.Surv`, or (time, event), n rows. With left truncation rows are at risk from
-            entry on, and the result is for a population followed from time zero.
+        y: as in `sstorch.metrics`. With left truncation rows are at risk from entry on, and the result is for
+            a population followed from time zero.
         survival: predicted S_i(t), shape (n,); with competing causes one minus the incidence of the cause.
         t: the time, in the unit of `y`.
         thresholds: risk thresholds for treatment, in [0, 1), shape (n_thresholds,).

@@ -43,15 +43,14 @@ def logrank_test(
     """Log-rank test of no difference between two or more groups, optionally stratified.
 
     With unequal sampling weights it is the robust score test of the weighted Cox model, as in R's
-    ``coxph(..., ties="breslow", robust=TRUE)``. The variance of observed minus expected events is the sum
-    over subjects of squared weighted score residuals; the result does not depend on the scale of the weights.
+    ``coxph(..., ties="breslow", robust=TRUE)``: the variance of observed minus expected events is the sum
+    over subjects of squared weighted score residuals. The result does not depend on the scale of weights.
 
     Groups defined on the same rows, such as leaves of a tree on its training rows, differ by construction:
     the p-value is valid only on other rows.
 
     Args:
-        y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time, event).
-            With unequal sampling weights residuals are summed by its subjects.
+        y: as in `sstorch.metrics`, with its entry times (left truncation).
         group: a number or a label for each row, shape (n,).
         sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
         strata: a number or a label for each row, shape (n,): rows are compared within strata; differences and

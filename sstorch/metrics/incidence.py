@@ -33,17 +33,13 @@ def aalen_johansen(
     random.
 
     Args:
-        y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple
-            (time, cause) with 0 for censored rows and 1 .. K for causes.
+        y: as in `sstorch.metrics`, with its entry times (left truncation); a tuple is (time, cause).
         times: times of the incidences, shape (n_times,); constant beyond the last row.
         n_causes: K; None for that of the `Surv`, or the largest cause.
         sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
 
     Returns:
         shape (K, n_times), non-decreasing right-continuous step functions.
-
-    Raises:
-        DataError: invalid arguments.
 
     References:
         Aalen and Johansen (1978), "An empirical transition matrix for non-homogeneous Markov chains based on

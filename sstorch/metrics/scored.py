@@ -110,51 +110,38 @@ class Scored:
         if kind == "competing":
             with named("test"):
                 given = given._replace(y=recoded(given.y, names))
-        if not _is_curves(model):
-            return cls._predicted(model, known, given, names, tau, after)
+        given_curves = {"survival": model[0]} if _is_curves(model) else {}
+        check_same_order(X=given.X, y=given.y, **given_curves)
+        if _is_curves(model):
+            if after is not None:
+                raise DataError(
+                    "after must be None where curves are given: a model predicts conditional ones."
+                )
+            grid = check_times(model[1])
+            survival = _checked_curves(model[0], len(given.y), names, grid.size)
+        known, (counted, given) = known.counted()[1], given.counted()
+        observed = np.unique(given.rows.time)
         if after is not None:
-            raise DataError("after must be None where curves are given: a model predicts conditional ones.")
-        check_same_order(X=given.X, y=given.y, survival=model[0])
-        grid = check_times(model[1])
-        survival = _checked_curves(model[0], len(given.y), names, grid.size)
-        (counted, given), known = given.counted(), known.counted()[1]
-        survival = survival[counted]
-        if names and tau is not None:
-            inside = grid <= check_horizon(tau, "tau")
-            if not inside.any():
+            known, given = known.from_landmark(after, "train"), given.from_landmark(after, "test")
+        y, train_y = given.rows, known.rows
+        if _is_curves(model):
+            last = check_horizon(tau, "tau") if names and tau is not None else np.inf
+            count = int(np.searchsorted(grid, last, side="right"))
+            if not count:
                 raise DataError(
                     f"times must include values up to tau={tau:g}, got {grid[0]:g} to {grid[-1]:g}."
                 )
-            survival, grid = survival[..., inside], grid[inside]
-        return cls(given.rows, known.rows, grid, names, tau, survival=survival)
-
-    @classmethod
-    def _predicted(
-        cls,
-        model: Any,
-        known: GivenRows,
-        given: GivenRows,
-        names: tuple[str, ...],
-        tau: float | None,
-        after: float | None,
-    ) -> Self:
-        """Rows with the curves that a model predicts at the times of its metrics."""
-        check_same_order(X=given.X, y=given.y)
-        known, given = known.counted()[1], given.counted()[1]
-        observed = np.unique(given.rows.time)
-        if after is not None:
-            known, given = known.from_landmark(after, "train")[1], given.from_landmark(after, "test")[1]
-        y, train = given.rows, known.rows
+            return cls(y, train_y, grid[:count], names, tau, survival=survival[counted][..., :count])
         predict = predictor(model, given.X, names, len(given.y), after, observed)
         if names:
-            times = incidence_times(train, tau)
-            return cls(y, train, times, names, tau, survival=predict(times))
-        grids = default_grids(y.time, train.time, ("graf", "sksurv", "surtree", "osst"))
+            times = incidence_times(train_y, tau)
+            return cls(y, train_y, times, names, tau, survival=predict(times))
+        grids = default_grids(y.time, train_y.time, ("graf", "sksurv", "surtree", "osst"))
         also = thinned(np.unique(y.time), y.time.size)
         if grids:  # which, if they are thinned, need not hold the horizon of calibration
             events = np.sort(y.time[y.event & (y.time > 0.0)])
             also = events[max(events.size - 1, 0) // 2 :][:1]
-        rows = cls.on_grids(y, train, grids, also, tau=tau)
+        rows = cls.on_grids(y, train_y, grids, also, tau=tau)
         return rows.with_curves(predict(rows.times)[:, 0])
 
     def with_curves(self, survival: FloatArray) -> Self:
@@ -332,11 +319,10 @@ class GivenRows(NamedTuple):
         rows = np.flatnonzero(self.y.weight)
         return rows, self.take(rows, self.y[rows])
 
-    def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
-        """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows."""
+    def from_landmark(self, after: float, name: str) -> Self:
+        """Rows at risk at a time, followed from there, see `Surv.followed_from`."""
         with named(name):
-            rows, later = self.y.followed_from(*check_after(after, 1))
-        return rows, self.take(rows, later)
+            return self.take(*self.y.followed_from(*check_after(after, 1)))
 
 
 def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> GivenRows:
