@@ -3,10 +3,9 @@
 The estimators and their parameters are names of :mod:`sstorch`.
 """
 
-from sstorch.soft.batch import train_batch
+from sstorch.soft.batch import TrainedBatch, train_batch
 from sstorch.soft.bootstrap import Band, TreeSample, bootstrap_trees
 from sstorch.soft.settings import BatchSettings, Coefficients
-from sstorch.soft.trained_batch import TrainedBatch
 
 __all__ = [
     "Band",

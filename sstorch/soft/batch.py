@@ -3,44 +3,123 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
+from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.columns import is_wide
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.data.encodings import Linear
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.fitted.model import EVENT
+from sstorch.fitted.tree import FittedTree, Prediction
 from sstorch.inference.covariance import FitCovariance
 from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
-from sstorch.nn import Topology
+from sstorch.nn import SoftTree, Topology
 from sstorch.objective import Sample
 from sstorch.optim import Leaves
 from sstorch.optim.checkpoint import Checkpoint, kept, opened
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.distilled import gates_of_targets, initialize_regression
-from sstorch.optim.starts.regression_tree import GateColumns
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
-from sstorch.soft.estimation import Estimator
-from sstorch.soft.problems import Problems, check_groups
+from sstorch.soft.estimation import MOST_COEFFICIENTS, TOO_MANY, Estimator
+from sstorch.soft.gate_placing import gate_columns
+from sstorch.soft.group_choice import GroupChoice
+from sstorch.soft.problems import Problems, Solved, check_groups, check_strata, fit_preprocessors
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher, regression_targets
-from sstorch.soft.trained_batch import TrainedBatch, fit_covariance
 from sstorch.threads import one_blas_thread, threads_for
 
+# Why trees of several problems have no covariance.
+SEVERAL = "it was trained as one of several"
 # Numbers that a row takes in addition to its features: times, losses and their derivatives.
 _ELEMENTS_A_ROW = 64
 # Matrices of the size of a Hessian that an estimation has at a time, for each split.
 _HESSIANS = 12
+
+
+@dataclass(frozen=True)
+class TrainedBatch:
+    """Trained trees of all splits, coefficients and starts.
+
+    Attributes:
+        trees: R = n_splits x n_settings x n_starts problems per cause, ordered by split, then by
+            coefficients. Gates are shared by all causes. A single entry without competing causes.
+        objective: E of each problem on its training rows, summed over competing causes, shape (R,).
+        histories: records of the run of each cause.
+        preprocessors: fitted on the rows of each split, for all causes.
+        event_times: distinct event times of each split, increasing.
+        n_starts: problems per split and coefficients.
+        coefficients: coefficients of the penalties.
+        choices: choice of groups of each problem with its evidence, if penalties are estimated.
+        covariance: covariance of the coefficients of the last split, if defined.
+        converged: False for a problem whose leaves, those of a cause, did not reach their optimum, boolean
+            (R,). Always True if gates are trained.
+    """
+
+    trees: Mapping[str, SoftTree]
+    objective: Tensor
+    histories: Mapping[str, History]
+    preprocessors: tuple[Preprocessor, ...]
+    event_times: tuple[FloatArray, ...]
+    n_starts: int
+    converged: Tensor
+    coefficients: tuple[Coefficients, ...] = (Coefficients(),)
+    choices: tuple[GroupChoice, ...] = ()
+    covariance: FitCovariance = field(default_factory=FitCovariance)
+
+    @property
+    def tree(self) -> SoftTree:
+        """The problems of the only event, or of the first cause."""
+        return next(iter(self.trees.values()))
+
+    @property
+    def history(self) -> History:
+        """Records of the run of the only event, or of the first cause."""
+        return next(iter(self.histories.values()))
+
+    @property
+    def rhos(self) -> tuple[float, ...]:
+        """The coefficient of the fairness penalty at each setting."""
+        return tuple(setting.rho for setting in self.coefficients)
+
+    def position(self, split: int, start: int, setting: int = 0) -> int:
+        """Problem number of a start of a split, with the coefficients at a position."""
+        return (split * len(self.coefficients) + setting) * self.n_starts + start
+
+    def best_start(self, split: int, setting: int = 0) -> int:
+        """Start of a split with the lowest objective, at a position among the coefficients.
+
+        Raises:
+            TrainingError: none of the starts has a finite objective.
+        """
+        first = self.position(split, 0, setting)
+        objective = self.objective[first : first + self.n_starts]
+        if not bool(objective.isfinite().any()):
+            raise TrainingError(
+                f"none of the {self.n_starts} starts of split {split} has a finite training objective; "
+                "try another leaf, init='random', a larger ridge or dtype='float64'"
+            )
+        return int(torch.nan_to_num(objective, nan=torch.inf).argmin())
+
+    def fitted(self, split: int, start: int, setting: int = 0, prediction: Prediction = "hbp") -> FittedTree:
+        """The tree of a start of a split, with the coefficients at a position."""
+        position = self.position(split, start, setting)
+        hazards = {cause: tree.select(position) for cause, tree in self.trees.items()}
+        return FittedTree(hazards, self.preprocessors[split], prediction, event_times=self.event_times[split])
+
+    def best_trees(self, prediction: Prediction = "hbp") -> Iterator[FittedTree]:
+        """The tree of the best start of every split, at the first coefficients."""
+        for split in range(len(self.preprocessors)):
+            yield self.fitted(split, self.best_start(split), prediction=prediction)
 
 
 def training_rows(X: object, y: object, sample_weight: object, sensitive: object = None) -> SurvivalData:
@@ -153,21 +232,8 @@ def _of_cause(
     cause = None if splits[0].causes is None else name
     own = list(splits) if cause is None else [data.of_cause(cause) for data in splits]
     for data in own if settings.strata is not None else ():
-        _check_strata(data, str(settings.strata), cause)
+        check_strata(data, str(settings.strata), cause)
     return own, settings.for_cause(cause, min(data.n_events for data in own))
-
-
-def _check_strata(data: SurvivalData, strata: str, cause: str | None) -> None:
-    """Raise DataError if a stratum has no event, of a cause where they compete, and so no baseline."""
-    known = data.frame[strata].dropna().astype(str)
-    events = pd.Series(data.event * data.sample_weight > 0, index=data.frame.index)[known.index]
-    rows, had = known.value_counts(), events.groupby(known).any()
-    if empty := [f"{name!r} ({rows[name]} rows)" for name in had.index if not had[name]]:
-        what = f"no event of cause {cause}" if cause else "no event"
-        raise DataError(
-            f"strata: {what} in {', '.join(empty)} of column {strata!r}: such a stratum has no baseline; "
-            "join it with another, or leave its rows out"
-        )
 
 
 def _check_memory(
@@ -231,7 +297,6 @@ class _Batch:
             {name: each.sample for name, each in causes.items()},
             self.splits,
             self.preprocessors,
-            gate_columns(self.preprocessors[0]),
             self.settings,
             self.checkpoint,
             callbacks,
@@ -239,7 +304,8 @@ class _Batch:
         choices = tuple(estimator.choose())
         if self.plain:
             finished = {name: (estimator.objective(name), History()) for name in self.causes}
-            covariance = fit_covariance(self.causes, self.settings, estimator, {})
+            several = len(self.splits) < self.sample.weight.shape[0]
+            covariance = FitCovariance(reason=SEVERAL) if several else estimator.covariance()
             result = self._result(finished, estimator.converged, covariance)
         else:
             split = torch.arange(len(counts)).repeat_interleave(counts)
@@ -259,7 +325,7 @@ class _Batch:
         solved = {name: each.solve(self.preprocessors[0]) for name, each in self.causes.items()}
         finished = {name: (each.objective, History()) for name, each in solved.items()}
         converged = torch.stack([each.converged for each in solved.values()]).all(0)
-        return self._result(finished, converged, fit_covariance(self.causes, self.settings, None, solved))
+        return self._result(finished, converged, self._covariance(solved))
 
     def _trained(self, callbacks: Sequence[Callback]) -> TrainedBatch:
         """Minimise the objectives by the trainer, from where the trees are."""
@@ -272,7 +338,23 @@ class _Batch:
             if isinstance(trainer, Leaves):
                 last = finished[name][1].steps.groupby("problem")["status"].last()
                 converged[last.index[last != "CONVERGED"].to_numpy(np.int64)] = False
-        return self._result(finished, converged, fit_covariance(self.causes, self.settings, None, {}))
+        return self._result(finished, converged, self._covariance({}))
+
+    def _covariance(self, solved: Mapping[str, Solved]) -> FitCovariance:
+        """Of the coefficients of a single problem under given penalties, by its Hessian."""
+        sizes = [each.tree.leaf_parameters().flatten().shape[-1] for each in self.causes.values()]
+        reason = ""
+        if self.settings.depth:
+            reason = "gates, or penalties on differences of groups, are given or trained"
+        elif self.sample.weight.shape[0] > 1:
+            reason = SEVERAL
+        elif max(sizes) > MOST_COEFFICIENTS:
+            reason = TOO_MANY
+        elif self.settings.restricted:
+            reason = "it is restricted by monotone, fairness or custom penalties"
+        if reason:
+            return FitCovariance(reason=reason)
+        return FitCovariance({name: each.covariance(solved.get(name)) for name, each in self.causes.items()})
 
     def _result(
         self, finished: Mapping[str, tuple[Tensor, History]], converged: Tensor, covariance: FitCovariance
@@ -348,37 +430,3 @@ class _Batch:
             initialize_cox(tree, sample, seeds, curved)
         else:
             initialize_random(tree, sample, seeds, curved)
-
-
-def fit_preprocessors(
-    splits: Sequence[SurvivalData], settings: BatchSettings, schema: Schema
-) -> tuple[Preprocessor, ...]:
-    """Of every split, fitted to its rows; all make the same features."""
-    schema = schema.with_missing(settings.missing)
-    settings.check_fixed_columns(schema)
-    filled = settings.missing_numbers, settings.missing_categories
-    offset, strata = settings.offset_column, settings.strata
-    made = (
-        Preprocessor(schema, *filled, encodings=settings.encodings, offset=offset, strata=strata)
-        for _ in splits
-    )
-    fitted = tuple(each.fit(data.frame, data.uneven_weight) for each, data in zip(made, splits, strict=True))
-    # A curve may have fewer knots in a split, whose other features are zero there: what is zero in all goes.
-    bases = [preprocessor.basis_ for preprocessor in fitted if preprocessor.basis_ is not None]
-    if bases:
-        chosen = np.any([basis.informative for basis in bases], axis=0)
-        for preprocessor, basis in zip(fitted, bases, strict=True):
-            preprocessor.basis_ = basis.keep(chosen)
-    return fitted
-
-
-def gate_columns(preprocessor: Preprocessor) -> GateColumns:
-    """The raw columns of the features that gates see."""
-    places: dict[tuple[str, ...], list[int]] = {}
-    straight_first = sorted(enumerate(preprocessor.gate_features), key=lambda each: each[1].curved)
-    for place, feature in straight_first:
-        places.setdefault(feature.columns, []).append(place)
-    return GateColumns(
-        tuple(np.array(own) for own in places.values()),
-        tuple(column in preprocessor.schema.categories for (column,) in places),
-    )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.columns import is_wide
-from sstorch.inference.covariance import HazardCovariance, marginal_covariance
+from sstorch.inference.covariance import FitCovariance, HazardCovariance, marginal_covariance
 from sstorch.monitoring import Callback
 from sstorch.newton.minimize import Optimum
 from sstorch.nn import GateParameters, LeafParameters, SoftTree, Topology
@@ -25,10 +25,10 @@ from sstorch.optim.evidence import HELD, Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.soft_gates import SoftGates
 from sstorch.optim.starts.distilled import single_leaf
-from sstorch.optim.starts.regression_tree import GateColumns, Split
+from sstorch.optim.starts.regression_tree import Split
 from sstorch.progress import report
 from sstorch.soft.design import Design, held_out_start, in_double, null_start
-from sstorch.soft.gate_placing import GATE_COLUMNS, GatePlacing, strongest
+from sstorch.soft.gate_placing import GATE_COLUMNS, GatePlacing, gate_columns, strongest
 from sstorch.soft.group_choice import (
     REGRESSION,
     SPECTRAL,
@@ -45,6 +45,9 @@ from sstorch.soft.trained_gates import GATE, GateAndLeaves, GateFeatures, spectr
 T = TypeVar("T")
 
 RESIDUALS, PREDICTOR = "residuals", "predictor"
+# Coefficients of a hazard above which their covariance is not kept.
+MOST_COEFFICIENTS = 1000
+TOO_MANY = f"it has more than {MOST_COEFFICIENTS} coefficients"
 # Penalties of what groups have of their own, to begin with, by kind. The evidence can have several maxima:
 # wide priors that do not pay become narrow, but narrow ones can stay so where wider ones would pay.
 FIRST_OWN = {"level": 0.01, "own slope": 1.0, "own shape": 0.01}
@@ -69,13 +72,13 @@ class Estimator:
         samples: Mapping[str, Sample],
         splits: Sequence[SurvivalData],
         preprocessors: Sequence[Preprocessor],
-        columns: GateColumns,
         settings: BatchSettings,
         checkpoint: Checkpoint | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.trees, self.samples, self.splits, self._settings = trees, samples, splits, settings
-        self._checkpoint, self._callbacks, self._columns = checkpoint, callbacks, columns
+        self._checkpoint, self._callbacks = checkpoint, callbacks
+        self._columns = columns = gate_columns(preprocessors[0])
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
         self._gate_names = [feature.name for feature in preprocessors[0].gate_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
@@ -186,20 +189,16 @@ class Estimator:
         shares = {name: weight / order[0][0] for weight, name in order}
         return {name: share for name, share in shares.items() if abs(share) >= _SMALL}
 
-    @property
-    def has_many_columns(self) -> bool:
-        """Whether shapes are held, since columns are many."""
-        return self._design.has_many
-
-    @property
-    def n_coefficients(self) -> int:
-        """Of the largest of the chosen hazards."""
-        return max(each.theta.shape[1] for model in self._models for each in model.estimates.values())
-
-    def covariances(self) -> dict[str, HazardCovariance]:
-        """Of the coefficients of the chosen hazards of the last split, by cause."""
+    def covariance(self) -> FitCovariance:
+        """Of the coefficients of the chosen hazards of the last split."""
         split, found = len(self._models) - 1, {}
         model = self._models[split]
+        if max(each.theta.shape[1] for own in self._models for each in own.estimates.values()) > (
+            MOST_COEFFICIENTS
+        ):
+            return FitCovariance(reason=TOO_MANY)
+        if self._design.has_many:
+            return FitCovariance(reason="with many columns, shape parameters are held")
         for name, estimates in model.estimates.items():
             theta, kinds = estimates.theta[split].cpu(), estimates.kinds
             penalty = estimates.penalty[split : split + 1]
@@ -216,7 +215,7 @@ class Estimator:
                 self._design.map_of(split, model.n_groups, n_shapes).cpu(),
                 model.groups_of_leaves(split).cpu(),
             )
-        return found
+        return FitCovariance(found)
 
     def _blocks(self, kinds: Kinds) -> Tensor:
         """Coefficients with one uncertain variance: those of a kind, of curves and categories by column."""

@@ -40,15 +40,14 @@ from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.parameters import restored
 from sstorch.reading.effects import Explanation, explain_row
 from sstorch.reading.nodes import Reading
-from sstorch.soft.batch import train_batch, train_encoded, training_rows
+from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
 from sstorch.soft.fit_checks import rare_causes, separation, step_curves
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Fidelity, Teacher
-from sstorch.soft.texts import TreeTexts
-from sstorch.soft.trained_batch import TrainedBatch, partition
+from sstorch.soft.texts import TreeTexts, partition
 from sstorch.threads import one_blas_thread
 
 FORMAT_VERSION = 12

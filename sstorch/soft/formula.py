@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, or_
 
 import numpy as np
 from scipy.linalg import block_diag
-from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
@@ -58,13 +57,10 @@ def tree_formula(tree: FittedTree) -> Formula:
     if tree.competing and (preprocessor.offset is not None or preprocessor.strata is not None):
         raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")
     functions, n_leaves = _functions(preprocessor), len(module.topology.leaves)
-    gates = module.gate_parameters()
+    gates, seen = module.gate_parameters(), slice(module.n_gate_features)
     weights, biases = (part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias))
     scores = [
-        let(
-            f"score_{node}",
-            functions.score(weights[k : k + 1], biases[k : k + 1], _only, slice(module.n_gate_features)),
-        )
+        let(f"score_{node}", functions.score(weights[k : k + 1], biases[k : k + 1], _value_of(0), seen))
         for k, node in enumerate(module.topology.branches)
     ]
 
@@ -75,119 +71,95 @@ def tree_formula(tree: FittedTree) -> Formula:
 
     leaf = let("leaf", below(1))
     columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.inputs}
-    group = let("group_number", pick(leaf, tree.group_numbers.tolist()))
-
-    def chosen(values: FloatArray) -> Expression:
-        return pick(leaf, values.tolist())
-
-    fixed = _fixed_columns_known(preprocessor)
+    group, fixed = let("group_number", pick(leaf, tree.group_numbers.tolist())), _fixed_known(preprocessor)
 
     def formula_of(survival: Expression) -> Formula:
         survival = let("survival", _where_all(fixed, where(TIME <= 0.0, 1.0, survival)))
         return Formula(columns, group, survival, gates={k: score >= 0.0 for k, score in enumerate(scores)})
 
     if tree.prediction == "mixture" and not tree.competing:
-        return formula_of(_mixed_survival(module, functions, scores))
-    curves = {
-        name: _LeafCurves(each, functions, chosen, f"{name}_" if tree.competing else "")
+        survival = as_expression(0.0)
+        for number, share in enumerate(_shares(scores, n_leaves)):
+            curves = _leaf_curves(module, functions, _value_of(number), f"leaf_{number}_")
+            hazard = let("cumulative_hazard", curves("cumulative_hazard"))
+            survival = survival + let(f"share_{number}", share) * unary("exp", -hazard)
+        return formula_of(minimum(survival, 1.0))
+
+    def chosen(values: FloatArray) -> Expression:
+        return pick(leaf, values.tolist())
+
+    causes = {
+        name: _leaf_curves(each, functions, chosen, f"{name}_" if tree.competing else "")
         for name, each in tree.hazards.items()
     }
-    cumulative = _cumulative_hazard(curves, fixed)
+    parts = [curves("cumulative_hazard") for curves in causes.values()]
+    if tree.competing:
+        parts = [let(f"{name}_cumulative_hazard", part) for name, part in zip(causes, parts, strict=True)]
+    cumulative = let("cumulative_hazard", _where_all(fixed, reduce(add, parts)))
     formula = replace(formula_of(unary("exp", -cumulative)), cumulative=cumulative)
     if not tree.competing:
         return formula
     rule = tuple(zip(PLACES.tolist(), WEIGHTS.tolist(), strict=True))
     edges, doubling = tuple(tree.panels.tolist()), tuple(DOUBLING.tolist())
-    log_hazards = {name: each.log_hazard for name, each in curves.items()}
-    hazards = Hazards(log_hazards, cumulative, edges, WIDTH, rule, doubling)
-    return replace(formula, hazards=hazards)
+    # Per original unit of time.
+    log_hazards = {
+        name: curves("log_hazard") - float(tree.hazards[name].log_time_scale)
+        for name, curves in causes.items()
+    }
+    return replace(formula, hazards=Hazards(log_hazards, cumulative, edges, WIDTH, rule, doubling))
 
 
-def _mixed_survival(module: SoftTree, functions: _Functions, scores: Sequence[Expression]) -> Expression:
-    """Survival of all leaves, weighted by their probabilities, from the scores of the gates."""
-    n_leaves, depth = len(module.topology.leaves), module.topology.depth
-    survival = as_expression(0.0)
-    for position in range(n_leaves):
-        share: Expression = as_expression(1.0)
-        for step in range(depth):
-            node = (position + n_leaves) >> (depth - step)
-            goes_right = ((position + n_leaves) >> (depth - step - 1)) & 1
-            score = scores[node - 1] if not goes_right else -scores[node - 1]
-            share = share * _sigmoid(score)
-
-        def own(values: FloatArray, position: int = position) -> Expression:
-            return as_expression(float(values[position]))
-
-        hazard = _cumulative_hazard({"": _LeafCurves(module, functions, own, f"leaf_{position}_")})
-        survival = survival + let(f"share_{position}", share) * unary("exp", -hazard)
-    return minimum(survival, 1.0)
+def _value_of(leaf: int) -> Choice:
+    """The value of one leaf as a constant."""
+    return lambda values: as_expression(float(values[leaf]))
 
 
-class _LeafCurves:
-    """Curves with the parameters of one leaf, whose values are chosen from those of all."""
+def _shares(scores: Sequence[Expression], n_leaves: int) -> Iterator[Expression]:
+    """Probability of the path to each leaf, a product of 1 / (1 + exp(-x)) without overflow."""
+    for end in range(n_leaves, 2 * n_leaves):
+        share = as_expression(1.0)
+        for shift in range(n_leaves.bit_length() - 1, 0, -1):
+            score = scores[(end >> shift) - 1]
+            x = -score if end >> (shift - 1) & 1 else score
+            small = unary("exp", -unary("absolute", x))
+            share = share * (where(x >= 0.0, 1.0, small) / (1.0 + small))
+        yield share
 
-    def __init__(self, module: SoftTree, functions: _Functions, choose: Choice, prefix: str = "") -> None:
-        self.module, family = module, module.family
-        leaves = module.leaf_parameters()
-        slope, intercept, shape, shape_slope = (
-            part.detach().cpu().double().numpy()
-            for part in (leaves.slope, leaves.intercept, leaves.shape, leaves.shape_slope)
-        )
-        n = functions.mixing.shape[1]
-        seen = slice(n - module.in_features, n)
-        predictor = functions.score(slope, intercept, choose, seen, prefix)
-        shapes = [
+
+def _leaf_curves(
+    module: SoftTree, functions: _Functions, choose: Choice, prefix: str
+) -> Callable[[str], Expression]:
+    """Curves of the family by name, with the parameters of one leaf, chosen from those of all."""
+    family, leaves = module.family, module.leaf_parameters()
+    slope, intercept, shape, shape_slope = (
+        part.detach().cpu().double().numpy()
+        for part in (leaves.slope, leaves.intercept, leaves.shape, leaves.shape_slope)
+    )
+    n = functions.mixing.shape[1]
+    seen = slice(n - module.in_features, n)
+    predictor = let(f"{prefix}linear_predictor", functions.score(slope, intercept, choose, seen, prefix))
+    shapes = [
+        let(
+            prefix + name,
             functions.score(shape_slope[:, k], shape[:, k], choose, seen, f"{prefix}{name}_")
             if shape_slope.shape[-2]
-            else choose(shape[:, k])
-            for k, name in enumerate(family.shape_names)
-        ]
-        shapes = [let(prefix + name, each) for name, each in zip(family.shape_names, shapes, strict=True)]
-        scale = float(module.log_time_scale)
-        log_time = unary("log", maximum(TIME, float(np.finfo(np.float64).tiny))) - scale
-        limit = log_time_limit(module.log_time_scale.dtype)
-        log_time = let("log_time", minimum(maximum(log_time, -limit), limit))
-        predictor = let(f"{prefix}linear_predictor", predictor)
-        self._arguments = [_array([log_time]), _array([predictor]), _array(shapes)[None]]
+            else choose(shape[:, k]),
+        )
+        for k, name in enumerate(family.shape_names)
+    ]
+    scale, limit = float(module.log_time_scale), log_time_limit(module.log_time_scale.dtype)
+    log_time = unary("log", maximum(TIME, float(np.finfo(np.float64).tiny))) - scale
+    log_time = let("log_time", minimum(maximum(log_time, -limit), limit))
+    arguments = [np.empty(len(each), dtype=object) for each in ([log_time], [predictor], shapes)]
+    for array, each in zip(arguments, ([log_time], [predictor], shapes), strict=True):
+        array[:] = each
 
-    @property
-    def cumulative_hazard(self) -> Expression:
-        """H(t)."""
-        return self._traced(self.module.family.cumulative_hazard)
-
-    @property
-    def log_hazard(self) -> Expression:
-        """Log h(t), per original unit of time."""
-        return self._traced(self.module.family.log_hazard) - float(self.module.log_time_scale)
-
-    def _traced(self, curve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Expression:
-        what = f"{self.module.family.name} leaves"
-        (out,) = trace(lambda y, g, s: curve(y, g, s), *self._arguments, what=what).ravel()
+    def traced(name: str) -> Expression:
+        curve, (y, g, s) = getattr(family, name), arguments
+        (out,) = trace(lambda y, g, s: curve(y, g, s), y, g, s[None], what=f"{family.name} leaves").ravel()
         return as_expression(out)
 
-
-def _cumulative_hazard(causes: Mapping[str, _LeafCurves], fixed: Sequence[Expression] = ()) -> Expression:
-    """H(t) of any event; NaN unless all `fixed` hold."""
-    parts = [curves.cumulative_hazard for curves in causes.values()]
-    if len(parts) > 1:
-        parts = [let(f"{name}_cumulative_hazard", part) for name, part in zip(causes, parts, strict=True)]
-    return let("cumulative_hazard", _where_all(fixed, reduce(add, parts)))
-
-
-def _only(values: FloatArray) -> Expression:
-    return as_expression(float(values[0]))
-
-
-def _array(parts: Sequence[Expression]) -> np.ndarray:
-    out = np.empty(len(parts), dtype=object)
-    out[:] = parts
-    return out
-
-
-def _sigmoid(x: Expression) -> Expression:
-    """1 / (1 + exp(-x)) without overflow."""
-    small = unary("exp", -unary("absolute", x))
-    return where(x >= 0.0, 1.0, small) / (1.0 + small)
+    return traced
 
 
 @dataclass(frozen=True)
@@ -205,16 +177,13 @@ class _Functions:
         mixed = self.mixing[:, features] @ weights.T
         one = as_expression(1.0)
         terms = [(one, choose(mixed[0] + bias))]
-        for column, places in self._by_column():
-            own = [(choose(mixed[k]), self.parts[k]) for k in places if mixed[k].any()]
-            terms += own if len(own) < 2 else [(one, let(f"{prefix}{column}_effect", _sum(own)))]
-        return _sum(terms)
-
-    def _by_column(self) -> list[tuple[str, list[int]]]:
         places: dict[str, list[int]] = {}
         for k, column in enumerate(self.columns[1:], 1):
             places.setdefault(column, []).append(k)
-        return list(places.items())
+        for column, those in places.items():
+            own = [(choose(mixed[k]), self.parts[k]) for k in those if mixed[k].any()]
+            terms += own if len(own) < 2 else [(one, let(f"{prefix}{column}_effect", _sum(own)))]
+        return _sum(terms)
 
 
 def _sum(terms: Sequence[tuple[Expression, Expression]]) -> Expression:
@@ -240,7 +209,7 @@ def _where_all(conditions: Sequence[Expression], value: Expression) -> Expressio
     return value
 
 
-def _fixed_columns_known(preprocessor: Preprocessor) -> list[Expression]:
+def _fixed_known(preprocessor: Preprocessor) -> list[Expression]:
     """Whether the offset has a value, and the stratum is one of the training rows; without them nothing."""
     found = [] if preprocessor.offset is None else [known(preprocessor.offset)]
     origins = zip(preprocessor.schema.origins, preprocessor.scale_, strict=True)

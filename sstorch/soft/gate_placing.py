@@ -160,3 +160,15 @@ def strongest(columns: GateColumns, preprocessor: Preprocessor, size: Sequence[f
     names = [preprocessor.gate_features[places[0]].columns[0] for places in columns.places]
     kept = sorted(sorted(range(len(names)), key=lambda k: -total[names[k]])[:GATE_COLUMNS])
     return GateColumns(tuple(columns.places[k] for k in kept), tuple(columns.categorical[k] for k in kept))
+
+
+def gate_columns(preprocessor: Preprocessor) -> GateColumns:
+    """The raw columns of the features that gates see."""
+    places: dict[tuple[str, ...], list[int]] = {}
+    straight_first = sorted(enumerate(preprocessor.gate_features), key=lambda each: each[1].curved)
+    for place, feature in straight_first:
+        places.setdefault(feature.columns, []).append(place)
+    return GateColumns(
+        tuple(np.array(own) for own in places.values()),
+        tuple(column in preprocessor.schema.categories for (column,) in places),
+    )

@@ -10,14 +10,17 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.batched import SHARED, Batched
-from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix, first_features
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference.covariance import HazardCovariance
+from sstorch.inference.hazard_rows import LeafDerivatives
 from sstorch.monitoring import Callback, History
 from sstorch.newton.minimize import UNCONVERGED, newton
 from sstorch.nn import HazardFamily, LeafParameters, SoftTree, check_family
@@ -143,6 +146,25 @@ class Problems(Batched):
         self.tree.set_leaves(LeafParameters(*stacked))
         map = design.map_of(0, 1, n_shapes)
         return Solved(objective, converged, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
+
+    def covariance(self, solved: Solved | None) -> HazardCovariance:
+        """Of the coefficients of a single problem, by its Hessian; penalties are added to the mean loss."""
+        parameters = self.tree.select(0).leaf_parameters()
+        leaves = LeafParameters(*(part.detach().double() for part in vars(parameters).values()))
+        sample, family = in_double(self.sample, self.tree.family)
+        weight = counted_weight(sample)
+        leaf = torch.zeros(sample.weight.shape[1], dtype=torch.long, device=weight.device)
+        information = LeafDerivatives(family, leaves, leaf, sample, weight).information()
+        if solved is not None:
+            information = solved.map.mT @ information @ solved.map
+            return HazardCovariance.of_information(solved.theta, information, solved.precision, solved.map)
+        count = weight.sum() / sample.loss_weight.sum()  # the covariance counts rows
+        curvature = count * self.objective.leaf_curvature(self.tree.leaf_parameters()).detach()[0, 0].double()
+        size, p = len(curvature), self.tree.in_features
+        order = torch.tensor([p, *range(p), *range(p + 1, size)])  # the intercept first
+        theta, map = leaves.flatten()[0].cpu()[order], torch.eye(size, dtype=torch.float64)[:, order]
+        information = information.cpu()[order][:, order]
+        return HazardCovariance.of_information(theta, information, curvature.cpu()[order], map)
 
     def train(
         self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
@@ -336,3 +358,38 @@ def last_times(data: SurvivalData) -> FloatArray:
     last = np.zeros(int(data.subject.max()) + 1)
     np.maximum.at(last, data.subject, data.time)
     return last
+
+
+def fit_preprocessors(
+    splits: Sequence[SurvivalData], settings: BatchSettings, schema: Schema
+) -> tuple[Preprocessor, ...]:
+    """Of every split, fitted to its rows; all make the same features."""
+    schema = schema.with_missing(settings.missing)
+    settings.check_fixed_columns(schema)
+    filled = settings.missing_numbers, settings.missing_categories
+    offset, strata = settings.offset_column, settings.strata
+    made = (
+        Preprocessor(schema, *filled, encodings=settings.encodings, offset=offset, strata=strata)
+        for _ in splits
+    )
+    fitted = tuple(each.fit(data.frame, data.uneven_weight) for each, data in zip(made, splits, strict=True))
+    # A curve may have fewer knots in a split, whose other features are zero there: what is zero in all goes.
+    bases = [preprocessor.basis_ for preprocessor in fitted if preprocessor.basis_ is not None]
+    if bases:
+        chosen = np.any([basis.informative for basis in bases], axis=0)
+        for preprocessor, basis in zip(fitted, bases, strict=True):
+            preprocessor.basis_ = basis.keep(chosen)
+    return fitted
+
+
+def check_strata(data: SurvivalData, strata: str, cause: str | None) -> None:
+    """Raise DataError if a stratum has no event, of a cause where they compete, and so no baseline."""
+    known = data.frame[strata].dropna().astype(str)
+    events = pd.Series(data.event * data.sample_weight > 0, index=data.frame.index)[known.index]
+    rows, had = known.value_counts(), events.groupby(known).any()
+    if empty := [f"{name!r} ({rows[name]} rows)" for name in had.index if not had[name]]:
+        what = f"no event of cause {cause}" if cause else "no event"
+        raise DataError(
+            f"strata: {what} in {', '.join(empty)} of column {strata!r}: such a stratum has no baseline; "
+            "join it with another, or leave its rows out"
+        )

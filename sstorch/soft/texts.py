@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import sentence_case
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
@@ -26,11 +26,13 @@ from sstorch.fitted.tree import FittedTree
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
 from sstorch.groups.stability import Stability
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text
+from sstorch.groups.tree import Partition
 from sstorch.groups.validation import GroupValidation
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import FitCovariance, no_covariance
 from sstorch.nn import SoftTree
 from sstorch.reading.nodes import Reading
+from sstorch.reading.scores import Score
 from sstorch.reading.texts import (
     as_text,
     contrast_lines,
@@ -196,3 +198,14 @@ class TreeTexts:
         if not no_covariance(self):
             return "\n".join(contrast_lines(self._tree, self._reading, terms(self)))
         return "\n".join(effect_lines(self._tree, self._reading)).strip()
+
+
+def partition(tree: FittedTree, frame: pd.DataFrame) -> Partition:
+    """Groups that a tree makes of rows that were read, and the columns of its gates."""
+    topology, leaf = tree.module.topology, tree.leaf(tree.encode(frame))
+
+    def columns(node: int) -> BoolArray:
+        score = Score.of_node(tree, node)
+        return (score.effect_by_column(tree.preprocessor.schema) != 0).to_numpy()
+
+    return Partition(tree.group_numbers[leaf], leaf, topology.depth, tuple(topology.branches), columns)

@@ -14,8 +14,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Joint, LBFGSOptions, Nodec
 from sstorch.optim.starts import clusters as initialization
 from sstorch.soft import Coefficients, bootstrap_trees, train_batch
-from sstorch.soft.batch import fit_preprocessors
-from sstorch.soft.problems import gate_deviations, stack_splits
+from sstorch.soft.problems import fit_preprocessors, gate_deviations, stack_splits
 
 GRID = [Coefficients(ridge, gate_ridge) for ridge in (1e-3, 0.1) for gate_ridge in (1e-3, 0.01)]
 # Long runs over rough ground amplify rounding; so many iterations of all parameters do not.
