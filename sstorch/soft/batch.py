@@ -31,7 +31,7 @@ from sstorch.optim.starts.distilled import gates_of_targets, initialize_regressi
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
 from sstorch.soft.estimation import MOST_COEFFICIENTS, TOO_MANY, Estimator
-from sstorch.soft.gate_placing import gate_columns
+from sstorch.soft.gates import gate_columns
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.problems import Problems, Solved, check_groups, check_strata, fit_preprocessors
 from sstorch.soft.settings import BatchSettings, Coefficients

@@ -28,7 +28,16 @@ from sstorch.optim.starts.distilled import single_leaf
 from sstorch.optim.starts.regression_tree import Split
 from sstorch.progress import report
 from sstorch.soft.design import Design, held_out_start, in_double, null_start
-from sstorch.soft.gate_placing import GATE_COLUMNS, GatePlacing, gate_columns, strongest
+from sstorch.soft.gates import (
+    GATE,
+    GATE_COLUMNS,
+    GateAndLeaves,
+    GateFeatures,
+    GatePlacing,
+    gate_columns,
+    spectral_gates,
+    strongest,
+)
 from sstorch.soft.group_choice import (
     REGRESSION,
     SPECTRAL,
@@ -40,7 +49,6 @@ from sstorch.soft.group_choice import (
 )
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
-from sstorch.soft.trained_gates import GATE, GateAndLeaves, GateFeatures, spectral_gates
 
 T = TypeVar("T")
 
@@ -193,9 +201,8 @@ class Estimator:
         """Of the coefficients of the chosen hazards of the last split."""
         split, found = len(self._models) - 1, {}
         model = self._models[split]
-        if max(each.theta.shape[1] for own in self._models for each in own.estimates.values()) > (
-            MOST_COEFFICIENTS
-        ):
+        sizes = [each.theta.shape[1] for own in self._models for each in own.estimates.values()]
+        if max(sizes) > MOST_COEFFICIENTS:
             return FitCovariance(reason=TOO_MANY)
         if self._design.has_many:
             return FitCovariance(reason="with many columns, shape parameters are held")

@@ -9,15 +9,13 @@ import pytest
 import scipy.sparse
 
 from sstorch import PrognosticTree, Surv, SurvivalRegression
-from sstorch.data import stratified_folds
+from sstorch.data.folds import stratified_folds
 from tests.conftest import nightly
 
 pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
 
-MODELS = {
-    "regression": lambda: SurvivalRegression("weibull"),
-    "tree": lambda: PrognosticTree(depth=1, leaf="weibull"),
-}
+MODELS = {"regression": SurvivalRegression("weibull"), "tree": PrognosticTree(depth=1, leaf="weibull")}
+NAMES = ["site", "stage", "again"]
 
 
 def _simulated(seed: int, n: int = 120) -> tuple[pd.DataFrame, Surv]:
@@ -28,8 +26,7 @@ def _simulated(seed: int, n: int = 120) -> tuple[pd.DataFrame, Surv]:
     code[0] = n_levels - 1
     frame = pd.DataFrame({"a": rng.normal(size=n).round(2), "rare": 0.0})
     frame.loc[rng.integers(0, n, 2), "rare"] = 1.0
-    labels = np.array([f"s{k:02d}" for k in range(n_levels)])
-    frame["site"] = pd.Series(labels[code], dtype=object)
+    frame["site"] = pd.Series(np.array([f"s{k:02d}" for k in range(n_levels)])[code], dtype=object)
     frame["stage"] = pd.Series(rng.choice(["I", "II", "III"], n), dtype=object)
     frame.loc[rng.integers(0, n, 4), "site"] = np.nan
     frame["again"] = frame["stage"]
@@ -41,20 +38,15 @@ def _simulated(seed: int, n: int = 120) -> tuple[pd.DataFrame, Surv]:
 def _labelled(frame: pd.DataFrame) -> Iterator[Any]:
     """Forms of a frame with categories; the first is the reference."""
     yield frame
-    names = ["site", "stage", "again"]
-    yield frame.astype(dict.fromkeys(names, "category"))
-    yield frame.astype(dict.fromkeys(names, "string"))
+    categories = frame.astype(dict.fromkeys(NAMES, "category"))
+    yield categories
+    yield frame.astype(dict.fromkeys(NAMES, "string"))
     yield frame.where(frame.notna(), None)
-    unused = frame.astype(dict.fromkeys(names, "category"))
-    unused["site"] = unused["site"].cat.add_categories(["unused", "other"])
-    yield unused
-    backwards = frame.copy()
-    for name in names:
-        backwards[name] = pd.Categorical(frame[name], sorted(frame[name].dropna().unique())[::-1])
-    yield backwards
-    sparse = frame.copy()
-    sparse["rare"] = pd.arrays.SparseArray(frame["rare"], fill_value=0.0)
-    yield sparse
+    yield categories.assign(site=categories["site"].cat.add_categories(["unused", "other"]))
+    yield frame.assign(
+        **{name: pd.Categorical(frame[name], sorted(frame[name].dropna().unique())[::-1]) for name in NAMES}
+    )
+    yield frame.assign(rare=pd.arrays.SparseArray(frame["rare"], fill_value=0.0))
 
 
 def _numeric(frame: pd.DataFrame) -> Iterator[Any]:
@@ -72,12 +64,6 @@ def _numeric(frame: pd.DataFrame) -> Iterator[Any]:
     yield numbers.astype(pd.SparseDtype(float, np.nan))
 
 
-def _rows(X: Any, some: np.ndarray) -> Any:
-    if isinstance(X, pd.DataFrame):
-        return X[some]
-    return (X.tocsr() if scipy.sparse.issparse(X) else X)[some]
-
-
 @pytest.mark.parametrize("forms", [_labelled, nightly(_numeric)])
 @pytest.mark.parametrize("model", ["regression", nightly("tree")])
 @pytest.mark.parametrize("seed", [0, nightly(1), nightly(2)])
@@ -88,8 +74,9 @@ def test_forms_of_one_frame_give_one_model(
     test = stratified_folds(y.event, 3, seed) == 0
     curves = []
     for X in forms(frame):
-        fitted = MODELS[model]().fit(_rows(X, ~test), y[~test])
-        curves.append(fitted.predict_survival_function(_rows(X, test), [0.3, 1.0]))
+        rows = X.tocsr() if scipy.sparse.issparse(X) else X
+        fitted = MODELS[model].fit(rows[~test], y[~test])
+        curves.append(fitted.predict_survival_function(rows[test], [0.3, 1.0]))
     assert np.isfinite(curves[0]).all()
     for number, found in enumerate(curves):
         np.testing.assert_allclose(found, curves[0], rtol=0, atol=1e-10, err_msg=f"form {number}")

@@ -25,7 +25,6 @@ from sstorch.reading import export_text
 from sstorch.validation import (
     group_table,
     model_card,
-    stability,
     validate_groups,
 )
 
@@ -47,12 +46,10 @@ def tree(csl: tuple[pd.DataFrame, Surv]) -> SoftSurvivalTree:
 
 
 CALLS: dict[str, Callable[[SoftSurvivalTree, pd.DataFrame, object, Path], object]] = {
-    "group_table": lambda tree, X, y, folder: group_table(tree, X, y),
     "export_calculator": lambda tree, X, y, folder: export_calculator(tree, folder / "p.html", X, y, after=0),
     "recalibrate": lambda tree, X, y, folder: recalibrate(tree, X, y),
     "score": lambda tree, X, y, folder: tree.score(X, y),
     "plot_groups": lambda tree, X, y, folder: plots.plot_groups(tree, X, y),
-    "stability": lambda tree, X, y, folder: stability(tree, X, y, n_resamples=2),
     "validate_groups": lambda tree, X, y, folder: validate_groups(tree, X, y),
     "log_likelihood": lambda tree, X, y, folder: tree.log_likelihood(X, y),
 }

@@ -1,18 +1,30 @@
-"""A penalty of one's own through the estimators."""
+"""Penalties of users through the estimators, and fits that stop before their optimum."""
 
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from sstorch import GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
-from sstorch.exceptions import ConfigError
+from sstorch import (
+    Columns,
+    GatePenalties,
+    GroupPenalties,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+    SurvivalRegression,
+)
+from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SurvivalDistribution
-from sstorch.objective import Penalty, Ridge, RowPenalty, Sample, SmallLeaves
+from sstorch.objective import LeafPenalty, Penalty, Ridge, RowPenalty, Sample, SmallLeaves
 from sstorch.objective.row_penalties import TOO_SMALL
-from sstorch.optim import Leaves
+from sstorch.optim import LBFGSOptions, Leaves
 from sstorch.soft import train_batch
+from sstorch.soft.estimator import SoftEstimator
 
+STOPPED = Leaves(LBFGSOptions(max_iterations=0, gradient_tolerance=0.0))
 SEEN: list[tuple[int, ...]] = []
 
 
@@ -24,70 +36,37 @@ class Watched(Ridge):
         return super().forward(leaves)
 
 
+def joint(penalties: GatePenalties, leaf: str = "log_logistic") -> SoftSurvivalTree:
+    return SoftSurvivalTree(1, leaf, init="random", n_starts=2, trainer="joint", penalties=penalties)
+
+
 def test_own_ridge_is_the_ridge(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, small_data.y
-    plain = SoftSurvivalTree(
-        1, init="random", n_starts=2, trainer="joint", penalties=GatePenalties(ridge=0.3)
-    ).fit(X, y)
-    own = GatePenalties(ridge=0.0, own=[Watched(0.3)])
-    found = SoftSurvivalTree(1, init="random", n_starts=2, trainer="joint", penalties=own).fit(X, y)
+    X, y, times = small_data.frame, small_data.y, np.quantile(small_data.time, [0.3, 0.7])
+    plain = joint(GatePenalties(ridge=0.3)).fit(X, y)
+    found = joint(GatePenalties(ridge=0.0, own=[Watched(0.3)])).fit(X, y)
     assert found.objective_ == pytest.approx(plain.objective_, abs=1e-6)
-    times = np.quantile(small_data.time, [0.3, 0.7])
-    np.testing.assert_allclose(
-        found.predict_survival_function(X, times), plain.predict_survival_function(X, times), atol=2e-3
-    )
+    expected = plain.predict_survival_function(X, times)
+    np.testing.assert_allclose(found.predict_survival_function(X, times), expected, atol=2e-3)
 
 
 def test_own_penalty_acts_in_every_fold_and_start(small_data: SurvivalData) -> None:
     splits = [small_data.subset(np.arange(120) % 3 != fold) for fold in range(3)]
-    objectives = []
+    slopes = []
     for own in ((), (Watched(5.0),)):
-        tree = SoftSurvivalTree(
-            1, init="random", n_starts=2, trainer="joint", penalties=GatePenalties(own=own)
-        )
         SEEN.clear()
-        batch = train_batch(splits, tree._batch_settings())
+        batch = train_batch(splits, joint(GatePenalties(own=own))._batch_settings())
         assert batch.tree.n_problems == 6
         assert ((6,) in SEEN) == bool(own)
-        slopes = batch.tree.leaf_parameters().slope.detach().abs().amax(dim=(-1, -2))
-        objectives.append(slopes)
-    assert torch.all(objectives[1] < 0.5 * objectives[0])
-
-
-class Summed(Watched):
-    def forward(self, leaves: LeafParameters) -> Tensor:
-        return super().forward(leaves).sum()
-
-
-class Rows(RowPenalty):
-    def forward(self, gates, leaves, family, sample, relaxed=False) -> Tensor:  # type: ignore[no-untyped-def]
-        return leaves.linear_predictor(sample.x).square().sum()
-
-
-@pytest.mark.parametrize(
-    ("own", "trainer", "message"),
-    [
-        (["ridge"], Leaves(), "must hold LeafPenalty, GatePenalty or RowPenalty"),
-        (Watched(1.0), Leaves(), "must be a list of penalties"),
-        ([Rows(1.0)], Leaves(), r"Rows must give one value for each problem, shape \(1,\), got \(\)"),
-        ([Summed(1.0)], Leaves(), r"one value for each problem, shape \(1,\), got \(\)"),
-    ],
-)
-def test_own_penalties_that_cannot_act_raise(
-    small_data: SurvivalData, own: list[Penalty], trainer: Leaves, message: str
-) -> None:
-    tree = PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own), trainer=trainer)
-    with pytest.raises(ConfigError, match=message):
-        tree.fit(small_data.frame, small_data.y)
+        slopes.append(batch.tree.leaf_parameters().slope.detach().abs().amax(dim=(-1, -2)))
+    assert torch.all(slopes[1] < 0.5 * slopes[0])
 
 
 def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:
     X, y = small_data.frame, small_data.y
     own = GatePenalties(own=[SmallLeaves(TOO_SMALL, 0.3)])
     found = SoftSurvivalTree(1, init="random", n_starts=2, penalties=own).fit(X, y)
-    assert found.objective_ == pytest.approx(
-        SoftSurvivalTree(1, init="random", n_starts=2, min_leaf=0.3).fit(X, y).objective_
-    )
+    plain = SoftSurvivalTree(1, init="random", n_starts=2, min_leaf=0.3).fit(X, y)
+    assert found.objective_ == pytest.approx(plain.objective_)
 
 
 class GroupMeans(RowPenalty):
@@ -114,11 +93,81 @@ class GroupMeans(RowPenalty):
 def test_own_penalty_on_groups_of_sensitive(small_data: SurvivalData) -> None:
     X, y = small_data.frame, small_data.y
     group = np.where(X.iloc[:, 0] > X.iloc[:, 0].median(), "high", "low")
-    gaps = []
+    unit, gaps = float(np.exp(np.log(small_data.time).mean())), []
     for rho in (1e-9, 100.0):
-        penalties = GatePenalties(ridge=1e-3, own=[GroupMeans(rho)])
-        tree = SoftSurvivalTree(1, "weibull", init="random", n_starts=2, trainer="joint", penalties=penalties)
-        unit = float(np.exp(np.log(small_data.time).mean()))
+        tree = joint(GatePenalties(ridge=1e-3, own=[GroupMeans(rho)]), "weibull")
         means = tree.fit(X, y, sensitive=group).predict_rmst(X, unit)
         gaps.append(abs(means[group == "high"].mean() - means[group == "low"].mean()))
     assert gaps[1] < 0.2 * gaps[0]
+
+
+class Summed(Watched):
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        return super().forward(leaves).sum()
+
+
+class Rows(RowPenalty):
+    def forward(self, gates, leaves, family, sample, relaxed=False) -> Tensor:  # type: ignore[no-untyped-def]
+        return leaves.linear_predictor(sample.x).square().sum()
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (["ridge"], "must hold LeafPenalty, GatePenalty or RowPenalty"),
+        (Watched(1.0), "must be a list of penalties"),
+        ([Rows(1.0)], r"Rows must give one value for each problem, shape \(1,\), got \(\)"),
+        ([Summed(1.0)], r"one value for each problem, shape \(1,\), got \(\)"),
+    ],
+)
+def test_own_penalties_that_cannot_act_raise(
+    small_data: SurvivalData, own: list[Penalty], message: str
+) -> None:
+    tree = PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own))
+    with pytest.raises(ConfigError, match=message):
+        tree.fit(small_data.frame, small_data.y)
+
+
+class Norm(LeafPenalty):
+    """The norm of slopes, whose derivative at zero is NaN, where slopes start; or NaN itself."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__(1.0)
+        self.factor = factor
+
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        return self.factor * leaves.slope.square().sum((-2, -1)).sqrt()
+
+
+@pytest.mark.parametrize(
+    "estimator", [SurvivalRegression("weibull"), SoftSurvivalTree(1, "weibull", n_starts=1)]
+)
+@pytest.mark.parametrize(
+    ("factor", "message"),
+    [(0.1, "Norm has no finite gradient .*leaves.slope"), (float("nan"), "Norm is nan")],
+)
+def test_own_penalty_that_is_not_differentiable_raises(
+    small_data: SurvivalData, estimator: SoftEstimator, factor: float, message: str
+) -> None:
+    estimator.penalties = estimator._penalties(ridge=1e-3, own=[Norm(factor)])
+    with pytest.raises(TrainingError, match=message):
+        estimator.fit(small_data.frame, small_data.y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SurvivalRegression("weibull"),
+        PrognosticTree(1, "weibull"),
+        SurvivalRegression("weibull", Penalties(ridge=1e-3), Columns(strata="c")),
+        SurvivalRegression("weibull", Penalties(ridge=0.1), trainer=STOPPED),
+    ],
+)
+def test_too_few_steps_warn(
+    small_data: SurvivalData, model: SoftEstimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sstorch.newton.minimize._MAX_STEPS", 1)
+    monkeypatch.setattr("sstorch.optim.evidence._MAX_ROUNDS", 1)
+    frame = small_data.frame.assign(c=["left" if k % 2 else "right" for k in range(120)])
+    with pytest.warns(ConvergenceWarning, match="with leaf weibull has not converged"):
+        model.fit(frame, small_data.y)

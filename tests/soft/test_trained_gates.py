@@ -12,8 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, inference
 from sstorch.exceptions import DataWarning
 from sstorch.monitoring import TensorBoard
+from sstorch.soft.gates import GATE
 from sstorch.soft.group_choice import REGRESSION
-from sstorch.soft.trained_gates import GATE
 
 
 def drawn(n: int, turn: float, seed: int = 2, causes: bool = False) -> tuple[pd.DataFrame, Surv]:
