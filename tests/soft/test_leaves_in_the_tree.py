@@ -114,12 +114,11 @@ def test_quantiles_and_restricted_means(leaf: str, prediction: str, small_data: 
             assert survival == pytest.approx(1 - q, rel=1e-8)
 
     means = tree.predict_rmst(x, 60.0)
-    breaks = [0.0, 1.0, 5.0, 12.0, 25.0, 40.0, 60.0]
+    breaks = [0.0, 1.0, 5.0, 12.0, 25.0, 40.0, 60.0, *(2.0 ** np.arange(-20, 0))]
     family = tree.module_.family
     if isinstance(family, PiecewiseExponential):
-        breaks = sorted({*breaks, *(family.breaks * tree.module_.log_time_scale.exp()).tolist()})
-        breaks = [value for value in breaks if value <= 60]
-    breaks = np.unique(np.r_[breaks, 2.0 ** np.arange(-20, 0)])
+        breaks += (family.breaks * tree.module_.log_time_scale.exp()).tolist()
+    breaks = np.unique([value for value in breaks if value <= 60])
     places, weights = np.polynomial.legendre.leggauss(20)
     half = np.diff(breaks)[:, None] / 2
     survival = tree.predict_survival_function(x, (breaks[:-1, None] + half * (1 + places)).ravel())

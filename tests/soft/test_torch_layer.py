@@ -5,7 +5,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,30 +58,32 @@ def convolution() -> nn.Module:
     return nn.Sequential(nn.Unflatten(1, (1, 3, 4)), *layers)
 
 
+HEADS = {
+    "tree": partial(SoftTree, 16, depth=2, family="weibull"),
+    "mixture": partial(HazardHead, 16, "log_logistic", n_components=3),
+    "spline_ph": partial(HazardHead, 16, "spline_ph"),
+}
+
+
 @pytest.mark.parametrize("body", [perceptron, convolution])
-@pytest.mark.parametrize("head", ["tree", "mixture", "spline_ph"])
+@pytest.mark.parametrize("head", HEADS)
 def test_networks_train_in_a_loop_of_torch(
-    tensors: tuple[Tensor, Tensor, Tensor], body: object, head: str
+    tensors: tuple[Tensor, Tensor, Tensor], body: Callable[[], nn.Module], head: str
 ) -> None:
     torch.manual_seed(0)
-    heads = {
-        "tree": lambda: SoftTree(16, depth=2, family="weibull"),
-        "mixture": lambda: HazardHead(16, "log_logistic", n_components=3),
-        "spline_ph": lambda: HazardHead(16, "spline_ph"),
-    }
-    net = nn.Sequential(body(), heads[head]())  # type: ignore[operator]
+    net = nn.Sequential(body(), HEADS[head]())
     x, time, event = tensors
     net[-1].initialize(time, event)
     before = net(x).nll(time, event).item()
-    first = net[0][0 if body is perceptron else 1].weight.detach().clone()
-    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    weight = next(net.parameters())
+    first, optimizer = weight.detach().clone(), torch.optim.Adam(net.parameters(), 0.01)
     for _ in range(5):
         for batch, t, e in DataLoader(TensorDataset(x, time, event), batch_size=128, shuffle=True):
             optimizer.zero_grad()
             net(batch).nll(t, e).backward()
             optimizer.step()
     assert net(x).nll(time, event).item() < before - 0.03
-    assert (net[0][0 if body is perceptron else 1].weight - first).abs().max() > 0.01
+    assert (weight - first).abs().max() > 0.01
     with torch.no_grad():
         distribution = net(x)
         curves = distribution.survival(torch.tensor([365.0, 1825.0]))
@@ -143,18 +146,11 @@ def test_app_of_hydra_runs_as_documented(tmp_path: Path) -> None:
     names = "network.py", "app.py", "config.yaml"
     for name, text in zip(names, blocks("python") + blocks("yaml"), strict=True):
         (tmp_path / name).write_text(text)
+    env = {"PATH": "", "PYTHONPATH": str(ROOT), "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
 
     def run(*arguments: str) -> str:
-        environment = {"PATH": "", "PYTHONPATH": str(ROOT), "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "app.py", *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+        command = [sys.executable, "app.py", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -1,6 +1,7 @@
 """Torch modules as estimators: training, predictions, folds, files, scores, arrays of any shape."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,16 +32,6 @@ def rows() -> tuple[pd.DataFrame, Surv]:
     return x, Surv(np.minimum(time, 3), time < 3)
 
 
-@pytest.fixture(scope="module")
-def images(rows: tuple[pd.DataFrame, Surv]) -> tuple[np.ndarray, Surv]:
-    """Images of 6 x 6 pixels, whose brightness in two corners are the columns."""
-    x, y = rows
-    pixels = np.random.default_rng(1).normal(0, 0.1, size=(len(x), 1, 6, 6))
-    pixels[:, 0, :3, :3] += x["a"].to_numpy()[:, None, None]
-    pixels[:, 0, 3:, 3:] += x["b"].to_numpy()[:, None, None]
-    return pixels.astype(np.float32), y
-
-
 def test_network_finds_a_product_and_repeats(rows: tuple[pd.DataFrame, Surv]) -> None:
     x, y = rows
     model = TorchSurvival(network, epochs=40, lr=0.03).fit(x[:300], y[:300])
@@ -58,11 +49,12 @@ def test_module_is_untouched_and_precision_kept(rows: tuple[pd.DataFrame, Surv],
     module = network(2)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     model = TorchSurvival(module, epochs=2, dtype=dtype).fit(x, y)
-    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module.training
-    assert model.module_[0].weight.dtype == getattr(torch, dtype)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    trained = model.module_[0].weight
+    assert trained.dtype == getattr(torch, dtype)
+    assert not torch.equal(trained, before["0.weight"].to(trained))
     assert model.predict_survival_function(x[:2], [0.5, 1.0]).dtype == np.dtype(dtype)
-    assert not torch.equal(model.module_[0].weight, before["0.weight"].to(model.module_[0].weight))
 
 
 def test_pretrained_weights_are_starting_values(rows: tuple[pd.DataFrame, Surv]) -> None:
@@ -285,23 +277,42 @@ def test_save_and_load(rows: tuple[pd.DataFrame, Surv], tmp_path: Path) -> None:
         TorchSurvival.load(tmp_path / "model", spline)
 
 
-def test_errors_name_the_remedy(rows: tuple[pd.DataFrame, Surv], images: tuple[np.ndarray, Surv]) -> None:
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (nn.Linear(2, 1), {}, "end it with HazardHead or SoftTree"),
+        (lambda p: p, {}, "or a function that returns one"),
+        (network, {"holdout": 0.7}, "holdout"),
+        (network, {"epochs": 0}, "epochs"),
+        (network, {"dtype": "float16"}, "dtype"),
+        (network, {"lr": -1.0}, "lr"),
+        (network, {"optimizer": "Newton"}, "optimizer"),
+        (network(2).requires_grad_(False), {}, "requires_grad"),
+    ],
+)
+def test_wrong_parameters_raise(
+    rows: tuple[pd.DataFrame, Surv], module: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TorchSurvival(module, **options).fit(*rows)
+
+
+def test_images_are_passed_as_they_are(rows: tuple[pd.DataFrame, Surv]) -> None:
+    """Images of 6 x 6 pixels, whose brightness in two corners are the columns."""
     x, y = rows
-    with pytest.raises(ConfigError, match="end it with HazardHead or SoftTree"):
-        TorchSurvival(nn.Linear(2, 1)).fit(x, y)
-    with pytest.raises(ConfigError, match="or a function that returns one"):
-        TorchSurvival(lambda p: p).fit(x, y)
-    with pytest.raises(ConfigError, match=r"holdout must be a share in \[0, .5\]"):
-        TorchSurvival(network, holdout=0.7).fit(x, y)
-    with pytest.raises(ConfigError, match="epochs"):
-        TorchSurvival(network, epochs=0).fit(x, y)
-    with pytest.raises(ConfigError, match="dtype"):
-        TorchSurvival(network, dtype="float16").fit(x, y)
+    pixels = np.random.default_rng(1).normal(0, 0.1, size=(len(x), 1, 6, 6)).astype(np.float32)
+    pixels[:, 0, :3, :3] += x["a"].to_numpy()[:, None, None]
+    pixels[:, 0, 3:, 3:] += x["b"].to_numpy()[:, None, None]
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 8), nn.Tanh())
+    model = TorchSurvival(nn.Sequential(network, HazardHead(8)), epochs=15, encode=False).fit(pixels, y)
+    assert model.score(pixels, y) > 0.6
+    np.testing.assert_array_equal(model.predict(torch.tensor(pixels)), model.predict(pixels))
+
+
+def test_losses_and_rows_that_are_no_numbers_raise(rows: tuple[pd.DataFrame, Surv]) -> None:
+    x, y = rows
     with pytest.raises(TrainingError, match="smaller lr"):
         TorchSurvival(network, lr=1e30, epochs=3).fit(x, y)
-    frozen = network(2).requires_grad_(False)
-    with pytest.raises(ConfigError, match="requires_grad"):
-        TorchSurvival(frozen).fit(x, y)
     with pytest.raises(DataError, match="numbers only with encode=False"):
         TorchSurvival(network, encode=False).fit(x.assign(c="text"), y)
     with pytest.raises(DataError, match="array of rows"):
