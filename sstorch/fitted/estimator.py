@@ -235,10 +235,7 @@ class SurvivalEstimator(FrameEstimator):
             without causes.
 
         Raises:
-            DataError: a training column is missing or holds the wrong kind of value; times are not numbers;
-                predicted survival at ``after`` is 0: conditional survival is undefined.
-            ConfigError: the tree was trained on time-varying covariates and ``after`` is not given: one row
-                does not determine future incidences (``after=0`` for constant covariates).
+            DataError, ConfigError: as :meth:`predict_survival_function`.
         """
         check_is_fitted(self)
         self._refuse_unknown_future(after)
@@ -276,7 +273,7 @@ class SurvivalEstimator(FrameEstimator):
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
-            DataError: predicted survival at ``after`` is 0: conditional survival is undefined.
+            DataError: predicted survival at ``after`` is 0.
         """
         x, start = self._alive(X, after)
         return self._model.quantile(x, q, start, extrapolate)
@@ -294,7 +291,7 @@ class SurvivalEstimator(FrameEstimator):
 
         Raises:
             ConfigError: ``tau`` is not positive.
-            DataError: predicted survival at ``after`` is 0: conditional survival is undefined.
+            DataError: predicted survival at ``after`` is 0.
         """
         x, start = self._alive(X, after)
         return self._model.restricted_mean(x, tau, start)

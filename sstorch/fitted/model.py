@@ -79,10 +79,9 @@ def in_chunks(function: Callable[..., Tensor], size: int, *rows: Any) -> npt.NDA
 class FittedModel(ABC):
     """Predictions of a trained model whose rows have one distribution of event times for each cause.
 
-    Rows are encoded, ``x`` (n, ...), as the model reads them; times are in original units. Results are NumPy
-    arrays of the model's floating point type. The likelihood of competing causes is a product over causes, in
-    each of which the events of the others are censored (Prentice et al., 1978, Biometrics 34, 541-554): each
-    cause has a hazard of its own, and survival is free of any event.
+    Rows are encoded, ``x`` (n, ...); times are in original units. The likelihood of competing causes is a
+    product over causes, in each of which the events of the others are censored (Prentice et al., 1978,
+    Biometrics 34, 541-554): each has a hazard of its own, and survival is free of any event.
     """
 
     @property
@@ -126,19 +125,11 @@ class FittedModel(ABC):
         return lambda x, at: _of_any_event(self.distributions(x), at, kind)
 
     def incidence(self, x: Any, times: FloatArray, after: float = 0.0) -> FloatArray:
-        """Cumulative incidence of each of K >= 1 causes, F_k(t), the integral of h_k S from 0 to t.
+        """Cumulative incidence of each of K >= 1 causes, (n, K, n_times), by times counted from `after`.
 
-        S is the survival function of any event; of one cause F = 1 - S. Between two times several causes
-        share what S loses, as their integrals do, so that incidences and S sum to one whatever the
-        quadrature, and its error, below 1e-8 with every family, acts on the shares alone.
-
-        Args:
-            x: encoded rows, (n, ...).
-            times: shape (n_times,), >= 0, in any order, counted from `after`.
-            after: time until which the rows are event-free, >= 0.
-
-        Returns:
-            shape (n, K, n_times), in [0, 1], rising with t.
+        Several causes share what the survival function of any event loses between two times as the integrals
+        of h_k S do, so that incidences and S sum to one whatever the quadrature, and its error, below 1e-8
+        with every family, acts on the shares alone.
         """
         if not self.competing and not after:
             return 1.0 - self.curves(x, times)[:, None]

@@ -103,16 +103,11 @@ class PredictionModule(nn.Module):
             self.register_buffer(name, torch.as_tensor(values))
 
     def forward(self, x: Tensor, times: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Survival function, or incidences of several causes and the survival function of any event.
+        """S(t | x), (N, T), or with `after` S(after + t | x) / S(after | x); before it incidences of causes.
 
-        Args:
-            x: shape (N, p) float64: numbers as they are, 1 if a category applies and 0 elsewhere, NaN if
-                missing (a missing category in all its columns).
-            times: shape (T,) float64, original units, >= 0.
-
-        Returns:
-            S(t | x) or S(after + t | x) / S(after | x), shape (N, T). Of several causes F(t | x) or
-            (F(after + t | x) - F(after | x)) / S(after | x), shape (N, K, T), before it.
+        Features x (N, p) float64 are numbers as they are, 1 if a category applies and 0 elsewhere, NaN if
+        missing (a missing category in all its columns); times (T,) float64. Incidences of several causes,
+        (N, K, T), are conditional on `after`, too.
         """
         known = torch.where(torch.isnan(x), self.fill, x)
         tree = self.fitted

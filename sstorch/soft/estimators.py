@@ -28,7 +28,7 @@ from sstorch.soft.parameters import (
     GroupPenalties,
     Penalties,
 )
-from sstorch.soft.settings import AUTO, ESTIMATED, BatchSettings, Dtype, Init, Leaf, TrainerName
+from sstorch.soft.settings import AUTO, ESTIMATED, BatchSettings, Init, Leaf
 from sstorch.soft.teacher import Fidelity, Teacher
 
 LEAVES = Leaves()
@@ -84,7 +84,7 @@ class SurvivalRegression(SoftEstimator):
         columns: Columns = CURVED,
         trainer: Trainer = LEAVES,
         device: str = "cpu",
-        dtype: Dtype = "float64",
+        dtype: str = "float64",
         random_state: int | np.random.RandomState | None = 0,
         verbose: int = 0,
         time_unit: str | None = None,
@@ -166,9 +166,7 @@ class PrognosticTree(SoftEstimator):
 
     References:
         Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis"; Hinton, Vinyals and Dean
-        (2015), "Distilling the knowledge in a neural network"; Prentice, Kalbfleisch, Peterson, Flournoy,
-        Farewell and Breslow (1978), "The analysis of failure times in the presence of competing risks",
-        Biometrics 34, 541-554.
+        (2015), "Distilling the knowledge in a neural network".
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -194,7 +192,7 @@ class PrognosticTree(SoftEstimator):
         columns: Columns = CURVED,
         trainer: Leaves = LEAVES,
         device: str = "cpu",
-        dtype: Dtype = "float64",
+        dtype: str = "float64",
         random_state: int | np.random.RandomState | None = 0,
         verbose: int = 0,
         time_unit: str | None = None,
@@ -298,7 +296,7 @@ class SoftSurvivalTree(SoftEstimator):
         self,
         depth: int = 2,
         leaf: Leaf = AUTO,
-        trainer: TrainerName | Trainer | None = None,
+        trainer: str | Trainer | None = None,
         init: Init = "distilled",
         n_starts: int = 10,
         only_if_needed: bool = False,
@@ -307,7 +305,7 @@ class SoftSurvivalTree(SoftEstimator):
         prediction: Prediction = "hbp",
         min_leaf: float = 0.0,
         device: str = "cpu",
-        dtype: Dtype = "float64",
+        dtype: str = "float64",
         random_state: int | np.random.RandomState | None = 0,
         verbose: int = 0,
         time_unit: str | None = None,

@@ -39,10 +39,8 @@ def rare_causes(data: SurvivalData) -> list[Oddity]:
 def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
     """Leaves in which S(t | x) falls from .9 to .1 while t grows by less than 10 %.
 
-    Where a leaf has hardly more events than features, its regression fits each of their times, and nothing
-    but the ridge keeps the shape from growing. A new row off the step then has a log-likelihood of minus
-    millions. Unconstrained splines have no quantiles and are excluded. Encoded training rows x (n, p) are
-    those of `data`.
+    There the likelihood of training rows rewards every sharper step, and a new row off the step has a
+    log-likelihood of minus millions. Unconstrained splines have no quantiles and are excluded.
     """
     if tree.can_rise:
         return []
@@ -70,17 +68,9 @@ def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData, c
     """Name features, or columns together, that separate rows without an event from all events.
 
     In a direction of the coefficients in which the linear predictor of all events stays and that of some
-    censored rows falls the likelihood grows without end: a level without events is the simplest case.
-
-    Args:
-        preprocessor: fitted to the rows.
-        x: rows, encoded, (n, p).
-        data: the rows.
-        curved: whether coefficients of curves have no penalty either.
-
-    References:
-        Konis (2007), Linear programming algorithms for detecting separated data in binary logistic
-        regression models, thesis, University of Oxford.
+    censored rows falls the likelihood grows without end: a level without events is the simplest case (Konis,
+    2007, thesis, University of Oxford). Encoded rows x (n, p) are those of `data`; `curved` says that
+    coefficients of curves have no penalty either.
     """
     features = preprocessor.leaf_features
     free = [

@@ -32,25 +32,9 @@ from sstorch.objective.parity import FAIRNESS
 from sstorch.optim import Joint, Leaves, Nodec, NodecJoint, Trainer
 from sstorch.soft.teacher import Teacher
 
-LeafName = Literal[
-    "auto",
-    "exponential",
-    "generalized_gamma",
-    "gompertz",
-    "log_logistic",
-    "log_normal",
-    "logistic_hazard",
-    "piecewise_exponential",
-    "spline",
-    "spline_ph",
-    "spline_po",
-    "spline_probit",
-    "weibull",
-]
-Leaf = LeafName | HazardFamily | Mapping[str, LeafName | HazardFamily]
-TrainerName = Literal["nodec", "joint", "nodec+joint", "leaves"]
+# Names of families and of trainers, or the objects.
+Leaf = str | HazardFamily | Mapping[str, str | HazardFamily]
 Init = Literal["random", "kmeans", "cox", "distilled", "distilled+random"]
-Dtype = Literal["float64", "float32"]
 # As users give the coefficient of a penalty; "estimated" by marginal likelihood.
 Coefficient = float | Literal["estimated"]
 ESTIMATED: Final = "estimated"

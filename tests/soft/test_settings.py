@@ -1,15 +1,12 @@
 """Parameters of soft estimators as settings of a batch: defaults, rules, names."""
 
 import dataclasses
-from typing import get_args
 
 import pytest
 
 from sstorch import Columns, GatePenalties, Penalties, PrognosticTree, SoftSurvivalTree, SurvivalRegression
 from sstorch.exceptions import ConfigError
-from sstorch.nn import FAMILIES
 from sstorch.soft import BatchSettings, Coefficients
-from sstorch.soft.settings import AUTO, DTYPES, TRAINERS, Dtype, LeafName, TrainerName
 from tests.flat import soft_tree
 
 
@@ -25,14 +22,6 @@ def test_declared_defaults_are_those_of_prognostic_trees() -> None:
     plain = BatchSettings.check()
     assert dataclasses.replace(plain, gate_ridge=0.0) == PrognosticTree()._batch_settings()
     assert BatchSettings.check(min_leaf=0.2) == dataclasses.replace(plain, min_leaf=0.2)
-
-
-@pytest.mark.parametrize(
-    ("names", "values"),
-    [(LeafName, {*FAMILIES, AUTO}), (TrainerName, set(TRAINERS)), (Dtype, set(DTYPES))],
-)
-def test_names_for_type_checkers_are_those_that_exist(names: object, values: set[str]) -> None:
-    assert set(get_args(names)) == values
 
 
 @pytest.mark.parametrize("name", [item.name for item in dataclasses.fields(Coefficients)])
