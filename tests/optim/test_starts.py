@@ -12,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import davies_bouldin_score
 from sklearn.tree import DecisionTreeRegressor
-from sstorch.soft.trained_batch import TrainedBatch
 
 from sstorch import Columns, GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
 from sstorch.data import Schema, SurvivalData
@@ -33,7 +32,7 @@ from sstorch.optim.starts.cox import _PartialLikelihood, cox_cumulative_hazards
 from sstorch.optim.starts.regression_tree import GateColumns, Split, model_tree, regression_tree
 from sstorch.optim.starts.residuals import residual_bag
 from sstorch.reading import gate_coefficients
-from sstorch.soft.batch import train_batch
+from sstorch.soft.batch import TrainedBatch, train_batch
 from tests.batches import blank_tree, random_sample
 from tests.conftest import nightly, nightly_but
 
