@@ -133,8 +133,8 @@ class StudyConfig:
         folder: of the results.
         datasets: names of data sets; None for the one of ``dataset``.
         models: nodes by name, each with a ``_target_``: an estimator or a
-            :class:`~sstorch.bench.baselines.Baseline`. A parameter that is a list makes a model for each of
-            its values; ``optional: true`` leaves a model out whose packages are not installed.
+            :class:`~sstorch.bench.baselines.base.Baseline`. A parameter that is a list makes a model for each
+            of its values; ``optional: true`` leaves a model out whose packages are not installed.
         only: names of some of the models; None for all.
         n_jobs: number of concurrent tasks on this machine.
     """

@@ -17,7 +17,7 @@ import torch
 from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines import Baseline
+from sstorch.bench.baselines.base import Baseline
 from sstorch.bench.config import build
 from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines import Curves
+from sstorch.bench.baselines.base import Curves
 from sstorch.bench.models import Fit, ScoredTree
 from sstorch.checks import has_method
 from sstorch.data import SurvivalData

@@ -39,8 +39,8 @@ def run(cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own") / "run"
     settings = f"""
         dataset=csv dataset.path={cohort} dataset.time=days dataset.event=died dataset.time_unit=days
-        model=prognostic_tree model.depth=1 model.columns.numeric=linear cv.n_folds=3 logger=none
-        hydra.run.dir={folder}
+        model=prognostic_tree model.depth=1 model.leaf=weibull model.columns.numeric=linear
+        cv.n_folds=2 logger=none hydra.run.dir={folder}
     """
     with pytest.MonkeyPatch.context() as patch:
         assert sstorch(patch, *settings.split()) == 0

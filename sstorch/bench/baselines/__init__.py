@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sstorch.bench.baselines import models, neural
-from sstorch.bench.baselines.base import Baseline, Curves
+from sstorch.bench.baselines.base import Baseline
 from sstorch.checks import names_text, nearest_text
 from sstorch.exceptions import ConfigError
-
-__all__ = ["BASELINES", "Baseline", "Curves", "make_baseline"]
 
 _CLASSES: tuple[type[Baseline], ...] = (*models.BASELINES, *neural.BASELINES)
 BASELINES = {made.name: made for made in _CLASSES}

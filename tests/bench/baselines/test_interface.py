@@ -9,8 +9,8 @@ import torch
 
 from sstorch import Surv, SurvivalData, metrics
 from sstorch.bench import make_baseline
-from sstorch.bench.baselines import BASELINES, Baseline
-from sstorch.bench.baselines.base import Curves
+from sstorch.bench.baselines import BASELINES
+from sstorch.bench.baselines.base import Baseline, Curves
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 
