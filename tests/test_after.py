@@ -1,6 +1,5 @@
 """What is left to those who are alive at a time: every prediction with ``after``."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,35 +20,37 @@ from sstorch.nn import make_family
 
 AFTER = np.array([0.0, 200.0, 1000.0, 1900.0])
 TIMES = np.array([0.0, 50.0, 400.0, 1500.0])
+MIXTURE = SoftSurvivalTree(
+    depth=1,
+    leaf="weibull",
+    trainer="leaves",
+    init="distilled",
+    penalties=GatePenalties(ridge=1e-3),
+    columns=Columns(numeric="auto"),
+    prediction="mixture",
+)
+KINDS: dict[str, Any] = {
+    "soft": PrognosticTree(depth=1),
+    "mixture": MIXTURE,
+    "exact": OptimalSurvivalTree(max_depth=1, min_leaf=50),
+}
+of_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module")
 def trees(gbsg2: SurvivalData) -> dict[str, Any]:
-    y = gbsg2.time, gbsg2.event
-    return {
-        "soft": PrognosticTree(depth=1).fit(gbsg2.frame, y),
-        "mixture": SoftSurvivalTree(
-            depth=1,
-            leaf="weibull",
-            trainer="leaves",
-            init="distilled",
-            penalties=GatePenalties(ridge=1e-3),
-            columns=Columns(numeric="auto"),
-            prediction="mixture",
-        ).fit(gbsg2.frame, y),
-        "exact": OptimalSurvivalTree(max_depth=1, min_leaf=50).fit(gbsg2.frame, y),
-    }
+    return {kind: tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event)) for kind, tree in KINDS.items()}
 
 
-@pytest.mark.parametrize("kind", ["soft", "mixture", "exact"])
+@of_kinds
 def test_curves_are_ratios(trees: dict[str, Any], kind: str, gbsg2: SurvivalData) -> None:
     tree, rows = trees[kind], gbsg2.frame[:4]
     at = np.concatenate([AFTER[:, None], AFTER[:, None] + TIMES], axis=1)
     whole = np.array([tree.predict_survival_function(rows[i : i + 1], at[i])[0] for i in range(4)])
     found = tree.predict_survival_function(rows, TIMES, after=AFTER)
     np.testing.assert_allclose(found, whole[:, 1:] / whole[:, :1], rtol=1e-12)
-    hazard = tree.predict_cumulative_hazard_function(rows, TIMES, after=AFTER)
     if kind != "exact":
+        hazard = tree.predict_cumulative_hazard_function(rows, TIMES, after=AFTER)
         np.testing.assert_allclose(hazard, -np.log(found), rtol=1e-9, atol=1e-12)
         of_a_time = [tree.predict_hazard_function(rows[i : i + 1], at[i, 1:])[0] for i in range(4)]
         np.testing.assert_allclose(tree.predict_hazard_function(rows, TIMES, after=AFTER), of_a_time)
@@ -60,15 +61,15 @@ def test_curves_are_ratios(trees: dict[str, Any], kind: str, gbsg2: SurvivalData
     assert (np.diff(default, axis=1) <= 0).all()
 
 
-@pytest.mark.parametrize("kind", ["soft", "mixture", "exact"])
+@of_kinds
 def test_quantiles_and_means_are_those_of_the_curves(
     trees: dict[str, Any], kind: str, gbsg2: SurvivalData
 ) -> None:
     tree, rows = trees[kind], gbsg2.frame[:4]
     quantile = tree.predict_quantile(rows, 0.25, after=AFTER)
-    reached = np.isfinite(quantile)
-    assert reached.any()
-    for i in np.flatnonzero(reached):
+    reached = np.flatnonzero(np.isfinite(quantile))
+    assert reached.size
+    for i in reached:
         near = [quantile[i] * (1 - 1e-8), quantile[i]]
         before, there = tree.predict_survival_function(rows[i : i + 1], near, after=AFTER[i])[0]
         assert before >= 0.75 - 1e-9 >= there - 2e-9
@@ -76,23 +77,15 @@ def test_quantiles_and_means_are_those_of_the_curves(
     curves = tree.predict_survival_function(rows, (fine[1:] + fine[:-1]) / 2, after=AFTER)
     means = tree.predict_rmst(rows, 1200.0, after=AFTER)
     np.testing.assert_allclose(means, curves.mean(axis=1) * 1200, rtol=2e-5)
-    from_the_beginning = {"after": np.zeros(4)}
-    for method, value in (("predict_quantile", 0.25), ("predict_rmst", 900.0)):
-        ours = getattr(tree, method)
-        np.testing.assert_allclose(ours(rows, value, **from_the_beginning), ours(rows, value), rtol=1e-8)
+    for method, value in ((tree.predict_quantile, 0.25), (tree.predict_rmst, 900.0)):
+        np.testing.assert_allclose(method(rows, value, after=np.zeros(4)), method(rows, value), rtol=1e-8)
 
 
-@pytest.fixture(scope="module", params=["soft", "exact"])
-def causes(request: pytest.FixtureRequest) -> Iterator[tuple[Any, SurvivalData]]:
+@pytest.mark.parametrize("kind", ["soft", "exact"])
+def test_incidences_of_those_without_an_event(kind: str) -> None:
     data = load_dataset("mgus2")
-    if request.param == "soft":
-        yield PrognosticTree(depth=1, leaf="weibull")._fit_data(data), data
-    else:
-        yield OptimalSurvivalTree(1, min_leaf=100).fit(data.frame, data.y), data
-
-
-def test_incidences_of_those_without_an_event(causes: tuple[Any, SurvivalData]) -> None:
-    tree, data = causes
+    soft = PrognosticTree(depth=1, leaf="weibull")
+    tree = (soft if kind == "soft" else OptimalSurvivalTree(1, min_leaf=100)).fit(data.frame, data.y)
     rows, times = data.frame[:6], np.array([12.0, 60.0])
     found = tree.predict_cumulative_incidence(rows, times, after=24.0)
     alive = tree.predict_survival_function(rows, times, after=24.0)
@@ -106,31 +99,28 @@ def test_incidences_of_those_without_an_event(causes: tuple[Any, SurvivalData]) 
 
 
 def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:
-    rows = gbsg2.frame[:3]
+    rows, y = gbsg2.frame[:3], (gbsg2.time, gbsg2.event)
     for tree in (trees["soft"], trees["exact"]):
-        with pytest.raises(DataError, match="after must be finite and >= 0"):
-            tree.predict_survival_function(rows, TIMES, after=-1.0)
-        with pytest.raises(DataError, match=r"after must be finite and >= 0 in 1 row \(.* 2\)"):
-            tree.predict_quantile(rows, after=[1.0, 2.0, np.nan])
-        with pytest.raises(
-            DataError, match=r"after has shape \(2,\); give one time, or one for each of 3 rows"
+        for after, words in (
+            (-1.0, "after must be finite and >= 0"),
+            ([1.0, 2.0, np.nan], r"after must be finite and >= 0 in 1 row \(.* 2\)"),
+            ([1.0, 2.0], r"after has shape \(2,\); give one time, or one for each of 3 rows"),
+            (99999.0, "no training event is later than after=99999"),
         ):
-            tree.predict_rmst(rows, 100.0, after=[1.0, 2.0])
-        with pytest.raises(DataError, match="no training event is later than after=99999"):
-            tree.predict_survival_function(rows, after=99999.0)
+            with pytest.raises(DataError, match=words):
+                tree.predict_survival_function(rows, after=after)
     x = np.arange(12.0)[:, None]
     dead = OptimalSurvivalTree(max_depth=0).fit(x, (np.arange(1.0, 13.0), np.ones(12)))
     with pytest.raises(DataError, match=r"survival of 1 row \(.* 1\) at after=12 is 0"):
         dead.predict_survival_function(x[:2], [1.0], after=[7.0, 12.0])
-    tiny = SurvivalRegression("weibull").fit(gbsg2.frame[["tsize"]], (gbsg2.time, gbsg2.event))
+    tiny = SurvivalRegression("weibull").fit(gbsg2.frame[["tsize"]], y)
     far = rows[["tsize"]].assign(tsize=[20.0, 20.0, 1e8])  # S(500) underflows
     with (
         pytest.warns(DataWarning, match="far outside"),
         pytest.raises(DataError, match=r"survival of 1 row \(.* 2\) at after=500 is 0"),
     ):
         tiny.predict_survival_function(far, TIMES, after=500.0)
-    rising = SurvivalRegression(leaf=make_family("spline", monotone=False))
-    rising.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    rising = SurvivalRegression(leaf=make_family("spline", monotone=False)).fit(gbsg2.frame, y)
     with pytest.raises(ConfigError, match="curves that cannot increase"):
         rising.predict_survival_function(rows, TIMES, after=10.0)
 

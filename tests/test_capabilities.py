@@ -6,7 +6,6 @@ names of columns. What is asked of a model of the one is asked of a model of the
 
 import functools
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,23 +54,16 @@ ESTIMATED = ("SurvivalRegression", "PrognosticTree")
 
 @dataclass(frozen=True)
 class Case:
-    """Rows in one form: features, outcome, weights, and rows and times to predict."""
+    """Rows in one form: features, outcome and weights."""
 
     X: pd.DataFrame
     y: Any
-    new: pd.DataFrame
-    times: Numbers
     weight: Numbers | None = None
 
     @property
     def outcome(self) -> Any:
         """The outcome with its weights, for what takes no separate weights."""
-        if self.weight is None:
-            return self.y
-        return Surv(self.y.time, self.y.event, weight=self.weight)
-
-
-# ---------------------------------------------------------------------- kinds of outcomes
+        return self.y if self.weight is None else self.y.weighted(self.weight)
 
 
 @functools.cache
@@ -83,62 +75,59 @@ def _patients() -> tuple[pd.DataFrame, Numbers, npt.NDArray[np.bool_]]:
     return X, data.time[rows] / 365.25, data.event[rows]
 
 
-def _case(X: pd.DataFrame, y: Any, weight: Numbers | None = None) -> Case:
-    new, time, event = _patients()
-    return Case(X.reset_index(drop=True), y, new[:8], np.quantile(time[event], [0.25, 0.5, 0.75]), weight)
+def new() -> pd.DataFrame:
+    """Rows to predict."""
+    return _patients()[0][:8]
 
 
-def _right() -> tuple[Case, Case]:
+@functools.cache
+def times() -> Numbers:
+    """Times of predictions."""
+    _, time, event = _patients()
+    return np.quantile(time[event], [0.25, 0.5, 0.75])
+
+
+KINDS = ("right-censored", "weights", "left truncation", "start-stop rows", "competing risks")
+
+
+@functools.cache
+def forms(estimator: str, kind: str) -> tuple[Case, Case]:
+    """Two forms of equal data: arrays and names of columns, weights and repeated rows, codes and words.
+
+    Variances of gates are always estimated, and repeated rows are more subjects: with them the other form of
+    weights are the multiplied ones.
+    """
     X, time, event = _patients()
+    n = len(X)
     named = X.assign(years=time, recurrence=event)
-    return _case(X, Surv(time, event)), _case(named, Surv.of(named, time="years", event="recurrence"))
-
-
-def _weights() -> tuple[Case, Case]:
-    X, time, event = _patients()
-    counts = np.random.default_rng(0).integers(1, 4, len(X))
-    again = np.repeat(np.arange(len(X)), counts)
-    repeated = _case(X.iloc[again], Surv(time[again], event[again]))
-    return _case(X, Surv(time, event), counts.astype(float)), repeated
-
-
-def _truncated() -> tuple[Case, Case]:
-    X, time, event = _patients()
-    entry = np.where(np.arange(len(time)) % 3 == 0, 0.4 * time, 0.0)
-    named = X.assign(years=time, recurrence=event, entered=entry)
-    y = Surv.of(named, time="years", event="recurrence", entry="entered")
-    return _case(X, Surv(time, event, entry=entry)), _case(named, y)
-
-
-def _start_stop() -> tuple[Case, Case]:
-    """Two rows of each patient, in the second of which the nodes have changed."""
-    X, time, event = _patients()
-    cut = time * np.random.default_rng(1).uniform(0.2, 0.8, len(time))
-    row = np.repeat(np.arange(len(time)), 2)
-    last = np.arange(len(row)) % 2 == 1
-    begin, end = np.where(last, cut[row], 0.0), np.where(last, time[row], cut[row])
-    rows = X.iloc[row].reset_index(drop=True)
-    rows["pnodes"] += last * (row % 3)
-    named = rows.assign(years=end, recurrence=event[row] & last, entered=begin, patient=row)
-    y = Surv.of(named, time="years", event="recurrence", entry="entered", id="patient")
-    return _case(rows, Surv(end, event[row] & last, entry=begin, id=row.astype(str))), _case(named, y)
-
-
-def _competing() -> tuple[Case, Case]:
-    X, time, event = _patients()
-    cause = np.where(event, np.random.default_rng(2).choice([1, 2], len(event), p=[0.6, 0.4]), 0)
+    if kind == "right-censored":
+        return Case(X, Surv(time, event)), Case(named, Surv.of(named, time="years", event="recurrence"))
+    if kind == "weights":
+        counts = np.random.default_rng(0).integers(1, 4, n)
+        weighted, again = Case(X, Surv(time, event), counts.astype(float)), np.repeat(np.arange(n), counts)
+        if estimator == "SoftSurvivalTree":
+            return weighted, replace(weighted, weight=7.0 * counts)
+        return weighted, Case(X.iloc[again].reset_index(drop=True), Surv(time[again], event[again]))
+    if kind == "left truncation":
+        entry = np.where(np.arange(n) % 3 == 0, 0.4 * time, 0.0)
+        named = named.assign(entered=entry)
+        y = Surv.of(named, time="years", event="recurrence", entry="entered")
+        return Case(X, Surv(time, event, entry=entry)), Case(named, y)
+    if kind == "start-stop rows":  # two of each patient, in the second of which the nodes have changed
+        cut = time * np.random.default_rng(1).uniform(0.2, 0.8, n)
+        row, last = np.repeat(np.arange(n), 2), np.arange(2 * n) % 2 == 1
+        begin, end = np.where(last, cut[row], 0.0), np.where(last, time[row], cut[row])
+        rows, recurrence = X.iloc[row].reset_index(drop=True), event[row] & last
+        rows["pnodes"] += last * (row % 3)
+        named = rows.assign(years=end, recurrence=recurrence, entered=begin, patient=row)
+        y = Surv.of(named, time="years", event="recurrence", entry="entered", id="patient")
+        return Case(rows, Surv(end, recurrence, entry=begin, id=row.astype(str))), Case(named, y)
+    cause = np.where(event, np.random.default_rng(2).choice([1, 2], n, p=[0.6, 0.4]), 0)
     words = np.array(["none", "relapse", "death"])[cause]
-    y = Surv(time, cause, causes=("relapse", "death"))
-    return _case(X, y), _case(X, Surv(time, words, causes={"relapse": "relapse", "death": "death"}))
+    names = {"relapse": "relapse", "death": "death"}
+    return Case(X, Surv(time, cause, causes=tuple(names))), Case(X, Surv(time, words, causes=names))
 
 
-KINDS: dict[str, Callable[[], tuple[Case, Case]]] = {
-    "right-censored": functools.cache(_right),
-    "weights": functools.cache(_weights),
-    "left truncation": functools.cache(_truncated),
-    "start-stop rows": functools.cache(_start_stop),
-    "competing risks": functools.cache(_competing),
-}
 # A trainer minimises the loss of one event.
 CELLS = [
     (estimator, kind)
@@ -146,19 +135,6 @@ CELLS = [
     for kind in KINDS
     if (estimator, kind) != ("SoftSurvivalTree(trainer=)", "competing risks")
 ]
-
-
-def forms(estimator: str, kind: str) -> tuple[Case, Case]:
-    """Two forms of equal data.
-
-    Variances of gates are always estimated, and repeated rows are more subjects: with them the other form of
-    weights are the multiplied ones.
-    """
-    one, other = KINDS[kind]()
-    if (estimator, kind) == ("SoftSurvivalTree", "weights"):
-        assert one.weight is not None
-        other = replace(one, weight=7.0 * one.weight)
-    return one, other
 
 
 # ---------------------------------------------------------------------- operations
@@ -185,17 +161,17 @@ def _of_table(table: pd.DataFrame, left_out: tuple[str, ...]) -> Result:
 
 def predict(model: Any, case: Case, tmp_path: Path) -> Result:
     """Risk, group, survival, medians and means of eight rows, the incidence of each competing cause."""
-    last, after = float(case.times[-1]), _after(model)
-    median = np.minimum(model.predict_quantile(case.new, **after), last)
+    last, after = float(times()[-1]), _after(model)
+    median = np.minimum(model.predict_quantile(new(), **after), last)
     found = _named(
-        risk=model.predict(case.new),
-        group=model.apply(case.new),
-        survival=model.predict_survival_function(case.new, case.times, **after),
+        risk=model.predict(new()),
+        group=model.apply(new()),
+        survival=model.predict_survival_function(new(), times(), **after),
         median=median,
-        mean=model.predict_rmst(case.new, last, **after),
+        mean=model.predict_rmst(new(), last, **after),
     )
     if model.causes_:
-        found |= _named(incidence=model.predict_cumulative_incidence(case.new, case.times, **after))
+        found |= _named(incidence=model.predict_cumulative_incidence(new(), times(), **after))
     return found
 
 
@@ -216,15 +192,15 @@ def validated(model: Any, case: Case, tmp_path: Path) -> Result:
 
     Left out is the calibration by a Cox model, in which equal rows are ties, and rows of weight 2 are not.
     """
-    after = 0.5 * float(case.times[0]) if _after(model) else None  # rows at risk then, followed from there
-    report = validate(model, case.X, case.outcome, horizon=float(case.times[1]), after=after, n_resamples=0)
+    after = 0.5 * float(times()[0]) if _after(model) else None  # rows at risk then, followed from there
+    report = validate(model, case.X, case.outcome, horizon=float(times()[1]), after=after, n_resamples=0)
     tied = ("calibration_intercept", "calibration_slope", "ici", "e50", "e90", "e_max")
     return _of_table(report.to_frame(), tied if case.weight is not None else ())
 
 
 def group_table(model: Any, case: Case, tmp_path: Path) -> Result:
     """Medians, survival or incidences of the groups, predicted and observed."""
-    table = validation.group_table(model, case.X, case.y, horizons=case.times, sample_weight=case.weight)
+    table = validation.group_table(model, case.X, case.y, horizons=times(), sample_weight=case.weight)
     kept = [name for name in table.columns if name[1] in ("estimate", "model")]
     assert kept, table
     return _named(table=table[kept])
@@ -269,7 +245,7 @@ def test_equal_data_give_equal_numbers(estimator: str, kind: str, operation: str
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_multiplied_weights_fit_the_same_model(estimator: str, tmp_path: Path) -> None:
-    case, _ = KINDS["weights"]()
+    case, _ = forms(estimator, "weights")
     assert case.weight is not None
     found = [
         predict(clone(ESTIMATORS[estimator]).fit(case.X, case.y, sample_weight=weight), case, tmp_path)
@@ -293,7 +269,7 @@ ON_CUDA = [
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 @pytest.mark.parametrize(("estimator", "kind"), ON_CUDA)
 def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str, tmp_path: Path) -> None:
-    case, _ = KINDS[kind]()
+    case, _ = forms(estimator, kind)
     for operation in (predict, scores, group_table):
         cpu, cuda = (operation(fitted(estimator, kind, 0, at), case, tmp_path) for at in ("cpu", "cuda"))
         assert cpu.keys() == cuda.keys()
@@ -305,7 +281,7 @@ def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str, tmp_pat
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_model_of_one_event_scored_with_causes_raises(estimator: str) -> None:
-    right, competing = KINDS["right-censored"]()[0], KINDS["competing risks"]()[0]
+    right, competing = forms(estimator, "right-censored")[0], forms(estimator, "competing risks")[0]
     with pytest.raises(DataError, match="competing causes"):
         fitted(estimator, "right-censored", 0).score(competing.X, competing.y)
     if (estimator, "competing risks") in CELLS:

@@ -47,10 +47,8 @@ class Preprocessor(Packed):
         strata: Categorical column; a category without training rows is an error.
 
     Attributes:
-        offset_: (p,) float64, and
-        scale_: (p,) float64, such that each scaled column or category is ``z = (x - offset_) * scale_``; x is
-            the raw number, or the 0/1 indicator of a category (offset 0, scale 1). Scale 0 marks columns
-            without information in the training rows.
+        offset_, scale_: (p,) float64: a scaled column or category is ``z = (x - offset_) * scale_``, with x
+            the raw number, or the 0/1 indicator of a category; scale 0 for columns without information.
         fill_: Imputed number by column.
         mode_: Most frequent category by column, None if the training rows have none.
         basis_: Basis functions that replace the scaled columns; None for unchanged columns.

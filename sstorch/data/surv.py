@@ -307,11 +307,7 @@ class Surv:
         return 1
 
     def __getitem__(self, rows: object) -> Self:
-        """Some rows: a slice, a mask (n,), positions (m,), one position, or ``[rows, ...]``.
-
-        Raises:
-            IndexError: There is no such row.
-        """
+        """Some rows: a slice, a mask (n,), positions (m,), one, or ``[rows, ...]``; else IndexError."""
         if isinstance(rows, tuple):
             if len(rows) != 2 or rows[1] is not Ellipsis:
                 raise IndexError("a Surv is indexed by rows alone: y[rows]")
@@ -336,12 +332,7 @@ class Surv:
         return self._with(weight=check_weight(weight, len(self)))
 
     def of_cause(self, cause: int | str) -> Self:
-        """Return the outcome with one cause as the event; events of other causes are censored.
-
-        Raises:
-            DataError: The outcome has one event.
-            ConfigError: Unknown cause.
-        """
+        """Return the outcome with one cause as the event; events of other causes are censored."""
         number = cause_number(cause, known_causes(self.causes))
         return self._with(cause=(self.cause == number).astype(np.int64), causes=None)
 
@@ -403,8 +394,7 @@ class Surv:
     def to_structured(self) -> npt.NDArray[np.void]:
         """Return a structured array with the fields ``event`` and ``time``, as in scikit-survival.
 
-        Raises:
-            DataError: The outcome is not right-censored: the array would lose information.
+        A DataError for other outcomes than right-censored ones: the array would lose information.
         """
         if self.type != "right":
             raise DataError(f"a structured array of event and time cannot hold {self.type} outcomes")

@@ -3,9 +3,8 @@
 import gzip
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -42,9 +41,8 @@ def some(column: str, where: dict[int, object]) -> list[object]:
 
 def with_cells(cells: list[str], sep: str = ";") -> str:
     """A text file with these cells in a column."""
-    return "\n".join(
-        [f"crp{sep}time{sep}event", *(f"{c}{sep}{5 + i}{sep}{i % 2}" for i, c in enumerate(cells))]
-    )
+    rows = [f"{cell}{sep}{5 + i}{sep}{i % 2}" for i, cell in enumerate(cells)]
+    return "\n".join([f"crp{sep}time{sep}event", *rows])
 
 
 def excel(decimal: str = ",") -> str:
@@ -52,31 +50,26 @@ def excel(decimal: str = ",") -> str:
     return "\ufeff" + COHORT.to_csv(index=False, sep=";", decimal=decimal, lineterminator="\r\n")
 
 
-@dataclass
-class Case:
-    """What a file holds, how it is read, and what has to be said.
+class Case(NamedTuple):
+    """What a file holds, how it is read, and what has to be said: refused, warned or accepted."""
 
-    ``outcome`` is refused, warned or accepted; ``lenient`` is the outcome with ``strict=False``.
-    """
-
-    content: Any
     outcome: str
-    words: tuple[str, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
-    lenient: str | None = None
+    content: Any
+    words: tuple[str, ...]
+    lenient: str  # outcome with ``strict=False``
+    options: dict[str, Any]
 
 
-def refused(content: Any, *words: str, lenient: str | None = None, **options: Any) -> Case:
-    """A file that is refused; a column that is refused in strict mode only has another outcome else."""
-    return Case(content, "refused", words, options, lenient)
+def refused(content: Any, *words: str, lenient: str = "refused", **options: Any) -> Case:
+    return Case("refused", content, words, lenient, options)
 
 
 def warned(content: Any, *words: str, **options: Any) -> Case:
-    return Case(content, "warned", words, options)
+    return Case("warned", content, words, "warned", options)
 
 
 def accepted(content: Any, **options: Any) -> Case:
-    return Case(content, "accepted", (), options)
+    return Case("accepted", content, (), "accepted", options)
 
 
 SEMICOLON = {"sep": ";"}
@@ -192,16 +185,14 @@ def outcome(read: Callable[[], SurvivalData]) -> tuple[str, str]:
 def test_no_file_is_wrong_in_silence(name: str, tmp_path: Path) -> None:
     case = FILES[name]
     path = write(tmp_path, case.content)
-    found, text = outcome(lambda: load_file(path, **case.options))
-    assert (found, len(text.splitlines())) == (case.outcome, 0 if case.outcome == "accepted" else 1), text
-    assert "0-based" not in text
-    for word in case.words:
-        assert word in text
-    if case.outcome != "refused":
-        return
-    assert text.startswith(f"{path}: ")
-    found, text = outcome(lambda: load_file(path, **case.options, strict=False))
-    assert found == (case.lenient or "refused"), text
+    for strict, expected in ((True, case.outcome), (False, case.lenient)):
+        found, text = outcome(lambda strict=strict: load_file(path, **case.options, strict=strict))  # type: ignore[misc]
+        assert found == expected, text
+        assert not strict or len(text.splitlines()) == (expected != "accepted"), text
+        assert "0-based" not in text
+        assert found != "refused" or text.startswith(f"{path}: ")
+        if expected == case.outcome:
+            assert all(word in text for word in case.words), text
 
 
 def _sav(frame: pd.DataFrame, path: Path) -> None:

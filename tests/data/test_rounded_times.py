@@ -23,6 +23,7 @@ from sstorch.groups.table import group_table
 from sstorch.inference import with_sandwich
 from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell, gray_test, logrank_test
 from sstorch.validation import residuals
+from tests.conftest import covering
 
 ABOVE = 0.1 + 0.2  # 0.30000000000000004
 PLAIN: dict[str, Any] = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
@@ -118,8 +119,10 @@ def test_the_hazard_is_events_per_follow_up() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the events are at too few distinct times")
-@pytest.mark.parametrize("form", ["right", "interval", "competing", "subjects"])
-@pytest.mark.parametrize("kind", ["regression", "groups", "soft", "exact"])
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    covering(["right", "interval", "competing", "subjects"], ["regression", "groups", "exact", "soft"]),
+)
 def test_rows_without_follow_up_have_no_effect(form: str, kind: str) -> None:
     X, time, event = zeros()
     some = event & (np.arange(300) % 3 == 0)
