@@ -107,6 +107,13 @@ class Cohort(NamedTuple):
 
     def _expected(self, model: Any, t: float) -> FloatArray | None:
         """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if unknown."""
+
+        def cumulative_hazards(X: Any, times: FloatArray) -> FloatArray:
+            if hasattr(model, "outcome_type_"):
+                return np.asarray(model.predict_cumulative_hazard_function(X, times, after=0.0))
+            with np.errstate(divide="ignore"):
+                return np.asarray(-np.log(np.asarray(predict_curves(model, X, times), dtype=np.float64)))
+
         time, _, entry = self.y.right_censored("validate")
         start = self.after or 0.0
         begin, end = start + np.minimum(entry, t), start + np.minimum(time, t)
@@ -118,7 +125,7 @@ class Cohort(NamedTuple):
             if not times.size:
                 continue
             try:
-                hazards = _cumulative_hazards(model, self.take(rows).X, times)
+                hazards = cumulative_hazards(self.take(rows).X, times)
             except DataError:
                 return None
             if hazards.shape != (rows.size, times.size):
@@ -129,14 +136,6 @@ class Cohort(NamedTuple):
             with np.errstate(invalid="ignore"):
                 expected[rows] = hazards[number, place[1]] - hazards[number, place[0]]
         return expected if np.isfinite(expected).all() else None
-
-
-def _cumulative_hazards(model: Any, X: Any, times: FloatArray) -> FloatArray:
-    """H of rows from time zero, (n, n_times)."""
-    if hasattr(model, "outcome_type_"):
-        return np.asarray(model.predict_cumulative_hazard_function(X, times, after=0.0))
-    with np.errstate(divide="ignore"):
-        return np.asarray(-np.log(np.asarray(predict_curves(model, X, times), dtype=np.float64)))
 
 
 def refitted(model: Any, rows: Cohort) -> Any:

@@ -359,20 +359,20 @@ def _optimism(
     """
     if cohort.y.id is not None or cohort.after is not None:
         raise DataError("n_refits is for rows that are subjects, without a landmark; use n_refits=0")
-    rng, draw = np.random.default_rng(seed), resampler(len(cohort.y))
-    found = []
+
+    def values(model: Any, cohort: Cohort) -> pd.Series:
+        return pd.Series(
+            {
+                (name, title) if name else title: _value(measure, rows)
+                for name, rows in cohort.rows(model, t, cause).items()
+                for title, measure in MEASURES.items()
+                if measure.defined_for(rows.competing)
+            }
+        )
+
+    rng, draw, lost = np.random.default_rng(seed), resampler(len(cohort.y)), []
     for _ in range(n_refits):
         own = cohort.take(draw(rng))
         refit = refitted(model, own)
-        found.append(_values(refit, own, t, cause) - _values(refit, cohort, t, cause))
-    return pd.concat(found, axis=1).mean(axis=1)
-
-
-def _values(model: Any, cohort: Cohort, t: float, cause: int | str | None) -> pd.Series:
-    values = {}
-    for name, rows in cohort.rows(model, t, cause).items():
-        for title, measure in MEASURES.items():
-            # NaN such as no finite slope: the mean is over the other refits
-            if measure.defined_for(rows.competing):
-                values[(name, title) if name else title] = _value(measure, rows)
-    return pd.Series(values)
+        lost.append(values(refit, own) - values(refit, cohort))
+    return pd.concat(lost, axis=1).mean(axis=1)  # NaN such as no finite slope: over the other refits

@@ -71,7 +71,11 @@ def residuals(
             rows.check_training()
             tables |= _dfbeta(model, rows)
         elif kind == "score":
-            names = _parameter_names(model, rows)
+            features = [feature.name for feature in model._tree.preprocessor.leaf_features]
+            family = rows.module.family
+            names = [*features, "intercept", *family.shape_names]
+            if family.ancillary != "constant":
+                names += [f"{shape}: {feature}" for shape in family.shape_names for feature in features]
             tables[(rows.cause,)] = pd.DataFrame((-rows.derivatives().scores()).numpy(), columns=names)
         else:
             tables[(rows.cause,)] = pd.DataFrame({rows.cause: _of_events(rows, kind)})
@@ -117,12 +121,3 @@ def _dfbeta(model: Inferable, rows: HazardRows) -> dict[tuple[str, ...], pd.Data
         change[:, hazard.unseen(combined)] = torch.nan
         found[rows.cause, str(group + 1)] = pd.DataFrame(change.numpy(), columns=names)
     return found
-
-
-def _parameter_names(model: Inferable, rows: HazardRows) -> list[str]:
-    features = [feature.name for feature in model._tree.preprocessor.leaf_features]
-    shapes = list(rows.module.family.shape_names)
-    names = [*features, "intercept", *shapes]
-    if rows.module.family.ancillary != "constant":
-        names += [f"{shape}: {feature}" for shape in shapes for feature in features]
-    return names
