@@ -101,7 +101,8 @@ class System(Batched):
         Raises:
             TrainingError: second derivatives are not finite.
         """
-        matrix = hessian + torch.diag_embed(precision)
+        matrix = hessian.clone()
+        matrix.diagonal(dim1=-2, dim2=-1).add_(precision)
         factor, info = torch.linalg.cholesky_ex(matrix)
         failed = info > 0
         if not bool(failed.any()):

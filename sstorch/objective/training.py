@@ -65,7 +65,7 @@ class TrainingObjective(nn.Module):
         gate_ridge: coefficient of :class:`GateRidge`.
         gate_scale: scale of the features in this penalty for each problem, shape (R, p); None for none.
         row_penalties: penalties on predictions, such as :class:`~sstorch.objective.parity.GroupParity`.
-        roughness: coefficient of :class:`Roughness`.
+        roughness: coefficient of :class:`~sstorch.objective.penalties.Roughness`.
         curved: features with the roughness penalty instead of the ridge, boolean (p,); None for none.
         monotone: constraint on the direction of effects.
         own: custom penalties, each a :class:`GatePenalty` or a :class:`LeafPenalty`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -95,9 +95,12 @@ class TrainingRun:
         for callback in self.callbacks:
             callback.on_train_begin(self.tree, n_passes)
         try:
-            if not self._resume():
+            state = None if self._checkpoint is None else self._checkpoint.read(self.best.device)
+            if state is None:
                 self.record_pass(self.active)
                 self.save()
+            else:
+                self._resume(state)
             yield
         finally:
             # Also after an interruption the trees are the best so far, and as trainable as they came.
@@ -319,11 +322,8 @@ class TrainingRun:
         self.finished = True
         self.save()
 
-    def _resume(self) -> bool:
-        """Restore from the checkpoint, if there is one, and repeat its passes to the callbacks."""
-        state = None if self._checkpoint is None else self._checkpoint.read(self.best.device)
-        if state is None:
-            return False
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint, and repeat its passes to the callbacks."""
         self.tree.load_state_dict(state["tree"])
         self.best_tree.load_state_dict(state["best_tree"])
         for name in _STATE:
@@ -331,4 +331,3 @@ class TrainingRun:
         for number in range(self.n_passes + 1):
             for callback in self.callbacks:
                 callback.on_macro_iteration(number, self.history.until(number))
-        return True

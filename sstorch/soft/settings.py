@@ -153,7 +153,7 @@ class Coefficients:
         ridge: of :class:`~sstorch.objective.Ridge`.
         gate_ridge: of :class:`~sstorch.objective.GateRidge`.
         rho: of the fairness penalty.
-        roughness: of :class:`~sstorch.objective.Roughness`.
+        roughness: of :class:`~sstorch.objective.penalties.Roughness`.
     """
 
     ridge: float = 0.0

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data.design_matrix import first_features
@@ -87,7 +86,8 @@ def initialize_kmeans(
     Each problem splits the rows of every node in two by k-means, ``repeats`` times over (the paper gives no
     number), and keeps the partition with the lowest Davies-Bouldin index over the leaf clusters (Consolo,
     Amaldi and Carrizosa; Davies and Bouldin 1979). Gates are logistic regressions onto the clusters. A node
-    that cannot be split sends its rows left; a leaf without events keeps the family's start.
+    that cannot be split sends its rows left; a leaf without events keeps the family's start, and so do all
+    leaves of a problem whose objective the fitted ones would make worse.
     """
     seen = replace(sample, x=first_features(sample.x, tree.n_gate_features))
     cluster = torch.as_tensor(_best_partitions(tree.topology, seen, seeds, repeats))
@@ -100,15 +100,6 @@ def initialize_kmeans(
             tree.gate(node).bias.zero_()
         step = logistic_step(Batch(tree, objective, sample), node, left, sample.weight * inside)
         step.write(lbfgs(step.objective, step.read(), OPTIONS).x)
-    fit_leaves(tree, objective, sample, cluster)
-
-
-def fit_leaves(tree: SoftTree, objective: TrainingObjective, sample: Sample, cluster: Tensor) -> None:
-    """Fit each leaf by maximum likelihood to the rows of its cluster, 0 .. L - 1, (R, M); gates are given.
-
-    Penalties on leaves act. A leaf without events keeps the family's start, and so do all leaves of a problem
-    whose objective the fitted ones would make worse.
-    """
     start_leaves(tree, sample)
     positions = torch.arange(len(tree.topology.leaves), device=cluster.device)
     assigned = (cluster[:, None, :] == positions[:, None]).to(sample.weight)
