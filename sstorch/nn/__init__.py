@@ -4,7 +4,7 @@
 from sstorch.data.design_matrix import DesignMatrix as DesignMatrix
 from sstorch.nn.distribution import SurvivalDistribution, competing_nll
 from sstorch.nn.hazards.base import HazardFamily
-from sstorch.nn.hazards.check import check_family
+from sstorch.nn.hazards.check import check_family as check_family
 from sstorch.nn.hazards.gamma import GeneralizedGamma
 from sstorch.nn.hazards.logistic_hazard import LogisticHazard
 from sstorch.nn.hazards.parametric import Exponential, Gompertz, LogLogistic, LogNormal, Weibull
@@ -32,7 +32,6 @@ __all__ = [
     "Spline",
     "SurvivalDistribution",
     "Weibull",
-    "check_family",
     "competing_nll",
     "make_family",
     "register_family",
