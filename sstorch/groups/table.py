@@ -21,7 +21,7 @@ from sstorch.groups.stability import resamples
 from sstorch.groups.tree import SurvivalTree
 from sstorch.metrics.censoring import followed_to, risk_sets
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.groups import first_below, log_log_limits, risk_table, survival_and_error
+from sstorch.metrics.groups import first_below, log_log_limits, survival_and_error
 from sstorch.metrics.incidence import aalen_johansen_error
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import Weighting, check_weighting
@@ -31,6 +31,8 @@ from sstorch.metrics.weights import Weighting, check_weighting
 _DIFFERENT = 0.632
 # Expected events in a group without any: with a hazard of a tenth of the mean none has a probability of 14 %.
 _EXPECTED = 20.0
+# Survival below this is the rounding error of none.
+_NOTHING = 1e-12
 # Caution on tables of training rows.
 CHOSEN_RULES = (
     "The rules were chosen on the training rows: differences between groups are too large, and "
@@ -188,7 +190,8 @@ def _bands(
     competing, weighting = data.causes is not None, check_weighting(data.sample_weight, len(data))
     times = np.unique(data.time[data.event])
     at = horizons if competing and resampled is None else times
-    values, error = _curves_of_groups(data, place, n_groups, at, weighting)
+    values, _ = _curves(data, data.sample_weight, place, n_groups, at)
+    error = _errors(data, values, place, at, weighting)
     falling = {"": np.stack([values, *log_log_limits(values, half * error)])}
     if resampled is not None:
         falling["corrected "] = _corrected(values, half * error, place, data, resampled, weighting, times)
@@ -205,40 +208,38 @@ def _bands(
     return bands, {}
 
 
-def _curves_of_groups(
-    data: SurvivalData, group: IntArray, n_groups: int, times: FloatArray, weighting: Weighting
-) -> tuple[FloatArray, FloatArray]:
-    """Curves of groups that fall from 1, (Q, L, n_times), and the standard error of their log(-log).
-
-    They are Kaplan-Meier, with Greenwood's variance, or one minus the incidence of each cause by Aalen and
-    Johansen, whose variance is that of the infinitesimal jackknife: with left truncation the two differ.
-    """
-    if data.causes is None:
-        rows = Observed(data.time, data.event, data.entry, weighting.values, data.subject)
-        values, error = survival_and_error(rows, group, n_groups, times, weighting.robust)
-        return values[None], error[None]
-    parts = [data.subset(group == number).weighted_y for number in range(n_groups)]
-    free = 1.0 - np.stack([metrics.aalen_johansen(part, times) for part in parts], axis=1)
-    error = np.stack([aalen_johansen_error(part, times) for part in parts], axis=1)
-    inner = np.where((free > 0) & (free < 1), free, np.nan)
-    return free, np.nan_to_num(error / (inner * -np.log(inner)))
-
-
-def _reweighted(
+def _curves(
     data: SurvivalData, weight: FloatArray, group: IntArray, n_groups: int, times: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """The same curves with other weights (n,), (Q, L, n_times), and which groups have rows, (L,)."""
-    if data.causes is None:
-        table = risk_table(Observed(data.time, data.event, data.entry, weight), group, n_groups, times)
-        return table.survival()[None], np.asarray(table.at_risk.any(axis=1))
-    n_causes, known = len(data.cause_names), np.bincount(group, weight, n_groups) > 0
+    """One minus the incidence of each cause by group, of one event Kaplan-Meier, (K, L, n_times).
+
+    Rows have other weights (n,) than their own. Then which groups have rows, (L,).
+    """
+    n_causes = 1 if data.causes is None else len(data.cause_names)
+    known, entry = np.bincount(group, weight, n_groups) > 0, data.entry if data.entry.any() else None
+    rows = Observed(data.time, data.cause, entry, weight, None, n_causes)
     free = np.ones((n_causes, n_groups, len(times)))
     for number in np.flatnonzero(known):
-        inside = group == number
-        free[:, number] -= metrics.aalen_johansen(
-            data.y[inside], times, n_causes=n_causes, sample_weight=weight[inside]
-        )
-    return free, known
+        free[:, number] -= metrics.aalen_johansen(rows.take(group == number), times)
+    return np.where(free < _NOTHING, 0.0, free), known
+
+
+def _errors(
+    data: SurvivalData, free: FloatArray, group: IntArray, times: FloatArray, weighting: Weighting
+) -> FloatArray:
+    """Standard errors of log(-log) of the curves of groups, (K, L, n_times).
+
+    Greenwood's for one event; of causes those of the infinitesimal jackknife, which differ from it with left
+    truncation.
+    """
+    n_groups = free.shape[1]
+    if data.causes is None:
+        rows = Observed(data.time, data.event, data.entry, weighting.values, data.subject)
+        return np.asarray(survival_and_error(rows, group, n_groups, times, weighting.robust)[1][None])
+    parts = [data.subset(group == number).weighted_y for number in range(n_groups)]
+    error = np.stack([aalen_johansen_error(part, times) for part in parts], axis=1)
+    inner = np.where((free > 0) & (free < 1), free, np.nan)
+    return np.asarray(np.nan_to_num(error / (inner * -np.log(inner))))
 
 
 def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -246,7 +247,7 @@ def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArra
 
     `half` is the quantile of the normal distribution times the standard error of F, of the shape of F.
     """
-    inner = np.where((incidence > 0) & (incidence < 1 - 1e-12), incidence, np.nan)
+    inner = np.where((incidence > 0) & (incidence < 1 - _NOTHING), incidence, np.nan)
     step = half / (inner * -np.log(inner))
     return inner ** np.exp(step), inner ** np.exp(-step)
 
@@ -279,8 +280,8 @@ def _corrected(
     optimism, place = np.zeros((len(resampled[0]), *values.shape)), _places(values, group, data)
     for number, (leaf, drawn) in enumerate(zip(*resampled, strict=True)):
         n_leaves = max(n_groups, int(leaf.max()) + 1)  # trees of resamples may have other numbers
-        own, _ = _reweighted(data, data.sample_weight * drawn, leaf, n_leaves, times)
-        other, known = _reweighted(data, data.sample_weight * (drawn == 0), leaf, n_leaves, times)
+        own, _ = _curves(data, data.sample_weight * drawn, leaf, n_leaves, times)
+        other, known = _curves(data, data.sample_weight * (drawn == 0), leaf, n_leaves, times)
         excess = np.where(known[:, None], own - other, 0.0)
         optimism[number] = _over_places(excess, _places(own, leaf, data), place)
     centre = np.clip(values - _DIFFERENT * optimism.mean(axis=0), 0.0, 1.0)

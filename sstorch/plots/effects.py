@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -77,99 +77,81 @@ def plot_effects(
 
     Raises:
         DataError: columns are missing, or have only missing values.
-        ConfigError: an argument is out of range, ``columns`` is empty, or there is no such exist: see
-            :func:`sstorch.reading.effects`; or unknown cause.
+        ConfigError: an argument is out of range, ``columns`` is empty, or the model has no covariance
+            (:func:`sstorch.reading.effects`), or the cause is unknown.
     """
     inner = check_share(inner, "inner", closed=True)
-    table = effects(tree, X, columns, _POINTS, level, intervals)
-    number = cause_number(cause, tree.causes_)
-    if "cause" in table:
-        of_cause = tree.causes_[number - 1]
-        table = table[table["cause"] == of_cause].dropna(axis="columns", how="all")
-    rows = pd.Series(np.asarray(tree.apply(X))).value_counts()
-    table = table[table["group"].isin(rows.index)]
-    frame, panels = tree._cleaned(X), {}
-    for name, own in table.groupby("column", sort=False):
-        numbers = None if isinstance(own["value"].iloc[0], str) else _numbers(frame[name])
-        if numbers is not None and len(np.unique(numbers)) <= 2:  # as of a column of 0 and 1
-            numbers, own = None, own.assign(value=[f"{value:g}" for value in own["value"]])
-        panels[str(name)] = _Panel(own, numbers, inner)
+    table, named = effects(tree, X, columns, _POINTS, level, intervals), tree.causes_
+    number = cause_number(cause, named)
+    if named:
+        table = table[table["cause"] == named[number - 1]].dropna(axis="columns", how="all")
+    rows = pd.Series(np.asarray(tree.apply(X))).value_counts().sort_index()
+    frame, table = tree._cleaned(X), table[table["group"].isin(rows.index)]
+    panels = [_Panel(str(name), own, frame[name], inner) for name, own in table.groupby("column", sort=False)]
     count = check_integer("max_columns", max_columns, 1) if columns is None else len(panels)
-    order = sorted(panels, key=lambda name: -panels[name].size)[:count]
-    if not order:
+    shown = sorted(panels, key=lambda panel: -panel.size)[:count]
+    if not shown:
         raise ConfigError("columns must name at least one column")
-    ratio = next((name for name in table if str(name).endswith(" ratio")), None)
+    n_across, n_down = min(len(shown), _PER_ROW), math.ceil(len(shown) / _PER_ROW)
     if figure is None:
-        n_across, n_down = min(len(order), _PER_ROW), math.ceil(len(order) / _PER_ROW)
         size = (max(_PANEL[0] * n_across, 2 * _PANEL[0]) + 0.4, _PANEL[1] * n_down + 0.5)
         figure = new_figure(*size, "constrained")
         engine = figure.get_layout_engine()
         assert isinstance(engine, ConstrainedLayoutEngine)
         engine.set(h_pad=_ROW_PAD)
-    grid = figure.subplots(
-        math.ceil(len(order) / _PER_ROW), min(len(order), _PER_ROW), sharey=True, squeeze=False
-    )
-    axes: list[Axes] = list(grid.flat)[: len(order)]
-    for ax in list(grid.flat)[len(order) :]:
+    grid = figure.subplots(n_down, n_across, sharey=True, squeeze=False)
+    axes: list[Axes] = list(grid.flat)
+    for ax in axes[len(shown) :]:
         ax.remove()
-    for ax, name in zip(axes, order, strict=True):
-        panels[name].draw(ax)
-        ax.set_title(name, fontsize=10, parse_math=False)
-    _scale(axes, [panels[name] for name in order], ratio is not None)
-    what = "change of the linear predictor" if ratio is None else str(ratio)
+    axes = axes[: len(shown)]
+    for ax, panel in zip(axes, shown, strict=True):
+        panel.draw(ax)
+    ratio = next((str(name) for name in table if str(name).endswith(" ratio")), None)
+    _scale(axes, shown, ratio is not None)
     for row in grid:
-        row[0].set_ylabel("change" if ratio is None else what, fontsize=9)
-    has_words = any(panels[name].numbers is None for name in order)
-    title = f"{what} against the median{' or most frequent category' * has_words}"
-    limits = f", with {100 * level:.4g} % confidence limits" if intervals else ""
-    hazard = f" ({of_cause})" if "cause" in table else ""
-    hidden = len(panels) - len(order)
-    left_out = f"\n{len(order)} of {len(panels)} columns, largest effects first" if hidden else ""
-    title = sentence_case(title) + hazard + limits + left_out
+        row[0].set_ylabel(ratio or "change", fontsize=9)
+    has_words = any(panel.numbers is None for panel in shown)
+    title = f"{ratio or 'change of the linear predictor'} against the median"
+    title = sentence_case(title + " or most frequent category" * has_words)
+    title += f" ({named[number - 1]})" if named else ""
+    title += f", with {100 * level:.4g} % confidence limits" if intervals else ""
+    if len(shown) < len(panels):
+        title += f"\n{len(shown)} of {len(panels)} columns, largest effects first"
     figure.suptitle(title, fontsize=11, parse_math=False)
-    if any(not panels[name].alike for name in order):
+    if any(None not in panel.tables for panel in shown):
         handles = [
-            Line2D([], [], color=colour_of(leaf), linewidth=1.8, label=f"group {leaf}: {rows[leaf]} rows")
-            for leaf in sorted(rows.index)
+            Line2D([], [], color=colour_of(group), linewidth=1.8, label=f"group {group}: {n_rows} rows")
+            for group, n_rows in zip(rows.index.tolist(), rows, strict=True)
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return axes
 
 
-def _numbers(column: pd.Series) -> FloatArray:
-    values = numeric_values(column, f"column {str(column.name)!r}")
-    return values[~np.isnan(values)]
-
-
 class _Panel:
-    """Plotted values of one column.
+    """Plotted values of one column."""
 
-    Attributes:
-        tables: effects by group, within the part of the axis that is drawn; one, with key None, where leaves
-            agree.
-        numbers: of the rows, sorted; None for categories.
-    """
-
-    def __init__(self, table: pd.DataFrame, numbers: FloatArray | None, inner: float) -> None:
-        self.numbers = numbers if numbers is None else np.sort(numbers)
-        if self.numbers is not None:
-            tail = (1 - inner) / 2
-            low = np.quantile(self.numbers, tail, method="lower")
-            high = np.quantile(self.numbers, 1 - tail, method="higher")
-            table = table.astype({"value": np.float64})
-            table = table[table["value"].between(low, high)]
-        self.tables: Mapping[int | None, pd.DataFrame] = {
-            int(str(leaf)): own for leaf, own in table.groupby("group")
+    def __init__(self, name: str, table: pd.DataFrame, column: pd.Series, inner: float) -> None:
+        self.name = name
+        self.numbers: FloatArray | None = None  # of the rows, sorted; None for categories
+        if not isinstance(table["value"].iloc[0], str):
+            numbers = np.sort(numeric_values(column, f"column {name!r}"))
+            self.numbers = numbers = numbers[~np.isnan(numbers)]
+            if len(np.unique(numbers)) <= 2:  # as of a column of 0 and 1
+                self.numbers, table = None, table.assign(value=[f"{value:g}" for value in table["value"]])
+            else:
+                tail = (1 - inner) / 2
+                low = np.quantile(numbers, tail, method="lower")
+                high = np.quantile(numbers, 1 - tail, method="higher")
+                table = table.astype({"value": np.float64})
+                table = table[table["value"].between(low, high)]
+        # Effects by group within the part of the axis that is drawn; one, with key None, where groups agree.
+        self.tables: dict[int | None, pd.DataFrame] = {
+            int(str(group)): own for group, own in table.groupby("group")
         }
         values = np.stack([own["effect"].to_numpy() for own in self.tables.values()])
         if np.ptp(values, axis=0).max() < _ALIKE:
             self.tables = {None: next(iter(self.tables.values()))}
         self.size = float(np.ptp(values, axis=1).max())
-
-    @property
-    def alike(self) -> bool:
-        """Whether the leaves agree."""
-        return None in self.tables
 
     def range(self, names: Sequence[str]) -> tuple[float, float]:
         """Smallest and largest value of some columns of the tables."""
@@ -179,50 +161,41 @@ class _Panel:
     def draw(self, ax: Axes) -> None:
         """Lines or points, band and rug; effects are on the scale of the predictor."""
         ax.axhline(0.0, color=_GREY, linewidth=0.8, zorder=1)
-        for place, (leaf, own) in enumerate(self.tables.items()):
-            colour = COLOURS[0] if self.alike else colour_of(leaf or 1)
+        for place, (group, own) in enumerate(self.tables.items()):
+            colour = COLOURS[0] if group is None else colour_of(group)
             if self.numbers is None:
                 self._draw_words(ax, own, colour, 0.16 * (place - (len(self.tables) - 1) / 2))
             else:
                 self._draw_line(ax, own, self.numbers, colour)
+        ax.set_title(self.name, fontsize=10, parse_math=False)
         ax.tick_params(labelsize=8)
         ax.spines[["top", "right"]].set_visible(False)
 
     def _draw_line(self, ax: Axes, own: pd.DataFrame, numbers: FloatArray, colour: str) -> None:
-        style: dict[str, Any] = {"color": colour}
         value = own["value"].to_numpy()
         if "lower" in own:
             ax.fill_between(value, own["lower"], own["upper"], color=colour, alpha=0.2, linewidth=0)
-        ax.plot(value, own["effect"], linewidth=1.8, **style)
+        ax.plot(value, own["effect"], linewidth=1.8, color=colour)
         middle = float(np.quantile(numbers, 0.5, method="lower"))
         ax.plot([middle], [0.0], "o", color=_INK, markersize=3.5, zorder=4)
         drawn = numbers[np.unique(np.linspace(0, len(numbers) - 1, _RUG).astype(int))]
         drawn = _side_by_side(drawn[(drawn >= value[0]) & (drawn <= value[-1])])
-        ax.plot(
-            drawn,
-            np.full(len(drawn), 0.025),
-            "|",
-            color=_INK,
-            alpha=0.3,
-            markersize=5,
-            markeredgewidth=0.6,
-            transform=ax.get_xaxis_transform(),
-        )
+        (rug,) = ax.plot(drawn, np.full(len(drawn), 0.025), "|", color=_INK, alpha=0.3)
+        rug.set(markersize=5, markeredgewidth=0.6, transform=ax.get_xaxis_transform())
         ax.locator_params(axis="x", nbins=5)
 
     def _draw_words(self, ax: Axes, own: pd.DataFrame, colour: str, shift: float) -> None:
-        style: dict[str, Any] = {"color": colour}
         place, usual = np.arange(len(own)), (own["effect"] == 0).to_numpy()
         if "lower" in own:
-            ax.vlines(place + shift, own["lower"], own["upper"], alpha=0.45, linewidth=2.5, **style)
-        ax.plot(place[~usual] + shift, own["effect"][~usual], "o", markersize=5, **style)
+            ax.vlines(place + shift, own["lower"], own["upper"], alpha=0.45, linewidth=2.5, color=colour)
+        ax.plot(place[~usual] + shift, own["effect"][~usual], "o", markersize=5, color=colour)
         ax.plot(place[usual], np.zeros(usual.sum()), "o", color=_INK, markersize=3.5, zorder=4)
-        words = [_short(str(word)) for word in own["value"]]
+        words = [str(word) for word in own["value"]]
+        words = [word if len(word) <= _LABEL else f"{word[: _LABEL - 1]}…" for word in words]
         ax.set_xticks(place, words, parse_math=False)
         if len(words) * max(map(len, words)) > _CHARACTERS:
-            ax.tick_params(axis="x", rotation=40)
             for label in ax.get_xticklabels():
-                label.set(ha="right", rotation_mode="anchor")
+                label.set(rotation=40, ha="right", rotation_mode="anchor")
         ax.set_xlim(-0.6, len(own) - 0.4)
 
 
@@ -234,10 +207,6 @@ def _side_by_side(values: FloatArray) -> FloatArray:
     first, after = (np.searchsorted(values, values, side) for side in ("left", "right"))
     share = (np.arange(len(values)) - first + 0.5) / (after - first) - 0.5
     return np.asarray(values + 0.8 * gaps.min() * share, dtype=np.float64)
-
-
-def _short(word: str) -> str:
-    return word if len(word) <= _LABEL else f"{word[: _LABEL - 1]}…"
 
 
 def _scale(axes: Sequence[Axes], panels: Sequence[_Panel], ratios: bool) -> None:

@@ -1,10 +1,11 @@
-"""Trees as code: what Python and JavaScript compute is what the tree predicts."""
+"""Trees as code and programs: conditions, errors, and what they need to run."""
 
 import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,31 @@ import mpmath
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.pipeline import make_pipeline
 
 from sstorch import (
     Columns,
+    OptimalSurvivalTree,
     Penalties,
     PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
     SurvivalRegression,
+    recalibrate,
 )
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.deploy.expression import Formula, constant, number
 from sstorch.deploy.script import PYTHON
 from sstorch.deploy.tracing import log_normal_tail
-from sstorch.exceptions import ConfigError
-from tests.deploy.test_contract import TIMES, by_python, subjects, tree
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference import coefficients
+from sstorch.plots import plot_groups, plot_survival_by_leaf, plot_tree
+from sstorch.reading import effects, export_text, gate_table
+from sstorch.validation import group_table, model_card, residuals, stability
+from tests.deploy.test_contract import STEPS, TIMES, by_python, fitted, rows, start_stop, subjects, tree
 
+REMEDY = r"time-varying covariates: one row does not determine survival from time zero\. Pass after="
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
@@ -91,17 +102,6 @@ def test_the_normal_tail_is_exact_far_out() -> None:
             assert names["survival"]({"x": value}, 0.0) == pytest.approx(-value * value / 2, rel=1e-13)
 
 
-def test_refusals_write_nothing(tmp_path: Path) -> None:
-    model = tree("weibull")
-    with pytest.raises(ConfigError, match="one of python, javascript, got"):
-        export_code(model, "fortran")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="horizon must be a time >= 0, got -1"):
-        export_code(model, "python", horizon=-1.0)
-    with pytest.raises(ConfigError, match="choose another file"):
-        export_code(model, "python", tmp_path / "no" / "model.py")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_code_of_a_thousand_products_compiles() -> None:
     rng = np.random.default_rng(5)
     frame = pd.DataFrame(rng.normal(size=(60, 46)), columns=[f"x{k}" for k in range(46)])
@@ -163,13 +163,93 @@ def test_code_and_program_run_without_this_package(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_family_without_a_formula_is_refused_by_every_export(tmp_path: Path) -> None:
-    data, page = subjects(40, 1), tmp_path / "m"
-    model = SurvivalRegression("generalized_gamma").fit(data.frame[["class"]], (data.time, data.event))
-    for export in (
-        *(partial(export_code, model, kind, page) for kind in ("python", "javascript")),
-        *(partial(each, model, page) for each in (export_program, export_calculator)),
-    ):
-        with pytest.raises(ConfigError, match=r"generalized_gamma leaves cannot be (written|exported)"):
+@pytest.mark.parametrize("kind", STEPS)
+def test_exports_without_after_raise_and_write_nothing(kind: str, tmp_path: Path) -> None:
+    model, (X, y) = fitted("start-stop", kind), start_stop()
+    exports = [
+        lambda: export_code(model, "python", tmp_path / "m.py"),
+        lambda: export_code(model, "javascript", tmp_path / "m.js"),
+        lambda: export_calculator(model, tmp_path / "m.html"),
+        lambda: export_calculator(model, tmp_path / "m.html", X, y),
+    ]
+    if isinstance(model, SoftSurvivalTree):
+        exports.append(lambda: export_program(model, tmp_path / "m.pt2"))
+    for export in exports:
+        with pytest.raises(ConfigError, match=REMEDY):
             export()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_code_states_its_condition_in_one_line() -> None:
+    model = fitted("start-stop", "soft")
+    for language, mark in (("python", "# "), ("javascript", "// ")):
+        code = export_code(model, language, horizon=7.0, after=12.5)
+        line = "For a subject at risk at 12.5, whose covariates stay as entered: times count from 12.5."
+        assert line in code.replace(mark, ""), code[:600]
+        code = export_code(model, language, horizon=7.0, after=0)
+        assert "Survival from time 0 of a subject whose covariates stay as entered." in code
+    right = subjects(150, 1)
+    plain = OptimalSurvivalTree(1).fit(right.frame, (right.time, right.event))
+    assert "stay as entered" not in export_code(plain, "python")
+    assert "at risk at 3" in export_code(plain, "python", after=3)
+
+
+def test_invalid_arguments_and_families_without_a_formula_write_nothing(tmp_path: Path) -> None:
+    model, counting, page = tree("weibull"), fitted("start-stop", "soft"), tmp_path / "m"
+    with pytest.raises(ConfigError, match="one of python, javascript, got"):
+        export_code(model, "fortran")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="horizon must be a time"):
+        export_code(model, "python", horizon=-1.0)
+    with pytest.raises(ConfigError, match="choose another file"):
+        export_code(model, "python", tmp_path / "no" / "model.py")
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="after must be a time"):
+            export_code(counting, "python", after=wrong)
+        with pytest.raises(DataError, match="after must be finite"):
+            export_program(counting, page, after=wrong)
+    with pytest.raises(ConfigError, match="export_program is for soft trees"):
+        export_program(fitted("pbc", "exact"), page)
+    data, causes = subjects(40, 1), rows("mgus2").subset(range(300))
+    gamma = SurvivalRegression("generalized_gamma").fit(data.frame[["class"]], (data.time, data.event))
+    one = SurvivalRegression(leaf={"progression": "generalized_gamma", "death": "weibull"})
+    one.fit(causes.frame[["age"]], causes.y)
+    for each in (gamma, one):
+        for export in (
+            *(partial(export_code, each, kind, page) for kind in ("python", "javascript")),
+            *(partial(export, each, page) for export in (export_program, export_calculator)),
+        ):
+            with pytest.raises(ConfigError, match=r"generalized_gamma leaves cannot be (written|exported)"):
+                export()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_survival_of_zero_at_after_gives_nan_and_left_truncation_needs_no_after() -> None:
+    names: dict[str, Any] = {}
+    x = np.arange(12.0)[:, None]
+    exec(
+        export_code(OptimalSurvivalTree(0).fit(x, (np.arange(1.0, 13.0), np.ones(12))), "python", after=12.0),
+        names,
+    )
+    assert np.isnan(names["survival"]({"x0": 1.0}, 1.0))
+    data = subjects(150, 1)
+    y = Surv(data.time, data.event, entry=0.3 * data.time * (np.arange(150) > 0))
+    model = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(data.frame, y)
+    exec(export_code(model, "python"), names)
+    found = names["survival"](data.frame.iloc[5].to_dict(), 30.0)
+    assert found == pytest.approx(model.predict_survival_function(data.frame.iloc[[5]], [30.0])[0, 0])
+
+
+_NEEDS = [
+    *((read, 1) for read in (export_text, gate_table, coefficients, model_card)),
+    *((read, 2) for read in (effects, plot_tree, plot_survival_by_leaf)),
+    *((read, 3) for read in (group_table, plot_groups, recalibrate, residuals, stability)),
+]
+
+
+@pytest.mark.parametrize(("read", "n_arguments"), _NEEDS)
+def test_reading_a_pipeline_names_its_last_step(read: Callable[..., object], n_arguments: int) -> None:
+    arguments = [make_pipeline(fitted("pbc", "exact")), pd.DataFrame(), None]
+    with pytest.raises(ConfigError, match=r"got Pipeline; .* of a pipeline its last step"):
+        read(*arguments[:n_arguments])
+    with pytest.raises(ConfigError, match="got SurvivalData"):
+        export_code(subjects(10, 0), "python")  # type: ignore[arg-type]

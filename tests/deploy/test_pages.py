@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from lifelines import KaplanMeierFitter
 
-from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression
+from sstorch import OptimalSurvivalTree, PrognosticTree, Surv, SurvivalRegression, metrics
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code
 from sstorch.deploy.calculator import PAGE_TEXTS, PageGroup, labelled
@@ -21,7 +22,7 @@ from sstorch.deploy.exports import _group_curves
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 from tests.conftest import nightly
-from tests.deploy.test_contract import drawn
+from tests.deploy.test_contract import drawn, fitted, patients, rows, start_stop
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor google-chrome is installed")
@@ -78,48 +79,122 @@ def typed(row: pd.Series, categories: set[str]) -> dict[str, str]:
     }
 
 
+def page_data(page: Path) -> dict[str, Any]:
+    found = re.search(r"const model = (\{.*?\});\n", page.read_text())
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def entered(page: Path, frame: pd.DataFrame, like: pd.DataFrame) -> list[dict[str, Any]]:
+    """What the page shows of the rows of a frame."""
+    categories = {str(name) for name in like if not pd.api.types.is_numeric_dtype(like[name])}
+    return in_browser(page, [typed(row, categories) for _, row in frame.iterrows()], page.parent)
+
+
 @needs_browser
 @pytest.mark.parametrize("kind", ["soft", nightly("exact")])
-def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, tmp_path: Path) -> None:
-    X, y = gbsg2.frame, (gbsg2.time, gbsg2.event)
-    tree: SoftSurvivalTree | OptimalSurvivalTree
+def test_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, tmp_path: Path) -> None:
+    X, y = gbsg2.frame, gbsg2.y
+    tree: PrognosticTree | OptimalSurvivalTree
     tree = PrognosticTree(time_unit="days") if kind == "soft" else OptimalSurvivalTree(3, time_unit="days")
     tree.fit(X, y)
-    page, patients = tmp_path / "page.html", drawn(gbsg2, 200, 0)
-    export_calculator(
-        tree, page, X, y, title="</script><b>", horizons=[365, 1826], labels={"age": "</li>Age"}
-    )
-    categories = {name for name in X if not pd.api.types.is_numeric_dtype(X[name])}
-    seen = in_browser(page, [typed(row, categories) for _, row in patients.iterrows()], tmp_path)
-    frame = patients.astype({name: float for name in X if name not in categories})
-    times = np.linspace(0, tree.event_times_[-1], 121)
-    expected = tree.predict_survival_function(frame, times)
+    page, frame, horizons = tmp_path / "page.html", drawn(gbsg2, 200, 0), [365.0, 1826.0]
+    export_calculator(tree, page, X, y, title="</script><b>", horizons=horizons, labels={"age": "</li>Age"})
+    seen = entered(page, frame, X)
+    frame = frame.astype({name: float for name in X if pd.api.types.is_numeric_dtype(X[name])})
+    expected = tree.predict_survival_function(frame, np.linspace(0, tree.event_times_[-1], 121))
     np.testing.assert_allclose([each["curves"][0] for each in seen], expected, atol=1e-9)
-    at = tree.predict_survival_function(frame, [365.0, 1826.0])
+    at = tree.predict_survival_function(frame, horizons)
     np.testing.assert_allclose([each["horizons"] for each in seen], at, atol=1e-9)
-    leaf = tree.apply(frame)
-    with_events = pd.Series(gbsg2.event).groupby(tree.apply(X)).any()
-    assert [each["group"] for each in seen] == leaf.tolist()
-    for each, number in zip(seen, leaf, strict=True):
+    group, with_events = tree.apply(frame), pd.Series(gbsg2.event).groupby(tree.apply(X)).any()
+    assert [each["group"] for each in seen] == group.tolist()
+    for each, number in zip(seen, group, strict=True):
         assert each["lit"][0] == "all patients"
         assert f"group {number}, " in each["lit"][-1]
         assert each["verdict"].startswith(f"Group {number}: ")
         assert each["bands"] == with_events[number]  # no limits without an event
-        if number == 1:
-            assert each["next"] == "No group has a better prognosis by this model."
-        else:
-            assert f"would be in group {number - 1}, " in each["next"]
+        better = "No group has a better prognosis" if number == 1 else f"would be in group {number - 1}, "
+        assert better in each["next"]
     assert page.stat().st_size < 300_000
-    missing = patients.isna().any(axis=1)
+    missing = frame.isna().any(axis=1)
     assert all(any("unknown" in text for text in seen[k]["warnings"]) for k in np.flatnonzero(missing))
     # What is not a number, what is outside, a comma, a comma that may stand for thousands.
-    odd = in_browser(
-        page, [{"age": "old"}, {"age": "130"}, {"age": "45,5"}, {"age": "60", "progrec": "1,234"}], tmp_path
-    )
-    assert "not a number" in odd[0]["warnings"][0]
-    assert "outside the data" in odd[1]["warnings"][0]
-    assert odd[2]["warnings"] == []
-    assert "not a number" in odd[3]["warnings"][0]
+    odd = [{"age": "old"}, {"age": "130"}, {"age": "45,5"}, {"age": "60", "progrec": "1,234"}]
+    warnings = [each["warnings"] for each in in_browser(page, odd, tmp_path)]
+    assert "outside the data" in warnings[1][0]
+    assert warnings[2] == []
+    assert all("not a number" in warnings[k][0] for k in (0, 3))
+
+
+@needs_browser
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("kind", "name"), [("auto", "mgus2"), nightly("exact", "pbc")])
+def test_page_shows_the_incidence_of_each_cause(kind: str, name: str, tmp_path: Path) -> None:
+    model, data, page = fitted(name, kind), rows(name), tmp_path / "page.html"
+    frame = patients(name).drop(index=[1, 2])  # a page has no field for a category that is unknown
+    horizons = [60.0, 120.0] if name == "mgus2" else [365.0, 1825.0]
+    export_calculator(model, page, data.frame, data.y, horizons=horizons)
+    seen, group = entered(page, frame, data.frame), model.apply(frame)
+    expected = model.predict_cumulative_incidence(frame, np.linspace(0, model.event_times_[-1], 121))
+    np.testing.assert_allclose([each["curves"] for each in seen], expected, atol=1e-9)
+    at = model.predict_cumulative_incidence(frame, horizons)
+    free = model.predict_survival_function(frame, horizons)
+    shown = np.concatenate([at, free[:, None]], axis=1).reshape(len(frame), -1)
+    np.testing.assert_allclose([each["horizons"] for each in seen], shown, atol=1e-9)
+    for k, each in enumerate(seen):
+        assert each["group"] == group[k]
+        last = ", ".join(
+            f"{cause} {100 * at[k, j, 1]:.1f}\N{NO-BREAK SPACE}%" for j, cause in enumerate(model.causes_)
+        )
+        assert last in each["verdict"] or (at[k, :, 1] <= 0.001).any()
+
+
+@needs_browser
+def test_page_with_after_shows_conditional_survival(tmp_path: Path) -> None:
+    model, (X, y), page = fitted("start-stop", "soft"), start_stop(), tmp_path / "page.html"
+    export_calculator(model, page, X, y, after=12.5, horizons=[10.0, 20.0])
+    seen = entered(page, X.iloc[:5], X)
+    expected = model.predict_survival_function(X.iloc[:5], [10.0, 20.0], after=12.5)
+    np.testing.assert_allclose([each["horizons"] for each in seen], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("after", [0.0, 12.5])
+def test_page_has_kaplan_meier_of_the_rows_at_risk(after: float, tmp_path: Path) -> None:
+    model, (X, y), page = fitted("start-stop", "exact"), start_stop(), tmp_path / "page.html"
+    export_calculator(model, page, X, y, after=after)
+    text, data = page.read_text(), page_data(page)
+    assert ("times count from 12.5." if after else "Survival from time 0 of a subject") in text
+    assert "median" not in "".join(each["text"] for each in [*data["groups"], *data["nodes"]])
+    assert data["lastTime"] == pytest.approx(float(model.event_times_[-1]) - after)
+    assert max(data["horizons"]) <= data["lastTime"]
+    leaf = model.apply(X)
+    assert {each["number"] for each in data["groups"]} >= {*leaf}
+    for group in data["groups"]:
+        inside = (leaf == group["number"]) & (y.time > after)  # type: ignore[operator]
+        # From zero: lifelines counts a row as at risk at its entry, survival and sstorch after it.
+        entry = np.maximum(y.entry[inside], after) + 1e-9  # type: ignore[index]
+        peer = KaplanMeierFitter().fit(y.time[inside], y.event[inside], entry=entry)  # type: ignore[index]
+        at = np.array(group["times"])
+        expected = peer.survival_function_at_times(at + after + 1e-9).to_numpy()
+        np.testing.assert_allclose(group["curves"][0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("after", [None, 24.0])
+def test_page_has_aalen_johansen_of_the_groups(after: float | None, tmp_path: Path) -> None:
+    model, data, page = fitted("mgus2", "auto"), rows("mgus2"), tmp_path / "page.html"
+    export_calculator(model, page, data.frame, data.y, after=after)
+    shown, start, group = page_data(page), after or 0.0, model.apply(data.frame)
+    assert shown["causes"] == ["progression", "death"]
+    assert shown["outcome"] == "event-free survival"
+    assert [each["number"] for each in shown["groups"]] == [1, 2, 3, 4]
+    for each in shown["groups"]:
+        if not (group == each["number"]).any():
+            assert each["text"] == "no training rows"
+            continue
+        inside = (group == each["number"]) & (data.time > start)
+        own = (data.time[inside] - start, data.cause[inside])
+        np.testing.assert_allclose(each["curves"], metrics.aalen_johansen(own, each["times"]), atol=1e-6)
 
 
 @needs_browser
@@ -162,7 +237,7 @@ def test_texts_translate_the_page(tmp_path: Path) -> None:
     [
         (
             {"resutl": "Ergebnis"},
-            "texts has no key 'resutl'. Did you mean 'result'\\? sstorch.deploy.calculator.PAGE_TEXTS",
+            "texts has no key 'resutl'. Did you mean 'result'",
         ),
         ({"folded": "{m} more"}, r"'folded'\] must be a text, in braces n, got '{m} more'"),
         ({"result": 1}, "'result'\\] must be a text, in braces none, got 1"),
@@ -263,7 +338,7 @@ def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
     assert all(repr(round(float(value), 6)) in text for value in band.values[:5])
 
 
-def test_refusals(gbsg2: SurvivalData, tmp_path: Path) -> None:
+def test_invalid_arguments_write_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
     rows = gbsg2.subset(np.arange(200))
     tree = OptimalSurvivalTree(2).fit(rows.frame, (rows.time, rows.event))
     page = tmp_path / "page.html"
@@ -279,6 +354,11 @@ def test_refusals(gbsg2: SurvivalData, tmp_path: Path) -> None:
         export_calculator(tree, page, rows.frame, (rows.time[:3], rows.event[:3]))
     with pytest.raises(ConfigError, match="choose another file"):
         export_calculator(tree, tmp_path / "no" / "page.html")
+    counting, (X, y) = fitted("start-stop", "soft"), start_stop()
+    with pytest.raises(DataError, match="y has no entry and no id"):
+        export_calculator(counting, page, X, (y.time, y.event), after=0)
+    with pytest.raises(ConfigError, match="not before the last training event"):
+        export_calculator(counting, page, after=1e6)
     assert list(tmp_path.iterdir()) == []
 
 
