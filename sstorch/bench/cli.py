@@ -38,6 +38,9 @@ from sstorch.exceptions import (
 # What is reported in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 
+# Hydra's error for settings of a study that is null is an AssertionError.
+_NO_STUDY = "a setting of study was given, but no study: choose one with experiment=NAME; --help lists them"
+
 # Whoever sets Hydra's variable wants tracebacks of refusals too.
 _debugging = "HYDRA_FULL_ERROR" in os.environ
 
@@ -58,25 +61,18 @@ def main() -> None:
     try:
         with exit_codes("sstorch", () if _debugging else REFUSALS):
             sys.argv = [typed[0], *as_hydra_takes(typed[1:])]
-            _compose_and_run()
+            try:
+                _app()
+            except HydraException as error:
+                raise ConfigError(refusal_text(error)) from error
+            except AssertionError as error:
+                if "Unexpected type for root" not in str(error):
+                    raise
+                raise ConfigError(_NO_STUDY) from error
     finally:
         sys.argv = typed
         if not _debugging:
             del os.environ["HYDRA_FULL_ERROR"]
-
-
-def _compose_and_run() -> None:
-    try:
-        _app()
-    except HydraException as error:
-        raise ConfigError(refusal_text(error)) from error
-    except AssertionError as error:
-        # The message of Hydra for settings of a study that is null.
-        if "Unexpected type for root" not in str(error):
-            raise
-        raise ConfigError(
-            "a setting of study was given, but no study: choose one with experiment=NAME; --help lists them"
-        ) from error
 
 
 @hydra.main(version_base="1.3", config_path=config_path(), config_name="config")

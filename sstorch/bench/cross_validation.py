@@ -242,10 +242,13 @@ def cross_validate(
     )
     splits, names = [*(part.train for part in parts), data], {"train": SCORES[:-1], "test": SCORES[:-1]}
     with file as held:
+        batch, trees = None, list[Any]()
         if isinstance(model, SoftTreeModel):
             batch, trees, fits = _trained(model, splits, callbacks, held)
         else:
-            batch, trees = None, _fitted(model, splits)
+            for number, rows in enumerate(splits):
+                report("training", number, n_folds + 1)
+                trees.append(model.fitted(rows))
             fits = (Fit(fold, tree) for fold, tree in enumerate(trees[:-1]))
         found = score_fits(fits, data, parts, names, groups=model.depth != 0, checkpoint=held)
     (*trees, final), table = trees, wide(found)
@@ -290,12 +293,3 @@ def _trained(
     encoded = x.of_split(last)[: len(joined[-1])]
     trees.append(clone(model.estimator)._adopt_best(batch, joined[-1], last, encoded))
     return batch, trees, fits_of(batch, last, settings)
-
-
-def _fitted(model: StudyModel, splits: Sequence[SurvivalData]) -> list[Any]:
-    """An estimator of any class, fitted to each split after the other."""
-    fitted = []
-    for number, rows in enumerate(splits):
-        report("training", number, len(splits))
-        fitted.append(model.fitted(rows))
-    return fitted

@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import threading
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ _SHOWN = (("cv", "peers"), ("cv", "score"), ("dataset", "time_unit"))
 _LOGGED = ("logger", "callbacks", "peers")
 
 
-@dataclass
 class RunFolder:
     """Files of a run.
 
@@ -53,23 +51,16 @@ class RunFolder:
 
     Attributes:
         path: of the folder.
+        tensorboard: folder of the TensorBoard runs.
+        checkpoint: file from which an interrupted run continues.
     """
 
-    path: Path
-    _begun: bool = field(default=False, init=False)
-    _ended: bool = field(default=False, init=False)
-    _progress: Progress | None = field(default=None, init=False)
-    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False, compare=False)
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder of the TensorBoard runs."""
-        return self.path / "tensorboard"
-
-    @property
-    def checkpoint(self) -> Path:
-        """File from which an interrupted run continues."""
-        return self.path / "checkpoint.safetensors"
+    def __init__(self, path: Path) -> None:
+        self.path, self.tensorboard = path, path / "tensorboard"
+        self.checkpoint = path / "checkpoint.safetensors"
+        self._begun = self._ended = False
+        self._progress: Progress | None = None
+        self._lock = threading.RLock()
 
     @property
     def is_taken(self) -> bool:
