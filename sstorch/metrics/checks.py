@@ -33,28 +33,20 @@ def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
     return np.asarray(snapped(array)[0])
 
 
-def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:
-    """Event indicators, 0/1 or boolean, as booleans, shape (n,), True if the event was observed."""
-    array = check_vector(event, name, n_rows)
-    wrong = (array != 0.0) & (array != 1.0)
-    if wrong.any():
-        raise DataError(
-            f"{name} must be True/1 (observed) or False/0 (censored), got {array[wrong][0]:g} in "
-            f"{rows_text(wrong)}. Are time and event in the order (time, event)?"
-        )
-    return array > 0.0
-
-
 def check_cause(
-    cause: npt.ArrayLike, name: str = "cause", n_rows: int | None = None, n_causes: int | None = None
+    cause: npt.ArrayLike, name: str, n_rows: int | None = None, n_causes: int | None = None
 ) -> IntArray:
     """Causes of events, 0 (censored) .. K, as integers, shape (n,); K is not limited if it is None."""
     array = check_vector(cause, name, n_rows)
     wrong = (array != np.round(array)) | (array < 0.0) | (array > (np.inf if n_causes is None else n_causes))
     if wrong.any():
+        second = name.split()[-1]
+        known = "True/1 (observed) or False/0 (censored)"
+        if second == "cause":
+            known = f"0 (censored) or the number of a cause, 1 .. {n_causes or 'K'}"
         raise DataError(
-            f"{name} must be 0 (censored) or the number of a cause, 1 .. {n_causes or 'K'}, got "
-            f"{array[wrong][0]:g} in {rows_text(wrong)}. Are time and cause in the order (time, cause)?"
+            f"{name} must be {known}, got {array[wrong][0]:g} in {rows_text(wrong)}. Are time and {second} "
+            f"in the order (time, {second})?"
         )
     return array.astype(np.int64)
 

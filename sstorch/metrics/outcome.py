@@ -19,7 +19,7 @@ from sstorch.data.causes import cause_number
 from sstorch.data.outcomes import as_surv
 from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import DataError, named
-from sstorch.metrics.checks import check_cause, check_event, check_same_unit, check_time
+from sstorch.metrics.checks import check_cause, check_same_unit, check_time
 
 
 class Observed(NamedTuple):
@@ -122,9 +122,9 @@ def read_rows(
         check_same_order(**{f"{prefix}time": y[0], second: y[1]}, sample_weight=sample_weight, **others)
         time = check_time(y[0], f"{prefix}time")
         given = check_weight(sample_weight, time.size)
+        codes = check_cause(y[1], second, time.size, n_causes if causes else 1)
         if not causes:
-            return Observed(time, check_event(y[1], second, time.size), weight=given)
-        codes = check_cause(y[1], second, time.size, n_causes)
+            return Observed(time, codes > 0, weight=given)
         return Observed(time, codes, weight=given, n_causes=n_causes or int(codes.max()))
     with named(prefix.strip()):
         outcome = as_surv(y)

@@ -1,0 +1,246 @@
+"""Measures at a horizon: limits by the jackknife against plain loops, and one event as the only cause."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from sstorch import Surv
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics import (
+    HorizonRows,
+    KaplanMeier,
+    aalen_johansen,
+    brier_score,
+    concordance_harrell,
+    concordance_uno,
+    concordance_wolbers,
+    cumulative_dynamic_auc,
+    integrated_brier_score,
+    measure,
+    net_benefit,
+)
+
+from .cohorts import scored
+from .oracles import error_of_limits
+
+T = 1.2
+Array = np.ndarray
+
+
+def _cohort(n: int, seed: int = 0, digits: int = 1) -> tuple[Array, Array, Array]:
+    """Times that tie, events with censorings too, and predictions that tie."""
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    failed, left = rng.exponential(np.exp(-score)), rng.exponential(1.5, n)
+    time = np.maximum(np.round(np.minimum(failed, left), digits), 0.1)
+    return time, failed <= left, np.clip(np.round(np.exp(-np.exp(score)), 1), 0.05, 0.95)
+
+
+def _product_limit(
+    time: Array,
+    leaves: Array,
+    at_risk: Callable[[float], Array],
+    weight: Array,
+    until: Callable[[float], bool],
+) -> float:
+    """Weighted Kaplan-Meier over the times that `until` marks, by its formula."""
+    value = 1.0
+    for u in np.unique(time[leaves]):
+        if until(u):
+            value *= 1.0 - weight[leaves & (time == u)].sum() / weight[at_risk(u)].sum()
+    return value
+
+
+def _g(time: Array, event: Array, weight: Array, t: float, *, before: bool) -> float:
+    """G(t), or G(t-): an event leaves before a censoring at its time."""
+    at_risk = lambda u: (time > u) | (~event & (time == u))  # noqa: E731
+    return _product_limit(time, ~event, at_risk, weight, lambda u: u < t or (u == t and not before))
+
+
+def _pairs(
+    later: Callable[[int, Array, Array], Array], power: int
+) -> Callable[[Array, Array, Array, Array], float]:
+    """Share of concordant pairs of an event by T with the rows that are `later`, of weight 1 / G^power."""
+
+    def value(time: Array, event: Array, survival: Array, weight: Array) -> float:
+        right = total = 0.0
+        for i in np.flatnonzero(event & (time <= T)):
+            g = _g(time, event, weight, time[i], before=True)
+            partners = later(i, time, event)
+            pair = weight[i] * weight[partners] / g**power
+            other = survival[partners]
+            right += pair @ ((survival[i] < other) + 0.5 * (survival[i] == other))
+            total += pair.sum()
+        return right / total
+
+    return value
+
+
+def _longer(i: int, time: Array, event: Array) -> Array:
+    return (time > time[i]) | ((time == time[i]) & ~event)
+
+
+def _brier(time: Array, event: Array, survival: Array, weight: Array) -> float:
+    total, at_t = 0.0, _g(time, event, weight, T, before=False)
+    for i in range(time.size):
+        if time[i] > T:
+            total += weight[i] * (1.0 - survival[i]) ** 2 / at_t
+        elif event[i]:
+            total += weight[i] * survival[i] ** 2 / _g(time, event, weight, time[i], before=True)
+    return total / weight.sum()
+
+
+def _scaled_brier(time: Array, event: Array, survival: Array, weight: Array) -> float:
+    at_t = _product_limit(time, event, lambda u: time >= u, weight, lambda u: u <= T)
+    alike = np.full(time.size, at_t)
+    return 1.0 - _brier(time, event, survival, weight) / _brier(time, event, alike, weight)
+
+
+LOOPS = {
+    "c_harrell_t": _pairs(_longer, 0),
+    "c_uno_t": _pairs(_longer, 2),
+    "auc": _pairs(lambda i, time, event: time > T, 1),
+    "brier": _brier,
+    "scaled_brier": _scaled_brier,
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", LOOPS)
+def test_value_and_error_are_those_of_a_plain_loop(name: str, weighted: bool) -> None:
+    plain, rows, step = LOOPS[name], _cohort(28), 1e-5
+    weight = np.random.default_rng(1).uniform(0.3, 3.0, 28) if weighted else np.ones(28)
+    influence = [
+        (plain(*rows, weight + step * unit) - plain(*rows, weight - step * unit)) / (2.0 * step)
+        for unit in np.diag(weight)
+    ]
+    estimate = measure(HorizonRows.of(rows[:2], rows[2], T, sample_weight=weight if weighted else None), name)
+    assert estimate.value == pytest.approx(plain(*rows, weight), abs=1e-12)
+    error = float(np.sqrt(np.square(influence).sum()))
+    assert error_of_limits(name, *estimate, n_subjects=28) == pytest.approx(error, rel=1e-6)
+
+
+@pytest.mark.nightly
+def test_limits_hold_what_they_say() -> None:
+    """The true AUC and Brier score, of a million rows, are within the limits of 95 % of 500 samples."""
+    whole, uncensored = _cohort(400_000, seed=2, digits=6), np.random.default_rng(2)
+    score = uncensored.normal(size=1_000_000)
+    failed = uncensored.exponential(np.exp(-score))
+    survival = np.clip(np.round(np.exp(-np.exp(score)), 1), 0.05, 0.95)
+    uncensored_rows = HorizonRows.of((failed, np.ones(failed.size, dtype=bool)), survival, T)
+    truth = {"brier": np.mean(((failed > T) - survival) ** 2), "auc": measure(uncensored_rows, "auc").value}
+    held = dict.fromkeys(truth, 0)
+    for start in range(0, 500 * 300, 300):
+        time, event, predicted = (part[start : start + 300] for part in whole)
+        for name in truth:
+            estimate = measure(HorizonRows.of((time, event), predicted, T), name)
+            held[name] += estimate.lower <= truth[name] <= estimate.upper
+    assert all(0.92 <= count / 500 <= 0.98 for count in held.values()), held
+
+
+@pytest.mark.parametrize(
+    ("name", "n_events", "t"),
+    [
+        ("c_harrell_t", 10, 5.5),
+        ("c_harrell_t", 1, 5.5),
+        ("c_uno_t", 10, 5.5),
+        ("auc", 10, 1.0),
+        ("auc", 10, 9.5),
+    ],
+)
+def test_all_concordant_or_a_single_event_case_or_control_has_no_limits(
+    name: str, n_events: int, t: float
+) -> None:
+    """The variance between events cannot be estimated from one; that of the other rows is not all of it."""
+    y, survival = (np.arange(1.0, 11.0), np.arange(10) < n_events), np.linspace(0.05, 0.95, 10)
+    perfect = measure(HorizonRows.of(y, survival, t), name)
+    assert perfect.value == 1.0
+    assert np.isnan(perfect[1:]).all()
+    if n_events == 1 or name == "auc":
+        turned = measure(HorizonRows.of(y, survival[[*range(3, 10), 0, 1, 2]], t), name)
+        assert 0.0 < turned.value < 1.0
+        assert np.isnan(turned[1:]).all()
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "name", "t", "level"),
+    [
+        (DataError, "no comparable pair", "c_harrell_t", 1.5, 0.95),
+        (DataError, "cases and controls", "auc", 3.0, 0.95),
+        (DataError, "Kaplan-Meier makes no error", "scaled_brier", 1.5, 0.95),
+        (ConfigError, "name must be one of", "c_both", 2.5, 0.95),
+        (ConfigError, "bootstrap", "c_wolbers", 2.5, 0.95),
+        (ConfigError, "level", "brier", 2.5, 1.0),
+    ],
+)
+def test_undefined_measures_raise(error: type, words: str, name: str, t: float, level: float) -> None:
+    with pytest.raises(error, match=words):
+        measure(HorizonRows.of(([1.0, 2.0, 3.0], [0, 1, 0]), [0.5, 0.6, 0.7], t), name, level)
+
+
+# ---------------------------------------------------------------------- the only cause
+
+
+def or_reason(function, *args, **kwargs):
+    """The value, or why there is none."""
+    try:
+        return function(*args, **kwargs)
+    except DataError as error:
+        return str(error).partition(" among ")[0]
+
+
+@given(scored())
+def test_scores_of_the_only_cause_are_those_of_the_event(rows):
+    y, train, curves = rows[:2], rows.train, (rows.survival, rows.times)
+    risk, t = 1 - rows.survival[:, 0], float(np.median(rows.time))
+    survival = np.clip(rows.survival[:, 0], 0.05, 0.95)
+    calls = [(cumulative_dynamic_auc, curves, {"train": train})]
+    for convention in ("graf", "trapezoid", "sksurv", "surtree", "osst"):
+        options = {"train": train, "convention": convention}
+        calls += [(function, curves, options) for function in (brier_score, integrated_brier_score)]
+    for tied in ("exclude", "censored_later", "all"):
+        calls.append((concordance_harrell, (risk,), {"tied_time": tied}))
+    pairs = [
+        [or_reason(function, y, *args, **options, cause=cause) for cause in (None, 1)]
+        for function, args, options in calls
+    ]
+    wolbers = or_reason(concordance_wolbers, y, risk, train=train)
+    pairs.append([or_reason(concordance_uno, y, risk, train=train, tied_time="censored_later"), wolbers])
+    for name in ("c_harrell_t", "auc", "brier", "oe_ratio", "calibration_intercept"):
+        pairs.append([or_reason(measure, HorizonRows.of(y, survival, t, cause=k), name) for k in (None, 1)])
+    benefit = {"t": t, "thresholds": [0.2, 0.5]}
+    pairs.append([net_benefit(y, survival, **benefit, cause=k)["net_benefit"] for k in (None, 1)])
+    points = np.arange(0.0, 10.0, 0.5)
+    pairs.append([KaplanMeier.fit(y).at(points), 1 - aalen_johansen(y, points, n_causes=1)[0]])
+    for expected, found in pairs:
+        if isinstance(found, str) or isinstance(expected, str):
+            assert found == expected
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+
+
+def test_exact_integral_of_a_cause_is_that_of_fine_trapezoids():
+    rng = np.random.default_rng(3)
+    time, cause = np.ceil(rng.exponential(10, 50)), rng.integers(0, 3, 50)
+    times = np.arange(1.0, time.max() + 1)
+    survival = 1 - np.sort(rng.integers(0, 20, (50, times.size)) / 20, axis=1)
+    train = (time, np.where(cause == 0, 1, cause))  # no censoring: the score is continuous but at events
+    nodes, curves = np.append(0.0, times), np.column_stack([np.ones(50), survival])
+    last, n, total = time.max(), 2000, 0.0
+    for k in range(int(last)):
+        fine = k + (np.arange(n) + 0.5) / n
+        at = curves[:, [k]] + (fine - nodes[k]) * (curves[:, [k + 1]] - curves[:, [k]])
+        ended = time <= k
+        square = (((ended & (cause == 2))[:, None] - (1 - at)) ** 2)[~ended | (cause > 0)]
+        total += square.sum(axis=0).mean() / 50
+    found = integrated_brier_score((time, cause), survival, times, train=train, cause=2)
+    assert found == pytest.approx(total / last, rel=1e-6)
+
+
+def test_several_causes_need_the_one_that_is_scored():
+    y = Surv([1.0, 2.0, 3.0], [1, 2, 0], causes=("relapse", "death"))
+    for score in (brier_score, cumulative_dynamic_auc, integrated_brier_score):
+        with pytest.raises(DataError, match=r"y has competing causes, and .* give cause="):
+            score(y, [[0.5]] * 3, [1.5], train=y)
