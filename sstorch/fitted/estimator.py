@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -78,8 +79,7 @@ def _default_times(events: bytes) -> FloatArray:
 class SurvivalEstimator(FrameEstimator):
     """Base class of the survival estimators.
 
-    Predictions are those of ``_model`` for rows of ``_encode``. Exact trees, whose curves are step functions,
-    override the methods that use these two.
+    Predictions are those of ``_model`` for rows of ``_encode``.
 
     Attributes:
         event_times_: distinct training event times, original units, increasing; of intervals the upper
@@ -98,13 +98,13 @@ class SurvivalEstimator(FrameEstimator):
     time_varying_: bool
 
     @property
+    @abstractmethod
     def _model(self) -> FittedModel:
-        """The trained model; exact trees have none."""
-        raise AttributeError("_model")
+        """The trained model; of an exact tree the curves of its leaves."""
 
+    @abstractmethod
     def _encode(self, X: object, warn: bool = False) -> Any:
         """Rows as the model reads them; if asked for, a DataWarning names values far outside their range."""
-        raise NotImplementedError
 
     @property
     def causes_(self) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Quantiles and restricted means of the time to any of several events, against SciPy."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,30 +19,25 @@ def tree() -> PrognosticTree:
     return PrognosticTree(depth=1, leaf="weibull").fit(*simulated(300))
 
 
+def survival_of(tree: PrognosticTree, one: pd.DataFrame) -> Callable[[float], float]:
+    return lambda time: float(tree.predict_survival_function(one, [time])[0, 0])
+
+
 def test_quantile_of_any_event_is_the_root(tree: PrognosticTree) -> None:
     X = simulated(4)[0]
-    for q, after in ((0.25, None), (0.5, 200.0)):
-        found = tree.predict_quantile(X, q, after=after)
-        for row, value in enumerate(found):
-            one, begin = X.iloc[[row]], after or 0.0
-
-            def left(time: float, one: pd.DataFrame = one, begin: float = begin, q: float = q) -> float:
-                curve = tree.predict_survival_function(one, [begin, begin + time])[0]
-                return float(curve[1] / curve[0] - (1 - q))
-
-            assert value == pytest.approx(brentq(left, 1e-6, 1e6, rtol=1e-12), rel=1e-7)
+    for q, begin in ((0.25, 0.0), (0.5, 200.0)):
+        for row, value in enumerate(tree.predict_quantile(X, q, after=begin or None)):
+            survival = survival_of(tree, X.iloc[[row]])
+            target = survival(begin) * (1 - q)
+            root = brentq(lambda time, s=survival, b=begin, c=target: s(b + time) - c, 1e-6, 1e6, rtol=1e-12)
+            assert value == pytest.approx(root, rel=1e-7)
 
 
 def test_restricted_mean_of_any_event_is_the_integral(tree: PrognosticTree) -> None:
     X = simulated(2)[0]
-    for tau, after in ((1000.0, None), (700.0, 300.0)):
-        found = tree.predict_rmst(X, tau, after=after)
-        for row, value in enumerate(found):
-            one, begin = X.iloc[[row]], after or 0.0
-
-            def survival(time: float, one: pd.DataFrame = one) -> float:
-                return float(tree.predict_survival_function(one, [time])[0, 0])
-
+    for tau, begin in ((1000.0, 0.0), (700.0, 300.0)):
+        for row, value in enumerate(tree.predict_rmst(X, tau, after=begin or None)):
+            survival = survival_of(tree, X.iloc[[row]])
             area = quad(survival, begin, begin + tau, limit=200, epsabs=1e-5, epsrel=1e-8)[0]
             assert value == pytest.approx(area / survival(begin), rel=1e-7)
 

@@ -72,18 +72,18 @@ def test_rows_are_encoded_once_and_each_regression_trained_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counts = {"encoded": 0, "regressions": 0}
-    transform, begin = Preprocessor.transform, getattr(module, begins)
 
-    def transformed(self: Preprocessor, X: object) -> np.ndarray:
-        counts["encoded"] += 1
-        return transform(self, X)
+    def count(place: object, method: str, name: str) -> None:
+        whole = getattr(place, method)
 
-    def begun(*given: object) -> object:
-        counts["regressions"] += 1
-        return begin(*given)
+        def counted(*given: object) -> object:
+            counts[name] += 1
+            return whole(*given)
 
-    monkeypatch.setattr(Preprocessor, "transform", transformed)
-    monkeypatch.setattr(module, begins, begun)
+        monkeypatch.setattr(place, method, counted)
+
+    count(Preprocessor, "transform", "encoded")
+    count(module, begins, "regressions")
     X, y = rows
     kind().set_params(penalties__ridge=ridge).fit(X, y if competing else single(y, 1))
     assert counts == {"encoded": 1, "regressions": 2 if competing else 1}

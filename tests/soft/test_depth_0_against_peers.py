@@ -116,13 +116,10 @@ def test_generalized_gamma(name: str) -> None:
     x, time, event = rows(name)
     tree, log_likelihood = fit(make_family("generalized_gamma"), name)
     frame = x.assign(t=time, e=event)
-    peer = GeneralizedGammaRegressionFitter().fit(
-        frame,
-        "t",
-        "e",
-        regressors={"mu_": " + ".join(["1", *(f"`{c}`" for c in x.columns)]), "sigma_": "1", "lambda_": "1"},
-        fit_options=TIGHT,
-    )
+    every = " + ".join(["1", *(f"`{c}`" for c in x.columns)])
+    regressors = {"mu_": every, "sigma_": "1", "lambda_": "1"}
+    fitter = GeneralizedGammaRegressionFitter()
+    peer = fitter.fit(frame, "t", "e", regressors=regressors, fit_options=TIGHT)
     assert log_likelihood == pytest.approx(peer.log_likelihood_, rel=1e-6)
     # SciPy's density at our parameters gives our likelihood.
     slope, intercept, (log_sigma, q) = parameters(tree)

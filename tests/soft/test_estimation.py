@@ -12,6 +12,7 @@ from sstorch import (
     GroupPenalties,
     Penalties,
     PrognosticTree,
+    SoftSurvivalTree,
     SurvivalRegression,
     load_dataset,
 )
@@ -61,29 +62,19 @@ def test_interaction_is_found_in_residuals_and_not_by_the_predictor() -> None:
     assert (below == above[0]).mean() < 0.05
 
 
-def test_rows_without_interaction_have_one_group_where_none_is_needed() -> None:
+@pytest.mark.parametrize("kind", [PrognosticTree, SoftSurvivalTree])
+def test_rows_without_interaction_have_groups_that_summarise_the_regression_or_one(kind: Any) -> None:
     frame, y = simulated()
-    tree = PrognosticTree(leaf="weibull", only_if_needed=True).fit(frame, y)
-    assert chosen(tree).chosen == REGRESSION
-    assert chosen(tree).n_groups == 1
+    tree, groups = (kind(leaf="weibull", only_if_needed=needed).fit(frame, y) for needed in (True, False))
+    assert (chosen(tree).chosen, chosen(tree).n_groups) == (REGRESSION, 1)
     assert set(tree.apply(frame)) == {1}
-    regression = SurvivalRegression("weibull").fit(frame, y)
-    times = [0.5, 1.0, 2.0]
-    np.testing.assert_allclose(
-        tree.predict_survival_function(frame, times),
-        regression.predict_survival_function(frame, times),
-        atol=1e-8,
-    )
     assert "no interaction found" in tree.summary()
-
-
-def test_groups_of_a_regression_summarise_it_without_loss() -> None:
-    frame, y = simulated()
-    tree = PrognosticTree(leaf="weibull").fit(frame, y)
-    assert len(set(tree.apply(frame))) > 1
-    regression = SurvivalRegression("weibull").fit(frame, y)
-    assert tree.score(frame, y) == pytest.approx(regression.score(frame, y), abs=1e-3)
-    assert "summarise the regression" in str(chosen(tree))
+    regression, times = SurvivalRegression("weibull").fit(frame, y), [0.5, 1.0, 2.0]
+    expected = regression.predict_survival_function(frame, times)
+    np.testing.assert_allclose(tree.predict_survival_function(frame, times), expected, atol=1e-8)
+    assert len(set(groups.apply(frame))) > 1
+    assert groups.score(frame, y) == pytest.approx(regression.score(frame, y), abs=1e-3)
+    assert "summarise the regression" in str(chosen(groups))
 
 
 @pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")

@@ -32,8 +32,7 @@ LEVELS = Columns(numeric="linear", missing=("marker", "grade"))
 
 @cache
 def tree() -> PrognosticTree:
-    model = PrognosticTree(leaf="weibull", penalties=GroupPenalties(ridge=0.01), columns=LEVELS)
-    return model.fit(FRAME, Y)
+    return PrognosticTree(leaf="weibull", penalties=GroupPenalties(ridge=0.01), columns=LEVELS).fit(FRAME, Y)
 
 
 def test_tables_figures_and_resamples_take_levels_of_missing_values() -> None:
@@ -51,12 +50,10 @@ def test_tables_figures_and_resamples_take_levels_of_missing_values() -> None:
 
 def test_a_gate_and_an_effect_of_a_missing_value_are_found_and_saved(tmp_path: Path) -> None:
     model = tree()
-    text = export_text(model)
+    text, table = export_text(model), effects(model, FRAME)
     assert "grade is missing" in text
     assert "marker missing is" in text
-    table = effects(model, FRAME)
-    ratio = table[(table["column"] == "marker missing") & (table["value"] == 1.0)]["effect"]
-    assert ratio.abs().max() > 0.5
+    assert table.query("column == 'marker missing' and value == 1.0")["effect"].abs().max() > 0.5
     model.save(tmp_path)
     again = PrognosticTree.load(tmp_path)
     curves = model.predict_survival_function(FRAME, TIMES)

@@ -24,15 +24,12 @@ from tests.flat import soft_tree
 
 def cut(data: SurvivalData, seed: int) -> pd.DataFrame:
     """The same lives in up to four rows each, cut at random times, in any order; columns stay as they are."""
-    rng = np.random.default_rng(seed)
-    rows = []
+    rng, rows = np.random.default_rng(seed), []
     for k in range(len(data)):
         ends = np.r_[np.sort(rng.uniform(0, data.time[k], rng.integers(0, 4))), data.time[k]]
         for begin, end in zip(np.r_[0, ends[:-1]], ends, strict=True):
-            rows.append(
-                {"id": f"p{k}", "begin": begin, "end": end, "event": data.event[k] and end == ends[-1]}
-            )
-    frame = pd.DataFrame(rows)
+            rows.append((f"p{k}", begin, end, data.event[k] and end == ends[-1]))
+    frame = pd.DataFrame(rows, columns=["id", "begin", "end", "event"])
     frame = frame.join(data.frame.loc[frame["id"].str[1:].astype(int)].reset_index(drop=True))
     return frame.sample(frac=1, random_state=seed).reset_index(drop=True)
 
@@ -50,13 +47,8 @@ def fit(tree: Any, frame: pd.DataFrame) -> Any:
 )
 def test_cutting_rows_changes_nothing(leaf: str, trainer: Any, gbsg2: SurvivalData) -> None:
     frame = cut(gbsg2, 0)
-    settings: dict[str, Any] = {
-        "depth": 0,
-        "leaf": leaf,
-        "trainer": trainer,
-        "numeric": "linear",
-        "ridge": 0.0,
-    }
+    settings: dict[str, Any] = {"depth": 0, "leaf": leaf, "numeric": "linear", "ridge": 0.0}
+    settings["trainer"] = trainer
     whole = soft_tree(**settings).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     parts = fit(soft_tree(**settings), frame)
     times = [300.0, 2000.0]

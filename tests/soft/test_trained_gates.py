@@ -9,11 +9,10 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, inference
+from sstorch import PrognosticTree, SoftSurvivalTree, Surv, inference
 from sstorch.exceptions import DataWarning
 from sstorch.monitoring import TensorBoard
 from sstorch.soft.gates import GATE
-from sstorch.soft.group_choice import REGRESSION
 
 
 def drawn(n: int, turn: float, seed: int = 2, causes: bool = False) -> tuple[pd.DataFrame, Surv]:
@@ -106,23 +105,6 @@ def test_limits_of_rows_near_the_gate_warn(oblique: tuple[pd.DataFrame, Surv, So
         warnings.simplefilter("error")
         band = inference.predict(tree, sure, times=[0.5])
     assert (band.lower < band.estimate).all()
-
-
-def test_additive_rows_have_no_gate() -> None:
-    frame, y = drawn(400, 0.0)
-    tree = SoftSurvivalTree(only_if_needed=True).fit(frame, y)
-    assert tree.choice_ is not None
-    assert tree.choice_.chosen == REGRESSION
-    assert set(tree.apply(frame)) == {1}
-    times = [0.5, 1.0]
-    regression = SurvivalRegression().fit(frame, y)
-    np.testing.assert_allclose(
-        tree.predict_survival_function(frame, times),
-        regression.predict_survival_function(frame, times),
-        atol=1e-8,
-    )
-    groups = SoftSurvivalTree().fit(frame, y)
-    assert len(set(groups.apply(frame))) > 1
 
 
 def test_gate_that_competing_causes_share_is_found() -> None:

@@ -121,28 +121,14 @@ def test_group_table_does_not_depend_on_the_scale_of_weights(
 
 def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> None:
     """A cut of every subject at half the time changes nothing."""
-    n = len(gbsg2)
-    twice, half = np.r_[np.arange(n), np.arange(n)], gbsg2.time / 2
-    y = Surv(
-        np.r_[half, gbsg2.time],
-        np.r_[np.zeros(n, dtype=bool), gbsg2.event],
-        entry=np.r_[np.zeros(n), half],
-        id=twice,
-    )
-    weight = 1.0 + np.arange(n) % 3
-    counting = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(
-        gbsg2.frame.iloc[twice].reset_index(drop=True), y
-    )
-    whole = group_table(
-        counting,
-        gbsg2.frame,
-        Surv(gbsg2.time, gbsg2.event, entry=np.zeros(n), id=np.arange(n)),
-        [500.0],
-        sample_weight=weight,
-    )
-    cut = group_table(
-        counting, gbsg2.frame.iloc[twice].reset_index(drop=True), y, [500.0], sample_weight=weight[twice]
-    )
+    n, half, X = len(gbsg2), gbsg2.time / 2, gbsg2.frame
+    twice, never, zero = np.r_[np.arange(n), np.arange(n)], np.zeros(n, dtype=bool), np.zeros(n)
+    y = Surv(np.r_[half, gbsg2.time], np.r_[never, gbsg2.event], entry=np.r_[zero, half], id=twice)
+    rows, weight = X.iloc[twice].reset_index(drop=True), 1.0 + np.arange(n) % 3
+    counting = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(rows, y)
+    uncut = Surv(gbsg2.time, gbsg2.event, entry=zero, id=np.arange(n))
+    whole = group_table(counting, X, uncut, [500.0], sample_weight=weight)
+    cut = group_table(counting, rows, y, [500.0], sample_weight=weight[twice])
     for name in ("median", "S(500)"):
         pd.testing.assert_frame_equal(whole[name], cut[name], rtol=1e-10)
 
