@@ -178,12 +178,10 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if frame.empty:
             raise DataError(f"X has the shape {frame.shape}: there is nothing to binarize")
         weight = whole_weights(check_weights(sample_weight, len(frame)))[0]
-        outcomes = self._outcomes(y, weight) if self.preset == "boosted" else np.empty((len(frame), 0))
+        boosted = self._boosted(frame, y, weight) if self.preset == "boosted" else {}
         if not weight.all():
-            counted = weight > 0.0
-            frame, outcomes, weight = frame[counted], outcomes[counted], weight[counted]
+            frame, weight = frame[weight > 0.0], weight[weight > 0.0]
         candidates: list[Rule] = []
-        boosted = self._boosted(frame, outcomes, weight)
         for name in frame.columns:
             column = frame[name]
             if column.isna().any():
@@ -279,36 +277,27 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ]
         return [Rule(name, "is", values=(category,)) for category in present]
 
-    def _outcomes(self, y: object, weight: FloatArray) -> FloatArray:
-        """Outcomes that stumps are boosted on, (n, m)."""
+    def _boosted(self, frame: pd.DataFrame, y: object, weight: FloatArray) -> dict[str, list[float]]:
+        """Thresholds of stumps that are boosted on the outcome, by column."""
         if y is None:
             raise ConfigError('preset "boosted" chooses thresholds by the outcome: give fit(X, y)')
         is_survival = not isinstance(y, np.ndarray) or y.dtype.names is not None
-        outcomes: Any = parse_target(y) if is_survival else y
-        n = len(outcomes[0]) if is_survival else len(outcomes)
+        given: Any = parse_target(y) if is_survival else y
+        n = len(given[0]) if is_survival else len(given)
         if n != len(weight):
             raise DataError(f"X has {len(weight)} rows, y has {n}")
-        if is_survival:
-            return martingale_residuals(weighted_rows(outcomes, weight))[:, None]
-        numbers: FloatArray = outcomes.reshape(n, -1).astype(np.float64)
-        return numbers
-
-    def _boosted(
-        self, frame: pd.DataFrame, outcomes: FloatArray, weight: FloatArray
-    ) -> dict[str, list[float]]:
-        """Thresholds of boosted stumps, by column."""
-        if outcomes.shape[1] == 0:
-            return {}
+        outcomes = martingale_residuals(weighted_rows(given, weight)) if is_survival else given
+        counted = weight > 0.0
+        frame, weight, outcomes = frame[counted], weight[counted], outcomes.reshape(n, -1)[counted]
         numeric = [str(name) for name in frame.columns if self._is_number(frame[name])]
+        by_name: dict[str, set[float]] = {name: set() for name in numeric}
         if not numeric:
             return {}
-        matrix = np.column_stack([numeric_values(frame[name], f"column {name!r}") for name in numeric])
-        median = np.nanmedian(matrix, axis=0)
-        filled = np.where(np.isnan(matrix), median, matrix)
-        by_name: dict[str, set[float]] = {name: set() for name in numeric}
-        for outcome in outcomes.T:
-            from sklearn.ensemble import GradientBoostingRegressor  # loads much of scikit-learn
+        from sklearn.ensemble import GradientBoostingRegressor  # loads much of scikit-learn
 
+        matrix = np.column_stack([numeric_values(frame[name], f"column {name!r}") for name in numeric])
+        filled = np.where(np.isnan(matrix), np.nanmedian(matrix, axis=0), matrix)
+        for outcome in outcomes.astype(np.float64).T:
             stumps = GradientBoostingRegressor(n_estimators=_BOOSTING_ROUNDS, max_depth=1, random_state=0)
             model = stumps.fit(filled, outcome, sample_weight=weight / weight.min())
             for (stump,) in model.estimators_:

@@ -22,10 +22,12 @@ from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import Budget
 from sstorch.exact.solve import _Rows
 from sstorch.exceptions import ConfigError, DataError
-from tests.conftest import nightly
+from tests.conftest import nightly, nightly_but
 from tests.exact import reference
+from tests.exact.problems import TASKS
 
 NO_GUESS = -1e9
+PLAIN = [name for name in TASKS if name != "tests_that_cost"]  # which has tables alone
 
 
 def least(features, cost, depth, min_leaf, penalty):
@@ -43,36 +45,18 @@ def least(features, cost, depth, min_leaf, penalty):
     return below(tuple(range(len(features))), depth)
 
 
-@pytest.mark.parametrize("kind", ["log_likelihood", "integrated_brier", "classes"])
+@pytest.mark.parametrize("kind", nightly_but(["log_likelihood", "integrated_brier", "errors"], PLAIN))
 @pytest.mark.parametrize("depth", [4, 6, 7, nightly(9)])
 @pytest.mark.parametrize("seed", [0, nightly(1), nightly(2), nightly(3)])
 def test_trees_equal_brute_force(seed, depth, kind):
-    rng = np.random.default_rng(seed)
-    features, time, event = reference.random_problem(seed, (40, 60), (7, 7))
-    penalty, min_leaf = float(rng.choice([0.0, 0.05, 0.5])), 3
-    labels = rng.integers(0, 2, len(time))
-    hazard = reference.hazards(time.tolist(), event.tolist())
-    task, cost = {
-        "log_likelihood": (
-            LogLikelihood(time, event),
-            lambda rows: reference.deviance(rows, time.tolist(), event.tolist(), hazard),
-        ),
-        "integrated_brier": (
-            IntegratedBrier(time, event),
-            lambda rows: reference.brier(rows, time.tolist(), event.tolist()),
-        ),
-        "classes": (
-            Classification(labels),
-            lambda rows: (
-                min(labels[list(rows)].mean(), 1 - labels[list(rows)].mean()) * len(rows) / len(time)
-            ),
-        ),
-    }[kind]
-    penalty = penalty / len(time) if kind != "log_likelihood" else penalty
+    rng, min_leaf = np.random.default_rng(seed), 3
+    features = rng.random((int(rng.integers(40, 60)), 7)) < rng.uniform(0.15, 0.85, 7)
+    case = TASKS[kind](rng, features)
+    penalty = float(rng.choice([0.0, 0.001, 0.01])) * abs(case.cost(tuple(range(len(features)))))
     # Without a guess, tables do for depth 4.
-    guess = np.full(len(time), NO_GUESS) if depth == 4 else None
-    found = solve(features, task, depth, min_leaf=min_leaf, leaf_penalty=penalty, guess=guess)
-    expected = least(features, cost, depth, min_leaf, penalty)
+    guess = np.full(len(features), NO_GUESS) if depth == 4 else None
+    found = solve(features, case.task, depth, min_leaf=min_leaf, leaf_penalty=penalty, guess=guess)
+    expected = least(features, case.cost, depth, min_leaf, penalty)
     assert found.objective == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert found.certificate == "optimal"
     tree = found.tree()

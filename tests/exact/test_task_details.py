@@ -134,66 +134,50 @@ def test_monk_1_has_the_published_tree():
 # ---------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Classification([[0], [1]]), "one class per row"),
-        (lambda: Classification([0.0, math.nan]), "labels is missing in 1 row .*position 1"),
-        (lambda: Classification([0, 1], classes=[0, 2]), "1 is none of the classes"),
-        (
-            lambda: Classification([0, 1], sample_weight=[1.0, -1.0]),
-            "sample_weight is negative, missing or infinite in 1 row",
-        ),
-        (lambda: Classification([0, 1], cost_matrix=[[0, -1], [1, 0]]), "costs >= 0"),
-        (lambda: LeastSquares([1.0, math.inf]), "got inf in 1 row"),
-        (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), "one weight for each of 2 rows"),
-        (lambda: DecisionCosts([1.0, 2.0]), "must be a matrix"),
-        (lambda: DecisionCosts([[1.0], [math.nan]]), "row 1 holds nan in column 0"),
-        (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), "no row was observed so long"),
-        (lambda: horizon_labels([1.0, 2.0], [0, 1], 1.5), "no row has an event up to then"),
-        (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), "must be a time > 0"),
-        (
-            lambda: policy_scores("ipw", treatment=[0, 1], outcome=[1, 2], propensity=[0.5, 0.0]),
-            "got 0 for the treatment of 1 row",
-        ),
-        (
-            lambda: policy_scores("direct", treatment=[0, 2], outcome=[1, 2], predicted=np.ones((2, 2))),
-            "at least 3 columns",
-        ),
-        (
-            lambda: policy_scores("ipw", treatment=[0, 0.5], outcome=[1, 2], propensity=[1, 1]),
-            "positions 0, 1",
-        ),
-    ],
-)
-def test_data_that_cannot_be(make, message):
-    with pytest.raises(DataError, match=message):
-        make()
+FOUR = FeatureCosts.of(["a", "b"], {"a": 0.1})
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "error", "message"),
     [
-        (lambda: Classification([0, 1], sample_weight=[0.0, 1.0], balanced=True), "no row of class 0"),
-        (lambda: policy_scores("dm", treatment=[0], outcome=[1.0]), "method must be one of"),
-        (lambda: policy_scores("ipw", treatment=[0], outcome=[1.0]), "'ipw' needs propensity"),
-        (lambda: FeatureCosts.of(["a"], {"b": 1.0}), "'b' is no attribute"),
-        (lambda: FeatureCosts.of(["a"], {"a": -1.0}), "0 <= discounted <= price"),
-        (lambda: FeatureCosts.of(["a"], {"a": 1.0}, {"g": ["a"]}, {"a": 2.0}), "0 <= discounted <= price"),
-        (lambda: FeatureCosts.of(["a", "b"], {}, {"g": ["a"], "h": ["a"]}), "in two groups"),
-        (lambda: FeatureCosts.of(["a"], {"a": 1.0}, None, {"a": 0.5}), "is in no group"),
+        (lambda: Classification([[0], [1]]), DataError, "one class per row"),
+        (lambda: Classification([0.0, math.nan]), DataError, "labels is missing in 1 row .*position 1"),
+        (lambda: Classification([0, 1], classes=[0, 2]), DataError, "1 is none of the classes"),
+        (lambda: Classification([0, 1], sample_weight=[1.0, -1.0]), DataError, "sample_weight is negative"),
+        (lambda: Classification([0, 1], cost_matrix=[[0, -1], [1, 0]]), DataError, "costs >= 0"),
+        (lambda: Classification([0, 1], sample_weight=[0, 1], balanced=True), ConfigError, "class 0"),
+        (lambda: Classification([0, 1], sample_weight=[1, 2], feature_costs=FOUR), ConfigError, "together"),
+        (lambda: LeastSquares([1.0, math.inf]), DataError, "got inf in 1 row"),
+        (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), DataError, "one weight for each of 2 rows"),
+        (lambda: DecisionCosts([1.0, 2.0]), DataError, "must be a matrix"),
+        (lambda: DecisionCosts([[1.0], [math.nan]]), DataError, "row 1 holds nan in column 0"),
+        (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), DataError, "no row was observed so long"),
+        (lambda: horizon_labels([1.0, 2.0], [0, 1], 1.5), DataError, "no row has an event up to then"),
+        (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), DataError, "must be a time > 0"),
+        (lambda: scores("ipw", propensity=[0.5, 0.0]), DataError, "got 0 for the treatment of 1 row"),
+        (lambda: scores("direct", [0, 2], predicted=np.ones((2, 2))), DataError, "at least 3 columns"),
+        (lambda: scores("ipw", [0, 0.5], propensity=[1, 1]), DataError, "positions 0, 1"),
+        (lambda: scores("dm"), ConfigError, "method must be one of"),
+        (lambda: scores("ipw"), ConfigError, "'ipw' needs propensity"),
+        (lambda: FeatureCosts.of(["a"], {"b": 1.0}), ConfigError, "'b' is no attribute"),
+        (lambda: FeatureCosts.of(["a"], {"a": -1.0}), ConfigError, "0 <= discounted <= price"),
+        (lambda: FeatureCosts.of(["a"], {"a": 1.0}, {"g": ["a"]}, {"a": 2.0}), ConfigError, "discounted <="),
+        (lambda: FeatureCosts.of(["a", "b"], {}, {"g": ["a"], "h": ["a"]}), ConfigError, "in two groups"),
+        (lambda: FeatureCosts.of(["a"], {"a": 1.0}, None, {"a": 0.5}), ConfigError, "is in no group"),
         (
             lambda: solve(FEATURES, Classification(np.arange(6) % 2, feature_costs=FOUR), 1, memory=1),
+            ConfigError,
             "too many for depth 1",
         ),
     ],
 )
-def test_settings_that_cannot_be(make, message):
-    with pytest.raises(ConfigError, match=message):
+def test_data_and_settings_that_cannot_be(make, error, message):
+    with pytest.raises(error, match=message):
         make()
 
 
-FOUR = FeatureCosts.of(["a", "b"], {"a": 0.1})
+def scores(method, treatment=(0, 1), **given):
+    return policy_scores(method, treatment=list(treatment), outcome=[1.0, 2.0], **given)
 
 
 def test_a_task_without_decisions_is_solved_and_says_so():

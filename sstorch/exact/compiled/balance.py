@@ -6,10 +6,10 @@ import numpy as np
 
 from sstorch.exact.compiled.fronts import (
     add_point,
+    fill_sides,
     least_sums,
     lowest_sum,
     points_below,
-    side_sums,
     tree_number,
 )
 from sstorch.optim.compiled.jit import compiled, entry
@@ -18,7 +18,7 @@ from sstorch.optim.compiled.jit import compiled, entry
 @entry
 def lowest_prices(t, root, nodes, rate, lows):
     """Least prices, cost + rate * balance, (S, 2) of both sides of a root, for numbers of nodes (S, 2)."""
-    side_sums(t, root)
+    fill_sides(t, root)
     for side in range(2):
         leaf = least_sums(t, side, 1.0, rate, t.least[0, side])
         for split in range(len(nodes)):

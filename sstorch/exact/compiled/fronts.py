@@ -67,25 +67,19 @@ class Sums(NamedTuple):
         )
 
 
-@compiled
-def whole_sums(t):
-    """All rows are those of the first side."""
-    n = len(t.binomials) - 1
-    for c in range(len(t.moments)):
-        t.total[0, c] = t.moments[c, 0]
-        t.single[0, c, :] = t.moments[c, 1 : 1 + n]
-        begin = t.of_size[2]
-        t.pairs[0, c, :] = t.moments[c, begin : begin + t.pairs.shape[2]]
-
-
-@compiled
-def side_sums(t, root):
-    """Sums of the rows without (side 0) and with (1) a feature."""
+@entry
+def fill_sides(t, root):
+    """Sums of the rows without (side 0) and with (1) a feature; of all rows, as side 0, below 0."""
     n = len(t.binomials) - 1
     two, three = t.of_size[2], t.of_size[3]
     over = t.binomials
     for c in range(len(t.moments)):
         moments, single, pairs = t.moments[c], t.single[:, c], t.pairs[:, c]
+        if root < 0:
+            t.total[0, c] = moments[0]
+            single[0, :] = moments[1 : 1 + n]
+            pairs[0, :] = moments[two : two + pairs.shape[1]]
+            continue
         t.total[1, c] = moments[1 + root]
         t.total[0, c] = moments[0] - moments[1 + root]
         for x in range(n):
@@ -105,15 +99,6 @@ def side_sums(t, root):
                 else:
                     with_root = moments[three + over[d, 3] + over[e, 2] + root]
                 pairs[1, at + e], pairs[0, at + e] = with_root, moments[two + at + e] - with_root
-
-
-@entry
-def fill_sides(t, root):
-    """Sums of the rows without and with a feature; of all rows, on the first side, where it is negative."""
-    if root < 0:
-        whole_sums(t)
-    else:
-        side_sums(t, root)
 
 
 @elementwise
@@ -423,7 +408,7 @@ def _next_weights(t, w, known, n_known, corners, n_corners):
 @entry
 def whole_front(t, nodes):
     """The front (3, size) of all trees of depth 2 of up to so many nodes, 0 to 3."""
-    whole_sums(t)
+    fill_sides(t, -1)
     front, size = _side_front(t, 0, 0, nodes, np.empty((2, 0)), 0, np.empty(0, dtype=np.int64), 0)
     return front[:, :size].copy()
 
@@ -431,7 +416,7 @@ def whole_front(t, nodes):
 @entry
 def add_root(t, root, splits, front):
     """The front (5, size) and the trees of depth 3 with a root, `splits` (S, 2) being nodes of both sides."""
-    side_sums(t, root)
+    fill_sides(t, root)
     leaf, n_weights, size = np.empty((_N_WEIGHTS, 2)), 0, front.shape[1]
     for split in range(len(splits)):
         corners, n_corners = np.arange(size + 1), size + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sstorch.exact.compiled.fronts import whole_sums
+from sstorch.exact.compiled.fronts import fill_sides
 from sstorch.optim.compiled.jit import compiled, entry
 
 
@@ -51,7 +51,7 @@ def largest_areas(t, most, area, tests):
     `t` has the sums of positives, of negatives and of rows. `area` has 1 + 1 entries for stumps, 1 + 3 for
     trees of depth 2, 0 where there is no tree; areas count up to `most` false positives.
     """
-    whole_sums(t)
+    fill_sides(t, -1)
     n = t.single.shape[2]
     positive, negative = np.empty(4), np.empty(4)
     sides, cells = np.empty((2, 3)), np.empty((2, 2, 3, n))
