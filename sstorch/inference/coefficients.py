@@ -118,17 +118,14 @@ class _Hazard:
             spread = basis @ hazard.spread(own) @ basis.mT
             statistic, p = term_test(theta.numpy(), covariance.numpy(), spread.numpy(), reference)
         elif contrasts:
-            statistic, edf, p = self._joint_test(torch.stack([each.features for each in contrasts]))
+            features = torch.stack([each.features for each in contrasts])
+            combined = features @ self.map[: len(self.slopes)]
+            basis = hazard.identified(combined)
+            values, combined = basis @ features @ self.slopes, basis @ combined
+            spread = combined @ hazard.covariance @ combined.mT
+            statistic, edf, p = rank_test(values.numpy(), spread.numpy())
             reference, p = edf, p if edf else np.nan
         return {"edf": edf, "reference df": reference, "statistic": statistic, "p": p}
-
-    def _joint_test(self, features: Tensor) -> tuple[float, int, float]:
-        """`rank_test` that combinations of slopes (k, p) are zero."""
-        combined = features @ self.map[: len(self.slopes)]
-        basis = self.covariance.identified(combined)
-        values, combined = basis @ features @ self.slopes, basis @ combined
-        spread = combined @ self.covariance.covariance @ combined.mT
-        return rank_test(values.numpy(), spread.numpy())
 
 
 def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:

@@ -219,14 +219,6 @@ class SoftTree(DistributionModule):
         """Logits of gates, all by default, shape (*batch_shape, len(nodes), N)."""
         return self.gate_parameters(nodes).logits(x)
 
-    def linear_predictor(self, x: RowFeatures, nodes: Iterable[int] | None = None) -> Tensor:
-        """Linear predictors g of leaves, all by default, shape (*batch_shape, len(nodes), N)."""
-        return self.leaf_parameters(nodes).linear_predictor(x)
-
-    def shape_parameters(self, x: RowFeatures, nodes: Iterable[int] | None = None) -> Tensor:
-        """Shape parameters of rows, (*batch_shape, len(nodes), N, m), with 1 for N if they are constant."""
-        return self.leaf_parameters(nodes).shape_parameters(x)
-
     def log_leaf_probability(self, x: RowFeatures, node: int = 1) -> Tensor:
         """Log probability of each leaf under ``node`` given the row is there, (*batch_shape, L', N)."""
         if self.router is not None and node == 1:

@@ -109,7 +109,8 @@ def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) ->
     has_density = []
     for child in (2 * node, 2 * node + 1):
         leaves = tree.topology.leaves_under(child)
-        defined = tree.family.defined(sample.log_time[:, None, :], tree.shape_parameters(sample.x, leaves))
+        shape = tree.leaf_parameters(leaves).shape_parameters(sample.x)
+        defined = tree.family.defined(sample.log_time[:, None, :], shape)
         if defined is None:
             return everywhere
         leaf = torch.zeros_like(sample.weight, dtype=torch.long)

@@ -73,7 +73,7 @@ def test_kmeans_finds_separated_clusters_and_fits_their_leaves() -> None:
     leaf = tree.apply_leaf(sample.x)
     for own in leaf.numpy():
         assert sorted(np.concatenate([np.unique(own[label == k]) for k in range(4)])) == [0, 1, 2, 3]
-    medians = tree.linear_predictor(sample.x).detach().gather(1, leaf[:, None])[0, 0]
+    medians = tree.leaf_parameters().linear_predictor(sample.x).detach().gather(1, leaf[:, None])[0, 0]
     for k in range(4):
         assert abs(float(medians[label == k].mean()) - k) < 0.2
 

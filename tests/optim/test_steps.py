@@ -227,7 +227,7 @@ def test_gates_and_leaves_may_see_different_features(depth: int, leaf: str | Haz
         logits = torch.matmul(gates.weight, x[..., :3].mT) + gates.bias[..., None]
         torch.testing.assert_close(tree.gate_logits(sample.x), logits)
     linear = torch.matmul(leaves.slope, x[..., 2:].mT) + leaves.intercept[..., None]
-    torch.testing.assert_close(tree.linear_predictor(sample.x), linear)
+    torch.testing.assert_close(tree.leaf_parameters().linear_predictor(sample.x), linear)
     joint = joint_step(Batch(tree, CURVED, sample))
     torch.testing.assert_close(joint.value_and_gradient(joint.read())[0], CURVED(tree, sample))
     check_slope(joint, 1e-6)

@@ -175,7 +175,7 @@ def _is_explained(tree: SoftSurvivalTree, x: pd.DataFrame, cause: str | None = N
             score = float(module.gate_logits(encoded, [branch])[0, 0])
             assert found.contributions[f"gate {branch}"].sum() == pytest.approx(score, rel=1e-12)
             assert found.path["score"][branch] == pytest.approx(score, rel=1e-12)
-        linear = float(module.linear_predictor(encoded, [node])[0, 0])
+        linear = float(module.leaf_parameters([node]).linear_predictor(encoded)[0, 0])
     assert found.contributions[f"group {found.group}"].sum() == pytest.approx(linear, rel=1e-9)
     probability = tree.predict_leaf_proba(x)[0]
     np.testing.assert_allclose(found.group_probability, probability)

@@ -91,7 +91,7 @@ def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
     """
     family = teacher.family
     if family.ancillary == "constant" and family.ratio is not None:
-        linear = teacher.linear_predictor(sample.x).squeeze(1)
+        linear = teacher.leaf_parameters().linear_predictor(sample.x).squeeze(1)
         return linear if family.ratio == "time ratio" else -linear
     hazard = _hazards(teacher, sample, torch.zeros_like(teacher.log_time_scale)[:, None, None]).squeeze(1)
     least = torch.finfo(hazard.dtype).tiny
@@ -100,6 +100,10 @@ def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
 
 def _hazards(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
     """Cumulative hazards of rows in all leaves at log times in model units (R, 1, 1), (R, L, M)."""
-    linear, shape = tree.linear_predictor(sample.x)[..., None], tree.shape_parameters(sample.x)[..., None, :]
+    leaves = tree.leaf_parameters()
+    linear, shape = (
+        leaves.linear_predictor(sample.x)[..., None],
+        leaves.shape_parameters(sample.x)[..., None, :],
+    )
     at = log_time[..., None].expand_as(linear)
     return tree.family.cumulative_hazard(at, linear, shape).squeeze(-1)
