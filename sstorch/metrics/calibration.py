@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -300,13 +300,19 @@ class ErrorTest:
         self, rows: HorizonRows, name: str, level: float = 0.95, curve: _Curve | None = None
     ) -> None:
         curve = _Curve.of(rows) if curve is None else curve
-        self._points, self._summary, self._level = _representative(rows), _SUMMARIES[name], level
+        # Predictions that represent those of all rows, each for the same share.
+        how: Literal["linear", "inverted_cdf"] = "linear" if rows.y.weight is None else "inverted_cdf"
+        shares = np.linspace(0.0, 1.0, _POINTS)
+        self._points: FloatArray = np.quantile(rows.survival, shares, weights=rows.y.weight, method=how)
+        self._summary, self._level = _SUMMARIES[name], level
         x = curve.design(self._points)
         self._calibrated, self._deviation = x @ curve.identity, x @ (curve.coefficients - curve.identity)
         # In simulations it held limits of E50 to their level, and those of the others less well than length.
         self._power = x.shape[1] if name == "e50" else 1
         draws = np.random.default_rng(0).normal(size=(_DRAWS, x.shape[1]))
-        self._noise = draws @ _root(curve.covariance).T @ x.T
+        values, vectors = np.linalg.eigh(curve.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        self._noise = draws @ root.T @ x.T
         self.estimate = self.at(1.0)  # at predictions that represent those of all rows
 
     def at(self, multiple: float, noise: FloatArray | float = 0.0) -> FloatArray:
@@ -342,20 +348,6 @@ class ErrorTest:
         return high
 
 
-def _root(covariance: FloatArray) -> FloatArray:
-    """A matrix whose product with its transpose is the covariance."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
-
-
-def _representative(rows: HorizonRows) -> FloatArray:
-    """Predictions that represent those of all rows, each for the same share."""
-    shares = np.linspace(0.0, 1.0, _POINTS)
-    if rows.y.weight is None:
-        return np.asarray(np.quantile(rows.survival, shares))
-    return np.asarray(np.quantile(rows.survival, shares, weights=rows.y.weight, method="inverted_cdf"))
-
-
 def calibration_curve(rows: HorizonRows, level: float = 0.95) -> pd.DataFrame:
     """Compute the calibration curve of `calibration_errors`, with a pointwise band.
 
@@ -372,8 +364,12 @@ def calibration_curve(rows: HorizonRows, level: float = 0.95) -> pd.DataFrame:
         [0.56, 0.39]
     """
     points = np.unique(np.quantile(rows.survival, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
-    observed, lower, upper = _Curve.of(rows).band(points, half_width(level))
-    return pd.DataFrame({"predicted": points, "observed": observed, "lower": lower, "upper": upper})
+    half, curve = half_width(level), _Curve.of(rows)
+    x = curve.design(points)
+    width = half * np.sqrt(np.einsum("kp,pq,kq->k", x, curve.covariance, x))
+    shifts = {"observed": 0.0, "lower": width, "upper": -width}
+    limits = {name: curve.observed(points, shift) for name, shift in shifts.items()}
+    return pd.DataFrame({"predicted": points} | limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,24 +413,11 @@ class _Curve:
             beta = regression.fitted(identity)
         return cls(design, beta, covariance_of(regression.influence(beta), rows.y.id), identity)
 
-    def observed(self, survival: FloatArray) -> FloatArray:
-        """Observed survival at predictions, (k,)."""
-        return self._survival(self._place(survival))
-
-    def band(self, survival: FloatArray, half: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Observed survival and its limits of so many standard errors, (k,) each."""
-        place, x = self._place(survival), self.design(survival)
-        width = half * np.sqrt(np.einsum("kp,pq,kq->k", x, self.covariance, x))
-        observed, lower, upper = (self._survival(place + shift) for shift in (0.0, width, -width))
-        return observed, lower, upper
-
-    def _place(self, survival: FloatArray) -> FloatArray:
+    def observed(self, survival: FloatArray, error: float | FloatArray = 0.0) -> FloatArray:
+        """Observed survival at predictions, (k,), moved by an error on the scale of log(-log S)."""
         # Row by row, where a matrix product would round equal rows differently, which then are no ties.
-        return np.asarray((self.design(survival) * self.coefficients).sum(axis=1))
-
-    @staticmethod
-    def _survival(place: FloatArray) -> FloatArray:
-        return np.asarray(np.exp(-np.exp(place)))
+        place = (self.design(survival) * self.coefficients).sum(axis=1)
+        return np.asarray(np.exp(-np.exp(place + error)))
 
 
 def _basis(z: FloatArray, knots: FloatArray) -> FloatArray:
