@@ -63,7 +63,6 @@ class TrainingObjective(nn.Module):
     Args:
         ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
         gate_ridge: coefficient of :class:`GateRidge`.
-        gate_scale: scale of the features in this penalty for each problem, shape (R, p); None for none.
         row_penalties: penalties on predictions, such as :class:`~sstorch.objective.parity.GroupParity`.
         roughness: coefficient of :class:`~sstorch.objective.penalties.Roughness`.
         curved: features with the roughness penalty instead of the ridge, boolean (p,); None for none.
@@ -82,12 +81,11 @@ class TrainingObjective(nn.Module):
         roughness: float | Tensor = 0.0,
         curved: Tensor | None = None,
         monotone: Monotone | None = None,
-        gate_scale: Tensor | None = None,
         own: Sequence[Penalty] = (),
     ) -> None:
         super().__init__()
         self.row_penalties = nn.ModuleList(_active(row_penalties))
-        gate_penalties: list[GatePenalty] = [GateRidge(gate_ridge, gate_scale)]
+        gate_penalties: list[GatePenalty] = [GateRidge(gate_ridge)]
         gate_penalties += [each for each in own if isinstance(each, GatePenalty)]
         self.gate_penalties = nn.ModuleList(_active(gate_penalties))
         leaf_penalties: list[LeafPenalty] = [Ridge(ridge, None if curved is None else ~curved)]

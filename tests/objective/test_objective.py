@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters, LogLogistic, SoftTree
 from sstorch.nn.hazards.base import Ancillary
 from sstorch.objective import GatePenalty, LeafPenalty, Ridge, Sample, SmallLeaves, TrainingObjective
-from sstorch.objective.penalties import NormalPrior
+from sstorch.objective.penalties import GateRidge, NormalPrior
 from sstorch.optim.steps import Batch
 from sstorch.optim.working_sets import joint_step
 from tests.batches import blank_tree, random_sample, random_tree, with_entry, within_intervals
@@ -68,7 +68,7 @@ def test_gates_in_units_of_the_features(depth: int) -> None:
     tree, sample = random_tree(3, depth, LogLogistic()), random_sample(3, n_rows=12)
     scale = torch.tensor([[0.2, 1.0, 3.0], [0.5, 0.5, 0.5], [1.0, 2.0, 0.1]], dtype=torch.float64)
     strength = torch.tensor([0.3, 0.1, 0.7], dtype=torch.float64)
-    objective = TrainingObjective(gate_ridge=strength, gate_scale=scale)
+    objective = TrainingObjective(own=[GateRidge(strength, scale)])
     gates, some = tree.gate_parameters(), torch.tensor([0, 2])
     expected = strength / 2 * (gates.weight.detach() * scale[:, None]).square().sum((1, 2))
     found = objective(tree, sample) - TrainingObjective()(tree, sample)
@@ -83,7 +83,7 @@ def test_gates_in_units_of_the_features(depth: int) -> None:
             value = penalty(GateParameters.unflatten(flat)).sum()
             (gradient,) = torch.autograd.grad(value, flat, create_graph=True)
             torch.testing.assert_close(torch.autograd.grad(gradient.sum(), flat)[0], curvature)
-    uniform = TrainingObjective(gate_ridge=0.2, gate_scale=torch.ones(3, 3, dtype=torch.float64))
+    uniform = TrainingObjective(own=[GateRidge(0.2, torch.ones(3, 3, dtype=torch.float64))])
     torch.testing.assert_close(uniform(tree, sample), TrainingObjective(gate_ridge=0.2)(tree, sample))
 
 
