@@ -114,7 +114,7 @@ class RowsToScore:
     """Rows of a fold, ready for the scores of any model on the same grids of times, whatever the model.
 
     Concordance compares the curves at the event times, integrals are over
-    :func:`~sstorch.metrics.evaluation_times`, of incidences over :func:`~sstorch.metrics.incidence_times`.
+    :func:`~sstorch.metrics.evaluation_times`, of incidences over quantiles of the training event times.
 
     Args:
         rows: rows to score.

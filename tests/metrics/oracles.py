@@ -60,7 +60,6 @@ def concordance_by_loops(
     value_at,
     *,
     tied_time="exclude",
-    tied_risk="half",
     tau=np.inf,
     pair_weight=lambda i, j: 1.0,
 ):
@@ -73,13 +72,8 @@ def concordance_by_loops(
         if event[i] and later and time[i] < tau:
             own, other = value_at(i, time[i]), value_at(j, time[i])
             weight = pair_weight(i, j)
-            if own == other and tied_risk == "exclude":
-                continue
             pairs += weight
-            if own < other:
-                total += weight
-            elif own == other and tied_risk == "half":
-                total += 0.5 * weight
+            total += weight * ((own < other) + 0.5 * (own == other))
     return total / pairs if pairs else None
 
 
