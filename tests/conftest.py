@@ -31,12 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("nightly" if config.getoption("nightly") else "quick")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.path.name == "recipes.md":
-        item.add_marker("nightly")
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name == "recipes.md":
+            item.add_marker("nightly")
     if config.getoption("nightly"):
         return
     left_out = [item for item in items if item.get_closest_marker("nightly")]
