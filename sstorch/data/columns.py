@@ -29,8 +29,11 @@ from sstorch.memory import check_fits
 LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
 _MAX_NUMBER_LABELS = 10
-# The beginning of a number or a date, as any country writes them.
-_NUMBER = re.compile(r"\s*[+\u2212-]?[.,]?\d")
+# A number or a date, as any country writes them; codes such as 8B and 13-1 are neither.
+_NUMBER = re.compile(
+    r"[+\u2212-]?(\d[\d.,' \u00a0\u202f\u2019]*|[.,]\d+)(e[+-]?\d+)?\s*%?|\d+[-/.]\d+[-/.]\d+([ T].*)?",
+    re.IGNORECASE,
+)
 _CONVERT = (
     "convert it with pd.to_numeric, decimal commas to points, without units; codes of missing values become "
     "empty cells, na_values=[CODE] when a file is read"
@@ -208,7 +211,11 @@ def _refuse_dates(column: pd.Series, where: str) -> None:
 
 def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     """Refuse text cells that are mostly numbers or dates: labels where a measurement was meant."""
-    found = column.astype(str).str.match(_NUMBER).to_numpy(dtype=bool) & column.notna().to_numpy(dtype=bool)
+    words = column.astype(str).str.strip()
+    units = words[column.notna()].str.extract(r"(\D*)$", expand=False).unique()
+    if len(units) == 1:  # mg/l of all cells
+        words = words.str.removesuffix(units[0])
+    found = (words.str.fullmatch(_NUMBER) & column.notna()).to_numpy(dtype=bool)
     n_labels = column[found].nunique()
     if n_labels <= _MAX_NUMBER_LABELS or 2 * found.sum() < column.notna().sum():
         return
@@ -271,7 +278,7 @@ def numeric_values(
     number = _numbers(column)
     if (bad := column.notna().to_numpy(dtype=bool) & ~number).any():
         # One stray word makes a whole CSV column text: name the word, not every row.
-        spelled = [isinstance(cell, str) and _NUMBER.match(cell) is not None for cell in column]
+        spelled = [isinstance(cell, str) and _NUMBER.fullmatch(cell.strip()) is not None for cell in column]
         if (odd := bad & ~np.array(spelled)).any():
             raise DataError(
                 f"{where} holds {_first(column, odd)}, which is not a number, in {rows_text(odd)}; {remedy}"

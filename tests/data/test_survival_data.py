@@ -82,6 +82,19 @@ def test_measurements_as_text_raise_and_codes_do_not() -> None:
     with pytest.warns(DataWarning, match="column 'c' has 30 different values in 30 rows, as an identifier"):
         assert len(SurvivalData(pd.DataFrame({"c": values.astype("category")}), y)) == n
     assert len(SurvivalData(pd.DataFrame({"stage": ["1", "2", "3+"] * 10}), y)) == n
+    for codes in ("{}A", "{}B"), ("{}-1", "{}-2"):
+        wards = [code.format(i) for i in range(15) for code in codes * 2]
+        data = SurvivalData(pd.DataFrame({"code": wards}), (np.arange(1.0, 61.0), np.arange(60) % 2))
+        assert data.frame["code"].nunique() == 30
+
+
+@pytest.mark.parametrize(
+    "cell", ["{} mg", "{}%", "1.{:03d},5", "-{}e3", "{:02d}.01.2020", "2020-01-{:02d} 08:15"]
+)
+def test_numbers_and_dates_as_text_raise(cell: str) -> None:
+    y = (np.arange(1.0, 31.0), np.arange(30) % 2)
+    with pytest.raises(DataError, match="'c' holds 28 different numbers or dates"):
+        SurvivalData(pd.DataFrame({"c": [cell.format(i) for i in (1, 2, *range(1, 29))]}), y)
 
 
 def test_data_that_are_only_scored() -> None:
