@@ -61,6 +61,7 @@ def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
         "bench/baselines/trees.R",
         "data/datasets.csv",
         "bench/report/published.csv",
+        "validation/tripod.csv",
         "document/page.html",
     }
     assert names >= code | configs | pages | {f"sstorch/{name}" for name in (*data, "py.typed")}
