@@ -121,16 +121,20 @@ def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
         np.testing.assert_allclose(effect, linear - linear[at], atol=1e-12)
 
 
-@pytest.mark.parametrize("leaf", ["spline_probit", "exponential", "weibull"])
-def test_ratios_are_there_where_the_family_has_one(small_data: SurvivalData, leaf: str) -> None:
+@pytest.mark.parametrize(
+    ("leaf", "ratio"),
+    [
+        ("spline_probit", []),
+        ("exponential", ["hazard ratio"]),
+        ("weibull", ["time ratio"]),
+        (make_family("weibull", ancillary="linear"), []),  # shapes depend on x
+    ],
+)
+def test_ratios_are_there_where_the_family_has_one(
+    small_data: SurvivalData, leaf: object, ratio: list[str]
+) -> None:
     table = effects(_fit(small_data, leaf=leaf), small_data.frame)
-    name = {"exponential": ["hazard ratio"], "weibull": ["time ratio"]}.get(leaf, [])
-    assert list(table) == ["group", "column", "value", "effect", *name]
-
-
-def test_no_ratio_where_shapes_depend_on_x(small_data: SurvivalData) -> None:
-    tree = _fit(small_data, leaf=make_family("weibull", ancillary="linear"))
-    assert list(effects(tree, small_data.frame)) == ["group", "column", "value", "effect"]
+    assert list(table) == ["group", "column", "value", "effect", *ratio]
 
 
 def test_invalid_arguments_raise(small_data: SurvivalData) -> None:
