@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy.special import expit
@@ -73,77 +72,44 @@ def effects(
     """
     fitted, frame = fitted_tree(tree), tree._cleaned(X)
     level, hazards = check_share(level, "level"), covariance_of(tree).hazards if intervals else {}
-    varied = _Varied.of(fitted.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
-    tables = {name: _table(fitted.of_cause(name), varied, level, hazards.get(name)) for name in fitted.causes}
+    points, names = check_integer("n_points", n_points, 2), fitted.preprocessor.schema.columns
+    chosen = [columns] if isinstance(columns, str) else list(names if columns is None else columns)
+    check_columns_exist(chosen, names)
+    known = _known_values(fitted.preprocessor, frame, points)
+    pairs = [(name, value) for name in chosen for value in known[name][1]]
+    varied = pd.DataFrame(pairs, columns=["column", "value"], dtype=object)
+    # The reference, then a row for each value of each column.
+    rows = pd.DataFrame({name: [usual] * (len(varied) + 1) for name, (usual, _) in known.items()})
+    for name, own in varied.groupby("column"):
+        rows.loc[own.index + 1, name] = own["value"].astype(rows[name].dtype).to_numpy()
+    tables = {
+        name: _table(fitted.of_cause(name), rows, varied, level, hazards.get(name)) for name in fitted.causes
+    }
     if fitted.competing:
         return pd.concat(tables, names=["cause", None]).reset_index(level="cause").reset_index(drop=True)
     return tables[fitted.causes[0]]
 
 
-def _table(tree: FittedTree, varied: _Varied, level: float, hazard: HazardCovariance | None) -> pd.DataFrame:
-    order = tree.group_numbers.argsort()
-    by_leaf = varied.effects(tree)[order]
-    n_leaves, family = len(by_leaf), tree.module.family
-    table = pd.DataFrame(
-        {
-            "group": np.repeat(np.arange(1, n_leaves + 1), by_leaf.shape[1]),
-            "column": np.tile(varied.column, n_leaves),
-            "value": np.tile(varied.value, n_leaves),
-            "effect": by_leaf.ravel(),
-        }
-    )
-    if family.constant_ratio is not None:
-        table[family.constant_ratio] = np.exp(table["effect"])
-    if hazard is not None:
-        width = half_width(level) * varied.errors(tree, hazard)[order].ravel()
-        table["lower"], table["upper"] = table["effect"] - width, table["effect"] + width
-    return table
-
-
-@dataclass(frozen=True)
-class _Varied:
-    """Rows in which one column has other values than the reference."""
-
-    rows: pd.DataFrame  # the reference, then a row for each value of each column
-    column: npt.NDArray[np.object_]  # that varies, (R,)
-    value: npt.NDArray[np.object_]  # that it has, (R,)
-
-    @classmethod
-    def of(
-        cls, preprocessor: Preprocessor, frame: pd.DataFrame, columns: Sequence[str] | None, n_points: int
-    ) -> _Varied:
-        """The rows of some columns of a tree."""
-        names = preprocessor.schema.columns
-        chosen = [columns] if isinstance(columns, str) else list(names if columns is None else columns)
-        check_columns_exist(chosen, names)
-        known = _known_values(preprocessor, frame, n_points)
-        values = {name: span for name, (_, span) in known.items()}
-        column = np.array([name for name in chosen for _ in values[name]], dtype=object)
-        value = np.array([value for name in chosen for value in values[name]], dtype=object)
-        rows = {}
-        for name, (usual, _) in known.items():
-            cells = np.array([usual, *np.where(column == name, value, usual)], dtype=object)
-            rows[name] = cells if isinstance(usual, str) else cells.astype(np.float64)
-        return cls(pd.DataFrame(rows), column, value)
-
-    def effects(self, tree: FittedTree) -> FloatArray:
-        """Difference of each leaf's linear predictor from that of the reference, (L, R)."""
-        leaves, x = tree.module.leaf_parameters(), dense(tree.encode(self.rows))
-        with torch.no_grad():
-            moved = leaves.features(x[1:] - x[:1]).double()
-            return (leaves.slope.double() @ moved.mT).cpu().numpy()
-
-    def errors(self, tree: FittedTree, hazard: HazardCovariance) -> FloatArray:
-        """Standard errors of :meth:`effects`, (L, R); zero at the reference, NaN if the data give none."""
-        x = dense(tree.encode(self.rows))
-        moved = tree.module.leaf_parameters().features(x[1:] - x[:1]).detach().cpu().double()
-        out: FloatArray = np.empty((hazard.n_groups, len(moved)))
+def _table(
+    tree: FittedTree, rows: pd.DataFrame, varied: pd.DataFrame, level: float, hazard: HazardCovariance | None
+) -> pd.DataFrame:
+    """Effects of one hazard, group by group: differences of rows from the first one, the reference."""
+    leaves, x, order = tree.module.leaf_parameters(), dense(tree.encode(rows)), tree.group_numbers.argsort()
+    moved = leaves.features(x[1:] - x[:1]).detach().cpu().double()
+    effect = (leaves.slope.detach().cpu().double() @ moved.mT).numpy()[order]
+    table = pd.concat(dict.fromkeys(range(1, len(order) + 1), varied), names=["group", None])
+    table = table.reset_index(level="group").reset_index(drop=True).assign(effect=effect.ravel())
+    if (ratio := tree.module.family.constant_ratio) is not None:
+        table[ratio] = np.exp(table["effect"])
+    if hazard is not None:  # errors are zero at the reference, NaN if the data give none
+        errors = np.empty((hazard.n_groups, len(moved)))
         for group, map in enumerate(hazard.by_group):
             combined = moved @ map[: moved.shape[1]]
             unseen = hazard.unseen(combined) & (moved != 0).any(-1)
-            out[group] = torch.where(unseen, torch.nan, (combined @ hazard.root).norm(dim=-1)).numpy()
-        errors: FloatArray = out[hazard.groups.numpy()]
-        return errors
+            errors[group] = torch.where(unseen, torch.nan, (combined @ hazard.root).norm(dim=-1)).numpy()
+        width = half_width(level) * errors[hazard.groups.numpy()][order].ravel()
+        table["lower"], table["upper"] = table["effect"] - width, table["effect"] + width
+    return table
 
 
 def _known_values(

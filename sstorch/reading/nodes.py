@@ -122,11 +122,6 @@ def node_table(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> pd.DataF
     Columns: ``rows``, where subjects have several also ``subjects``, and ``events``, unweighted, with
     competing causes also ``events CAUSE`` of each; and ``mean survival``, the weighted mean predicted
     (event-free) survival up to the end of follow-up, by which groups are numbered, nan without rows.
-
-    Args:
-        tree: trained on the rows.
-        x: the training rows, encoded, shape (n, p).
-        data: the same rows.
     """
     depth = tree.module.topology.depth
     # Node of each row at each level, (n, D + 1).

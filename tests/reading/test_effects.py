@@ -116,7 +116,7 @@ def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
     # The leaves alone, whichever of them the gate would choose.
     for leaf, effect in enumerate((first, second)):
         rows = _reference(gbsg2.frame, len(effect)).assign(pnodes=table["value"][: len(effect)])
-        linear = tree.module_.linear_predictor(tree._encode(rows))[leaf].detach().numpy()
+        linear = tree.module_.leaf_parameters().linear_predictor(tree._encode(rows))[leaf].detach().numpy()
         at = np.flatnonzero(rows["pnodes"] == gbsg2.frame["pnodes"].median())[0]
         np.testing.assert_allclose(effect, linear - linear[at], atol=1e-12)
 
