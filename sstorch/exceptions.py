@@ -45,6 +45,14 @@ class DataWarning(UserWarning):
     """The data were changed or look suspicious; the message names the problem."""
 
 
+def warn(text: str, category: type[Warning] = DataWarning) -> None:
+    """Warn at the line outside of this package that led here, however many calls in between."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("sstorch."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
+
+
 @contextmanager
 def named(what: str) -> Iterator[None]:
     """Begin the message of a `DataError` of the body with what it is of, such as ``"test"``, if anything."""

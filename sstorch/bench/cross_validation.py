@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +30,7 @@ from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData, folds_of
 from sstorch.data.folds import scoring_of, split
 from sstorch.data.time_unit import round_horizons
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, warn
 from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS
 from sstorch.monitoring import Callback
@@ -226,11 +225,9 @@ def cross_validate(
     folds = make_folds(data, n_folds, seed)
     parts = split(data, folds)
     if data.entry.any():
-        warnings.warn(
+        warn(
             "left-truncated rows: likelihood and concordance support entry times; "
-            "Brier scores do not and are nan",
-            DataWarning,
-            stacklevel=2,
+            "Brier scores do not and are nan"
         )
     file = opened(
         checkpoint,
@@ -260,7 +257,7 @@ def cross_validate(
             groups = np.stack([tree._tree.apply(tree._tree.encode(data.frame)) for tree in trees])
             final.group_validation_ = held_out_groups(data, folds, groups)
         except DataError as error:
-            warnings.warn(f"groups are not validated: {error}", DataWarning, stacklevel=2)
+            warn(f"groups are not validated: {error}")
     return CrossValidation(table, trees, final, batch, folds)
 
 

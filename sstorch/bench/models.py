@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -22,7 +21,7 @@ from sstorch.bench.config import build
 from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
-from sstorch.exceptions import ConfigError, DataWarning, TrainingError
+from sstorch.exceptions import ConfigError, TrainingError, warn
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import SoftTree
 from sstorch.optim.checkpoint import Plain, plain_values
@@ -300,7 +299,7 @@ def models_of(name: str, node: Mapping[str, Any], seed: int, where: str) -> list
             try:
                 model.check()
             except ConfigError as error:
-                warnings.warn(f"{model.name} is left out: {error}", DataWarning, stacklevel=3)
+                warn(f"{model.name} is left out: {error}")
                 continue
         models.append(model)
     return models

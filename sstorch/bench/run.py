@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import FrameType
@@ -29,7 +28,7 @@ from sstorch.bench.run_folder import RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, printed, score_fits, scores_of, wide
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import Fold, split
-from sstorch.exceptions import ConfigError, DataError, DataWarning, SstorchError, TrainingError
+from sstorch.exceptions import ConfigError, DataError, SstorchError, TrainingError, warn
 from sstorch.metrics.registry import names_of
 from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
 from sstorch.optim.checkpoint import Checkpoint, kept, opened, plain_values
@@ -230,7 +229,7 @@ def _fits_of(model: StudyModel, parts: Sequence[Fold], schema: Schema) -> list[F
         except (DataError, TrainingError) as error:
             which = f"fold {folds[0].number}" if len(folds) == 1 else "a fold"
             text = f"{model.name} could not be fitted outside {which} and is not scored there: {error}"
-            warnings.warn(text, DataWarning, stacklevel=2)
+            warn(text)
     return fits
 
 

@@ -6,7 +6,6 @@ it has no false finding (``docs/data_sets.md`` lists all findings).
 
 import math
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from scipy.stats import rankdata
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import counted, names_text, rows_text
 from sstorch.data.columns import check_not_all_missing, is_wide, label
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.exceptions import DataError, warn
 
 # A column of labels with more different ones than this share of the rows identifies rows, not groups.
 _IDENTIFYING = 0.75
@@ -67,17 +66,14 @@ def _leave_out(text: str, names: Sequence[str], before: str = "", accident: bool
     return Oddity(text, f"{before}leave {'it' if len(names) == 1 else 'them'} out", accident)
 
 
-def report(oddities: Iterable[Oddity], strict: bool, stacklevel: int) -> None:
-    """Warn of oddities, each in a line; refuse accidents if ``strict``.
-
-    `stacklevel` is that of :func:`warnings.warn` called in place of this function.
-    """
+def report(oddities: Iterable[Oddity], strict: bool) -> None:
+    """Warn of oddities, each in a line; refuse accidents if ``strict``."""
     found = list(oddities)
     if strict and (accidents := [oddity for oddity in found if oddity.accident]):
         texts = "; ".join(f"{oddity.text}: {oddity.remedy}" for oddity in accidents)
         raise DataError(f"{texts}, drop=[NAME, ...], or if this is intended, keep columns with strict=False")
     for oddity in found:
-        warnings.warn(f"{oddity.text}: {oddity.remedy}", DataWarning, stacklevel=stacklevel + 1)
+        warn(f"{oddity.text}: {oddity.remedy}")
 
 
 def check_trainable(

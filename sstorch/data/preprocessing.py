@@ -1,6 +1,5 @@
 """Preprocessor: from raw features to the numbers a model takes, with statistics of the training rows only."""
 
-import warnings
 from collections.abc import Collection
 from typing import Literal, Self, get_args
 
@@ -17,7 +16,7 @@ from sstorch.data.columns import check_size, label_codes, numeric_values
 from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix, RowFeatures
 from sstorch.data.encodings import Encodings
 from sstorch.data.schema import MISSING_LEVEL, Schema
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.exceptions import DataError, warn
 from sstorch.packing import Packed
 
 Numeric = Literal["mean", "median"]
@@ -168,7 +167,7 @@ class Preprocessor(Packed):
             self.basis_ = Basis.fit(self.encodings, origins, names, z, given)
         if empty:
             text = f"column {names_text(empty)} is missing in every training row and is set to zero"
-            warnings.warn(text, DataWarning, stacklevel=2)
+            warn(text)
         return self
 
     def _fill_value(self, name: str, values: FloatArray, weight: FloatArray | None) -> float:
@@ -306,12 +305,10 @@ class Preprocessor(Packed):
             z = (values - low) / width
             far = (z < -_FAR) | (z > 1 + _FAR)  # never where missing
             if far.any():
-                warnings.warn(
+                warn(
                     f"column {name!r} is {values[far][0]:g} in {rows_text(far)}, far outside its training "
                     f"range {low:g} to {low + width:g}: predictions are extrapolated there; is "
-                    "the unit that of the training rows, and is a missing value left empty?",
-                    DataWarning,
-                    stacklevel=4,
+                    "the unit that of the training rows, and is a missing value left empty?"
                 )
 
 
@@ -350,11 +347,9 @@ def _level_codes(column: pd.Series, words: tuple[str, ...]) -> IntArray:
     unknown = levels == -2
     if unknown.any():
         strange = names_text(sorted({found[code] for code in codes[unknown]}))
-        warnings.warn(
+        warn(
             f"column {str(column.name)!r} has the unknown category {strange} "
-            f"in {rows_text(unknown)}, encoded as zeros; known are {names_text(words)}",
-            DataWarning,
-            stacklevel=4,
+            f"in {rows_text(unknown)}, encoded as zeros; known are {names_text(words)}"
         )
         levels[unknown] = -1
     return levels

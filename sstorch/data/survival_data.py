@@ -143,7 +143,7 @@ class SurvivalData:
             parts = frame[used].reset_index(drop=True), self.nominal_time[used], self.event[used]
         with wording(part=used):
             found = odd_columns(*parts)
-        report([*constant_columns(frame), *found] if strict else found, strict, stacklevel=3)
+        report([*constant_columns(frame), *found] if strict else found, strict)
 
     @classmethod
     def from_frame(
@@ -399,7 +399,7 @@ class SurvivalData:
 
     def warn_of_few_events(self) -> None:
         """Warn before fitting about fewer than ten events, or fewer events than encoded columns."""
-        report(few_events(self.frame, self.event), strict=False, stacklevel=2)
+        report(few_events(self.frame, self.event), strict=False)
 
     # ------------------------------------------------------------------ text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -33,7 +32,7 @@ from sstorch.data.columns import (
     to_pandas,
     vocabulary,
 )
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.exceptions import DataError, warn
 
 _FORMS = (
     "give sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event column, "
@@ -351,7 +350,7 @@ def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> t
     if n_events := int((zero & event).sum()):
         why = "half the smallest positive time" if value == half else "as in training"
         text = f"{counted(n_events, 'event')} at time zero moved to {value:g}, {why}"
-        warnings.warn(text, DataWarning, stacklevel=4)
+        warn(text)
     return np.where(zero, value, time), zero
 
 

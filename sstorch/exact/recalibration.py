@@ -39,7 +39,7 @@ def leaf_factors(
     """
     with_slope, n_leaves = how == "slope", len(log_ratio)
     weighting = check_weighting(data.sample_weight, len(data))
-    n_events = check_events(event, weighting, how, 1 + with_slope, stacklevel=5)
+    n_events = check_events(event, weighting, how, 1 + with_slope)
     weight = np.ones(len(data)) if weighting.values is None else weighting.values
     observed, total = (
         np.bincount(leaf, weight * each, n_leaves).astype(np.float64) for each in (event, expected)
@@ -91,7 +91,7 @@ def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int) -> None:
             "none; give more rows, or take how='intercept'"
         )
     weighting = check_weighting(data.sample_weight, len(data))
-    check_events(data.event, weighting, "baseline", n_leaves, stacklevel=5)
+    check_events(data.event, weighting, "baseline", n_leaves)
 
 
 def _poisson(observed: FloatArray, total: FloatArray, design: FloatArray, start: FloatArray) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,7 @@ from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
 from sstorch.data.outcomes import outcome_of
 from sstorch.data.surv import OutcomeType
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, warn
 from sstorch.fitted.model import EVENT, FittedModel
 from sstorch.metrics.curves import check_alive
 from sstorch.metrics.grids import thinned
@@ -360,11 +359,9 @@ class SurvivalEstimator(FrameEstimator):
             return curves
         falling = np.minimum.accumulate(curves, axis=1)
         if n_rising := int((falling < curves).any(axis=1).sum()):
-            warnings.warn(
+            warn(
                 f"{n_rising} of {len(curves)} curves rise: scored as their running minimum; "
-                "monotone=True has no such curves",
-                DataWarning,
-                stacklevel=3,
+                "monotone=True has no such curves"
             )
         return falling
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar, get_args
@@ -11,7 +10,7 @@ import numpy as np
 
 from sstorch._types import BoolArray
 from sstorch.checks import check_choice, check_tree
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.exceptions import DataError, warn
 from sstorch.groups.tree import Recalibrate, SurvivalTree
 from sstorch.metrics.weights import Weighting
 
@@ -135,7 +134,7 @@ def recalibration_texts(tree: object) -> list[str]:
     return [f"{name}: {report}" if name else str(report) for name, report in recalibrations(tree).items()]
 
 
-def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters: int, stacklevel: int) -> int:
+def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters: int) -> int:
     """Number of events (n,), which has to be at least that of the parameters; a DataWarning if it is small.
 
     The warning is about the effective number of events.
@@ -149,10 +148,8 @@ def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters:
         )
     effective = float(weighting.counts(event.astype(np.int64), 2)[1])
     if effective < _EVENTS_EACH * n_parameters:
-        warnings.warn(
+        warn(
             f"numbers estimated from {effective:.3g} events: {n_parameters}; "
-            f"how={how!r} needs {_EVENTS_EACH} events for each to be reliable",
-            DataWarning,
-            stacklevel=stacklevel,
+            f"how={how!r} needs {_EVENTS_EACH} events for each to be reliable"
         )
     return n_events

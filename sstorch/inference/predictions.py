@@ -273,7 +273,7 @@ def predict(
         if unsure:
             text = f"the path of {unsure} of {len(x)} rows has a probability below {_SURE:g}"
             remedy = "their confidence limits take it as given and are too narrow; see predict_leaf_proba"
-            report([Oddity(text, remedy)], strict=False, stacklevel=3)
+            report([Oddity(text, remedy)], strict=False)
     return quantity.intervals(quantity.deviations(x), level, index, simultaneous=simultaneous)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.oddities import report
 from sstorch.data.surv import OutcomeType
 from sstorch.data.time_unit import check_time_unit, round_horizons
-from sstorch.exceptions import ConfigError, DataWarning, named
+from sstorch.exceptions import ConfigError, named, warn
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.estimator import SurvivalEstimator
 from sstorch.fitted.tree import FittedTree, leaves_of_state, tree_of_state, tree_state
@@ -200,7 +199,7 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         data, settings = data.joined(), self._batch_settings()
         if isinstance(settings.teacher, Teacher):
             settings = replace(settings, teacher=settings.teacher.fitted_to(data))
-        report(rare_causes(data), strict=False, stacklevel=4)
+        report(rare_causes(data), strict=False)
         callbacks = [*callbacks, *([ProgressBar()] if self.verbose else [])]
         batch, encoded = train_encoded([data], settings, schema, callbacks, checkpoint)
         x = encoded.of_split(0)
@@ -216,25 +215,24 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         self._adopt(batch, data, split, start, x=x)
         if not bool(batch.converged[batch.position(split, start)]):
             leaves = ", ".join(dict.fromkeys(tree.family.name for tree in batch.trees.values()))
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} with leaf {leaves} has not converged: coefficients and "
                 "predictions are not those of the optimum. Use fewer or less collinear columns, another "
                 "leaf, a larger number for ridge, or more iterations of the trainer",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         tree = self.tree_
         self.covariance_ = replace(batch.covariance, terms=term_facts(tree.preprocessor, data.frame))
         for name in tree.causes:
             rows = data if data.causes is None else data.of_cause(name)
-            report(step_curves(tree.of_cause(name), x, rows), strict=False, stacklevel=4)
-        report(groups_without_events(tree.apply(x), data), strict=False, stacklevel=4)
+            report(step_curves(tree.of_cause(name), x, rows), strict=False)
+        report(groups_without_events(tree.apply(x), data), strict=False)
         if (penalties := self._penalties.of(self.penalties)).ridge == 0:
             unlimited = separation(tree.preprocessor, x, data, penalties.roughness == 0)
-            report(unlimited, strict=False, stacklevel=4)
+            report(unlimited, strict=False)
         # Curves before the first entry are extrapolated.
         for text in self.late_fit_ if data.entry.any() else ():
-            warnings.warn(text, DataWarning, stacklevel=4)
+            warn(text)
         return self
 
     def _adopt(

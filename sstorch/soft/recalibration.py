@@ -34,7 +34,7 @@ def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tupl
     # Of theta = (a, b, d), what is estimated.
     free = {"intercept": [0], "slope": [0, 1], "baseline": [0, *range(2, 2 + len(names))]}[how]
     weighting = check_weighting(data.sample_weight, len(data))
-    n_events = check_events(data.event, weighting, how, len(free), stacklevel=6)
+    n_events = check_events(data.event, weighting, how, len(free))
     own = replace(tree, hazards={EVENT: copy.deepcopy(module).double().cpu()})
     with torch.no_grad():
         (given,) = own.distributions(torch.as_tensor(tree.preprocessor.transform(data.frame)))

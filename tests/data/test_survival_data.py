@@ -1,11 +1,13 @@
 """The one gate: features, outcome, weights and sensitive groups of rows."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from sstorch import SurvivalRegression
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError, DataWarning
 
@@ -95,6 +97,15 @@ def test_numbers_and_dates_as_text_raise(cell: str) -> None:
     y = (np.arange(1.0, 31.0), np.arange(30) % 2)
     with pytest.raises(DataError, match="'c' holds 28 different numbers or dates"):
         SurvivalData(pd.DataFrame({"c": [cell.format(i) for i in (1, 2, *range(1, 29))]}), y)
+
+
+def test_warnings_point_at_the_line_of_the_caller() -> None:
+    frame = pd.DataFrame({"patient": [f"p{i}" for i in range(60)], "x": np.arange(60) % 7})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        SurvivalRegression("exponential").fit(frame, (np.arange(1.0, 61.0), np.arange(60) % 2))
+    assert len(caught) == 2
+    assert {warning.filename for warning in caught} == {__file__}
 
 
 def test_data_that_are_only_scored() -> None:

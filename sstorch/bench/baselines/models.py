@@ -30,7 +30,7 @@ from sstorch.bench.baselines.base import (
 )
 from sstorch.data import Schema, Surv, SurvivalData
 from sstorch.data.columns import array_names
-from sstorch.exceptions import ConfigError, DataWarning, TrainingError
+from sstorch.exceptions import ConfigError, TrainingError, warn
 from sstorch.metrics.censoring import KaplanMeier, risk_sets
 from sstorch.metrics.outcome import Observed
 
@@ -331,7 +331,7 @@ class AcceleratedFailureTime(Baseline):
             )
         if penalizer > self.penalizer:
             text = f"the {self.name} regression converges only with penalizer={penalizer:g}, not with "
-            warnings.warn(f"{text}{self.penalizer:g}", DataWarning, stacklevel=3)
+            warn(f"{text}{self.penalizer:g}")
         return AFTCurves(encoder, fitter, unit, train.zero_time)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from sstorch.exact.solution import Solution
 from sstorch.exact.solve import solve
 from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, warn
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import Parameters, restored
 
@@ -233,11 +232,9 @@ class ExactTree(FrameEstimator):
             known = self.schema_.categories.get(name, ())
             unknown: set[Any] = set(labels(frame[name])) - {None, *known} if known else set()
             if unknown:
-                warnings.warn(
+                warn(
                     f"column {name!r} has the unknown category {names_text(sorted(unknown))}: splits on "
-                    f"known categories are false for it; known are {names_text(known)}",
-                    DataWarning,
-                    stacklevel=3,
+                    f"known categories are false for it; known are {names_text(known)}"
                 )
         return self._leaves(frame)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self, get_args
@@ -33,7 +32,7 @@ from sstorch.exact.rows import weighted_rows
 from sstorch.exact.solution import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.tree import BinaryTree
-from sstorch.exceptions import ConfigError, DataWarning, named
+from sstorch.exceptions import ConfigError, named, warn
 from sstorch.fitted.estimator import SurvivalEstimator
 from sstorch.groups import Recalibration
 from sstorch.groups.recalibration import recalibration_texts, recalibrations
@@ -58,7 +57,7 @@ def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
     data.warn_of_few_events()
     data = data.followed()
     if text := steps_from_entry(data):
-        warnings.warn(text, DataWarning, stacklevel=3)
+        warn(text)
     return data
 
 
@@ -169,7 +168,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         """`_set_search` of the tree that is kept, whose groups without events are named."""
         self._set_search(search)
         found = groups_without_events(self._leaves(search.data.frame) + 1, search.data)
-        report(found, strict=False, stacklevel=4)
+        report(found, strict=False)
         return self
 
     def _forget_results(self) -> None:

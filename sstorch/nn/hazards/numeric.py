@@ -13,7 +13,6 @@ References:
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 
@@ -24,7 +23,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.checks import is_number_of
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import ConfigError, warn
 from sstorch.nn.functional import readable
 
 # Log times between which a solution is sought; exp of them neither overflows nor vanishes.
@@ -168,11 +167,9 @@ def placed(
     observed = real & (event > 0).cpu().numpy()
     without = ~observed.any(axis=1)
     if without.any():
-        warnings.warn(
+        warn(
             f"no event in {without.sum()} of {len(times)} sets of training rows: "
-            f"their {name} lie among the censoring times",
-            DataWarning,
-            stacklevel=2,
+            f"their {name} lie among the censoring times"
         )
     chosen = np.where(without[:, None], real, observed)
     return [choose(row[mask]) for row, mask in zip(times, chosen, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from sstorch.exceptions import DataWarning
+from sstorch.exceptions import warn
 from sstorch.nn.functional import saturating_exp
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
 from sstorch.nn.hazards.numeric import check_placement, pick, placed, times_text
@@ -90,11 +89,9 @@ class PiecewiseExponential(HazardFamily):
         )
         breaks = np.exp(np.stack(found))
         if (np.diff(breaks, axis=-1) <= 0).any():
-            warnings.warn(
+            warn(
                 f"the events are at too few distinct times for {len(share)} breakpoints: some coincide "
-                "and the intervals between them are empty",
-                DataWarning,
-                stacklevel=2,
+                "and the intervals between them are empty"
             )
         return {"breaks": torch.as_tensor(breaks).to(rows[0])}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal, get_args
@@ -15,7 +14,7 @@ from typing_extensions import override
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, is_number_of
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import ConfigError, warn
 from sstorch.nn.functional import saturating_exp
 from sstorch.nn.hazards.base import Ancillary
 from sstorch.nn.hazards.links import EXPONENTIAL, LOGISTIC, NORMAL, Index, Link, LinkFamily, aranda_ordaz
@@ -233,11 +232,9 @@ class Spline(LinkFamily):
         knots = placed(self.knots, rows, "knots", lambda times: knots_at_quantiles(times, self.n_internal))
         n_fewer = sum(len(own) < self.n_internal + 2 for own in knots)
         if n_fewer:
-            warnings.warn(
+            warn(
                 f"the events are at too few distinct times for {self.n_internal} internal knots: "
-                f"fewer are used in {n_fewer} of {len(knots)} sets of training rows",
-                DataWarning,
-                stacklevel=2,
+                f"fewer are used in {n_fewer} of {len(knots)} sets of training rows"
             )
         return {name: value.to(rows[0]) for name, value in self._tables(knots).items()}
 

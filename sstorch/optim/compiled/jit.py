@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -22,6 +21,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.misc.appdirs import AppDirs
+
+from sstorch.exceptions import warn
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,11 +52,10 @@ def _can_be_written(folder: Path) -> bool:
         with TemporaryFile(dir=folder):
             return True
     except OSError as error:
-        warnings.warn(
+        warn(
             f"compiled code cannot be kept in {folder} ({error}), so that each process compiles anew; set "
             "NUMBA_CACHE_DIR to a folder that can be written",
             RuntimeWarning,
-            stacklevel=2,
         )
         return False
 
