@@ -2,6 +2,7 @@
 
 from sstorch.reading.effects import effects
 from sstorch.reading.functions import (
+    export_graphviz,
     export_text,
     gate_coefficients,
     gate_table,
@@ -12,6 +13,7 @@ from sstorch.reading.functions import (
 
 __all__ = [
     "effects",
+    "export_graphviz",
     "export_text",
     "gate_coefficients",
     "gate_table",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch.checks import check_tree
+from sstorch.deploy.calculator import PageNode
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import Inferable
 from sstorch.reading.nodes import Reading
@@ -17,10 +19,16 @@ from sstorch.reading.scores import Score, against_modes, leaf_slopes
 
 
 class HasText(Protocol):
-    """A fitted tree, soft or exact, that can be written as text."""
+    """A fitted tree, soft or exact, that can be written as text and as a graph."""
 
     def _export_text(self, n_terms: int | None) -> str:
         """Indented rules."""
+
+    def _page_nodes(self) -> list[PageNode]:
+        """Conditions, children and groups, the root first."""
+
+    def _leaf_texts(self) -> list[str]:
+        """A line on each group or leaf, by number."""
 
 
 class ReadableTree(Inferable, Protocol):
@@ -50,6 +58,28 @@ def export_text(tree: HasText, n_terms: int | None = 4) -> str:
     """
     check_tree(tree, "_export_text")
     return tree._export_text(n_terms)
+
+
+def export_graphviz(tree: HasText) -> str:
+    """Export the tree in the DOT language of Graphviz (``dot -Tsvg``).
+
+    Args:
+        tree: fitted; each edge has the condition under which a row takes it, each leaf its line of
+            :func:`export_text`.
+    """
+    check_tree(tree, "_export_text")
+    nodes, texts = tree._page_nodes(), tree._leaf_texts()
+    lines = ["digraph tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
+    for place, node in enumerate(nodes):
+        if node.group is None:
+            lines.append(f"  {place} [shape=point];")
+        else:
+            label = "\n".join(texts[node.group - 1].replace(": ", ", ", 1).split(", "))
+            lines.append(f"  {place} [label={json.dumps(label, ensure_ascii=False)}];")
+        for child in node.children:
+            rule = json.dumps(nodes[child].rule, ensure_ascii=False)
+            lines.append(f"  {place} -> {child} [label={rule}];")
+    return "\n".join([*lines, "}"]) + "\n"
 
 
 def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:

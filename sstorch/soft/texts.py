@@ -31,7 +31,7 @@ from sstorch.groups.validation import GroupValidation
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import FitCovariance, no_covariance
 from sstorch.nn import SoftTree
-from sstorch.reading.nodes import Reading
+from sstorch.reading.nodes import Reading, group_of
 from sstorch.reading.scores import Score
 from sstorch.reading.texts import (
     as_text,
@@ -40,6 +40,7 @@ from sstorch.reading.texts import (
     effect_lines,
     events_text,
     group_sentences,
+    leaf_texts,
     rows_text,
     tree_html,
 )
@@ -120,6 +121,12 @@ class TreeTexts:
 
     def _export_text(self, n_terms: int | None) -> str:
         return as_text(self._tree, self._reading, n_terms)
+
+    def _leaf_texts(self) -> list[str]:
+        texts = {
+            group_of(self._tree, leaf): text for leaf, text in leaf_texts(self._tree, self._reading).items()
+        }
+        return [texts.get(group, f"group {group}: no rows") for group in sorted(self._tree.group_numbers)]
 
     def _formula(self) -> Formula:
         return tree_formula(self._tree)

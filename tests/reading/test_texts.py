@@ -1,6 +1,7 @@
 """Sentences, summaries and notebooks have the numbers of the groups."""
 
 import html as html_module
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from sstorch import (
 from sstorch.exceptions import ConfigError
 from sstorch.inference import terms
 from sstorch.metrics.incidence import aalen_johansen_error
-from sstorch.reading import export_text, leaf_coefficients, leaf_table
+from sstorch.reading import export_graphviz, export_text, leaf_coefficients, leaf_table
 from sstorch.reading.texts import _at_times
 from tests.flat import soft_tree
 from tests.groups.trees import CAUSES, TREES, Fitted, fitted, refitted
@@ -89,6 +90,25 @@ def test_sentences_have_aalen_johansen_of_each_cause(tmp_path: Path) -> None:
     again = PrognosticTree.load(tmp_path)
     for read in (PrognosticTree.describe, PrognosticTree.summary, export_text):
         assert read(again) == read(tree)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_graph_has_the_conditions_and_the_groups_of_the_tree(gbsg2: SurvivalData, exact: bool) -> None:
+    data = gbsg2
+    frame = data.frame.rename(columns={"pnodes": 'nodes "p"\n(number)'})
+    model = OptimalSurvivalTree(max_depth=2, min_leaf=20) if exact else PrognosticTree()
+    tree = model.fit(frame, data.y)
+    graph = export_graphviz(tree)
+    labels = {
+        place: json.loads(label) for place, label in re.findall(r"^  (\d+) \[label=(.*)\];$", graph, re.M)
+    }
+    edges = re.findall(r"^  (\d+) -> (\d+) \[label=(.*)\];$", graph, re.M)
+    assert len(edges) == 6
+    assert all('"p"' in json.loads(rule) for parent, _, rule in edges if parent == "0")
+    counts = np.bincount(tree.apply(frame))[1:]
+    found = {int(n): int(rows) for n, rows in (re.findall(r"\d+", text)[:2] for text in labels.values())}
+    assert found == dict(enumerate(counts.tolist(), 1))
+    assert {child for _, child, _ in edges} == {str(place) for place in range(1, 7)}
 
 
 def test_texts_are_the_same_under_any_names_of_causes() -> None:
