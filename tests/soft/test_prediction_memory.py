@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from sstorch import SoftSurvivalTree, metrics
-from sstorch.metrics import curves
+from sstorch.metrics import grids
 
 def resident(key):
     return int(re.search(key + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
@@ -32,7 +32,7 @@ CURVES = "tree.predict(X[:9]); peak_of(lambda: tree.predict_survival_function(X,
 # Of every distinct time 20 000 rows would want 3 GiB, 200 000 rows 300.
 SCORES = """
 if n < 100_000:
-    curves.WHOLE_ELEMENTS = curves.MOST_ELEMENTS = 2**20
+    grids.WHOLE_ELEMENTS = grids.MOST_ELEMENTS = 2**20
 tree.score(*few), metrics.evaluate(tree, few, few)
 peak_of(lambda: tree.score(X, y))
 peak_of(lambda: tree.predict_survival_function(X))
