@@ -28,9 +28,10 @@ import torch
 from sklearn.model_selection import RepeatedKFold
 
 from sstorch import Surv, load_dataset, metrics
-from sstorch.exact import Binarizer, IntegratedBrier, Solution, solve
+from sstorch.exact import Binarizer, IntegratedBrier, solve
 from sstorch.exact.leaf_curves import leaf_curves
 from sstorch.exact.rows import weighted_rows
+from sstorch.exact.solution import Solution
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent

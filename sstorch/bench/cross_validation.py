@@ -56,7 +56,7 @@ class CrossValidation:
         model: the tree trained on all rows, with the same choice of the start; ``metrics_`` are mean scores
             of the chosen trees on the test folds, ``group_validation_`` is the validation of their groups.
         batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows. None for an
-            estimator of another class, whose trees are :class:`~sstorch.bench.models.FittedModel`.
+            estimator of another class, whose trees are `FittedModel`.
         folds: fold of each row of positive weight, shape (n,); the others are left out.
     """
 

@@ -8,6 +8,7 @@ missing).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Mapping
 from decimal import Decimal
@@ -216,7 +217,7 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     if len(units) == 1:  # mg/l of all cells
         words = words.str.removesuffix(units[0])
     found = (words.str.fullmatch(_NUMBER) & column.notna()).to_numpy(dtype=bool)
-    n_labels = column[found].nunique()
+    n_labels = words[found].nunique()
     if n_labels <= _MAX_NUMBER_LABELS or 2 * found.sum() < column.notna().sum():
         return
     odd = ~found & column.notna().to_numpy(dtype=bool)
@@ -285,9 +286,15 @@ def numeric_values(
             )
         text = f"numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}"
         raise DataError(f"{where} holds {text}; {_CONVERT}")
-    # An int beyond float64 is one beyond the largest, which is refused later.
-    huge, cells = 2 * LARGEST, zip(column.astype(object), number, strict=True)
-    return np.array([float(max(-huge, min(huge, cell))) if known else np.nan for cell, known in cells])
+    cells = zip(column.astype(object), number, strict=True)
+    return np.array([_to_float(cell) if known else np.nan for cell, known in cells], dtype=np.float64)
+
+
+def _to_float(cell: Any) -> float:
+    try:
+        return float(cell)
+    except OverflowError:  # an int beyond float64, refused later as one beyond the largest
+        return math.copysign(math.inf, cell > 0 or -1)
 
 
 def check_size(values: FloatArray, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 # Options of a text file by which its header is found, and those by which pandas itself makes values of cells.
 _CELLS = ("sep", "delimiter", "skiprows", "encoding", "compression", "comment", "quotechar", "engine")
-_VALUES = {"dtype", "converters", "true_values", "false_values"}
+_VALUES = {"dtype", "converters", "true_values", "false_values", "parse_dates", "date_format", "date_parser"}
 # A number with signs between thousands and before decimals, and one that is read either way.
 _NUMBER = r"[+-]?\d+(?:(?:[.,' \u00a0\u202f\u2019]\d{3})+)?(?:[.,]\d+)?"
 _EITHER = r"[+-]?[1-9]\d{0,2}\.\d{3}"
@@ -121,7 +121,12 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
             text = f"{suffix} files need a package of the extra that holds it: {install_extra('files')}"
             raise ConfigError(f"{text} ({error})") from error
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-            text = f"not every row has the cells of the header ({' '.join(str(error).split())}): correct it"
+            more = (
+                "rows have more"
+                if isinstance(error, pd.errors.ParserWarning)
+                else " ".join(str(error).split())
+            )
+            text = f"not every row has the cells of the header ({more}): correct it"
             raise DataError(f"{text}, {_HINT}") from error
         except UnicodeError as error:
             raise DataError(
@@ -162,18 +167,30 @@ def _read_text(file: Path, options: dict[str, Any]) -> pd.DataFrame:
         raise DataError(f"it has one column, {header[0]!r}: {_HINT}")
     if not {"header", "names"} & options.keys():
         check_unique([name for name in header.str.strip() if name])  # pandas would number them
+    own: Any = options.get("na_values", [])
+    defaults = not {"keep_default_na", "na_filter"} & options.keys()
     options.setdefault("keep_default_na", False)
     if not _VALUES & options.keys():
-        options["dtype"] = str
-    elif not isinstance(own := options.get("na_values", []), Mapping):
+        options |= {"dtype": str, "na_values": []}  # pandas would compare codes of a single column as texts
+    elif not isinstance(own, Mapping):
         options["na_values"] = [*MISSING, *([own] if pdt.is_scalar(own) else own)]
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "Length of header or names", pd.errors.ParserWarning)
         frame: pd.DataFrame = pd.read_csv(file, **options)
-    if not options["keep_default_na"]:
-        texts = frame.select_dtypes(["object", "string"])
-        frame[texts.columns] = texts.mask(texts.apply(lambda cells: cells.str.strip()).isin(MISSING))
+    for name, texts in frame.select_dtypes(["object", "string"]).items():
+        codes = own.get(name, []) if isinstance(own, Mapping) else own
+        frame[name] = texts.mask(
+            _coded(texts.str.strip(), [codes] if pdt.is_scalar(codes) else codes, defaults)
+        )
     return frame
+
+
+def _coded(cells: pd.Series, codes: Iterable[object], defaults: bool) -> pd.Series:
+    """Cells that are codes of missing values: -9 is also written -9.0; by default `MISSING` are, too."""
+    words = pd.Series([str(code).strip() for code in codes], dtype=object)
+    values = pd.to_numeric(words, errors="coerce").dropna()
+    own = cells.isin(words) | pd.to_numeric(cells, errors="coerce").isin(values)
+    return own | cells.isin(MISSING) if defaults else own
 
 
 def _values(cells: pd.Series, signs: Mapping[str, str], convert: bool) -> pd.Series:
@@ -197,6 +214,8 @@ def _values(cells: pd.Series, signs: Mapping[str, str], convert: bool) -> pd.Ser
         plain = plain.where(~plain.str.contains(".", regex=False), "?").str.replace(decimal, ".", regex=False)
     if convert and set(plain.str.casefold()) <= {"true", "false"} and len(plain):
         return cells.map({word: word.casefold() == "true" for word in known.unique()})
+    if plain.str.fullmatch(r"\d{20,}").any():
+        return cells  # identifiers, of which numbers would lose the last digits
     numbers = pd.to_numeric(plain, errors="coerce")
     if convert and numbers.notna().all():
         return numbers.reindex(cells.index)

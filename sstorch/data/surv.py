@@ -228,7 +228,7 @@ class Surv:
                 continue
             check_columns_exist((str(name),), names)
             for other in taken:
-                if given[other] == name:
+                if str(given[other]) == str(name):
                     raise ConfigError(
                         f"column {name!r} is named as {other} and {role}; name different columns"
                     )
@@ -248,6 +248,9 @@ class Surv:
                 value = value.view()
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(**state)  # arrays of a copy, too, cannot be written
 
     def _with(self, **parts: Any) -> Self:
         """The same outcome with other parts, which are checked already."""

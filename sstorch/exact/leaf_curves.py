@@ -29,7 +29,7 @@ class LeafCurves:
     """Curves of L leaves as right-continuous steps, of K causes; S(0) = 1, all others begin at 0.
 
     Beyond the last of the times they keep their last value. Methods of `leaf`, the leaf of each row (n,), are
-    those that estimators predict by, see :class:`sstorch.fitted.FittedModel`; for None they are of each leaf.
+    those that estimators predict by, see `FittedModel`; for None they are of each leaf.
 
     Attributes:
         times: distinct event times of the rows, increasing, (T,).

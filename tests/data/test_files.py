@@ -308,10 +308,25 @@ def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_missing_values_and_the_word_none(tmp_path: Path) -> None:
-    path = write(tmp_path, "age,therapy,time,event\n.,None,5,1\nNA,yes,3,0\n-9,,7,1\n70, yes ,8,1\n")
+    path = write(tmp_path, "age,therapy,time,event\n.,None,5,1\nNA,yes,3,0\n-9.0,,7,1\n70, yes ,8,1\n")
     typed = {"na_values": [-9], "dtype": {"time": float}}  # pandas makes the values
-    for read, missing in (({}, 2), ({"na_values": [-9]}, 3), ({"na_values": {"age": ["-9"]}}, 3), (typed, 3)):
+    of_age = ({"na_values": {"age": code}} for code in (-9, "-9", ["-9"]))
+    for read, missing in (({}, 2), ({"na_values": [-9]}, 3), *((each, 3) for each in of_age), (typed, 3)):
         frame = load_file(path, strict=False, read=read).frame
         assert frame["age"].isna().sum() == missing
         assert frame["therapy"].astype(object).tolist()[:2] == ["None", "yes"]
         assert frame["therapy"].isna().tolist() == [False, False, True, False]
+
+
+def test_options_of_missing_values_and_dates_are_those_of_pandas(tmp_path: Path) -> None:
+    path = write(tmp_path, "seen,code,time,event\n2020-01-02,NA,1,1\n2020-01-03,KE,2,0\n2020-02-03,UG,3,1\n")
+    for read in ({"keep_default_na": False}, {"na_filter": False}):
+        assert read_file(path, read)["code"].tolist() == ["NA", "KE", "UG"]
+    with pytest.raises(DataError, match="'seen' holds dates"):
+        load_file(path, read={"parse_dates": ["seen"]})
+
+
+def test_long_identifiers_keep_their_digits(tmp_path: Path) -> None:
+    rows = "".join(f"12345678901234567890{i},{i},{i + 1},1,{i * i + 3}\n" for i in range(3))
+    data = load_file(write(tmp_path, f"id,entry,time,event,x\n{rows}"), entry="entry", id="id", strict=False)
+    assert data.n_subjects == 3

@@ -382,3 +382,19 @@ def test_frames_of_other_libraries_are_fitted_and_predicted(library: str, small_
     other = copy.deepcopy(REGRESSION).fit(theirs, small_data.y)
     np.testing.assert_allclose(other.predict(theirs), ours.predict(frame), rtol=1e-10)
     assert other.score(theirs, small_data.y) == pytest.approx(ours.score(frame, small_data.y))
+
+
+def test_copies_cannot_be_written() -> None:
+    y = Surv([1.0, 2.0, 3.0], [1, 0, 1])
+    for same in (y, copy.copy(y), copy.deepcopy(y), pickle.loads(pickle.dumps(y))):
+        with pytest.raises(ValueError, match="read-only"):
+            same.time[0] = 99.0
+
+
+def test_infinite_cells_of_objects() -> None:
+    y = Surv.interval([1, 2, 3], pd.Series([2, float("inf"), 4], dtype=object))
+    assert y.intervals.upper.tolist() == [2.0, np.inf, 4.0]
+    with pytest.raises(DataError, match="entry is negative, missing or infinite"):
+        Surv([5.0, 6.0], [1, 0], entry=pd.Series([0, np.inf], dtype=object))
+    with pytest.raises(DataError, match="larger than"):
+        Surv(pd.Series([5.0, 10**400], dtype=object), [1, 0])

@@ -673,3 +673,19 @@ def test_events_at_breakpoints_belong_to_the_interval_that_ends_there(dtype: tor
     for nearby in (log_time, torch.nextafter(log_time, log_time + 1)):
         assert (family.terms(nearby, linear, shape)[1] == 0.0).all()
     assert (family.terms(log_time + 1e-4, linear, shape)[1] == 1.0).all()
+
+
+def test_a_closed_log_hazard_of_a_user_is_used() -> None:
+    class Steep(HazardFamily):
+        name, shape_names = "steep", ("log_a",)
+
+        def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+            return torch.exp((log_time - linear) * shape[..., 0].exp())
+
+        def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+            return shape[..., 0] + (log_time - linear) * shape[..., 0].exp() - log_time
+
+    early = torch.full((1, 1), -800.0, dtype=torch.float64)  # where the derivative of H underflows
+    zero, shape = torch.zeros_like(early), torch.full((1, 1, 1), math.log(2.0), dtype=torch.float64)
+    loss = Steep().loss(early, torch.ones_like(early), zero, shape)
+    torch.testing.assert_close(loss, -(math.log(2.0) + early))

@@ -285,3 +285,14 @@ def test_auto_is_compiled_where_there_is_much_to_do(
     monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path / "none")
     made("compiled", 10**9)
     assert "once on this machine" in capsys.readouterr().err
+
+
+def test_a_relative_cache_of_the_user_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(jit.numba.config, "CACHE_DIR", "")
+    for given, expected in (
+        ("", Path.home() / ".cache"),
+        ("here", Path.home() / ".cache"),
+        (str(tmp_path), tmp_path),
+    ):
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+        assert jit.cache_folder.__wrapped__().parent == expected / "sstorch"

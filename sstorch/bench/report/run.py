@@ -44,7 +44,7 @@ class Run:
     name: str  # of the data
     data: SurvivalData  # all rows of positive weight
     model: SoftEstimator  # the tree trained on all of them
-    held_out: pd.DataFrame  # predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`
+    held_out: pd.DataFrame  # predictions for held-out rows, of `held_out.csv`
     peers: pd.DataFrame | None  # scores, :func:`~sstorch.bench.run.score_run`, if the run has some
     config: Mapping[str, Any]  # its settings, by group
     status: Mapping[str, Any]  # facts of ``status.json``

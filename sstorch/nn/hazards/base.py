@@ -81,6 +81,8 @@ class HazardFamily(nn.Module, ABC):
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """H and log h, by default log(dH/dy) - y by autograd, of the smallest normal number at least."""
+        if type(self).log_hazard is not HazardFamily.log_hazard:  # a family with a closed form of log h alone
+            return self.cumulative_hazard(log_time, linear, shape), self.log_hazard(log_time, linear, shape)
         return derived_terms(self.cumulative_hazard, log_time, linear, shape, *self.parameters())
 
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:

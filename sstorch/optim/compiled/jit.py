@@ -40,8 +40,10 @@ def cache_folder() -> Path:
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parents[2].glob("*/compiled/*.py")):
         digest.update(path.read_bytes())
-    given = numba.config.CACHE_DIR
-    return Path(given or AppDirs("sstorch").user_cache_dir) / digest.hexdigest()[:16]
+    folder = Path(numba.config.CACHE_DIR or AppDirs("sstorch").user_cache_dir)
+    if not (numba.config.CACHE_DIR or folder.is_absolute()):  # the XDG specification ignores such a variable
+        folder = Path.home() / ".cache" / "sstorch"
+    return folder / digest.hexdigest()[:16]
 
 
 @cache
