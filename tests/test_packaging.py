@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import nightly
-
 ROOT = Path(__file__).parents[1]
 PARTS = shutil.ignore_patterns("__pycache__")
 
@@ -69,7 +67,8 @@ def test_the_wheel_holds_what_the_app_needs(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests", "scripts", "configs"))]
 
 
-@pytest.mark.parametrize("place", ["wheel", nightly("checkout")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("place", ["wheel", "checkout"])
 def test_the_app_reads_the_configuration_that_came_with_it(place: str, wheel: Path, tmp_path: Path) -> None:
     """Not that of another checkout that is installed, such as the one under test."""
     if place == "wheel":

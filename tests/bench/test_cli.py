@@ -505,6 +505,7 @@ def test_application_returns_the_mean_held_out_score(
     assert values == [pytest.approx(held_out_score(scores), rel=1e-12)]
 
 
+@pytest.mark.nightly
 def test_optuna_chooses_by_the_value_of_the_application(tmp_path: Path, app: App) -> None:
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="comes with the extra cluster")
     sweep = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=5", "hydra.sweeper.direction=maximize"]

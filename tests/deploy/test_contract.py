@@ -249,10 +249,9 @@ DAILY = {
     *(("start-stop", kind, 12.5, export) for kind in STEPS for export in ("python", "javascript")),
     ("start-stop", "soft", 0.0, "python"),
     ("mgus2", "auto", 24.0, "python"),
-    ("mgus2", "auto", 24.0, "program"),
     ("pbc", "exact", None, "javascript"),
     ("pbc", "exact", 24.0, "python"),
-    ("pbc", "piecewise_exponential", None, "javascript"),
+    ("pbc", "piecewise_exponential", None, "program"),
 }
 
 

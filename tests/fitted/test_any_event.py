@@ -33,6 +33,7 @@ def test_quantile_of_any_event_is_the_root(tree: PrognosticTree) -> None:
             assert value == pytest.approx(root, rel=1e-7)
 
 
+@pytest.mark.nightly
 def test_restricted_mean_of_any_event_is_the_integral(tree: PrognosticTree) -> None:
     X = simulated(2)[0]
     for tau, begin in ((1000.0, 0.0), (700.0, 300.0)):

@@ -60,7 +60,7 @@ def test_groups_stay_and_reports_are_kept(kind: str, tmp_path: Path) -> None:
         assert new.node_table_["rows"].tolist() == tree.node_table_["rows"].tolist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["soft", "exact causes", nightly("soft causes"), nightly("exact")])
 def test_weights_are_repetitions_and_split_rows_are_whole_rows(kind: str) -> None:
     tree, data = fitted(kind)
     weight = 1 + np.arange(len(data)) % 2

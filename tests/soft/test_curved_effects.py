@@ -117,7 +117,8 @@ SMOOTH = {"numeric": "smooth", "interactions": "all", "ridge": 0.1}
 
 
 @pytest.mark.filterwarnings("ignore:.*far outside its training range:sstorch.exceptions.DataWarning")
-@pytest.mark.parametrize("encoded", [nightly(ENCODED), SMOOTH], ids=["mixed", "smooth"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("encoded", [ENCODED, SMOOTH], ids=["mixed", "smooth"])
 def test_exported_curves_are_the_predictions(encoded: dict[str, object], tmp_path: Path) -> None:
     tree = fitted(2, **encoded)
     export_program(tree, tmp_path / "tree.pt2")

@@ -27,6 +27,7 @@ from sstorch.optim import Joint, Nodec
 from sstorch.optim.evidence import Estimates
 from sstorch.soft import train_batch
 from sstorch.soft.estimation import Estimator
+from tests.conftest import nightly
 
 FEW = GroupPenalties(gate_charge=0.0)
 
@@ -146,7 +147,7 @@ def test_leaves_that_newton_does_not_train(gbsg2: SurvivalData, leaf: Spline, de
     assert gain > (0.01 if leaf.ancillary == "linear" else -0.01)
 
 
-@pytest.mark.parametrize("penalties", [FEW, GatePenalties()])
+@pytest.mark.parametrize("penalties", [FEW, nightly(GatePenalties())])
 def test_gap_falls_on_a_fairness_path(gbsg2: SurvivalData, penalties: GroupPenalties) -> None:
     data = gbsg2.with_sensitive("menostat")
     model: PrognosticTree | SoftSurvivalTree = PrognosticTree(1, penalties=penalties)
