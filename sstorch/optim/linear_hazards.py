@@ -194,11 +194,15 @@ class LinearHazards(Batched, Problem):
             for rows, (columns, places) in zip(groups, self._targets, strict=True):
                 gram = x.moments(rows, weight, right, centre[k], scale[k])
                 shapes = torch.cat([gram[:, self.width : -1].mT, second[k, rows, 1:, 1:].sum(0)], 1)
-                own = torch.cat([gram[:, :-1], shapes])[columns[:, None], columns]
-                hessian[k, places[:, None], places] += own
-                gradient[k, places] += torch.cat([gram[:, -1], first[k, rows, 1:].sum(0)])[columns]
+                own = torch.cat([gram[:, :-1], shapes])
+                slope = torch.cat([gram[:, -1], first[k, rows, 1:].sum(0)])
+                if self.n_groups == 0:  # each sum is of one coefficient, in their order
+                    hessian[k], gradient[k] = own, slope
+                else:
+                    hessian[k, places[:, None], places] += own[columns[:, None], columns]
+                    gradient[k, places] += slope[columns]
         # Products of matrices round on both sides of the diagonal.
-        return total, gradient, hessian.triu() + hessian.triu(1).mT
+        return total, gradient, (hessian + hessian.mT).mul_(0.5)
 
     @cached_property
     def _members(self) -> list[list[slice | Tensor]]:
