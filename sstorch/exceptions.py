@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 class SstorchError(Exception):
@@ -46,11 +47,15 @@ class DataWarning(UserWarning):
 
 
 def warn(text: str, category: type[Warning] = DataWarning) -> None:
-    """Warn at the line outside of this package that led here, however many calls in between."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("sstorch."):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, category, stacklevel=level)
+    """Warn at the line that called this package, however many calls lie in between."""
+    frame: FrameType | None = sys._getframe(1)
+    level = caller = 2
+    while frame is not None:
+        level += 1
+        if frame.f_globals["__name__"].startswith("sstorch."):
+            caller = level
+        frame = frame.f_back
+    warnings.warn(text, category, stacklevel=caller)
 
 
 @contextmanager

@@ -45,6 +45,6 @@ def test_the_whole_path(tmp_path: Path) -> None:
     (table,), (numbers,) = tmp_path.glob("*.md"), tmp_path.glob("*.json")
     found = json.loads(numbers.read_text())
     assert found["torch"] == torch.__version__
-    assert {row["part"] for row in found["rows"]} == {"tests", "training", "rows", "prediction", "exact"}
+    assert {row["part"] for row in found["rows"]} == {"tests", "training", "rows", "prediction"}
     assert not [row for row in found["rows"] if row["result"].startswith(("not measured", "left out"))]
     assert table.read_text().count("\n| ") == 1 + len(found["rows"])

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SurvivalRegression
+from sstorch import PrognosticTree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError, DataWarning
 
@@ -100,11 +100,14 @@ def test_numbers_and_dates_as_text_raise(cell: str) -> None:
 
 
 def test_warnings_point_at_the_line_of_the_caller() -> None:
-    frame = pd.DataFrame({"patient": [f"p{i}" for i in range(60)], "x": np.arange(60) % 7})
+    time, patient = np.arange(1.0, 61.0), [f"p{i}" for i in range(60)]
+    frame = pd.DataFrame({"patient": patient, "later": (np.arange(60) > 30).astype(float)})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        SurvivalRegression("exponential").fit(frame, (np.arange(1.0, 61.0), np.arange(60) % 2))
-    assert len(caught) == 2
+        PrognosticTree(1, teacher="residuals").fit(
+            frame, (time, frame["later"])
+        )  # found before and after the fit
+    assert len({str(warning.message)[:20] for warning in caught}) > 2
     assert {warning.filename for warning in caught} == {__file__}
 
 
