@@ -189,8 +189,8 @@ def _coded(cells: pd.Series, codes: Iterable[object], defaults: bool) -> pd.Seri
     """Cells that are codes of missing values: -9 is also written -9.0; by default `MISSING` are, too."""
     words = pd.Series([str(code).strip() for code in codes], dtype=object)
     values = pd.to_numeric(words, errors="coerce").dropna()
-    own = cells.isin(words) | pd.to_numeric(cells, errors="coerce").isin(values)
-    return own | cells.isin(MISSING) if defaults else own
+    coded = cells.isin([*words, *(MISSING if defaults else ())])
+    return coded | pd.to_numeric(cells, errors="coerce").isin(values) if len(values) else coded
 
 
 def _values(cells: pd.Series, signs: Mapping[str, str], convert: bool) -> pd.Series:

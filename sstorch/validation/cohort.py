@@ -15,10 +15,10 @@ from sstorch.data import Surv
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
 from sstorch.data.outcomes import outcome_of
-from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon import HorizonRows
+from sstorch.metrics.outcome import subjects_of
 from sstorch.metrics.scored import predictor, some_rows
 
 # Rows whose hazards are predicted together, each at its own times.
@@ -58,8 +58,9 @@ class Cohort(NamedTuple):
             rows, later = cohort.y.followed_from(after)
             return cohort.take(rows)._replace(y=later, after=after)
         several = getattr(model, "time_varying_", False)
-        if cohort.y.id is not None and cohort.y.entry is not None:
-            several = several or len(parse_subjects(cohort.y.id, len(cohort.y))[1]) < len(cohort.y)
+        subject = subjects_of(cohort.y)
+        if subject is not None and cohort.y.entry is not None:
+            several = several or int(subject.max()) + 1 < len(subject)
         if several:
             raise DataError(
                 "predictions of start-stop rows with time-varying covariates hold for each row only, and "
@@ -74,13 +75,12 @@ class Cohort(NamedTuple):
 
     def drawn(self, rows: IntArray) -> Self:
         """Some rows, repetitions allowed; copies of a history are those of different subjects."""
-        cohort = self.take(rows)
-        if self.y.id is None:
+        cohort, subject = self.take(rows), subjects_of(self.y)
+        if subject is None:
             return cohort
         order, copy = np.argsort(rows, kind="stable"), np.empty_like(rows)
         copy[order] = np.arange(rows.size) - np.searchsorted(rows[order], rows[order])
-        subject = parse_subjects(self.y.id, len(self.y))[0][rows]
-        return cohort._replace(y=cohort.y._with(id=subject * (1 + copy.max()) + copy))
+        return cohort._replace(y=cohort.y._with(id=subject[rows] * (1 + copy.max()) + copy))
 
     def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
         """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
