@@ -15,7 +15,7 @@ import torch
 from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.data import Schema, stratified_folds
 from sstorch.groups.validation import LEAST_CONCORDANCE, LEVEL, held_out_groups
-from sstorch.soft import TreeSample, train_batch
+from sstorch.soft import train_batch
 from sstorch.validation import validate_groups
 
 N_FOLDS = 5
@@ -50,7 +50,7 @@ def verdicts(name: str, repeats: int, tree: SoftSurvivalTree) -> pd.DataFrame:
     rows = []
     for number, (data, own) in enumerate(zip(sets, folds, strict=True)):
         trees = [*batch.best_trees()][N_FOLDS * number : N_FOLDS * (number + 1)]
-        found = held_out_groups(data, own, TreeSample(trees).apply(data.frame))
+        found = held_out_groups(data, own, np.stack([each.apply(each.encode(data.frame)) for each in trees]))
         rows.append(asdict(found.first) | {"differ": found.differ})
     return pd.DataFrame(rows)
 

@@ -4,15 +4,11 @@ The estimators and their parameters are names of :mod:`sstorch`.
 """
 
 from sstorch.soft.batch import TrainedBatch, train_batch
-from sstorch.soft.bootstrap import Band, TreeSample, bootstrap_trees
 from sstorch.soft.settings import BatchSettings, Coefficients
 
 __all__ = [
-    "Band",
     "BatchSettings",
     "Coefficients",
     "TrainedBatch",
-    "TreeSample",
-    "bootstrap_trees",
     "train_batch",
 ]

@@ -45,7 +45,7 @@ from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.settings import BatchSettings
-from sstorch.soft.teacher import Fidelity, Teacher
+from sstorch.soft.teacher import Teacher
 from sstorch.soft.texts import TreeTexts, partition
 from sstorch.threads import one_blas_thread
 
@@ -97,7 +97,6 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
     objective_: float
     metrics_: dict[str, float]
     time_unit_: str | None
-    fidelity_: Fidelity | None
 
     penalties: Penalties
     columns: Columns
@@ -202,11 +201,7 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         report(rare_causes(data), strict=False)
         callbacks = [*callbacks, *([ProgressBar()] if self.verbose else [])]
         batch, encoded = train_encoded([data], settings, schema, callbacks, checkpoint)
-        x = encoded.of_split(0)
-        self._adopt_best(batch, data, 0, x)
-        if isinstance(settings.teacher, Teacher):
-            self.fidelity_ = settings.teacher.fidelity(data, self.tree_, x)
-        return self
+        return self._adopt_best(batch, data, 0, encoded.of_split(0))
 
     @one_blas_thread()
     def _adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: RowFeatures) -> Self:
@@ -227,9 +222,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
             rows = data if data.causes is None else data.of_cause(name)
             report(step_curves(tree.of_cause(name), x, rows), strict=False)
         report(groups_without_events(tree.apply(x), data), strict=False)
-        if (penalties := self._penalties.of(self.penalties)).ridge == 0:
-            unlimited = separation(tree.preprocessor, x, data, penalties.roughness == 0)
-            report(unlimited, strict=False)
+        if self._penalties.of(self.penalties).ridge == 0:
+            report(separation(tree.preprocessor, x, data), strict=False)
         # Curves before the first entry are extrapolated.
         for text in self.late_fit_ if data.entry.any() else ():
             warn(text)
@@ -256,7 +250,7 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        self._drop_results("recalibration_", "fidelity_")
+        self._drop_results("recalibration_")
         tree = batch.fitted(split, start, setting, getattr(self, "prediction", "hbp"))
         self.tree_ = replace(tree, time_unit=self.time_unit_, time_varying=self.time_varying_)
         self._read_later(data)

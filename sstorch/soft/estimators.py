@@ -29,7 +29,7 @@ from sstorch.soft.parameters import (
     Penalties,
 )
 from sstorch.soft.settings import AUTO, ESTIMATED, BatchSettings, Init, Leaf
-from sstorch.soft.teacher import Fidelity, Teacher
+from sstorch.soft.teacher import Teacher
 
 LEAVES = Leaves()
 # Ridge on slopes where penalties are not estimated, and least share of a leaf under distilled gates.
@@ -160,10 +160,6 @@ class PrognosticTree(SoftEstimator):
         random_state: seed of the bag that finds residuals, of resamples and of folds.
         device, dtype, verbose, time_unit: as for :class:`~sstorch.SurvivalRegression`.
 
-    Attributes:
-        fidelity_: agreement of the groups with predictions of a ``teacher`` on the training rows; None
-            without a teacher and after loading.
-
     References:
         Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis"; Hinton, Vinyals and Dean
         (2015), "Distilling the knowledge in a neural network".
@@ -178,8 +174,6 @@ class PrognosticTree(SoftEstimator):
     _format = "sstorch.prognostic_tree"
     _title = "Prognostic tree"
     _penalties: ClassVar[type[Penalties]] = GroupPenalties
-
-    fidelity_: Fidelity | None = None
 
     def __init__(
         self,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 
-from sstorch._types import FloatArray, IntArray
-from sstorch.checks import names_text
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix, RowFeatures
 from sstorch.data.oddities import Oddity, few_events
@@ -18,12 +14,8 @@ from sstorch.fitted import FittedTree
 # Survival of a row falls from .9 to .1 while time grows by less than this factor. The shape of such a Weibull
 # leaf is above 32; survival times have 0.5 to 3.
 _STEP = 1.1
-# Deviations of features on [0, 1] and shares of eigenvalues that are rounding.
-_ZERO, _SINGULAR = 1e-9, 1e-10
-# Change of the linear predictor below which a row is not separated by a direction of length one.
-_APART = 1e-6
-# Rows that are numbers at once.
-_ROWS = 2**14
+# Deviations of features on [0, 1] that are rounding.
+_ZERO = 1e-9
 
 
 def rare_causes(data: SurvivalData) -> list[Oddity]:
@@ -64,26 +56,15 @@ def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Od
     ]
 
 
-def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData, curved: bool) -> list[Oddity]:
-    """Name features, or columns together, that separate rows without an event from all events.
+def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
+    """Name features that separate rows without an event from all events.
 
-    In a direction of the coefficients in which the linear predictor of all events stays and that of some
-    censored rows falls the likelihood grows without end: a level without events is the simplest case (Konis,
-    2007, thesis, University of Oxford). Encoded rows x (n, p) are those of `data`; `curved` says that
-    coefficients of curves have no penalty either.
+    A feature that is constant among the events, and to one side of it in some censored rows, has an infinite
+    estimate: a level without events is the simplest case. Encoded rows x (n, p) are those of `data`. Features
+    of curves, which have a penalty of their own, are left out.
     """
-    features = preprocessor.leaf_features
-    free = [
-        k
-        for k, feature in enumerate(features)
-        if feature.columns != (preprocessor.offset,) and (curved or not feature.curved)
-    ]
-    matrix, first = DesignMatrix.of(x), x.shape[1] - len(features)
-
-    def numbers(places: Sequence[int], rows: IntArray) -> FloatArray:
-        chosen = [first + free[k] for k in places]
-        return matrix.columns(chosen, torch.as_tensor(rows, device=matrix.device)).cpu().double().numpy()
-
+    features, matrix = preprocessor.leaf_features, DesignMatrix.of(x)
+    first = x.shape[1] - len(features)
     remedy = "use a ridge > 0 (penalties=Penalties() estimates it), merge levels, or leave columns out"
     found = []
     for name in data.cause_names if data.causes is not None else ("",):
@@ -92,62 +73,21 @@ def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData, c
         side = np.where(rows.event, 0.0, 1.0)
         if rows.intervals is not None:
             side[rows.intervals.censored & (rows.intervals.lower == 0)] = -1.0
-        for places, count in _separating(numbers, len(free), side):
-            names = [features[free[k]].name for k in places]
-            if len(places) > 1:
-                names = list(dict.fromkeys(":".join(features[free[k]].columns) for k in places))
-            of = f"cause {name}: " * bool(name)
-            text = f"{of}{names_text(names)} separate{'s' * (len(names) == 1)} {count} rows without an event"
-            found.append(Oddity(f"{text} from all events: no finite estimate exists", remedy))
+        events, separating = side == 0, []
+        for k, feature in enumerate(features if events.any() else ()):
+            if feature.curved or feature.columns == (preprocessor.offset,):
+                continue
+            column = matrix.columns([first + k]).cpu().double().numpy()[:, 0]
+            level = column[events].mean()
+            z = side * (column - level)
+            if np.ptp(column[events]) <= _ZERO and (z >= -_ZERO).all() != (z <= _ZERO).all():
+                separating.append((level, feature.name, np.abs(z) > _ZERO))
+        separated = np.zeros(len(rows), dtype=bool)
+        # Of two indicators of a category that of the level without events comes first.
+        for _, feature_name, moved in sorted(separating, key=lambda each: each[0]):
+            if count := int((moved & ~separated).sum()):
+                separated |= moved
+                of = f"cause {name}: " * bool(name)
+                text = f"{of}{feature_name!r} separates {count} rows without an event from all events"
+                found.append(Oddity(f"{text}: no finite estimate exists", remedy))
     return found
-
-
-def _separating(
-    numbers: Callable[[Sequence[int], IntArray], FloatArray], p: int, side: FloatArray
-) -> Iterator[tuple[list[int], int]]:
-    """Features that separate rows, and how many rows; single features first.
-
-    `numbers` gives some of p features of some rows; `side` (n,) is -1, 0 or 1.
-    """
-    known, open_rows, every = np.flatnonzero(side == 0), np.flatnonzero(side), range(p)
-    if not len(known):
-        return
-    blocks = np.array_split(known, len(known) // _ROWS + 1)
-    mean = sum(numbers(every, rows).sum(axis=0) for rows in blocks) / len(known)
-    away = (numbers(every, rows) - mean for rows in blocks)
-    gram = sum(part.T @ part for part in away) / len(known)
-    constant = gram.diagonal() <= _ZERO**2
-    # Of two indicators of a category that of the level without events comes first.
-    for k in sorted(np.flatnonzero(constant).tolist(), key=lambda k: float(mean[k])):
-        z = side[open_rows] * (numbers([k], open_rows)[:, 0] - mean[k])
-        if (z >= -_ZERO).all() != (z <= _ZERO).all():
-            yield [k], int((np.abs(z) > _ZERO).sum())
-            open_rows = open_rows[np.abs(z) <= _ZERO]
-    if len(known) <= p:
-        return
-    scale = np.where(constant, 1.0, np.sqrt(gram.diagonal()))
-    values, axes = np.linalg.eigh(gram / scale / scale[:, None])
-    null = axes[:, values <= _SINGULAR] / scale[:, None]
-    blocks = np.array_split(open_rows, len(open_rows) // _ROWS + 1)
-    z = np.concatenate([side[rows, None] * ((numbers(every, rows) - mean) @ null) for rows in blocks])
-    while len(z):
-        values, axes = np.linalg.eigh(z.T @ z)
-        moving = axes[:, values > _SINGULAR * len(z)]  # the others move no row at all
-        if not moving.shape[1]:
-            return
-        direction = moving @ _falling(z @ moving)
-        moved = z @ direction
-        if not (moved < -_APART).any():
-            return
-        size = np.abs(null @ direction) * scale
-        yield np.flatnonzero(size > _APART * size.max()).tolist(), int((moved < -_APART).sum())
-        z = z[moved >= -_APART]
-
-
-def _falling(z: FloatArray) -> FloatArray:
-    """Combination (k,) of columns of z (n, k) that is nowhere above zero, and as far below it as possible."""
-    from scipy.optimize import linprog  # of separated rows alone
-
-    rows = np.unique(z.round(9), axis=0)
-    found = linprog(z.sum(axis=0), A_ub=rows, b_ub=np.full(len(rows), _ZERO), bounds=(-1.0, 1.0))
-    return np.zeros(z.shape[1]) if found.x is None else np.asarray(found.x)

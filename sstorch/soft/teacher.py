@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import spearmanr
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -18,9 +17,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.base import median_event_time
 from sstorch.data import SurvivalData
-from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.fitted import FittedTree
 from sstorch.metrics.curves import predict_curves
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample
@@ -28,32 +25,6 @@ from sstorch.optim.starts.distilled import log_hazard_targets, predicted_log_tim
 
 # Of rows whose hazard underflows, and of those that are all but sure to have the event.
 _LEAST, _MOST = 1e-12, 1e2
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """Agreement of groups with predictions of a teacher on the training rows.
-
-    Attributes:
-        teacher: class of the teacher, or its name.
-        horizon: median event time, at which predictions are compared.
-        explained: share of the variance of the teacher's log cumulative hazard that the means of the groups
-            explain, R^2 in [0, 1]; of competing causes of all, each with the weight of its number of events.
-        rank_correlation: Spearman's, of the same with the tree's own predictions; of competing causes the
-            mean over causes.
-    """
-
-    teacher: str
-    horizon: float
-    explained: float
-    rank_correlation: float
-
-    def __str__(self) -> str:
-        return (
-            f"Distilled from {self.teacher}: groups explain {self.explained:.0%} of the variance of its log "
-            f"cumulative hazard at t = {self.horizon:g}; rank correlation with the tree's own predictions "
-            f"{self.rank_correlation:.3f} (training rows)"
-        )
 
 
 @dataclass(frozen=True)
@@ -98,21 +69,6 @@ class Teacher:
             found = (Teacher(self._trained_on(data)) if self.refit else self)._targets(data)
             each.append(torch.as_tensor(np.pad(found, ((0, 0), (0, width - found.shape[1])))))
         return torch.stack(each).repeat_interleave(torch.tensor(sample.x.counts), dim=0).to(sample.weight)
-
-    def fidelity(self, data: SurvivalData, tree: FittedTree, x: RowFeatures) -> Fidelity:
-        """Compute the fidelity of the groups of a tree to whose training rows x (n, p) it was distilled."""
-        targets, weight, horizon = self._targets(data), data.sample_weight, median_event_time(data)
-        place = np.unique(tree.leaf(x), return_inverse=True)[1]
-        counts, within, total, ranks = np.bincount(place, weight), 0.0, 0.0, []
-        for name, target in zip(tree.causes, targets, strict=True):
-            hazard = tree.of_cause(name).curves(x, np.array([horizon]), "cumulative_hazard")[:, 0]
-            centred = target - np.average(target, weights=weight)
-            means = np.bincount(place, weight * centred) / counts
-            within, total = within + float(counts @ means**2), total + float(weight @ centred**2)
-            alike = np.ptp(hazard) == 0 or np.ptp(target) == 0
-            ranks.append(np.nan if alike else float(spearmanr(target, hazard).statistic))
-        explained = within / total if np.ptp(targets, axis=1).any() else np.nan
-        return Fidelity(self.name, horizon, explained, float(np.mean(ranks)))
 
     def _trained_on(self, data: SurvivalData) -> Any:
         """A model of the same parameters that is fitted to these rows alone."""

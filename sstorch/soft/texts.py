@@ -197,7 +197,7 @@ class TreeTexts:
         parts.append(str(results.get("group_validation_", "")))
         parts.append(groups_text(self.group_table_) if "group_table_" in results else "")
         parts.append(str(results.get("stability_", "")))
-        parts += [*recalibration_texts(self), str(results.get("fidelity_", ""))]
+        parts += recalibration_texts(self)
         return "\n\n".join(filter(None, parts))
 
     def _effects_text(self) -> str:

@@ -1,27 +1,22 @@
-"""One batch of settings compared with a batch for each of them; resamples as a batch."""
+"""One batch of settings compared with a batch for each of them."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
-from sstorch import Penalties, SoftSurvivalTree, SurvivalData
+from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.data import Schema
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Joint, LBFGSOptions, Nodec
 from sstorch.optim.starts import clusters as initialization
-from sstorch.soft import Coefficients, bootstrap_trees, train_batch
+from sstorch.soft import Coefficients, train_batch
 from sstorch.soft.problems import fit_preprocessors, gate_deviations, stack_splits
 
 GRID = [Coefficients(ridge, gate_ridge) for ridge in (1e-3, 0.1) for gate_ridge in (1e-3, 0.01)]
 # Long runs over rough ground amplify rounding; so many iterations of all parameters do not.
 SHORT = Joint(LBFGSOptions(max_iterations=15))
-PLAIN = SoftSurvivalTree(
-    depth=0, leaf="exponential", trainer="joint", init="random", n_starts=1, penalties=Penalties(ridge=0.0)
-)
 
 
 @pytest.mark.parametrize(("depth", "trainer"), [(0, "nodec"), (1, Joint()), (2, SHORT)])
@@ -84,58 +79,3 @@ def test_deviations_of_gates_are_those_of_the_rows_of_each_split(small_data: Sur
         expected = np.where(deviation > 0, deviation, 1.0)
         assert (deviation == 0).any()
         np.testing.assert_allclose(found[2 * k : 2 * k + 2], [expected, expected], rtol=1e-12)
-
-
-def test_bootstrap_has_the_spread_of_the_maximum_likelihood_estimate() -> None:
-    """Exponential times and no covariate that matters: the standard error is known."""
-    rng = np.random.default_rng(0)
-    time, censoring = rng.exponential(10, 400), rng.exponential(20, 400)
-    event, seen = time <= censoring, np.minimum(time, censoring)
-    X, times = np.zeros((400, 1)), np.array([2.0, 10.0, 25.0])
-    sample = bootstrap_trees(PLAIN, X, (seen, event), n_resamples=150)
-    assert len(sample) == 150
-    rate = event.sum() / seen.sum()
-    expected = times * np.exp(-rate * times) * rate / np.sqrt(event.sum())
-    curves = sample.survival(X[:1], times)
-    np.testing.assert_allclose(curves.std(axis=0, ddof=1)[0], expected, rtol=0.15)
-    band = sample.band(X[:2], times, level=0.9)
-    np.testing.assert_allclose(band.median[0], np.exp(-rate * times), atol=0.01)
-    np.testing.assert_allclose(band.upper[0] - band.lower[0], 2 * 1.645 * expected, rtol=0.2)
-    np.testing.assert_array_equal(band.lower[0], band.lower[1])
-    inside = (curves >= band.lower[:1]) & (curves <= band.upper[:1])
-    assert inside.mean() == pytest.approx(0.9, abs=0.02)
-    with pytest.raises(ConfigError, match="level"):
-        sample.band(X[:1], times, level=1.0)
-
-
-@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
-def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: SurvivalData) -> None:
-    estimator = clone(PLAIN).set_params(leaf="weibull", penalties__ridge=0.01, random_state=3)
-    sample = bootstrap_trees(estimator, small_data.frame, small_data.y, n_resamples=3)
-    draws, times = np.random.default_rng((3, 3)), [5.0, 40.0]
-    for number in range(3):
-        counts = draws.multinomial(120, np.full(120, 1 / 120))
-        rows = np.repeat(np.arange(120), counts)
-        assert counts.max() > 1
-        alone = clone(estimator).set_params(random_state=0)
-        alone.fit(small_data.frame.iloc[rows], (small_data.time[rows], small_data.event[rows]))
-        curves = alone.predict_survival_function(small_data.frame, times)
-        np.testing.assert_allclose(sample.survival(small_data.frame, times)[number], curves, atol=2e-4)
-    again = bootstrap_trees(estimator, small_data.frame, small_data.y, n_resamples=3)
-    np.testing.assert_array_equal(
-        again.survival(small_data.frame, times), sample.survival(small_data.frame, times)
-    )
-    assert set(sample.apply(small_data.frame[:3]).ravel()) == {1}
-
-
-def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: SurvivalData) -> None:
-    weight = np.where(np.arange(120) < 60, 0.5, 0.0)
-    own = bootstrap_trees(PLAIN, small_data.frame, small_data.y, 4, sample_weight=weight)
-    part, X = small_data.subset(range(60)), small_data.frame[:5]
-    alone = bootstrap_trees(PLAIN, part.frame, part.y, 4)
-    np.testing.assert_allclose(own.survival(X, [9.0]), alone.survival(X, [9.0]), atol=1e-5)
-    doubled = small_data.reweighted(np.where(np.arange(120) == 4, 2.0, 0.0))
-    assert (len(doubled), doubled.sample_weight.tolist()) == (1, [2.0])
-    assert doubled.reweighted([3.0]).sample_weight.tolist() == [6.0]
-    with pytest.raises(DataError, match="negative"):
-        small_data.reweighted(np.full(120, -1.0))

@@ -247,7 +247,7 @@ def test_wrapped_module_is_evaluated_without_fit(rows: tuple[pd.DataFrame, Surv]
     table = metrics.evaluate(model, (x, y), (x.to_numpy(), y))
     assert table.loc[["c_harrell", "negative_log_likelihood"], "value"].notna().all()
     assert "auc" in validate(model, inputs, y, horizon=1.0, n_resamples=0).to_frame().index
-    assert PrognosticTree(teacher=model, depth=1).fit(x, y).fidelity_ is not None
+    assert set(PrognosticTree(teacher=model, depth=1).fit(x, y).apply(x)) == {1, 2}
     with pytest.raises(DataError, match=r"wrap\(module, y\)"):
         model.predict(x)
     np.testing.assert_allclose(
