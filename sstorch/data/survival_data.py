@@ -29,7 +29,7 @@ class SurvivalData:
     Rows of X, y and weights correspond by position. Events at time zero have no logarithm: they are moved to
     half the smallest positive time, and a DataWarning states their number. Rows censored at time zero have no
     follow-up, and likelihood one. Other DataWarnings report problems of training rows, by index labels or
-    rows of a file: identifiers, leaks of the time or the event, missing values in half of the rows.
+    rows of a file: identifiers, leaks of the time or the event, columns that are mostly missing.
 
     Args:
         X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ... Columns used by
