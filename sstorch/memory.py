@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +15,10 @@ from sstorch.exceptions import ConfigError
 
 # The environment variable that sets the limit in every process, workers included.
 VARIABLE = "SSTORCH_MEMORY"
-# Without a limit blocks take a quarter of what is free, which is taken as 4 GiB where it is not reported.
-_SHARE, _UNKNOWN = 4, 4 * 2**30
+# Without a limit blocks take a quarter of what is free; all of it where the system does not report it.
+_SHARE, _UNKNOWN = 4, 2**62
 # Bytes of a block for each of its elements: a step of float64 work has about so many arrays of its size.
 _BYTES_PER_ELEMENT = 4 * 8
-# Folder of the control group that this process is in.
-_GROUP = Path("/sys/fs/cgroup")
 # Bytes of a result that is allocated without asking what is free.
 _SMALL = 2**26
 # Seconds for which what is free is not asked again.
@@ -77,17 +74,13 @@ def _bytes(value: int | str, name: str) -> int:
 
 
 def at_once(width: int, most: int) -> int:
-    """Number of rows or problems of `width` elements per block, at least one.
-
-    A block that does not need less has at most `most` elements: what fills a cache, or what a vectorised call
-    needs to be worth its while.
-    """
+    """Number of rows or problems of `width` elements per block of at most `most` elements, at least one."""
     limit = set_limit() or _free(int(time.monotonic() / _KNOWN_FOR)) // _SHARE
     return max(1, min(most, limit // _BYTES_PER_ELEMENT) // max(1, width))
 
 
 def check_room(n_rows: int, n_times: int) -> None:
-    """Refuse float64 curves that memory cannot hold, before the system ends the process for them."""
+    """Refuse float64 curves that memory cannot hold; a limit does not limit them."""
     what, remedy = f"{n_rows} rows at {n_times} times", "ask for fewer times, or for fewer rows at a time"
     _check(8 * n_rows * n_times, what, remedy, None)
 
@@ -100,7 +93,7 @@ def check_fits(n_bytes: int, what: str, remedy: str) -> None:
 def _check(n_bytes: int, what: str, remedy: str, limit: int | None) -> None:
     if n_bytes <= _SMALL:
         return
-    free, held = free_memory(), resident_memory() or 0
+    free, held = free_memory(), resident_memory()
     if n_bytes > free or (limit is not None and held + n_bytes > limit):
         there = f"{free / 2**30:.1f} GiB are free"
         if limit is not None:
@@ -115,50 +108,17 @@ def _free(moment: int) -> int:
 
 
 def free_memory() -> int:
-    """Bytes that this process may still take: of the machine, or of its control group if that allows less."""
-    amounts = [amount for amount in (_of_machine(), _of_group()) if amount is not None]
-    return min(amounts, default=_UNKNOWN)
-
-
-def _of_machine() -> int | None:
+    """Bytes that the machine has left, as Linux reports them."""
     try:
         found = re.search(r"MemAvailable: *(\d+)", Path("/proc/meminfo").read_text())
     except OSError:
         found = None
-    if found:
-        return int(found[1]) * 2**10
-    # No Linux: half of all memory, which more systems report.
-    known = sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if known else None
+    return int(found[1]) * 2**10 if found else _UNKNOWN
 
 
-def _of_group() -> int | None:
-    """Memory left by the control group of Linux, files that it gives up included; None without a limit."""
+def resident_memory() -> int:
+    """Bytes of memory that this process takes, as Linux reports them, else 0."""
     try:
-        limit, usage, facts = ((_GROUP / f"memory.{name}").read_text() for name in ("max", "current", "stat"))
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        return None
-    if not limit.strip().isdigit():
-        return None
-    cached = re.search(r"^inactive_file (\d+)", facts, re.MULTILINE)
-    return max(0, int(limit) - int(usage) + int(cached[1] if cached else 0))
-
-
-def resident_memory() -> int | None:
-    """Bytes of memory that this process takes; None if the system does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def peak_memory() -> int | None:
-    """The most bytes of memory that this process has taken; None if the system does not report it."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # The system counts the peak now and then, and may be behind.
-    return max(peak if sys.platform == "darwin" else peak * 2**10, resident_memory() or 0)
+        return 0

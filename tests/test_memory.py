@@ -1,7 +1,5 @@
 """One limit of memory: how it is said, what it cuts, and that it changes no result."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -33,14 +31,7 @@ def test_what_is_no_number_of_bytes_raises(text: str, monkeypatch: pytest.Monkey
         memory.at_once(1, 10)
 
 
-def test_blocks_follow_the_limit_or_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A group of processes may allow less than the machine.
-    for name, text in (("max", "1000"), ("current", "700"), ("stat", "file 3\ninactive_file 50\n")):
-        (tmp_path / f"memory.{name}").write_text(text)
-    monkeypatch.setattr(memory, "_GROUP", tmp_path)
-    assert memory._of_group() == memory.free_memory() == 350
-    (tmp_path / "memory.max").write_text("max")
-    assert memory._of_group() is None
+def test_blocks_follow_the_limit_or_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda: 4 * 32 * 1000)
     memory._free.cache_clear()
     assert [memory.at_once(*size) for size in ((10, 5000), (10, 500), (5000, 500))] == [100, 50, 1]

@@ -8,14 +8,14 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from sstorch import PrognosticTree, SurvivalData, SurvivalRegression
-from sstorch.progress import Watch
+from sstorch.progress import listening
 from sstorch.threads import FEW, one_blas_thread, threads_for, torch_threads
 
 
 def test_fits_of_few_rows_take_one_thread_of_torch(small_data: SurvivalData) -> None:
     seen: list[int] = []
     with torch_threads(2):
-        with Watch(lambda progress: seen.append(torch.get_num_threads())):
+        with listening(lambda *progress: seen.append(torch.get_num_threads())):
             SurvivalRegression("weibull").fit(small_data.frame, small_data.y)
         assert set(seen) == {1}
         with threads_for(FEW):
@@ -51,7 +51,7 @@ def test_linear_algebra_of_a_fit_takes_one_thread(
     for name in ("cholesky", "eigh", "inv", "lstsq", "solve", "svd"):
         monkeypatch.setattr(np.linalg, name, watched(getattr(np.linalg, name)))
     with ThreadpoolController().limit(limits=2, user_api="blas"):
-        with Watch(lambda progress: taken.append(_blas_threads())):
+        with listening(lambda *progress: taken.append(_blas_threads())):
             estimator.fit(gbsg2.frame, gbsg2.y)
         assert len(taken) > 5
         assert set.union(*taken) == {1}  # they were 2, or as many as there are cores

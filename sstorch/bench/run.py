@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from sstorch.bench.cross_validation import (
     split_names,
 )
 from sstorch.bench.models import BaselineModel, Fit, SoftTreeModel, StudyModel, as_model, models_of
-from sstorch.bench.run_folder import RunFolder, versions, without_logger
+from sstorch.bench.run_folder import EVERY, RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, printed, score_fits, scores_of, wide
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import Fold, split
@@ -32,7 +33,7 @@ from sstorch.exceptions import ConfigError, DataError, SstorchError, TrainingErr
 from sstorch.metrics.registry import names_of
 from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
 from sstorch.optim.checkpoint import Checkpoint, kept, opened, plain_values
-from sstorch.progress import Lines, Progress, Watch, report, silenced
+from sstorch.progress import listening, report
 from sstorch.threads import FEW
 
 # Of the scores of a study those that describe one run best, the likelihood last.
@@ -48,14 +49,16 @@ def run(config: Config, config_text: str, folder: RunFolder) -> float:
 
     What cannot be run raises an SstorchError before anything is written.
     """
-    lines = Lines() if config.logger.progress else None
+    shown = time.monotonic()
 
-    def note(progress: Progress) -> None:
-        folder.note(progress)
-        if lines is not None:
-            lines(progress)
+    def note(phase: str, done: int, total: int) -> None:
+        nonlocal shown
+        folder.note(phase, done, total)
+        if config.logger.progress and phase != "training" and time.monotonic() - shown > EVERY:
+            shown = time.monotonic()
+            print(f"{phase}: {100 * done / max(total, 1):.0f} % done", file=sys.stderr, flush=True)
 
-    with Watch(note):
+    with listening(note):
         return _run(config, config_text, folder)
 
 
@@ -207,7 +210,7 @@ def score_run(
         return [] if found.empty else wide(found).assign(model=name).to_dict("records")
 
     def scored_model(model: StudyModel) -> list[Any]:
-        with silenced():
+        with listening(None):
             return scored(model.name, _fits_of(model, parts, schema))
 
     rows = []

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import shutil
-import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,22 +25,22 @@ from sstorch.data import SurvivalData
 from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
-from sstorch.memory import peak_memory, resident_memory
 from sstorch.optim.checkpoint import is_open, plain_values
 from sstorch.plots import plot_groups, plot_survival_by_leaf
-from sstorch.progress import Progress
 from sstorch.soft.estimator import SoftEstimator
 
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("cv", "score"), ("dataset", "time_unit"))
+# Seconds between two signs of life of a phase.
+EVERY = 5.0
 _LOGGED = ("logger", "callbacks", "peers")
 
 
 class RunFolder:
     """Files of a run.
 
-    ``config.yaml`` (resolved) and ``status.json`` from the start, this one with a sign of life, the phase and
-    the memory every few seconds; ``tensorboard/`` while it trains, and ``checkpoint.safetensors`` until it is
+    ``config.yaml`` (resolved) and ``status.json`` from the start, this one with a sign of life and the phase
+    every few seconds; ``tensorboard/`` while it trains, and ``checkpoint.safetensors`` until it is
     completed; at the end ``scores.csv`` (a row per fold, start and part), ``summary.csv``, ``folds.csv``,
     ``held_out.csv`` (predictions of the chosen trees for the rows that they were not trained on),
     ``peers.csv`` (other models on the same folds, and the chosen trees), ``evidence.csv`` and
@@ -59,8 +59,8 @@ class RunFolder:
         self.path, self.tensorboard = path, path / "tensorboard"
         self.checkpoint = path / "checkpoint.safetensors"
         self._begun = self._ended = False
-        self._progress: Progress | None = None
-        self._lock = threading.RLock()
+        self._progress: dict[str, object] = {}
+        self._noted = 0.0
 
     @property
     def is_taken(self) -> bool:
@@ -123,19 +123,17 @@ class RunFolder:
         sign = ", ".join(f"{name} {status[name]}" for name in known)
         return f"{'running' if is_open(self.checkpoint) else 'stopped'} ({sign})"
 
-    def note(self, progress: Progress) -> None:
-        """Write a sign of life with the present phase, if this object has begun a run and not ended it."""
-        self._progress = progress
-        with self._lock:
-            if self._begun and not self._ended:
-                self._write_running()
+    def note(self, phase: str, done: int, total: int) -> None:
+        """Write a sign of life at a new phase and every few seconds, from begin to end of a run."""
+        early = self._progress.get("phase") == phase and time.monotonic() - self._noted < EVERY
+        self._progress = {"phase": phase, "done": done, "of": total}
+        if self._begun and not self._ended and not early:
+            self._write_running()
 
     def _write_running(self) -> None:
-        """Write a sign of life with the process, its phase and its memory."""
-        facts: dict[str, object] = {"process": os.getpid(), "host": platform.node()}
-        if (at := self._progress) is not None:
-            facts |= {"phase": at.phase, "done": round(at.done, 3), "of": at.total}
-        facts |= {"memory": resident_memory(), "peak_memory": peak_memory()}
+        """Write a sign of life with the process and its phase."""
+        self._noted = time.monotonic()
+        facts = {"process": os.getpid(), "host": platform.node(), **self._progress}
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.write_status("running", **facts, last_sign_of_life=now)
 
@@ -147,9 +145,8 @@ class RunFolder:
     def write_status(self, status: str, **facts: object) -> None:
         """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""
         text = json.dumps({"status": status, **facts}, indent=1) + "\n"
-        with self._lock:  # no sign of life comes after the end
-            self._ended = status != "running"
-            write_whole(self.path / "status.json", text.encode())
+        self._ended = status != "running"
+        write_whole(self.path / "status.json", text.encode())
 
     def end_early(self, status: str, **facts: object) -> bool:
         """Write why a run that has begun here ends before it is completed; remove an empty folder.
@@ -161,7 +158,7 @@ class RunFolder:
             self.path.rmdir()
         if not self._begun or self._ended:
             return False
-        phase = {} if self._progress is None else {"phase": self._progress.phase}
+        phase = {name: value for name, value in self._progress.items() if name == "phase"}
         self.write_status(status, **facts, **phase)
         return True
 

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
 from sstorch.newton.minimize import UNCONVERGED, Gaussian, Optimum, Problem, System, newton, step_to
-from sstorch.progress import report_part
 
 # Inverse variances where nothing is known, bounds between which they are sought, and above which all
 # coefficients of a kind are zero.
@@ -212,7 +211,6 @@ def estimate(
             watch(number, penalty, at, _evidence(at, every, System.of(at.hessian, every.precision)))
         settled = near & ((moved < _SETTLED) | (rise < gain)) & ((promised < gain) | ~falls | careful)
         active = active[~settled]
-        report_part(1 - len(active) / len(start))
         if len(active) == 0:
             break
     own = prior(penalty)

@@ -20,7 +20,7 @@ from sstorch.optim.batched_lbfgs import LBFGSOptions, Status
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.steps import Batch, Minimizer, Step, lbfgs, never_worse
 from sstorch.optim.working_sets import JointObjective, joint_step
-from sstorch.progress import TRAINING, report
+from sstorch.progress import report
 
 # Of a state, in addition to the trees.
 _STATE = ("best", "active", "unimproved", "n_passes", "finished", "history")
@@ -91,7 +91,7 @@ class TrainingRun:
         """Run the callbacks at begin and end; leave the trees at their best points, trainable again."""
         self.tree.requires_grad_(False)
         self._most_passes = n_passes
-        report(TRAINING, 0, n_passes)
+        report("training", 0, n_passes)
         for callback in self.callbacks:
             callback.on_train_begin(self.tree, n_passes)
         try:
@@ -275,7 +275,7 @@ class TrainingRun:
     def end_pass(self, problems: Tensor | None = None, standing: tuple[Tensor, ...] | None = None) -> Tensor:
         """Count a pass of some problems (K,), by default the active ones, and return :meth:`record_pass`."""
         self.n_passes += 1
-        report(TRAINING, self.n_passes, max(self.n_passes, self._most_passes))
+        report("training", self.n_passes, max(self.n_passes, self._most_passes))
         return self.record_pass(self.active if problems is None else problems, standing)
 
     def record_pass(self, problems: Tensor, standing: tuple[Tensor, ...] | None = None) -> Tensor:

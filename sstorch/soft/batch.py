@@ -29,7 +29,7 @@ from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, 
 from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.distilled import gates_of_targets, initialize_regression
 from sstorch.optim.trainer import environment
-from sstorch.progress import TRAINING, report
+from sstorch.progress import report
 from sstorch.soft.estimation import MOST_COEFFICIENTS, TOO_MANY, Estimator
 from sstorch.soft.gates import gate_columns
 from sstorch.soft.group_choice import GroupChoice
@@ -332,7 +332,7 @@ class _Batch:
         trainer, finished = self.settings.trainer, {}
         converged = torch.ones(self.sample.weight.shape[0], dtype=torch.bool)
         for name, each in self.causes.items():
-            file = None if self.checkpoint is None else self.checkpoint.within(f"{TRAINING}/{name}")
+            file = None if self.checkpoint is None else self.checkpoint.within(f"training/{name}")
             finished[name] = each.train(trainer, callbacks, file)
             # Trainers of gates end after as many iterations as they are given.
             if isinstance(trainer, Leaves):

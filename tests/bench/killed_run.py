@@ -5,7 +5,6 @@ import sys
 
 from sstorch.bench.cli import main
 from sstorch.bench.run_folder import RunFolder
-from sstorch.progress import Progress
 
 
 class _Halt:
@@ -15,9 +14,9 @@ class _Halt:
         self._phase, self._note = phase, RunFolder.note
 
     def __get__(self, folder: RunFolder, kind: type) -> object:
-        def note(progress: Progress) -> None:
-            self._note(folder, progress)
-            if progress.phase == self._phase:
+        def note(phase: str, done: int, total: int) -> None:
+            self._note(folder, phase, done, total)
+            if phase == self._phase:
                 print("halted", flush=True)
                 while True:
                     signal.pause()

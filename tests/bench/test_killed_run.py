@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError
 from sstorch.optim.evidence import Estimates, estimate
-from sstorch.progress import Lines, Progress, Watch, report, report_part, silenced
+from sstorch.progress import listening, report
 from tests.app import sstorch
 
 ROOT = Path(__file__).parents[2]
@@ -128,67 +127,24 @@ def sstorch_report_refuses(folder: Path, told: str) -> bool:
     return True
 
 
-def test_status_has_phase_memory_and_a_fresh_sign_of_life(tmp_path: Path) -> None:
+def test_status_has_the_phase_and_a_fresh_sign_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.begin("a: 1")
-    with Watch(folder.note, every=0.05):
-        report("encoding", 1, 4)
-        first = json.loads((folder.path / "status.json").read_text())
-        report_part(0.5)
-        deadline = time.monotonic() + 10
-        while (now := json.loads((folder.path / "status.json").read_text()))["done"] == 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    assert (first["phase"], first["done"], first["of"]) == ("encoding", 1, 4)
-    assert (now["phase"], now["done"], now["of"]) == ("encoding", 1.5, 4)
-    assert 2**20 < now["memory"] <= now["peak_memory"]
-    age = datetime.now(UTC) - datetime.fromisoformat(now["last_sign_of_life"])
+    seen = []
+    with listening(folder.note):
+        for every, phase, done in ((5.0, "encoding", 1), (5.0, "encoding", 2), (0.0, "encoding", 3)):
+            monkeypatch.setattr("sstorch.bench.run_folder.EVERY", every)
+            report(phase, done, 4)
+            with listening(None):
+                report("a step of it", 0, 1)
+            seen.append(folder.read_status())
+    assert [(each["phase"], each["done"], each["of"]) for each in seen] == [
+        ("encoding", done, 4) for done in (1, 1, 3)
+    ]
+    age = datetime.now(UTC) - datetime.fromisoformat(seen[-1]["last_sign_of_life"])
     assert timedelta(0) <= age + timedelta(seconds=1) < timedelta(minutes=1)
     folder.write_status("completed")
-    folder.note(Progress("writing", 0, 1))
+    folder.note("writing", 0, 1)
     assert RunFolder(folder.path).status == "completed"
-
-
-def test_an_error_of_a_listener_is_raised_where_the_work_reports() -> None:
-    calls = []
-
-    def note(progress: Progress) -> None:
-        calls.append(progress)
-        if len(calls) > 1:
-            raise OSError("no room")
-
-    with Watch(note, every=0.01):
-        report("encoding", 0, 2)
-        deadline = time.monotonic() + 10
-        while len(calls) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        time.sleep(0.1)
-        with pytest.raises(OSError, match="no room"):
-            report("encoding", 1, 2)
-
-
-def test_a_step_that_is_silenced_keeps_the_phase() -> None:
-    phases = []
-    with Watch(lambda progress: phases.append(progress.phase)):
-        report("reference models", 0, 2)
-        with silenced():
-            report("encoding", 0, 1)
-            report_part(0.5)
-        report("writing", 0, 1)
-    assert phases == ["reference models", "writing"]
-
-
-def test_phases_that_last_are_printed_with_share_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    told = ""
-    with Watch(Lines(0.05), every=0.05):
-        report("regressions", 1, 4)
-        deadline = time.monotonic() + 10
-        while "\n" not in told:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-            told += capsys.readouterr().err
-    assert re.fullmatch(r"regressions: 25 % done, \d+ MiB in memory\n", told), told
-    with Watch(Lines()):
-        report("encoding", 0, 1)
-    assert capsys.readouterr().err == ""  # it took no time
