@@ -67,7 +67,7 @@ def cumulative_dynamic_auc(
         curves: FloatArray = np.broadcast_to(-risk[:, None], (time.size, grid.size))
     else:
         curves = check_survival(prediction, time.size, grid.size)
-    known = training(train, time, causes=cause is not None)
+    known = training(train, causes=cause is not None)
     interest = rows.of_cause(which)
     at_event, seen = ipcw_weights(rows, train=known) * weight, weight > 0.0
     ended_otherwise = seen & rows.event & ~interest

@@ -53,7 +53,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
-    check_grid_unit,
+    check_overlap,
     check_survival,
     check_times,
 )
@@ -104,8 +104,8 @@ def brier_score(
     rows, which = read_scored(y, "the Brier score", cause, weight=True, **others)
     grid = check_times(times, rows.time)
     curves = check_survival(survival, rows.time.size, grid.size)
-    known = training(train, rows.time, causes=cause is not None)
-    check_grid_unit(rows.time, rows.event, grid)
+    known = training(train, causes=cause is not None)
+    check_overlap(rows.time, grid)
     censoring = _censoring(known, convention)
     return _brier_curve(rows, curves, grid, censoring, convention, which)
 
@@ -215,7 +215,7 @@ class GrafIntegrals:
         if rows.weight is not None:  # a row without weight must not widen the window
             order = order[rows.weight[order] > 0.0]
         rows = rows.take(order)
-        check_grid_unit(rows.time, rows.event, times)
+        check_overlap(rows.time, times)
         last = float(rows.time[-1])
         if last == 0.0:
             raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
@@ -276,7 +276,7 @@ class GrafIntegrals:
     def score(self, train: Outcome, causes: bool = False) -> float:
         """The integrated Brier score with G from training rows, see `integrated_brier_score`."""
         time, event, weight = self.rows.time, self.rows.event, self.rows.weight
-        known = training(train, time, causes=causes)
+        known = training(train, causes=causes)
         censoring = censoring_distribution(known)
         # Between neighbouring knots nothing jumps and no piece ends.
         starts, last = self.nodes[:-1], self.nodes[-1]
@@ -361,8 +361,8 @@ def integrated_brier_score(
         return GrafIntegrals.of(rows, curves, grid, which).score(train, causes)
     if rows.weight is not None:  # a row without weight must not widen the window
         curves, rows = curves[rows.weight > 0.0], rows.counted()
-    known = training(train, rows.time, causes=causes)
-    check_grid_unit(rows.time, rows.event, grid)
+    known = training(train, causes=causes)
+    check_overlap(rows.time, grid)
     censoring = _censoring(known, convention)
     window = _window(rows.time, known.time, censoring, grid, convention)
     grid = grid[window]

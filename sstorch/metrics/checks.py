@@ -9,13 +9,11 @@ import torch
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, blocks, check_share, check_vector, rows_text
 from sstorch.data.target import snapped, times_of_rows
 from sstorch.exceptions import DataError
 
-# Samples smaller than this have no tails that show a unit.
-_MIN_ROWS_FOR_UNITS = 20
 # Rounding of probabilities in float64, and the largest that is accepted.
 _ROUNDING, _LARGEST_ROUNDING = 1e-9, 1e-5
 # Between the machine epsilons of float32 and of 16-bit types.
@@ -81,46 +79,13 @@ def check_observed_horizon(horizon: float, time: FloatArray, name: str) -> None:
         )
 
 
-def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
-    """Refuse two samples of times that cannot be in one unit, such as days and years.
-
-    Of two samples of at least 20 times the largest of one must not lie below all but 5 % of the other. A
-    mismatch whose ranges overlap more than that, such as days and weeks, cannot be detected.
-    """
-    if _all_below(time, other) or _all_below(other, time):
-        _refuse_units(time, other, names)
-
-
-def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> None:
-    """Refuse a grid of curves that cannot be in the unit of the rows.
-
-    It has to overlap the observed times. One of at least 20 times must not end before all but 5 % of the
-    events, nor have all but 5 % of its times beyond the last observed one.
-    """
+def check_overlap(time: FloatArray, grid: FloatArray) -> None:
+    """Refuse a grid of curves outside the observed times (n,), as in another unit."""
     if grid[0] > time.max() or grid[-1] < time.min():
         raise DataError(
             f"times must be a grid within the observed times, {time.min():g} to {time.max():g}; "
             f"got {grid[0]:g} to {grid[-1]:g}, where nothing was observed. Are both in one unit?"
         )
-    # Before rare events a grid may well end where most rows are still under observation.
-    if _all_below(grid, time[event]) or _all_below(time, grid):
-        _refuse_units(time, grid, ("time", "times"))
-
-
-def _all_below(low: FloatArray, high: FloatArray) -> bool:
-    if min(low.size, high.size) < _MIN_ROWS_FOR_UNITS:
-        return False
-    highest = low.max()
-    if np.count_nonzero(high <= highest) > 0.05 * (high.size - 1) + 1:
-        return False  # so is the quantile, which takes far longer
-    return bool(highest < np.quantile(high, 0.05))
-
-
-def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
-    raise DataError(
-        f"{names[0]} and {names[1]} must be times in one unit, got {time.min():g} to {time.max():g} and "
-        f"{other.min():g} to {other.max():g}, which hardly overlap. Are these days and years?"
-    )
 
 
 def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:

@@ -118,7 +118,7 @@ def concordance_uno(
 
 def uno_weights(rows: Observed, train: Outcome) -> FloatArray:
     """1 / G^2 of each row (n,), G from the training rows, see `concordance_uno`."""
-    weight = ipcw_weights(rows, train=training(train, rows.time))
+    weight = ipcw_weights(rows, train=training(train))
     return weight * weight
 
 
@@ -155,7 +155,7 @@ def concordance_wolbers(
     values = check_vector(risk, "risk", time.size)
     inverse = np.ones(time.size)
     if train is not None:
-        inverse = ipcw_weights(rows, train=training(train, time, causes=True))
+        inverse = ipcw_weights(rows, train=training(train, causes=True))
     # Of an event at t_i another cause at the same time is not a later one.
     earlier = np.where(other, np.nextafter(time, -np.inf), time)
     later = ComparablePairs.of(earlier, interest, "censored_later", horizon, inverse * inverse, rows.weight)

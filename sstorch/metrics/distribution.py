@@ -1,4 +1,4 @@
-"""Calibration over time: of the distribution of event times, and of the mean incidence."""
+"""Calibration of the distribution of event times."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,9 @@ from scipy.stats import chi2
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_integer
-from sstorch.exceptions import DataError
-from sstorch.metrics.checks import check_grid_unit, check_survival, check_times
+from sstorch.metrics.checks import check_overlap, check_survival, check_times
 from sstorch.metrics.curves import survival_at
-from sstorch.metrics.incidence import aalen_johansen
-from sstorch.metrics.outcome import Observed, Outcome, read_rows
-
-# Share of the rows under observation at the last time of a distance.
-_LEAST = 0.05
+from sstorch.metrics.outcome import Outcome, read_rows
 
 
 class DCalibration(NamedTuple):
@@ -73,7 +68,7 @@ def d_calibration(
     rows = read_rows(y, "D-calibration", survival=survival)
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
-    check_grid_unit(rows.time, rows.event, grid)
+    check_overlap(rows.time, grid)
     return d_calibration_at(rows.event, survival_at(curves, grid, rows.time), n_bins)
 
 
@@ -89,30 +84,6 @@ def d_calibration_at(row_event: BoolArray, survival: FloatArray, n_bins: int = 1
         {"lower": edges[:-1], "upper": edges[1:], "observed": observed, "expected": np.full(n_bins, expected)}
     )
     return DCalibration(statistic, float(chi2.sf(statistic, n_bins - 1)), table)
-
-
-def aalen_johansen_distance(rows: Observed, curves: FloatArray, grid: FloatArray, cause: int) -> float:
-    """Distance of the mean predicted incidence of a cause from the Aalen-Johansen estimate.
-
-    (1 / t_max) int_0^t_max |mean_i F_i(t) - F_AJ(t)|^2 dt by trapezoids, from time zero (both are 0) to the
-    last time with a share of 5 % of the rows under observation. `curves` are one minus the predicted
-    F_i(t_k), checked, (n, n_times). It measures calibration on average; a model without features is
-    calibrated in this sense. It is ``aj_calibration_per_event`` of hazardous, whose integral begins at the
-    first of its times.
-    """
-    at_risk = 1.0 - np.searchsorted(np.sort(rows.time), grid, side="left") / rows.time.size
-    inside = (at_risk >= _LEAST) & (grid > 0.0)
-    if not inside.any():
-        raise DataError(
-            f"times: at none of them {_LEAST:.0%} of the rows are under observation; give earlier times."
-        )
-    ends = np.append(0.0, grid[inside])
-    estimate = 1.0 - aalen_johansen(rows, grid[inside])[cause - 1]
-    # Weighted means of equal weights would round otherwise.
-    predicted = curves[:, inside]
-    mean = predicted.mean(axis=0) if rows.weight is None else np.average(predicted, 0, rows.weight)
-    distance = np.append(0.0, (mean - estimate) ** 2)
-    return float(np.trapezoid(distance, ends) / ends[-1])
 
 
 def _bin(probability: FloatArray, edges: FloatArray) -> npt.NDArray[np.intp]:

@@ -12,8 +12,8 @@ import pandas as pd
 from sstorch.checks import check_choice, check_horizon, has_method
 from sstorch.data import Surv
 from sstorch.data.causes import cause_number
-from sstorch.data.outcomes import as_surv, recoded
-from sstorch.exceptions import ConfigError, DataError, named
+from sstorch.data.outcomes import as_surv
+from sstorch.exceptions import DataError, named
 from sstorch.metrics.registry import ASKED, METRICS, check_names, names_of
 from sstorch.metrics.scored import GivenRows, Rows, Scored, kind_of, same_kind, split_rows
 
@@ -34,8 +34,8 @@ def evaluate(
     `docs/metrics.md` lists the names. One event: "c_harrell", "c_uno", "cd_auc", "ibs_graf", "ibs_sksurv",
     "ibs_surtree", "ibs_osst", "scaled_ibs_graf", "d_calibration_p" (a p-value), "ici_pseudo" (at the median
     test event time). Competing causes, per cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the
-    horizon tau; "ibs", "scaled_ibs" and "aj_calibration" over quantiles of the training event times up to
-    tau. Both: "negative_log_likelihood".
+    horizon tau; "ibs" and "scaled_ibs" over quantiles of the training event times up to tau. Both:
+    "negative_log_likelihood".
 
     Weights of test rows are used in each metric that supports them, weights of training rows in the censoring
     distribution and the reference curves. With entry times (left truncation) "c_harrell" and
@@ -164,146 +164,58 @@ def score(name: str, rows: Scored, cause: int = 0) -> float:
 class SurvivalScorer:
     """Scorer of predictions for `scoring=` of scikit-learn, as in `cross_val_score` and `GridSearchCV`.
 
-    ``scorer(estimator, X, y)`` predicts as `evaluate` and returns the metric, negated if lower is better:
-    higher is always better. Most metrics need the training rows, and scikit-learn hands a scorer only the
-    rows it scores: give `train` for a fixed split, or `all_rows`, whose other rows are then the training
-    rows. That is not exact in the inner loop of a nested cross-validation, with `train_size` of
-    `ShuffleSplit`, and with `return_train_score=True`: give `train` there. An estimator with `event_times_`
-    is refused where the other rows hold further event times.
+    ``scorer(estimator, X, y)`` predicts and scores as `evaluate`, negated if lower is better: higher is
+    always better. scikit-learn hands a scorer only the rows that it scores, and most metrics need others for
+    censoring weights and reference curves, those of `train`.
 
     Args:
         metric: a name of `evaluate` with a direction, such as "ibs_graf", "c_uno" or, of causes, "ibs".
-        train: y of the training rows; or
-        all_rows: y of all rows, in any order.
+        train: y of the training rows; in a cross-validation y of all rows.
         cause: number of a competing cause, 1 .. K, or its name; None for the mean over all causes.
         tau: as in `evaluate`.
 
     Raises:
-        ConfigError: an unknown metric or cause, both or neither of `train` and `all_rows`, or tau is not > 0.
-        DataError: `train` or `all_rows` is not a valid outcome.
+        ConfigError: an unknown metric or cause, or tau is not > 0.
+        DataError: `train` is not a valid outcome; when called, as `evaluate`.
 
     Examples:
         >>> from sklearn.model_selection import cross_val_score
-        >>> from sstorch import Surv, SurvivalRegression, load_dataset
+        >>> from sstorch import SurvivalRegression, load_dataset
         >>> data = load_dataset("gbsg2")
         >>> tree = SurvivalRegression(random_state=0)
-        >>> scorer = SurvivalScorer("ibs_graf", all_rows=data.y)
-        >>> cross_val_score(tree, data.frame, data.y, cv=2, scoring=scorer).round(1).tolist()
-        [-0.2, -0.1]
+        >>> scorer = SurvivalScorer("ibs_graf", data.y)
+        >>> cross_val_score(tree, data.frame, data.y, cv=2, scoring=scorer).round(2).tolist()
+        [-0.17, -0.15]
     """
 
     metric: str
-    train: Any = field(default=None, repr=False)
-    all_rows: Any = field(default=None, repr=False)
+    train: Any = field(repr=False)
     cause: int | str | None = None
     tau: float | None = None
 
     def __post_init__(self) -> None:
         known = [
-            name
-            for name in names_of()
-            if METRICS[name].value is not None and METRICS[name].higher_is_better is not None
+            name for name in names_of() if METRICS[name].value and METRICS[name].higher_is_better is not None
         ]
         check_choice(self.metric, "metric", known)
-        if (self.train is None) == (self.all_rows is None):
-            raise ConfigError(
-                "give either train, y of the training rows, or all_rows, y of all rows that are "
-                f"split, got {'neither' if self.train is None else 'both'}."
-            )
         if self.tau is not None:
             check_horizon(self.tau, "tau")
-        with named("train" if self.all_rows is None else "all_rows"):
-            rows = as_surv(self.train if self.all_rows is None else self.all_rows)
-        self._causes(rows)
+        self._causes(self._known())
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
-        """Score a fitted estimator on some rows.
-
-        Raises a `DataError` as `evaluate`, for rows that are not among `all_rows`, and for an estimator that
-        is known not to be fitted on all the others.
-        """
-        outcome = as_surv(y)
-        if self.all_rows is None:
-            train = as_surv(self.train)
-        else:
-            train = _others(outcome, as_surv(self.all_rows))
-            _check_fitted_on(estimator, train)
-        given = split_rows((X, outcome), "y", estimator)
+        """Score a fitted estimator on some rows."""
+        train = self._known()
+        given = split_rows((X, as_surv(y)), "y", estimator)
         rows = Scored.of(estimator, GivenRows(None, train), given, self.tau)
         value = float(np.mean([score(self.metric, rows, cause) for cause in self._causes(train)]))
         return value if METRICS[self.metric].higher_is_better else -value
+
+    def _known(self) -> Surv:
+        with named("train"):
+            return as_surv(self.train)
 
     def _causes(self, y: Surv) -> list[int]:
         """Numbers of the scored causes, 0 for one event."""
         if self.cause is None:
             return [0] if y.causes is None else list(range(1, len(y.causes) + 1))
-        if y.causes is None:
-            raise ConfigError(f"cause={self.cause!r}, but y has one event")
-        return [cause_number(self.cause, y.causes)]
-
-
-def remedy_for_names(scoring: object) -> str:
-    """Remedy for a scoring of scikit-learn given by name; empty otherwise."""
-    from sklearn.metrics import get_scorer_names
-
-    if scoring not in get_scorer_names():
-        return ""
-    return (
-        f"; {scoring!r} of scikit-learn knows neither times nor censoring, "
-        "sstorch.metrics.SurvivalScorer('ibs_graf', all_rows=y) does"
-    )
-
-
-def _check_fitted_on(estimator: Any, train: Surv) -> None:
-    """Refuse weights from rows with events at times that an estimator, by `event_times_`, has not seen."""
-    fitted = getattr(estimator, "best_estimator_", estimator)
-    fitted = fitted[-1] if hasattr(fitted, "steps") else fitted
-    known = getattr(fitted, "event_times_", None)
-    if known is None or train.time is None or train.event is None:
-        return
-    counted = train.event & (train.time > 0.0)  # zeros may have been moved
-    if train.weight is not None:  # estimators leave out rows of weight 0
-        counted &= train.weight > 0.0
-    events, known = np.unique(train.time[counted]), np.unique(np.asarray(known, dtype=np.float64))
-    after = np.searchsorted(known, events).clip(max=known.size - 1)
-    near = np.minimum(np.abs(known[after] - events), np.abs(known[np.maximum(after - 1, 0)] - events))
-    strange = near > 1e-6 * events  # the estimator may have kept float32
-    if strange.any():
-        raise DataError(
-            f"all_rows: a row that is not scored has its event at {events[strange][0]:g}, where the "
-            "estimator has seen no event, as in a nested loop, with train_size or with return_train_score; "
-            "give train=, y of the rows it was fitted on."
-        )
-
-
-def _others(y: Surv, whole: Surv) -> Surv:
-    """The outcome of all rows but those that are scored."""
-    if whole.causes is not None and y.causes is not None:
-        y = recoded(y, whole.causes)
-    subjects = whole.id is not None and y.id is not None
-    every, some = _table(whole, subjects), _table(y, subjects)
-    if list(every) != list(some):
-        raise DataError(f"y is {y.type}, and all_rows is {whole.type}; give both alike")
-    # Of equal rows the first so many are scored; which ones makes no difference.
-    keys, scored = (
-        pd.MultiIndex.from_frame(rows.assign(copy=rows.groupby(list(rows), dropna=False).cumcount()))
-        for rows in (every, some)
-    )
-    if (missing := ~scored.isin(keys)).any():
-        time, value = some[missing].iloc[0, :2]
-        name = "event" if y.causes is None else "cause"
-        raise DataError(
-            f"y: a scored row with time {time:g} and {name} {value:g} is not among all_rows; give y of all "
-            "rows that cross-validation splits."
-        )
-    left = np.flatnonzero(~keys.isin(scored))
-    if left.size == 0:
-        raise DataError("y: all of all_rows are scored, so that no training row is left for the weights.")
-    return whole[left]
-
-
-def _table(y: Surv, subjects: bool) -> pd.DataFrame:
-    """Times, causes, and entry times, weights and subjects if there are any."""
-    parts = {"time": y.right_censored("a scorer")[0], "cause": y.cause}
-    others = {"entry": y.entry, "weight": y.weight, "id": y.id if subjects else None}
-    return pd.DataFrame(parts | {name: part for name, part in others.items() if part is not None})
+        return [cause_number(self.cause, y.causes or ("",))]

@@ -29,15 +29,12 @@ class HorizonRows:
         survival: predicted probability that the event of interest has not happened by the horizon, (n,).
         t: the horizon, in the unit of `y`.
         cause: number of the cause of interest.
-        expected: predicted cumulative hazard of each row during follow-up, up to the horizon, shape (n,);
-            None if unknown.
     """
 
     y: Observed
     survival: FloatArray
     t: float
     cause: int = 1
-    expected: FloatArray | None = None
 
     @classmethod
     def of(
@@ -48,7 +45,6 @@ class HorizonRows:
         *,
         sample_weight: npt.ArrayLike | None = None,
         cause: int | str | None = None,
-        expected: FloatArray | None = None,
     ) -> Self:
         """Create rows from outcomes, predictions, weights and horizon, with checks.
 
@@ -59,18 +55,17 @@ class HorizonRows:
             t: the horizon, in the unit of `y`.
             sample_weight: weights of the rows, shape (n,); None for those of `y`.
             cause: number or name of the cause of interest, for competing causes; None for the first.
-            expected: as in the class, shape (n,).
 
         Raises:
             DataError: invalid arguments, interval-censored times, or a time outside the observed ones.
             ConfigError: t not > 0, or an unknown cause.
         """
         asked = 1 if cause is None and isinstance(y, Surv) and y.causes is not None else cause
-        others = {"sample_weight": sample_weight, "survival": survival, "expected": expected}
+        others = {"sample_weight": sample_weight, "survival": survival}
         rows, which = read_scored(y, "a measure at one horizon", asked, entry=True, weight=True, **others)
         horizon = time_of_rows(check_horizon(t, "t"), rows.time)
         predicted = check_probability(survival, "survival", rows.time.size)
-        found = cls(rows._replace(id=subjects_of(rows)), predicted, horizon, which, expected)
+        found = cls(rows._replace(id=subjects_of(rows)), predicted, horizon, which)
         if rows.weight is not None:
             found = found.take(np.flatnonzero(rows.weight > 0.0))
             if np.ptp(found.y.weights) == 0.0:
@@ -83,8 +78,7 @@ class HorizonRows:
 
     def take(self, rows: IntArray) -> Self:
         """Some rows, repetitions allowed."""
-        expected = None if self.expected is None else self.expected[rows]
-        return replace(self, y=self.y.take(rows), survival=self.survival[rows], expected=expected)
+        return replace(self, y=self.y.take(rows), survival=self.survival[rows])
 
     @property
     def interest(self) -> BoolArray:

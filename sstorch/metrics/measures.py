@@ -101,7 +101,7 @@ def measure(rows: HorizonRows, name: str, level: float = 0.95) -> Estimate[float
 
     Args:
         rows: outcomes and predictions at the horizon.
-        name: "c_harrell_t", "c_uno_t", "c_cause_specific", "auc", "oe_ratio", "oe_hazard",
+        name: "c_harrell_t", "c_uno_t", "c_cause_specific", "auc", "oe_ratio",
             "calibration_intercept", "calibration_slope", "ici", "e50", "e90", "e_max", "brier" or
             "scaled_brier"; defined in :func:`sstorch.validation.validate`.
         level: level of the limits, in (0, 1).
@@ -247,31 +247,6 @@ def oe_ratio(rows: HorizonRows) -> Influences:
         raise DataError("survival: every prediction is 1: no event is expected.")
     observed, moved = rows.incidence()
     return observed / expected, rows.y.weights * moved / expected
-
-
-@_declare("observed over expected events, by hazards", 1.0, SANDWICH, "log", events="one")
-def oe_hazard(rows: HorizonRows) -> Influences:
-    """Observed events over the sum of predicted cumulative hazards: the standardised event ratio.
-
-    It supports left truncation and start-stop rows, since every row contributes the hazard of its follow-up,
-    `expected` = H_i(min(time_i, t)) - H_i(entry_i) >= 0. Its logarithm is the calibration intercept of a
-    Poisson regression with log cumulative hazards as offset.
-
-    References:
-        Berry (1983), Biometrics 39, 173-184; Crowson, Atkinson and Therneau (2016), Statistical Methods in
-        Medical Research 25, 1692-1706.
-    """
-    if rows.expected is None:
-        raise DataError("the model has no survival at each row's own times, which the expected hazards need.")
-    rows.check_events()
-    seen, weight = rows.interest & (rows.y.time <= rows.t), rows.y.weights
-    if rows.y.entry is not None:
-        seen &= rows.y.entry < rows.t
-    expected, observed = float(weight @ rows.expected), float(weight @ seen)
-    if not 0.0 < expected < np.inf:
-        raise DataError(f"the predicted cumulative hazards add up to {expected:g}, and no ratio is defined.")
-    ratio = observed / expected
-    return ratio, ratio * weight * (seen / observed - rows.expected / expected)
 
 
 _declare("calibration intercept", 0.0, SANDWICH, "plain")(calibration_intercept)

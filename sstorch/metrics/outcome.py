@@ -19,7 +19,7 @@ from sstorch.data.causes import cause_number
 from sstorch.data.outcomes import as_surv
 from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import DataError, named
-from sstorch.metrics.checks import check_cause, check_same_unit, check_time
+from sstorch.metrics.checks import check_cause, check_time
 
 
 class Observed(NamedTuple):
@@ -162,18 +162,15 @@ def read_scored(y: Outcome, what: str, cause: int | str | None, **options: Any) 
     return rows._replace(n_causes=max(rows.n_causes, which)), which
 
 
-def training(train: Outcome, test_time: FloatArray | None = None, *, causes: bool = False) -> Observed:
-    """Training rows of positive weight, in the unit of `test_time`, that give G or Kaplan-Meier.
+def training(train: Outcome, *, causes: bool = False) -> Observed:
+    """Training rows of positive weight, which give G or Kaplan-Meier.
 
     Each cause ends observation as an event does; with `causes` a tuple is (time, cause).
     """
     given: Any = tuple(train) if isinstance(train, list) else train
     causes = causes or (isinstance(train, Surv) and train.causes is not None)
     what = "an estimate from the training rows"
-    known = read_rows(given, what, causes=causes, weight=True, prefix="train ").counted()
-    if test_time is not None:
-        check_same_unit(test_time, known.time, ("time", "train time"))
-    return known
+    return read_rows(given, what, causes=causes, weight=True, prefix="train ").counted()
 
 
 def subjects_of(y: Surv | Observed) -> IntArray | None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import BLOCK_ELEMENTS, check_grid_unit, check_survival, check_times
+from sstorch.metrics.checks import BLOCK_ELEMENTS, check_overlap, check_survival, check_times
 from sstorch.metrics.curves import CurvesInOrder, survival_at
 from sstorch.metrics.outcome import Observed
 
@@ -218,7 +218,7 @@ class Compared:
     def of_curves(cls, pairs: ComparablePairs, rows: Observed, curves: FloatArray, grid: FloatArray) -> Self:
         """Compare curves (n, n_times) that passed `check_survival` in pairs of the rows."""
         if pairs.partners().any():  # else `concordance` says that there is no pair
-            check_grid_unit(rows.time, rows.event, grid)
+            check_overlap(rows.time, grid)
         time = rows.time[pairs.events]
         column = np.searchsorted(grid, time, side="right") - 1
         return cls(pairs, time, *pairs.compare_curves(curves, column))

@@ -19,10 +19,10 @@ from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_
 from sstorch.metrics.brier import brier_score, integrated_brier_score, reference_curves, relative_score
 from sstorch.metrics.calibration import calibration_errors
 from sstorch.metrics.censoring import KaplanMeier
-from sstorch.metrics.checks import check_grid_unit
+from sstorch.metrics.checks import check_overlap
 from sstorch.metrics.concordance import concordance_harrell, concordance_wolbers
 from sstorch.metrics.curves import survival_at
-from sstorch.metrics.distribution import aalen_johansen_distance, d_calibration_at
+from sstorch.metrics.distribution import d_calibration_at
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.scored import Kind, Scored
@@ -263,7 +263,7 @@ def d_calibration_p(rows: Scored, _: int) -> float:
     Haider, Hoehn, Davis and Greiner (2020), Journal of Machine Learning Research 21 (85).
     """
     y = read_rows(rows.y, "D-calibration")
-    check_grid_unit(y.time, y.event, rows.times)
+    check_overlap(y.time, rows.times)
     return d_calibration_at(y.event, survival_at(rows.checked, rows.times, y.time)).p_value
 
 
@@ -326,14 +326,6 @@ def scaled_ibs(rows: Scored, cause: int) -> float:
     """
     overall = reference_curves(rows.train, rows.times, rows.y.time.size, cause)
     return relative_score(ibs(rows, cause), _over_times(rows, overall, cause), "Aalen-Johansen")
-
-
-@_of_cause("AJ cal.", False)
-def aj_calibration(rows: Scored, cause: int) -> float:
-    """Distance from Aalen and Johansen. Alberge et al. (2026), AISTATS, arXiv 2602.00194."""
-    y = read_rows(rows.y, "this calibration", causes=True, weight=True)
-    check_grid_unit(y.time, y.event, rows.times)
-    return aalen_johansen_distance(y, rows.curves(cause), rows.times, cause)
 
 
 declare(

@@ -116,7 +116,7 @@ def _sentences(
             f"{other}do not report later times"
             if outside(at_risk, lower[-1:], upper[-1:])[0]
             else f"the hazards of the rows still at risk agree with it, S = {at_risk[0]:.3f}. Censoring "
-            "depends on covariates, which biases Kaplan-Meier: judge late calibration by oe_hazard (validate)"
+            "depends on covariates, which biases Kaplan-Meier: judge late calibration by validate"
         )
         found.append(
             f"{name}: from {start} on the mean curve is outside the 95 % confidence "

@@ -9,20 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from sstorch._types import FloatArray, IntArray
-from sstorch.checks import blocks, check_weight, has_method
+from sstorch._types import IntArray
+from sstorch.checks import check_weight, has_method
 from sstorch.data import Surv
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
 from sstorch.data.outcomes import outcome_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import subjects_of
 from sstorch.metrics.scored import predictor, some_rows
-
-# Rows whose hazards are predicted together, each at its own times.
-_BLOCK = 256
 
 
 class Cohort(NamedTuple):
@@ -96,46 +92,11 @@ class Cohort(NamedTuple):
         if getattr(model, "time_varying_", False):
             after = self.after
         free = predictor(model, self.X, y.causes or (), len(y), after, time)(np.array([t]))[:, :, 0]
-        expected = self._expected(model, t) if y.causes is None else None
         numbers = range(1, len(names) + 1) if cause is None else [cause_number(cause, names)]
         return {
-            names[k - 1]: HorizonRows.of(
-                y, free[:, k - 1], t, expected=expected, cause=None if y.causes is None else k
-            )
+            names[k - 1]: HorizonRows.of(y, free[:, k - 1], t, cause=None if y.causes is None else k)
             for k in numbers
         }
-
-    def _expected(self, model: Any, t: float) -> FloatArray | None:
-        """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if unknown."""
-
-        def cumulative_hazards(X: Any, times: FloatArray) -> FloatArray:
-            if hasattr(model, "outcome_type_"):
-                return np.asarray(model.predict_cumulative_hazard_function(X, times, after=0.0))
-            with np.errstate(divide="ignore"):
-                return np.asarray(-np.log(np.asarray(predict_curves(model, X, times), dtype=np.float64)))
-
-        time, _, entry = self.y.right_censored("validate")
-        start = self.after or 0.0
-        begin, end = start + np.minimum(entry, t), start + np.minimum(time, t)
-        expected, order = np.zeros(time.size), np.argsort(end, kind="stable")
-        for block in blocks(time.size, 2 * _BLOCK, 4 * _BLOCK**2):
-            rows = order[block]
-            times = np.unique(np.concatenate([begin[rows], end[rows]]))
-            times = times[times > 0.0]
-            if not times.size:
-                continue
-            try:
-                hazards = cumulative_hazards(self.take(rows).X, times)
-            except DataError:
-                return None
-            if hazards.shape != (rows.size, times.size):
-                return None
-            hazards = np.column_stack([np.zeros(rows.size), hazards])
-            place = [np.searchsorted(times, at[rows], side="right") for at in (begin, end)]
-            number = np.arange(rows.size)
-            with np.errstate(invalid="ignore"):
-                expected[rows] = hazards[number, place[1]] - hazards[number, place[0]]
-        return expected if np.isfinite(expected).all() else None
 
 
 def refitted(model: Any, rows: Cohort) -> Any:

@@ -283,7 +283,7 @@ def checklist(report: Report) -> pd.DataFrame:
 
 
 # Measures of performance that the checklist shows.
-_SHOWN = {"c_harrell_t", "c_wolbers", "c_cause_specific", "auc", "oe_ratio", "oe_hazard"}
+_SHOWN = {"c_harrell_t", "c_wolbers", "c_cause_specific", "auc", "oe_ratio"}
 _SHOWN |= {"calibration_slope", "scaled_brier"}
 
 

@@ -57,10 +57,10 @@ class ValidationReport:
         Returns:
             A row per measure, indexed by its name, with competing causes by cause and name.
 
-            Measures of one event: c_harrell_t, c_uno_t, auc, oe_ratio, oe_hazard, calibration_intercept,
+            Measures of one event: c_harrell_t, c_uno_t, auc, oe_ratio, calibration_intercept,
             calibration_slope, ici, e50, e90, e_max, brier, scaled_brier, and net_benefit(p) for each
-            threshold p. Competing causes: c_cause_specific and c_wolbers in place of c_harrell_t and c_uno_t,
-            and no oe_hazard. Columns: value; with refits corrected, the value minus its optimism; lower and
+            threshold p. Competing causes: c_cause_specific and c_wolbers in place of c_harrell_t and c_uno_t.
+            Columns: value; with refits corrected, the value minus its optimism; lower and
             upper limit; ideal, the value of perfect predictions, NaN for a net benefit; method of the limits;
             n_undefined, number of resamples without a value; reason for a missing value or missing limits, or
             "".
@@ -185,8 +185,6 @@ def validate(
       that of the horizon. All censoring weights come from the validation rows, as in McLernon et al., not
       from the training rows as in :func:`sstorch.metrics.evaluate`.
     * Limits of Uno's concordance include the uncertainty of the weights, unlike R's survival.
-    * oe_ratio compares risks at the horizon, oe_hazard events with the sum of predicted cumulative hazards
-      during follow-up (Crowson et al.).
     * Intercept, slope and calibration curve (ICI, E50, E90, Emax) are regressions of pseudo-values of the
       risk at the horizon with a complementary log-log link, the curve on a restricted cubic spline of
       log(-log S) with three knots. McLernon et al. fit Cox models to follow-up instead, whose slope is the

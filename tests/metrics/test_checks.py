@@ -10,7 +10,6 @@ from sstorch.metrics import (
     KaplanMeier,
     brier_score,
     concordance_harrell,
-    concordance_uno,
     cumulative_dynamic_auc,
     d_calibration,
     integrated_brier_score,
@@ -126,25 +125,14 @@ def test_row_labels_in_another_order_raise():
     assert concordance_harrell(y, other, TIMES) == 1.0
 
 
-def test_days_and_years_together_raise():
-    days = np.linspace(30.0, 3000.0, 60)
-    years, event, train = days / 365.25, np.ones(60), (days, np.ones(60))
-    curves = np.exp(-np.outer(1 / days, days))
-    in_years = (years, event)
-    for call in (
-        lambda: brier_score((days, event), curves[:, ::2], years[::2] / 40, train=train),
-        lambda: integrated_brier_score((days, event), curves, years / 40, train=train, convention="osst"),
-        lambda: integrated_brier_score(in_years, curves, days, train=in_years),
-        lambda: integrated_brier_score(in_years, curves, days, train=in_years, convention="osst"),
-        lambda: d_calibration((days, event), curves, years / 40),
-        lambda: brier_score((days, event), curves[:, :3], [1.0, 2.0, 3.0], train=train),
-        lambda: concordance_uno((days, event), -days, train=in_years),
-        lambda: concordance_harrell((days, event), curves[:, ::2], years[::2] / 40),
-    ):
-        with pytest.raises(DataError, match="in one unit"):
-            call()
-    rare = np.arange(60) < 20  # events are early; the grid may end before most rows leave
-    late = np.where(rare, days, 3000.0)
-    assert brier_score((late, rare), curves[:, :20], days[:20], train=(late, rare)).size == 20
+def test_grid_outside_the_observed_times_raises():
+    for grid in ([40.0, 50.0], [0.1, 0.2]):
+        for call in (
+            lambda grid=grid: brier_score((TIME, EVENT), CURVES, grid, train=(TIME, EVENT)),
+            lambda grid=grid: concordance_harrell((TIME, EVENT), CURVES, grid),
+            lambda grid=grid: d_calibration((TIME, EVENT), CURVES, grid),
+        ):
+            with pytest.raises(DataError, match="where nothing was observed"):
+                call()
     with pytest.raises(DataError, match="t must not be NaN"):
         KaplanMeier.fit((TIME, EVENT)).at([1.0, np.nan])

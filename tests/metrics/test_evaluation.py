@@ -13,9 +13,7 @@ from sstorch import Columns, Surv, SurvivalData, SurvivalRegression, metrics, va
 from sstorch.bench.fairness import pareto_front
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import evaluate
-from sstorch.metrics.distribution import aalen_johansen_distance
 from sstorch.metrics.grids import incidence_times
-from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.registry import METRICS, declare, metric, names_of
 from sstorch.metrics.scored import Scored
 
@@ -130,7 +128,6 @@ def test_each_score_of_a_cause_is_the_function_of_its_name(tau):
         over = {"convention": "trapezoid", **own}
         ibs = metrics.integrated_brier_score(CAUSE_ROWS, curves, times, **over)
         same = np.broadcast_to(1 - metrics.aalen_johansen(known, times)[k - 1], curves.shape)
-        read = read_rows(CAUSE_ROWS, "x", causes=True)
         expected = {
             "c_cause_specific": metrics.concordance_harrell(
                 CAUSE_ROWS, risk, cause=k, tau=after, tied_time="censored_later"
@@ -140,7 +137,6 @@ def test_each_score_of_a_cause_is_the_function_of_its_name(tau):
             "brier": metrics.brier_score(CAUSE_ROWS, *at, **own)[0],
             "ibs": ibs,
             "scaled_ibs": 1 - ibs / metrics.integrated_brier_score(CAUSE_ROWS, same, times, **over),
-            "aj_calibration": aalen_johansen_distance(read, np.asarray(curves), np.asarray(times), k),
         }
         assert table.loc[name, "value"].to_dict() == pytest.approx(expected, rel=1e-14)
     higher = table.loc["death", "higher_is_better"].astype(bool)

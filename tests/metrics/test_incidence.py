@@ -19,9 +19,7 @@ from sstorch.metrics import (
     cumulative_dynamic_auc,
     integrated_brier_score,
 )
-from sstorch.metrics.distribution import aalen_johansen_distance
 from sstorch.metrics.incidence import aalen_johansen_error
-from sstorch.metrics.outcome import read_rows
 from tests.histories import halved
 
 IN_R = json.loads((Path(__file__).parent / "incidence_in_r.json").read_text())
@@ -218,22 +216,19 @@ def test_the_error_of_one_cause_is_greenwoods() -> None:
 
 TIMES = np.array([2.0, 5.0, 9.0, 14.0])
 # hazardous 0.2.0 on the same rows: brier_score_incidence, integrated_brier_score_incidence at TIMES, and
-# concordance_index_incidence(taus=[9.0]) with and without Kaplan-Meier's weights; aj_calibration_per_event at
-# 0 and TIMES. comprisk 0.8.0: concordance_index_cr of the risk and of the risk rounded to tenths, with times
-# and with times rounded up.
+# concordance_index_incidence(taus=[9.0]) with and without Kaplan-Meier's weights. comprisk 0.8.0:
+# concordance_index_cr of the risk and of the risk rounded to tenths, with times and with times rounded up.
 PEERS = {
     1: {
         "brier": [0.18134889060478018, 0.2788750346825251, 0.3344251302564069, 0.34373154800000855],
         "ibs": 0.30102732612082167,
         "wolbers": [0.51806316, 0.52397981],
-        "distance": 0.04292422000638146,
         "comprisk": [0.5353329944077275, 0.5330452465683783, 0.5367476851851852, 0.5353009259259259],
     },
     2: {
         "brier": [0.09499110538960157, 0.17720249359566895, 0.2076613598369375, 0.2600781767704608],
         "ibs": 0.19561391223846789,
         "wolbers": [0.4947865, 0.48713491],
-        "distance": 0.0014983907484465043,
         "comprisk": [0.4928956393924547, 0.49093581577658013, 0.49201981287837093, 0.4887176664832141],
     },
 }
@@ -259,12 +254,6 @@ def test_hazardous_and_comprisk_give_the_same(k: int) -> None:
     pairs = [(at, r) for at in (test[0], np.ceil(test[0])) for r in (risk, risk.round(1))]
     found = [concordance_harrell((at, test[1]), r, cause=k) for at, r in pairs]
     np.testing.assert_allclose(found, expected["comprisk"], rtol=1e-14)
-    rows = read_rows(test, "a distance", causes=True)
-    assert aalen_johansen_distance(rows, free, TIMES, k) == pytest.approx(expected["distance"], rel=1e-12)
-    observed = np.broadcast_to(aalen_johansen(test, TIMES)[k - 1], (120, 4))
-    assert aalen_johansen_distance(rows, 1 - observed, TIMES, k) < 1e-30
-    with pytest.raises(DataError, match="at none of them 5%"):
-        aalen_johansen_distance(rows, 1 - observed[:, 3:], np.array([29.9]), k)
     with pytest.raises(DataError, match="no comparable pair"):
         concordance_wolbers(test, risk, 3)
     with pytest.raises(DataError, match="needs two times"):

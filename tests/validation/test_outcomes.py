@@ -4,7 +4,6 @@ Numbers with many digits are those of R on the same rows, by outcomes.R.
 """
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -162,20 +161,6 @@ def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
     pd.testing.assert_frame_equal(_table(model, X, y.weighted(weight), n_resamples=20), table)
 
 
-def test_expected_events_are_hazards_while_rows_were_observed() -> None:
-    X, y = _cohort(late=True)
-    observed = y.event & (y.time <= T)
-    expected = MODEL.hazard(X)[:, 0] * (np.minimum(y.time, T) - np.minimum(y.entry, T))
-    row = _table(MODEL, X, y).loc["oe_hazard"]
-    assert row["value"] == pytest.approx(observed.sum() / expected.sum(), rel=1e-12)
-    error = np.linalg.norm(observed / observed.sum() - expected / expected.sum())
-    assert np.log(row["upper"] / row["value"]) == pytest.approx(HALF * error, rel=1e-9)
-    given = HorizonRows.of(y, np.ones(len(y)), T, expected=expected)
-    assert measure(given, "oe_hazard").value == pytest.approx(row["value"], rel=1e-12)
-    with pytest.raises(DataError, match="add up to 0"):
-        measure(replace(given, expected=np.zeros(len(y))), "oe_hazard")
-
-
 def test_right_model_with_late_entry_is_calibrated() -> None:
     """Rows that had their event before their entry were never seen."""
     rng = np.random.default_rng(1)
@@ -184,7 +169,6 @@ def test_right_model_with_late_entry_is_calibrated() -> None:
     seen = time > entry
     y = Surv(time[seen], np.ones(seen.sum(), dtype=bool), entry=entry[seen])
     X = pd.DataFrame({"x": x[seen]})
-    assert _table(Known(1.0, 1.0), X, y)["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.02)
     table = _table(Known(1.0, 1.0), X, y, after=0.3, horizon=0.8)
     assert table["value"]["calibration_slope"] == pytest.approx(1.0, abs=0.05)
     assert table["value"]["ici"] < 0.02
@@ -300,7 +284,6 @@ def test_resamples_are_of_subjects() -> None:
 def test_trees_of_every_outcome_are_validated() -> None:
     X, y = _cohort(200, late=True)
     tree = SurvivalRegression().fit(X, y)
-    assert _table(tree, X, y)["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.1)
     with pytest.raises(DataError, match="y has no entry"):
         _table(tree, X, Surv(y.time, y.event))
     causes_X, causes = rows_of_causes(200)

@@ -17,7 +17,7 @@ from sstorch.validation.report import ValidationReport
 from tests.validation.models import Given, Known, rows
 
 T = 1.2
-NAMES = ["c_harrell_t", "c_uno_t", "auc", "oe_ratio", "oe_hazard", "calibration_intercept"]
+NAMES = ["c_harrell_t", "c_uno_t", "auc", "oe_ratio", "calibration_intercept"]
 NAMES += ["calibration_slope", "ici", "e50", "e90", "e_max", "brier", "scaled_brier"]
 
 

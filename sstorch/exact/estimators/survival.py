@@ -29,7 +29,6 @@ from sstorch.exact.leaf_curves import LeafCurveKind, leaf_curves
 from sstorch.exact.problem import MAX_EXACT_DEPTH
 from sstorch.exact.solution import Solution
 from sstorch.exceptions import ConfigError
-from sstorch.metrics.evaluation import remedy_for_names
 from sstorch.metrics.grids import thinned
 from sstorch.metrics.outcome import Observed
 
@@ -290,7 +289,7 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         if self.scoring != "loss" and not callable(self.scoring):
             raise ConfigError(
                 f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
-                f"{self.scoring!r}{remedy_for_names(self.scoring)}"
+                f"{self.scoring!r}; such as sstorch.metrics.SurvivalScorer('ibs_graf', y)"
             )
         super()._check()
 

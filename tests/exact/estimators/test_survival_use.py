@@ -125,7 +125,7 @@ def test_parameters_pipelines_and_searches_of_scikit_learn(small_data: SurvivalD
     np.testing.assert_array_equal(pipe.predict(X), alone.predict(X))
     search = GridSearchCV(OptimalSurvivalTree(), {"max_depth": [0, 1]}, cv=2).fit(X, y)
     assert search.best_params_["max_depth"] in (0, 1)
-    scorer = metrics.SurvivalScorer("ibs_graf", all_rows=y)
+    scorer = metrics.SurvivalScorer("ibs_graf", y)
     scores = cross_val_score(OptimalSurvivalTree(1), X, y, cv=3, scoring=scorer)
     assert ((scores < 0) & (scores > -1)).all()
 
