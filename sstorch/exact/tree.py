@@ -90,14 +90,6 @@ class BinaryTree:
             number[self.present[node]] = 2 * number[node] + 1
         return number
 
-    @property
-    def places(self) -> IntArray:
-        """(n_leaves,), place of the first leaf of a complete tree of this depth below each leaf, from 0."""
-        heap, inner = self.heap_number[self.is_leaf].tolist(), self.leaf_number[self.is_leaf]
-        place = np.empty(len(heap), dtype=np.int64)
-        place[inner] = [(k << (self.depth + 1 - k.bit_length())) - 2**self.depth for k in heap]
-        return place
-
     def apply(self, features: npt.ArrayLike) -> IntArray:
         """The leaf of each row of a binary matrix (n, p), 0 .. n_leaves - 1, shape (n,).
 

@@ -21,11 +21,6 @@ _LIMITS = (
     "Nothing in it is causal: a gate on a treatment shows who survives longer, not what the treatment does.",
     "Curves take censoring to be independent of what happens later, given the columns.",
 )
-_SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as given."
-_TIME_VARYING = (
-    "Covariates are time-varying: one row does not determine survival from time zero. Survival is predicted "
-    f"for a subject at risk at a given time, {CONSTANT_COVARIATES}."
-)
 
 
 def model_card(
@@ -55,34 +50,32 @@ def model_card(
         scores.append(as_table(header, texts, "On rows it was not trained on."))
     if not scores:
         scores.append("Not known: no scores of rows that it was not trained on; see sstorch.validate.")
-    facts = tree._deployed(medians=False)
-    sections = [
-        Section("Facts", [facts_table(tree)]),
-        Section("Groups", [Code(tree.summary())]),
-        Section("How good it is", scores),
-        Section("Limits", [limits_of(tree)]),
-        Section("Use", [use_of(tree)]),
-    ]
-    card = Document("Model card", facts.subtitle(PAGE_TEXTS), sections)
+    facts, limits, use = card_sections(tree)
+    middle = [Section("Groups", [Code(tree.summary())]), Section("How good it is", scores)]
+    subtitle = tree._deployed(medians=False).subtitle(PAGE_TEXTS)
+    card = Document("Model card", subtitle, [facts, *middle, limits, use])
     return to_markdown(card) if format == "markdown" else to_html(card)
 
 
-def facts_table(tree: SurvivalTree, more: Sequence[tuple[str, str]] = ()) -> pd.DataFrame:
-    """Description of the tree, its training rows, and further facts."""
+def card_sections(
+    tree: SurvivalTree, more: Sequence[tuple[str, str]] = (), limits: Sequence[str] = ()
+) -> list[Section]:
+    """Facts of the tree and its training rows, limitations, and code that predicts by the saved tree."""
     facts, unit = tree._deployed(medians=False), f" {tree.time_unit_}" if tree.time_unit_ else ""
-    causes = " and ".join(tree.causes_)
     columns = [
         f"{field.name} ({', '.join(field.categories)})" if field.categories else field.name
         for field in facts.fields
     ]
+    predicts, method = (
+        "survival at any time, median and restricted mean time, risk, group",
+        "survival_function",
+    )
+    if causes := " and ".join(tree.causes_):
+        predicts = f"cumulative incidences of {causes}, survival without any event, group"
+        method = "cumulative_incidence"
     rows = [
         ("model", facts.kind),
-        (
-            "predicts",
-            f"cumulative incidences of {causes}, survival without any event, group"
-            if causes
-            else "survival at any time, median and restricted mean time, risk, group",
-        ),
+        ("predicts", predicts),
         (f"{'recalibrated' if facts.recalibrated else 'trained'} on", facts.counts.text(PAGE_TEXTS)),
         ("columns", "; ".join(columns)),
         ("times", f"up to {tree.event_times_[-1]:g}{unit}, the last event; {facts.beyond}"),
@@ -90,24 +83,23 @@ def facts_table(tree: SurvivalTree, more: Sequence[tuple[str, str]] = ()) -> pd.
         *more,
         ("made with", f"sstorch {__version__}"),
     ]
-    return as_table(["", "this model"], rows)
-
-
-def limits_of(tree: SurvivalTree) -> list[str]:
-    """Limitations, one sentence each."""
-    limits = [*_LIMITS, *([_SHRUNK] if hasattr(tree, "covariance_") else [])]
-    limits += [WEIGHTED] if tree.outcome_type_.weighted else []
-    return [*limits, *([_TIME_VARYING] if tree.time_varying_ else [])]
-
-
-def use_of(tree: SurvivalTree) -> Code:
-    """Lines of Python that predict by a saved tree."""
+    shrunk = "Coefficients are shrunk; their confidence intervals take the gates as given."
+    known = [*_LIMITS, *([shrunk] if hasattr(tree, "covariance_") else [])]
+    known += [WEIGHTED] if tree.outcome_type_.weighted else []
+    if tree.time_varying_:
+        known.append(
+            "Covariates are time-varying: one row does not determine survival from time zero. Survival is "
+            f"predicted for a subject at risk at a given time, {CONSTANT_COVARIATES}."
+        )
     horizons = ", ".join(f"{time:g}" for time in round_horizons(tree.event_times_, tree.time_unit_))
-    after = ", after=0" if tree.time_varying_ else ""
-    method = "predict_cumulative_incidence" if tree.causes_ else "predict_survival_function"
     lines = [
         f'tree = sstorch.{type(tree).__name__}.load("MODEL")',
         'rows = pandas.read_csv("rows.csv")',
-        f"tree.{method}(rows, [{horizons}]{after})",
+        f"tree.predict_{method}(rows, [{horizons}]{', after=0' if tree.time_varying_ else ''})",
     ]
-    return Code("\n".join(lines))
+    table = as_table(["", "this model"], rows)
+    return [
+        Section("Facts", [table]),
+        Section("Limits", [[*known, *limits]]),
+        Section("Use", [Code("\n".join(lines))]),
+    ]

@@ -24,9 +24,9 @@ def recalibrate(
 ) -> Tree:
     """Recalibrate a fitted tree to another population: groups are unchanged, their survival is re-estimated.
 
-    Soft trees: maximum likelihood on the new rows, with the same change in all leaves. ``"intercept"`` adds a
-    constant to the linear predictors, ``"slope"`` also multiplies them by a factor, ``"baseline"`` adds
-    constants to the intercept and to every shape parameter.
+    Soft trees: maximum likelihood, with the same change in all leaves. ``"intercept"`` adds a constant to the
+    linear predictors, ``"slope"`` also multiplies them by a factor, ``"baseline"`` adds constants to the
+    intercept and to every shape parameter.
 
     Exact trees: ``"intercept"`` multiplies the cumulative hazards of all leaves by the ratio of observed to
     expected events (S becomes S^c), the maximum likelihood estimate of a Poisson model; ``"slope"`` also
@@ -54,16 +54,15 @@ def recalibrate(
         Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal
         of Clinical Epidemiology 61, 76-86, on updating methods.
 
-    Examples:
-        >>> from sstorch import PrognosticTree, load_dataset, recalibrate
-        >>> data = load_dataset("gbsg2")
-        >>> tree = PrognosticTree().fit(data.frame, (data.time, data.event))
-        >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
-        >>> print(elsewhere.recalibration_)
-        Recalibrated (intercept) on 686 rows, 299 events; groups as they were
-        linear predictor -1.1 (standard error 0.07...)
-        observed / expected events 0.49... before, 1.03... after
-        log-likelihood of a row -4.16... before, -4.00... after
+    >>> from sstorch import PrognosticTree, load_dataset, recalibrate
+    >>> data = load_dataset("gbsg2")
+    >>> tree = PrognosticTree().fit(data.frame, (data.time, data.event))
+    >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
+    >>> print(elsewhere.recalibration_)
+    Recalibrated (intercept) on 686 rows, 299 events; groups as they were
+    linear predictor -1.1 (standard error 0.07...)
+    observed / expected events 0.49... before, 1.03... after
+    log-likelihood of a row -4.16... before, -4.00... after
     """
     check_tree(tree, "_recalibrated")
     check_choice(how, "how", get_args(Recalibrate))
@@ -74,18 +73,15 @@ def recalibrate(
 class Recalibration:
     """Recalibration of a fitted tree: coefficients and fit before and after.
 
-    Let g be the linear predictor of a leaf, in an exact tree the log hazard ratio. The recalibrated value is
+    With g the linear predictor of a leaf, in an exact tree its log hazard ratio, the recalibrated value is
     ``intercept + slope g``.
 
     Attributes:
-        how: ``"intercept"``, ``"slope"`` (both), or ``"baseline"`` (the intercept and every shape parameter;
-            in an exact tree the curves of the leaves).
+        how: as in :func:`~sstorch.recalibrate`.
         rows, events: numbers used for the estimates.
-        intercept: constant added to the linear predictor; None if curves were estimated.
-        slope: factor of the linear predictor; None if curves were estimated.
+        intercept, slope: None if curves were estimated.
         shape: constants added to the shape parameters, by name; empty unless ``how="baseline"``.
-        intercept_error, slope_error: standard errors, robust to a wrong family and independent of
-            the scale of weights; None if not estimated.
+        intercept_error, slope_error: standard errors, robust to a wrong family; None if not estimated.
         observed_expected: observed / expected events, before and after; None if no events are expected.
         log_likelihood: mean log-likelihood per row, before and after; None for exact trees, since their
             curves are step functions.
@@ -135,10 +131,7 @@ def recalibration_texts(tree: object) -> list[str]:
 
 
 def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters: int) -> int:
-    """Number of events (n,), which has to be at least that of the parameters; a DataWarning if it is small.
-
-    The warning is about the effective number of events.
-    """
+    """Number of events, at least that of the parameters; a DataWarning if the effective number is small."""
     n_events = int(event.sum())
     if n_events < n_parameters:
         raise DataError(

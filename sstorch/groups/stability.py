@@ -16,7 +16,7 @@ from sstorch.exceptions import DataError
 from sstorch.groups.tree import Partition, SurvivalTree
 from sstorch.metrics.groups import adjusted_rand_index
 
-# Columns that the text names for each node.
+# Columns that the text names.
 _NAMED = 3
 
 
@@ -27,7 +27,7 @@ def stability(
 
     Each resample trains a tree with the parameters of the estimator; the weight of a subject is multiplied by
     the number of draws, and an exact search chooses the size again. ``print`` and ``tree.summary()`` show the
-    result; :func:`~sstorch.plots.plot_stability` draws it. A loaded soft tree uses the default trainer.
+    result. A loaded soft tree uses the default trainer.
 
     ``min_leaf`` and ``min_events`` of an exact tree count the distinct rows of a resample, about 63 %.
 
@@ -68,9 +68,8 @@ class Stability:
             average for agreement by chance. Consecutive rows of a subject with equal covariates count as one.
         ari_of_tree: adjusted Rand index of the tree and a resample, mean over resamples.
         moves: share of the resamples in which the group of a row differs from the tree, shape (n,).
-        columns: share of the resamples in which a node uses a column; indexed by node (root 1, children of
-            node k: 2k and 2k + 1, no and yes of a split), one column per column of the rows. Nodes of
-            resamples are aligned with the sides of the tree; a node absent from a resample uses no column.
+        columns: share of the resamples in which a gate uses a column (bootstrap inclusion frequency), by
+            column.
     """
 
     groups: IntArray
@@ -78,7 +77,7 @@ class Stability:
     ari: float
     ari_of_tree: float
     moves: FloatArray
-    columns: pd.DataFrame
+    columns: pd.Series
 
     def table(self) -> pd.DataFrame:
         """Summarise stability by group.
@@ -102,27 +101,14 @@ class Stability:
                 f"  group {group}: {int(row['rows'])} rows, change in {100 * row['moves']:.0f} %; "
                 f"{100 * row['stay']:.0f} % of them stay in most resamples"
             )
-        for node, shares in self.columns.iterrows():
-            lines.append(f"  node [{node}] uses {_columns_text(shares)}")
-        return "\n".join(lines)
+        used = self.columns[self.columns > 0].sort_values(ascending=False, kind="stable")
+        named = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in used[:_NAMED].items())
+        more = f" and {len(used) - _NAMED} more" if len(used) > _NAMED else ""
+        return "\n".join([*lines, f"gates use {named or 'no column'}{more}"])
 
 
-def _columns_text(shares: pd.Series) -> str:
-    used = shares[shares > 0].sort_values(ascending=False, kind="stable")
-    if len(used) > _NAMED and used.min() == 1:
-        return f"{len(used)} columns, always"
-    named = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in used[:_NAMED].items())
-    return (named or "no column") + (f" and {len(used) - _NAMED} more" if len(used) > _NAMED else "")
-
-
-def agreement(own: Partition, others: Sequence[Partition], columns: list[str]) -> Stability:
+def agreement(own: Partition, others: Sequence[Partition], columns: Sequence[str]) -> Stability:
     """Compare the groups of a tree with those of trees of resamples, all of the same rows."""
-    used = pd.DataFrame(0.0, index=pd.Index(own.branches, name="node"), columns=columns)
-    for other in others:
-        depth = max(own.depth, other.depth)
-        for node, theirs in _turned(own.place_at(depth), other.place_at(depth), depth).items():
-            if node in used.index:
-                used.loc[node] += other.columns(theirs)
     leaves = np.stack([other.leaf for other in others])
     # Numbers as positions, and back: a number that no tree has would be matched as a group without rows.
     numbers, place = np.unique([own.leaf, *leaves], return_inverse=True)
@@ -136,7 +122,7 @@ def agreement(own: Partition, others: Sequence[Partition], columns: list[str]) -
         ari=float(pairs.mean()) if len(pairs) else float("nan"),
         ari_of_tree=float(between[0, 1:].mean()),
         moves=(matched != own.leaf).mean(axis=0),
-        columns=used / len(leaves),
+        columns=pd.Series({name: np.mean([name in other.columns for other in others]) for name in columns}),
     )
 
 
@@ -147,26 +133,6 @@ def _matched(group: IntArray, leaf: IntArray, n_groups: int) -> IntArray:
     number = np.empty(n_groups, dtype=np.int64)
     number[leaves] = groups
     return number[leaf]
-
-
-def _turned(group: IntArray, leaf: IntArray, depth: int) -> dict[int, int]:
-    """Node of another tree that corresponds to each branch of a tree, sides exchanged where it fits better.
-
-    Both are complete trees of the same rows; at each node, from the root on, the sides are set against each
-    other so that as many rows as possible agree.
-    """
-    own, nodes = {1: 1}, 2**depth
-    for node in range(1, nodes // 2):
-        shift = depth - node.bit_length()
-        sides, others = (group + nodes) >> shift, (leaf + nodes) >> shift
-        inside, right = sides >> 1 == node, sides & 1
-        first = 2 * own[node]
-        # The side of the other tree, as it is and exchanged; rows that are elsewhere there do not count.
-        agreement, crossed = (
-            np.count_nonzero(inside & (others == first + each)) for each in (right, 1 - right)
-        )
-        own[2 * node], own[2 * node + 1] = (first, first + 1) if agreement >= crossed else (first + 1, first)
-    return {node: own[node] for node in range(1, nodes)}
 
 
 def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[SurvivalData], IntArray]:

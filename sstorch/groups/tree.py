@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import pandas as pd
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.data.surv import OutcomeType
 from sstorch.deploy.exports import Deployable
@@ -18,27 +17,11 @@ Recalibrate = Literal["intercept", "slope", "baseline"]
 RESULTS = ("group_validation_", "stability_")
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Partition of rows by a tree.
+class Partition(NamedTuple):
+    """Groups that a tree makes of rows."""
 
-    Attributes:
-        leaf: number of the group of each row, 1 .. L, shape (n,).
-        place: position of the leaf in the complete tree of this depth, 0 .. 2^depth - 1, shape (n,).
-        depth: depth of the tree.
-        branches: inner nodes, by heap number: root 1, children 2k and 2k + 1.
-        columns: columns used by each node, by heap number, (p,) bool; none for an absent node.
-    """
-
-    leaf: IntArray
-    place: IntArray
-    depth: int
-    branches: tuple[int, ...]
-    columns: Callable[[int], BoolArray]
-
-    def place_at(self, depth: int) -> IntArray:
-        """Position in a deeper complete tree, (n,): the first leaf below the leaf of the row."""
-        return self.place << (depth - self.depth)
+    leaf: IntArray  # number of the group of each row, 1 .. L, (n,)
+    columns: frozenset[str]  # those that its gates use
 
 
 # From rows that were read to the groups that a tree makes of them.
@@ -52,21 +35,17 @@ class SurvivalTree(Deployable, Protocol):
     time_varying_: bool
 
     @property
-    def causes_(self) -> tuple[str, ...]:
-        """Names of the causes; empty for one event."""
+    def causes_(self) -> tuple[str, ...]: ...  # noqa: D102
 
     @property
-    def time_unit_(self) -> str | None:
-        """Unit of the times; None if unknown."""
+    def time_unit_(self) -> str | None: ...  # noqa: D102
 
-    def summary(self) -> str:
-        """The tree, its groups and results about them, as text."""
+    def summary(self) -> str: ...  # noqa: D102
 
-    def falling_curves(self, X: object, times: FloatArray) -> FloatArray:
-        """Predicted survival, (n, n_times)."""
+    def falling_curves(self, X: object, times: FloatArray) -> FloatArray: ...  # noqa: D102
 
     @property
-    def _seed(self) -> int: ...  # of everything random
+    def _seed(self) -> int: ...
 
     @property
     def _can_divide(self) -> bool: ...  # whether the parameters allow more than one group
@@ -80,8 +59,7 @@ class SurvivalTree(Deployable, Protocol):
     # Survival of rows that were read, (n, n_times); of K causes their incidences, (n, K, n_times).
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray: ...
 
-    # Rule of each group with rows, by number; none of a tree with one group.
-    def _group_rules(self, n_terms: int | None) -> dict[int, str]: ...
+    def _group_rules(self, n_terms: int | None) -> dict[int, str]: ...  # by number, of groups with rows
 
     def _partition(self, frame: pd.DataFrame) -> Partition: ...
 

@@ -21,7 +21,7 @@ from sstorch.metrics.groups import adjusted_rand_index
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.measures import c_harrell_t, limits_of
 
-# Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
+# Groups differ if the log-rank test has at most this p-value, and the concordance is at least so much.
 LEVEL, LEAST_CONCORDANCE = 0.05, 0.55
 # Share of the rows from which on a group counts as one.
 _SMALL_GROUP = 0.05
@@ -96,9 +96,6 @@ class GroupDifference:
         gray_p_value: of competing causes the p-value of Gray's test of equal cumulative incidences
             (:func:`~sstorch.metrics.gray_test`), stratified by fold. Groups of different trees are matched by
             the order of their training incidences.
-        c_incidence: of competing causes the concordance of the groups with the cumulative incidence
-            (:func:`~sstorch.metrics.concordance_wolbers`), mean over folds; None (not defined) for left
-            truncation, start-stop rows and unequal weights.
     """
 
     c_groups: float
@@ -107,7 +104,6 @@ class GroupDifference:
     c_lower: float | None = None
     c_upper: float | None = None
     gray_p_value: float | None = None
-    c_incidence: float | None = None
 
     @property
     def differ(self) -> bool:
@@ -117,58 +113,40 @@ class GroupDifference:
         the direction of the difference: the confidence interval of the concordance must also be above .5.
         With many rows it also detects differences that are too small to be relevant.
         """
-        return not self.reasons
-
-    @property
-    def reasons(self) -> str:
-        """Why no difference was shown; empty if groups differ."""
-        reasons = [f"log-rank p above {LEVEL:g}"] if self.p_value > LEVEL else []
-        if self.c_groups < LEAST_CONCORDANCE:
-            reasons.append(f"concordance below {LEAST_CONCORDANCE:g}")
-        if not reasons and self.c_lower is not None and self.c_lower <= 0.5:
-            reasons.append("the confidence interval of the concordance holds 0.5")
-        return " and ".join(reasons)
+        return not self.doubt
 
     @property
     def power(self) -> float:
-        """Power of a log-rank test at level 5 % for a hazard ratio of 2 between two fixed halves.
-
-        An upper bound, since trees must first find the halves.
+        """Upper bound of the power of a log-rank test (level .05) for a hazard ratio of 2 of two halves.
 
         References:
-            Schoenfeld (1981), "The asymptotic properties of nonparametric tests for comparing survival
-            distributions", Biometrika 68, 316-319.
+            Schoenfeld (1981), Biometrika 68, 316-319.
         """
         return float(norm.cdf(0.5 * np.sqrt(self.n_events) * np.log(2.0) - norm.ppf(1.0 - 0.5 * LEVEL)))
 
     @property
     def evidence(self) -> str:
-        """Concordance with its limits, and the p-value."""
+        """Concordance with its limits, and the p-value, as text."""
         limits = ""
         if self.c_lower is not None and self.c_upper is not None:
             limits = f" (95 % confidence interval {self.c_lower:.3f} to {self.c_upper:.3f})"
-        return (
-            f"concordance of the groups alone {self.c_groups:.3f}{limits}, log-rank {p_text(self.p_value)} "
-            "(anti-conservative)"
-        )
+        test = _p_text("log-rank", self.p_value)
+        return f"concordance of the groups alone {self.c_groups:.3f}{limits}, {test}"
 
     @property
     def doubt(self) -> str:
-        """Text for groups that do not `differ`: the reasons and the power."""
+        """Why no difference was shown, and the power; empty if groups differ."""
+        reasons = [f"log-rank p above {LEVEL:g}"] if self.p_value > LEVEL else []
+        if self.c_groups < LEAST_CONCORDANCE:
+            reasons.append(f"concordance below {LEAST_CONCORDANCE:g}")
+        if not reasons and self.c_lower is not None and self.c_lower <= 0.5:
+            reasons.append("the confidence interval of the concordance holds 0.5")
+        if not reasons:
+            return ""
         return (
-            f"No difference between the groups was shown: {self.reasons}. With {self.n_events} events the "
-            f"power to see a hazard ratio of 2 between two halves is {self.power:.2f} at most"
+            f"No difference between the groups was shown: {' and '.join(reasons)}. With {self.n_events} "
+            f"events the power to see a hazard ratio of 2 between two halves is {self.power:.2f} at most"
         )
-
-    def lines(self, cause: str) -> list[str]:
-        """Text of the difference for a cause, "" for one event."""
-        hazard = f"Hazard of {cause}: " if cause else ""
-        lines = [f"{hazard}{self.evidence}"]
-        if self.gray_p_value is not None:
-            concordance = "" if self.c_incidence is None else f"concordance {self.c_incidence:.3f}, "
-            gray = f"Gray {p_text(self.gray_p_value)} (anti-conservative)"
-            lines.append(f"Cumulative incidence of {cause}: {concordance}{gray}")
-        return lines if self.differ else [*lines, f"{hazard}{self.doubt}"]
 
 
 @dataclass(frozen=True)
@@ -210,12 +188,18 @@ class GroupValidation:
             f"adjusted Rand index {self.ari:.2f}, of all rows by trees that share {shared:.0%} of their "
             "training rows",
         ]
-        return "\n".join([*lines, *(line for name, each in self.causes.items() for line in each.lines(name))])
+        for name, each in self.causes.items():
+            hazard = f"Hazard of {name}: " if name else ""
+            lines.append(f"{hazard}{each.evidence}")
+            if each.gray_p_value is not None:
+                lines.append(f"Cumulative incidence of {name}: {_p_text('Gray', each.gray_p_value)}")
+            lines += [f"{hazard}{each.doubt}"] if each.doubt else []
+        return "\n".join(lines)
 
 
-def p_text(p_value: float) -> str:
-    """A p-value for readers."""
-    return "p < .0001" if p_value < 1e-4 else f"p = {p_value:.4f}"
+def _p_text(test: str, p_value: float) -> str:
+    shown = "p < .0001" if p_value < 1e-4 else f"p = {p_value:.4f}"
+    return f"{test} {shown} (anti-conservative)"
 
 
 def count_groups(group: IntArray, weight: FloatArray | None = None) -> int:
@@ -265,8 +249,10 @@ def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> Gr
     causes = {}
     for number, name in enumerate(("",) if data.causes is None else data.cause_names, 1):
         with named(f"cause {name}" if name else ""):
-            found = _difference(data.of_cause(name) if name else data, folds, groups)
-            causes[name] = _with_incidence(found, data, folds, groups, number) if name else found
+            causes[name] = _difference(data.of_cause(name) if name else data, folds, groups)
+            if name:
+                gray = _gray_p_value(data, folds, groups, number)
+                causes[name] = replace(causes[name], gray_p_value=gray)
     ari = float(adjusted_rand_index(groups)[np.triu_indices(len(groups), 1)].mean())
     return GroupValidation(len(groups), float(np.mean(counts)), ari, causes)
 
@@ -290,24 +276,16 @@ def _difference(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupD
     return GroupDifference(c_groups, test_of_groups.p_value, int(data.event.sum()), lower, upper)
 
 
-def _with_incidence(
-    found: GroupDifference, data: SurvivalData, folds: IntArray, groups: IntArray, cause: int
-) -> GroupDifference:
-    """Add the difference of groups in the cumulative incidence of a cause."""
-    plain = not data.entry.any() and data.subject is None and data.uneven_weight is None
-    place, concordances = np.zeros(len(data), dtype=np.int64), []
+def _gray_p_value(data: SurvivalData, folds: IntArray, groups: IntArray, cause: int) -> float:
+    """P-value of Gray's test of the cumulative incidences of a cause."""
+    place = np.zeros(len(data), dtype=np.int64)
     for fold, group in enumerate(groups):
         inside = folds == fold
-        train, test = data.subset(~inside), data.subset(inside)
-        tau = float(train.time[train.cause == cause].max())
-        without = _time_without(train, group[~inside], int(groups.max()) + 1, cause, tau)
+        train = data.subset(~inside)
+        last = float(train.time[train.cause == cause].max())
+        without = _time_without(train, group[~inside], int(groups.max()) + 1, cause, last)
         place[inside] = places_of_groups(without, group[~inside])[group[inside]]
-        if plain:
-            risk = -without[group[inside]]
-            with named("a fold has no comparable pair, choose fewer folds"):
-                concordances.append(metrics.concordance_wolbers(test.y, risk, cause, train=train.y, tau=tau))
-    gray = metrics.gray_test(data.weighted_y, place, cause, strata=folds).p_value
-    return replace(found, gray_p_value=gray, c_incidence=float(np.mean(concordances)) if plain else None)
+    return metrics.gray_test(data.weighted_y, place, cause, strata=folds).p_value
 
 
 def _error_of_concordance(place: IntArray, rows: SurvivalData) -> float:

@@ -7,7 +7,7 @@ from sstorch.plots.curves import (
     plot_survival_by_leaf,
 )
 from sstorch.plots.effects import plot_effects
-from sstorch.plots.groups import plot_groups, plot_stability
+from sstorch.plots.groups import plot_groups
 from sstorch.plots.trees import plot_tree
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "plot_effects",
     "plot_groups",
     "plot_objective",
-    "plot_stability",
     "plot_survival_by_leaf",
     "plot_tree",
 ]

@@ -1,4 +1,4 @@
-"""Figures of the groups of a tree: survival, or incidences of competing causes, and stability."""
+"""Figures of the groups of a tree: survival, or incidences of competing causes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import textwrap
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -17,7 +16,6 @@ from sstorch.checks import check_tree
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.data.time_unit import median_text
 from sstorch.exceptions import ConfigError
-from sstorch.groups.stability import Stability
 from sstorch.groups.tree import SurvivalTree
 from sstorch.metrics import aalen_johansen, logrank_test
 from sstorch.plots.figures import (
@@ -31,7 +29,6 @@ from sstorch.plots.figures import (
     time_label,
     without_math,
 )
-from sstorch.reading.late_fit import outside
 
 _INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
@@ -39,8 +36,6 @@ _INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
 _WIDTH, _ROW, _PANEL, _AXIS, _LABEL = 8.2, 0.19, 3.6, 0.62, 0.36
 # Terms of a rule next to its curve, and characters of a line of it.
 _TERMS, _CHARACTERS = 4, 30
-# Share of the rows below which a group has a label of one line.
-_THIN = 0.07
 # Inches of incidences: of a panel, and of the room for the legend above.
 _EACH, _LEGEND = 3.0, 0.55
 
@@ -117,7 +112,8 @@ def plot_groups(
         (line,) = ax.plot(grid[seen], mean[seen], "--", color=dark(colour), linewidth=1.5, label="model")
         outlined(line, 3.0)
         if compared:
-            off = outside(mean[seen], *band.at(grid[seen])[1:])
+            _, lower, upper = band.at(grid[seen])
+            off = (lower < upper) & ((mean[seen] < lower) | (mean[seen] > upper))
             left_band |= bool(off.any())
             ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
         lines = [f"group {number}: {inside.sum()} rows, {rows.event[inside].sum()} events"]
@@ -224,56 +220,3 @@ def _plot_incidence(tree: SurvivalTree, X: object, rows: ObservedGroups, time_un
     )
     without_math(legend)
     return list(panels)
-
-
-def plot_stability(stability: Stability, figure: Figure | SubFigure | None = None) -> list[Axes]:
-    """Plot changes of group as a map: rows by resamples, coloured by group.
-
-    Rows are sorted by group in the tree (strip on the left) and by number of changes, resamples by number of
-    unchanged rows. Stable groups are blocks of one colour. The right panel shows the share of resamples in
-    which the group of a row changes.
-
-    Args:
-        stability: result of :func:`sstorch.validation.stability`.
-        figure: matplotlib figure; None for a new figure.
-
-    Returns:
-        The axes: of the strip, of the resamples, and of the shares.
-    """
-    group, others, moves = stability.groups, stability.resampled, stability.moves
-    rows = np.lexsort((moves, group))
-    columns = np.argsort((others != group).mean(axis=1), kind="stable")
-    palette = np.array([to_rgb(colour_of(k)) for k in range(int(max(group.max(), others.max())) + 1)])
-    if figure is None:
-        figure = new_figure(_WIDTH, 5.0, "constrained")
-    widths = {"width_ratios": (0.035, 1, 0.22), "wspace": 0.03}
-    strip, heat, shares = figure.subplots(1, 3, sharey=True, gridspec_kw=widths)
-    # What stays is light, so that those who change stand out in the colour of where they go.
-    sorted_others = others[np.ix_(columns, rows)].T
-    stays, shown = (sorted_others == group[rows][:, None])[:, :, None], palette[sorted_others]
-    pictures = palette[group[rows]][:, None], np.where(stays, 0.28 * shown + 0.72, shown)
-    for ax, picture in zip((strip, heat), pictures, strict=True):
-        extent = (0.0, float(picture.shape[1]), float(len(group)), 0.0)
-        ax.imshow(picture, extent=extent, aspect="auto", interpolation="nearest")
-    position = np.arange(len(group)) + 0.5
-    shares.fill_betweenx(position, 0, 100 * moves[rows], color=_GREY, alpha=0.5, linewidth=0, step="mid")
-    counts = np.bincount(group)
-    for ax in (strip, heat, shares):
-        for border in np.cumsum(counts)[:-1]:
-            ax.axhline(border, color="white" if ax is not shares else _GREY, linewidth=1.2)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(left=False, labelleft=ax is strip)
-    present = np.flatnonzero(counts)
-    breaks = ["\n" if counts[k] > _THIN * len(group) else ": " for k in present]
-    names = [f"group {k}{end}{counts[k]} rows" for k, end in zip(present, breaks, strict=True)]
-    strip.set_yticks(np.cumsum(counts)[present] - counts[present] / 2, names, fontsize=9)
-    for label, k in zip(strip.get_yticklabels(), present, strict=True):
-        label.set_color(dark(colour_of(int(k))))
-    strip.set_xticks([])
-    heat.set_xlabel("resamples, those that agree most first")
-    agreement = f"adjusted Rand index {stability.ari:.2f}"
-    title = f"a row changes group in {100 * moves.mean():.0f} %; {agreement}"
-    heat.set_title(title, fontsize=10, loc="left")
-    shares.set(xlim=(0, 100), xlabel="changes, %")
-    shares.set_xticks([0, 50, 100])
-    return [strip, heat, shares]

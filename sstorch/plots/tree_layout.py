@@ -38,7 +38,7 @@ class Node:
     number: int = 0  # of a group: those with a smaller one are further to the left
     height: Callable[[float], float] = lambda _: 0.04  # of the panel, from its width, both in inches
     below: Sequence[str] = ()  # texts below the panel, each as long as fits into a line
-    axis: tuple[float, float] = (0.0, 0.0)  # room for the axes of the panel, left and below, in inches
+    axis: float = 0.0  # room for the axis below the panel, in inches
     colour: ColorType = INK  # of the title
     # of a gate: words on each branch, and the child
     branches: list[tuple[str, Node]] = field(default_factory=list)
@@ -97,13 +97,13 @@ class _Layout:
 
     def panel(self, node: Node) -> tuple[float, float]:
         """Width and height of its panel."""
-        width = self.room(node) - node.axis[0]
+        width = self.room(node)
         return width, node.height(width)
 
     def tall(self, node: Node) -> float:
         """Height of a node with its title, its axes and what is below."""
         below = len(packed(node.below, self.room(node)))
-        return LINE * (bool(node.title) + below) + self.panel(node)[1] + node.axis[1]
+        return LINE * (bool(node.title) + below) + self.panel(node)[1] + node.axis
 
     @property
     def levels(self) -> list[float]:
@@ -164,14 +164,14 @@ def draw_tree(
             edges.text(x, top - LINE / 2, node.title, ha="center", va="center", color=node.colour, **TITLE)
         panel = layout.panel(node)
         low = top - LINE * bool(node.title) - panel[1]
-        left = x - layout.room(node) / 2 + node.axis[0]
+        left = x - layout.room(node) / 2
         ax = figure.add_axes((left / width, low / height, panel[0] / width, panel[1] / height))
         node.draw(ax)
         for k, text in enumerate(packed(node.below, layout.room(node))):
-            y = low - node.axis[1] - LINE * (k + 0.5)
+            y = low - node.axis - LINE * (k + 0.5)
             edges.text(x, y, text, ha="center", va="center", color=INK, **TEXT)
         axes.append(ax)
-        bottoms[id(node)] = low - node.axis[1]
+        bottoms[id(node)] = low - node.axis
     for node in nodes:
         start = _middle(node, layout) - 0.5 * _TRUNK * node.share
         for words, child in node.branches:
@@ -233,13 +233,3 @@ def packed(phrases: Sequence[str], width: float) -> list[str]:
         else:
             lines += wrapped(phrase, width)
     return lines
-
-
-def shortened(text: str, width: float) -> str:
-    """A text of a width in inches, without its middle where it is wider."""
-    if text_width(text) <= width:
-        return text
-    kept = len(text) - 1
-    while kept > 2 and text_width(text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]) > width:
-        kept -= 1
-    return text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]

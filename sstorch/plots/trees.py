@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,27 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_tree, counted
-from sstorch.data.columns import numeric_values
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.target import steps_up_to
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
 from sstorch.plots.figures import ObservedGroups, colour_of, dark
-from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
-from sstorch.reading.rules import values_of_gate
-from sstorch.reading.scores import Score
-
-if TYPE_CHECKING:
-    from sstorch.soft.estimator import SoftEstimator
+from sstorch.plots.tree_layout import LINE, SIZE, TEXT, Node, draw_tree, wrapped
 
 _LINE = "#999999"
-# Inches: height of the curves of a group and of a plane, room for their axes (left, below), around a rule.
-_CURVES, _PLANE, _CURVES_AXIS, _PLANE_AXIS, _PAD = 0.66, 0.95, (0.0, 0.32), (0.52, 0.34), 0.06
-# Points along a side of a plane, and rows that are drawn in one.
-_GRID, _POINTS = 81, 400
-# Terms of a sum that a gate writes out.
-_TERMS = 4
+# Inches: height of the curves of a group, room for their axis below, and around a rule.
+_CURVES, _AXIS, _PAD = 0.66, 0.32, 0.06
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class _Groups:
         facts += self._at_horizon(number, curve) if n_rows else []
         draw = partial(self._draw, number, curve if n_rows else None)
         title, colour = f"Group {number}", dark(colour_of(number))
-        return Node(title, draw, share, number, lambda _: _CURVES, facts, _CURVES_AXIS, colour)
+        return Node(title, draw, share, number, lambda _: _CURVES, facts, _AXIS, colour)
 
     def _at_horizon(self, number: int, curve: FloatArray | None) -> list[str]:
         """Survival at the horizon in words: by Kaplan-Meier with limits, or else by the model."""
@@ -143,11 +133,9 @@ def plot_tree(
 ) -> list[Axes]:
     """Plot a tree, soft or exact: the rule of each gate, and the survival curve, or the text, of each leaf.
 
-    A gate on one column, or on categories, shows its rule. A gate of a soft tree on two numbers shows the
-    plane of both columns in original units, with its line, the sides yes and no, and its rows as points. A
-    gate on more columns shows the sum with its threshold. The width of a branch is proportional to its share
-    of the rows; the side with the group of the longest survival is on the left. Gates of soft trees with all
-    training rows on one side are not shown.
+    A gate shows its rule: a threshold, categories, or a sum with its threshold. The width of a branch is
+    proportional to its share of the rows; the side with the group of the longest survival is on the left.
+    Gates of soft trees with all training rows on one side are not shown.
 
     A group shows the Kaplan-Meier estimate with 95 % confidence band, the prediction (dashed; of a soft tree
     the mean), rows, events, and survival at one time with its confidence interval. With competing causes
@@ -207,7 +195,6 @@ def _nodes(tree: Any, X: object, groups: _Groups | None) -> tuple[Node, list[str
     curves = np.asarray(tree.falling_curves(X, groups.times)) if soft and groups is not None else None
     weight = np.ones(len(group)) if groups is None or groups.rows is None else groups.rows.weight
     empty = {number for number, each in tree._deployed(False).groups.items() if not each.rows} if soft else ()
-    planes: list[str] = []
 
     def leaves(place: int) -> list[int]:
         """Groups below a node."""
@@ -240,17 +227,14 @@ def _nodes(tree: Any, X: object, groups: _Groups | None) -> tuple[Node, list[str
             branches.append((f"{word} {part:.0f} %", made(child)))
         title, rule = counted(int(inside.sum()), "row"), nodes[nodes[place].children[0]].rule
         title = f"[{place + 1}] {title}" if soft else title
-        plane, share = _Plane.of(tree, X, place + 1, inside) if soft else None, float(inside.mean())
-        if plane is None:
-            return Node(title, partial(_write, rule), share, height=partial(_height, rule), branches=branches)
-        planes.append(f"[{place + 1}] yes: {tree._reading.rules[place + 1].text()}.")
-        return Node(title, plane.draw, share, height=lambda _: _PLANE, axis=_PLANE_AXIS, branches=branches)
+        draw, height = partial(_write, rule), partial(_height, rule)
+        return Node(title, draw, float(inside.mean()), height=height, branches=branches)
 
     root = made(0)
     if groups is None:
         return root, []
     curve = "mean predicted survival" if soft else "survival curve of the leaf"
-    return root, [*sorted(planes), *groups.caption(tree, curve)]
+    return root, groups.caption(tree, curve)
 
 
 def _write(text: str, ax: Axes) -> None:
@@ -267,75 +251,6 @@ def _write(text: str, ax: Axes) -> None:
 def _height(rule: str, width: float) -> float:
     """Height of a box with a text, from its width, in inches."""
     return LINE * len(wrapped(rule, width - 2 * _PAD)) + 2 * _PAD
-
-
-@dataclass(frozen=True)
-class _Plane:
-    """The plane of the two numbers of a gate."""
-
-    names: tuple[str, str]  # of the columns
-    sides: tuple[FloatArray, FloatArray]  # values of each column, (n_grid,) each
-    score: FloatArray  # of the gate there, (n_grid, n_grid), the second column down; yes is >= 0
-    points: FloatArray  # values of rows that pass the gate, (m, 2)
-
-    @classmethod
-    def of(cls, tree: SoftEstimator, X: object, node: int, inside: BoolArray) -> _Plane | None:
-        """The plane of a gate whose rule is a sum over two numbers; None for any other gate."""
-        score, frame = Score.of_node(tree._tree, node), tree._cleaned(X)
-        terms = score.of_used_columns().terms
-        names = list(dict.fromkeys(name for term in terms for name in term.columns))
-        if (
-            not tree._reading.rules[node].terms
-            or len(names) != 2
-            or any(term.category is not None for term in terms)
-        ):
-            return None
-        values = np.stack([numeric_values(frame[name], f"column {name!r}") for name in names], axis=1)
-        known = values[~np.isnan(values).any(axis=1)]
-        if not len(known) or (np.ptp(known, axis=0) == 0).any():
-            return None
-        ends = zip(known.min(axis=0), known.max(axis=0), strict=True)
-        first, second = (np.linspace(low, high, _GRID) for low, high in ends)
-        across, up = np.meshgrid(first, second)
-        grid = frame.iloc[np.zeros(across.size, dtype=np.int64)].reset_index(drop=True)
-        grid = grid.assign(**{names[0]: across.ravel(), names[1]: up.ravel()})
-        used, found = values_of_gate(score, tree._encode(grid), np.arange(len(grid)))
-        points = values[inside & ~np.isnan(values).any(axis=1)]
-        some = np.unique(np.linspace(0, max(len(points) - 1, 0), _POINTS).astype(int))
-        points = points[some[: len(points)]]
-        return cls(
-            (names[0], names[1]),
-            (first, second),
-            (found @ used.weight + used.bias).reshape(across.shape),
-            points,
-        )
-
-    def draw(self, ax: Axes) -> None:
-        """Points, the line, and the sides."""
-        ax.plot(*self.points.T, ".", color=GREY, alpha=0.3, markersize=2.5, markeredgewidth=0)
-        if self.score.min() < 0 <= self.score.max():
-            ax.contour(*self.sides, self.score, levels=[0.0], colors=INK, linewidths=1.3)
-        for word, sign in (("yes", 1), ("no", -1)):
-            # A side is named in the corner that is furthest from the line.
-            corners = [(sign * self.score[i, j], i, j) for i in (0, -1) for j in (0, -1)]
-            size, i, j = max(corners)
-            if size > 0 or (sign > 0 and size == 0):
-                place: dict[str, Any] = {
-                    "ha": "left" if j == 0 else "right",
-                    "va": "bottom" if i == 0 else "top",
-                }
-                x, y = 0.05 if j == 0 else 0.95, 0.05 if i == 0 else 0.95
-                ax.text(x, y, word, transform=ax.transAxes, fontweight="bold", **place, **TEXT)
-        size_of = ax.get_position()
-        width = size_of.width * ax.figure.bbox.width / ax.figure.dpi
-        ax.set_xlabel(shortened(self.names[0], width), fontsize=SIZE, labelpad=0, parse_math=False)
-        ax.set_ylabel(shortened(self.names[1], _PLANE), fontsize=SIZE, labelpad=0, parse_math=False)
-        for axis, values in ((ax.xaxis, self.sides[0]), (ax.yaxis, self.sides[1])):
-            low, high = float(values[0]), float(values[-1])
-            ticks = [tick for tick in MaxNLocator(2).tick_values(low, high) if low <= tick <= high]
-            axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-        ax.set(xlim=(self.sides[0][0], self.sides[0][-1]), ylim=(self.sides[1][0], self.sides[1][-1]))
-        ax.tick_params(labelsize=SIZE, length=2, pad=1.5)
 
 
 def _text_leaf(text: str, share: float) -> Node:

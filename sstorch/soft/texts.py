@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import FloatArray
 from sstorch.checks import sentence_case
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
@@ -209,10 +209,7 @@ class TreeTexts:
 
 def partition(tree: FittedTree, frame: pd.DataFrame) -> Partition:
     """Groups that a tree makes of rows that were read, and the columns of its gates."""
-    topology, leaf = tree.module.topology, tree.leaf(tree.encode(frame))
-
-    def columns(node: int) -> BoolArray:
-        score = Score.of_node(tree, node)
-        return (score.effect_by_column(tree.preprocessor.schema) != 0).to_numpy()
-
-    return Partition(tree.group_numbers[leaf], leaf, topology.depth, tuple(topology.branches), columns)
+    scores = [Score.of_node(tree, node) for node in tree.module.topology.branches]
+    effects = [score.effect_by_column(tree.preprocessor.schema) for score in scores]
+    used = [name for effect in effects for name in effect.index[effect != 0]]
+    return Partition(tree.apply(tree.encode(frame)), frozenset(used))

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
 
@@ -18,9 +17,7 @@ from sstorch import (
     recalibrate,
 )
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.stability import Stability
-from sstorch.plots import plot_groups, plot_stability, plot_survival_by_leaf
-from sstorch.plots.figures import COLOURS
+from sstorch.plots import plot_groups, plot_survival_by_leaf
 from tests.groups.trees import CAUSES, TREES, fitted
 from tests.histories import halved
 
@@ -131,24 +128,6 @@ def test_one_row_a_given_figure_and_start_stop_rows() -> None:
     y = halved(data.y)
     labels = plot_groups(OptimalSurvivalTree(0).fit(rows, y), rows, y)[0].texts
     assert [text.get_text() for text in labels] == ["group 1: 1372 rows, 299 events"]  # no median
-
-
-def test_changes_of_group_are_a_map() -> None:
-    groups = np.array([2, 1, 2, 1, 2])
-    resampled = np.array([[2, 1, 1, 1, 2], [2, 1, 2, 1, 2], [2, 1, 1, 2, 2]])
-    moves = (resampled != groups).mean(axis=0)
-    strip, heat, shares = plot_stability(Stability(groups, resampled, 0.5, 0.6, moves, pd.DataFrame()))
-    first, second = (np.array(to_rgb(colour)) for colour in COLOURS[:2])
-    (image,) = strip.get_images()
-    np.testing.assert_allclose(image.get_array()[:, 0], [first, first, second, second, second])
-    shown = np.asarray(heat.get_images()[0].get_array())
-    light = 0.28 * np.array([first, first, second, second, second]) + 0.72
-    np.testing.assert_allclose(shown[:, 0], light)  # the resample that agrees in all
-    np.testing.assert_allclose(shown[4, 1:], [first, first])  # row 2 moves most of its group
-    np.testing.assert_allclose(shown[1, 2], second)
-    assert [label.get_text() for label in strip.get_yticklabels()] == ["group 1\n2 rows", "group 2\n3 rows"]
-    assert heat.get_title(loc="left") == "a row changes group in 20 %; adjusted Rand index 0.50"
-    assert shares.get_xlim() == (0, 100)
 
 
 def test_curves_of_rows_have_the_colour_and_shade_of_their_leaf() -> None:

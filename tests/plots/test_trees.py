@@ -1,4 +1,4 @@
-"""Figures of trees: rules, planes, curves and counts of their rows, and a layout without overlaps."""
+"""Figures of trees: rules, curves and counts of their rows, and a layout without overlaps."""
 
 from itertools import combinations
 
@@ -101,14 +101,13 @@ def test_exact_tree_without_rows_has_its_training_rows(gbsg2: SurvivalData) -> N
         np.testing.assert_array_equal(times[1:], tree.event_times_)
 
 
-@pytest.mark.parametrize("kind", ["rules", "planes", "sums"])
+@pytest.mark.parametrize("kind", ["rules", "sums"])
 def test_no_text_of_a_column_is_small_or_overlaps(kind: str, gbsg2: SurvivalData) -> None:
     tree, frame = fitted("soft").tree, gbsg2.frame
-    if kind == "planes":
-        frame = frame[["age", "pnodes"]].rename(columns={"pnodes": "number of positive lymph nodes"})
-    if kind != "rules":
+    if kind == "sums":
+        frame = frame.rename(columns={"pnodes": "number of positive lymph nodes"})
         tree = soft_tree(depth=2, **QUICK).fit(frame, gbsg2.y)
-    edges, *nodes = plot_tree(tree, frame, gbsg2.y, width=COLUMN)
+    edges, *_ = plot_tree(tree, frame, gbsg2.y, width=COLUMN)
     assert edges.get_figure(root=True).get_figwidth() == pytest.approx(COLUMN)
     texts = shown_texts(edges)
     assert min(text.get_fontsize() for text in texts) >= 8
@@ -120,7 +119,6 @@ def test_no_text_of_a_column_is_small_or_overlaps(kind: str, gbsg2: SurvivalData
     whole = edges.bbox
     assert all(box.x0 >= -1 and box.x1 <= whole.x1 + 1 for box in boxes)
     assert all(box.y0 >= -1 and box.y1 <= whole.y1 + 1 for box in boxes)
-    assert bool(nodes[0].collections) == (kind == "planes")
 
 
 def test_branches_meet_the_boxes_and_are_as_wide_as_their_rows() -> None:
@@ -134,21 +132,6 @@ def test_branches_meet_the_boxes_and_are_as_wide_as_their_rows() -> None:
     share = gate_table(tree)["yes"][1]
     first = sorted([share, 1 - share])
     assert widths[0] / widths[1] == pytest.approx(first[0] / first[1])
-
-
-def test_plane_has_the_line_of_its_gate(gbsg2: SurvivalData) -> None:
-    frame = gbsg2.frame[["age", "pnodes"]]
-    tree = soft_tree(depth=1, **QUICK).fit(frame, gbsg2.y)
-    edges, gate, *_ = plot_tree(tree, frame, gbsg2.y)
-    assert {gate.get_xlabel(), gate.get_ylabel()} == {"age", "pnodes"}
-    (line,) = gate.collections
-    points = np.concatenate([path.vertices for path in line.get_paths()])
-    rows = frame.iloc[np.zeros(len(points), dtype=int)].reset_index(drop=True)
-    rows = rows.assign(**{gate.get_xlabel(): points[:, 0], gate.get_ylabel(): points[:, 1]})
-    # On the line both groups are equally likely.
-    np.testing.assert_allclose(tree.predict_leaf_proba(rows)[:, 0], 0.5, atol=1e-6)
-    assert sorted(text.get_text() for text in gate.texts) == ["no", "yes"]
-    assert gate_table(tree, None)["rule"][1] in facts(edges)
 
 
 def test_without_outcomes_the_model_alone_and_groups_without_rows() -> None:

@@ -21,7 +21,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.document import ABSENT, Block, Cell, Code, Document, Picture, Section, as_table, number
 from sstorch.exceptions import DataError
-from sstorch.groups.card import facts_table, limits_of, use_of
+from sstorch.groups.card import card_sections
 from sstorch.groups.table import interval_text, shown_table, table_of
 from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeierBand
@@ -308,13 +308,12 @@ def calibration(run: Run) -> list[Block]:
 
 
 def _card(run: Run) -> Section:
-    model, limits = run.model, limits_of(run.model)
     more = [
         ("made by", str(run.config["model"]["_target_"])),
         ("validated by", f"{int(run.held_out['fold'].max()) + 1} folds, seed {run.config['cv']['seed']}"),
         ("checksum of the data", str(run.status.get("data", ABSENT))[:16]),
     ]
-    if share := run.data.frame.isna().to_numpy().mean():
-        limits.append(f"{100 * share:.1f} % of the cells are missing and were filled in.")
-    limited, used = Section("Limits", [limits]), Section("Use", [use_of(model)])
-    return Section("Model card", [facts_table(model, more), limited, used])
+    share = run.data.frame.isna().to_numpy().mean()
+    limits = [f"{100 * share:.1f} % of the cells are missing and were filled in."] if share else []
+    facts, *others = card_sections(run.model, more, limits)
+    return Section("Model card", [*facts.blocks, *others])

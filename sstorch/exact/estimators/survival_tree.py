@@ -291,15 +291,8 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         return rules
 
     def _partition(self, frame: pd.DataFrame) -> Partition:
-        tree = self.tree_
-        inner = ~tree.is_leaf
-        used = dict(zip(tree.heap_number[inner].tolist(), tree.feature[inner].tolist(), strict=True))
-        leaf, names = self._leaves(frame), frame.columns.to_numpy()
-
-        def columns(node: int) -> BoolArray:
-            return np.asarray(names == (self.rules_[used[node]].column if node in used else None))
-
-        return Partition(leaf + 1, tree.places[leaf], tree.depth, tuple(sorted(used)), columns)
+        used = self.tree_.feature[~self.tree_.is_leaf].tolist()
+        return Partition(self._leaves(frame) + 1, frozenset(self.rules_[j].column for j in used))
 
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
         return [clone(self)._fit_data(rows)._partition for rows in splits]
