@@ -17,7 +17,7 @@ from sstorch.bench.config import DatasetConfig
 from sstorch.bench.cross_validation import data_checksum
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.run import Run, run_report
-from sstorch.bench.report.study import as_text, average_table, build_report
+from sstorch.bench.report.study import as_text, average_table, best_of, build_report
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.store import ResultStore
 from sstorch.document import FIGURES, Cell, Document, Section, as_table, to_html, to_markdown
@@ -44,35 +44,25 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line."""
-    parser = _Parser(
-        prog="sstorch-report",
-        description="Tables and figures of a run or a study, as Markdown and as one HTML page.",
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or of a study, with results/")
-    parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
-    parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
-    models = "these models only, at all depths (sst_llog) or at one (sst_llog_d2)"
-    parser.add_argument("--models", nargs="+", metavar="NAME", help=models)
-    parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
+    description = "Tables and figures of a run, a sweep or a study, as Markdown and as one HTML page."
+    parser = _Parser(prog="sstorch-report", description=description)
+    parser.add_argument("run", type=Path, metavar="FOLDER", help="folder of a run, of a sweep, or of a study")
+    parser.add_argument("--out", type=Path, help="folder of the report (default: FOLDER/report)")
     with exit_codes("sstorch-report", (SstorchError, OSError)):
-        asked = vars(parser.parse_args(arguments))
-        folder, out = asked.pop("run").expanduser(), asked.pop("out")
-        out = folder / "report" if out is None else out.expanduser()
-        if (build := report_of_run(folder)) is not None:
-            if of_study := [f"--{name}" for name, names in asked.items() if names]:
-                raise ConfigError(f"{folder} is a single run: leave {', '.join(of_study)} out")
-            document, of = write_document(build, out), "the run"
-        else:
+        asked = parser.parse_args(arguments)
+        folder = asked.run.expanduser()
+        out = folder / "report" if asked.out is None else asked.out.expanduser()
+        if (build := report_of_run(folder)) is None:
             store = ResultStore(folder)
-            results = Results(store.table(), store.facts(), **asked)
-            document = write_document(lambda: build_report(results), out)
+            results = Results(store.table(), store.facts())
             for note in results.notes:
                 print(f"sstorch-report: note: {note}", file=sys.stderr)
-            n, k = len(results.datasets), len(results.models)
-            of = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)} (with depths)"
             print(f"{as_text(average_table(results))}\n")
+            document = write_document(lambda: build_report(results), out)
+        else:
+            document = write_document(build, out)
         print(f"{out / 'report.md'} (with {len(list(document.pictures()))} figures)")
-        print(f"done: report of {of}; open {out / 'report.html'}", flush=True)
+        print(f"done: {document.title}; open {out / 'report.html'}", flush=True)
 
 
 def write_document(build: Callable[[], Document], folder: Path) -> Document:
@@ -97,9 +87,6 @@ def write_document(build: Callable[[], Document], folder: Path) -> Document:
     return document
 
 
-# ---------------------------------------------------------------------- runs
-
-
 def load_model(folder: Path) -> SoftEstimator:
     """The model of a run, of the class that its settings determined."""
     if not (folder / JSON_NAME).is_file():
@@ -118,7 +105,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
     """
     folder = RunFolder(path)
     if not folder.is_taken:
-        return (lambda: sweep_report(path)) if runs_of_sweep(path) else None
+        return (lambda: sweep_report(path)) if any(path.glob("*/status.json")) else None
     if folder.status != "completed":
         raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: continue it first")
     if not (path / "held_out.csv").is_file():
@@ -147,50 +134,35 @@ def _config(run: Path) -> dict[Any, Any]:
     return config
 
 
-# ---------------------------------------------------------------------- sweeps
-
-
-def runs_of_sweep(folder: Path) -> list[Path]:
-    """Folders of the runs of a sweep, in the order of its jobs; none if the folder is no sweep."""
-    runs = [path.parent for path in folder.glob("*/config.yaml") if (path.parent / "status.json").is_file()]
-    return sorted(runs, key=lambda run: (not run.name.isdigit(), int(run.name) if run.name.isdigit() else 0))
-
-
 def sweep_report(folder: Path) -> Document:
-    """Settings that differ between the runs, their scores with standard errors over folds, and the best."""
-    runs = runs_of_sweep(folder)
+    """Settings that differ between the runs, and their scores with standard errors over folds."""
+    runs = [path.parent for path in folder.glob("*/status.json")]
+    runs.sort(key=lambda run: (not run.name.isdigit(), run.name.zfill(9)))
     done = [run for run in runs if RunFolder(run).read_status()["status"] == "completed"]
     if not done:
         raise ConfigError(f"{folder} holds a sweep of {len(runs)} runs, none of them completed")
-    configs = pd.json_normalize([_config(run) for run in done])
-    shown = configs.map(str, na_action="ignore").fillna("-")
-    varied = [str(name) for name in shown if shown[name].nunique() > 1]
-    scores = [_scores(pd.read_csv(run / "scores.csv")) for run in done]
-    names = [str(name) for name in scores[0] if all(name in own for own in scores)][:_SHOWN]
-    if not names:
-        raise ConfigError(f"the runs of {folder} have no score in common")
-    first = pd.Series([float(own[names[0]].iloc[0]) for own in scores])
-    higher = METRICS[names[0].partition(":")[0]].higher_is_better
-    best = None if first.isna().all() else int((first if higher else -first).argmax())
-    rows = []
-    for k, (run, own) in enumerate(zip(done, scores, strict=True)):
-        texts = ["{:.4f} ({:.4f})".format(*own[name]) for name in names]
-        rows.append([run.name, *shown[varied].iloc[k], *(Cell(text, best=k == best) for text in texts)])
-    table = as_table(["run", *varied, *names], rows)
-    chosen = "no run has this score" if best is None else f"run {done[best].name} has the best mean"
+    settings = pd.json_normalize([_config(run) for run in done]).map(str, na_action="ignore").fillna("-")
+    varied = [str(name) for name in settings if settings[name].nunique() > 1]
+    scores = pd.concat([_scores(pd.read_csv(run / "scores.csv")) for run in done], ignore_index=True)
+    scores = scores.dropna(axis=1, how="all").iloc[:, : 2 * _SHOWN]
+    columns = {name: list(settings[name]) for name in varied}
+    for name in scores.columns.unique(0):
+        mean, higher = scores[name, "mean"], METRICS[name.partition(":")[0]].higher_is_better
+        texts = mean.map("{:.4f} (".format) + scores[name, "sem"].map("{:.4f})".format)
+        best = best_of(mean.to_frame(), higher, digits=9).iloc[:, 0]
+        columns[name] = [Cell(text, best=bold) for text, bold in zip(texts, best, strict=True)]
+    rows = list(zip([run.name for run in done], *columns.values(), strict=True))
     text = (
-        f"Means over test folds, with the standard error over folds. By {names[0]} "
-        f"({'higher' if higher else 'lower'} is better) {chosen}. The best of many test scores is too good "
-        "by selection: confirm it on other rows."
+        "Means over test folds, with the standard error over folds; the best in bold. The best of many test "
+        "scores is too good by selection: confirm it on other rows."
     )
-    if len(done) < len(runs):
-        text += f" {len(runs) - len(done)} of the runs are not completed and are excluded."
     subtitle = f"{len(done)} completed runs of {len(runs)}"
-    return Document("Sweep of settings", subtitle, [Section("Runs", [text, table])])
+    sections = [Section("Runs", [text, as_table(["run", *columns], rows)])]
+    return Document("Sweep of settings", subtitle, sections)
 
 
 def _scores(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean over test folds and its standard error, rows ``mean`` and ``sem``, by score."""
+    """Mean over test folds and its standard error, columns (score, ``mean``) and (score, ``sem``)."""
     tests: pd.DataFrame = table[(table["part"] == "test") & table["chosen"]]
     names = [str(name) for name in tests if str(name).partition(":")[0] in METRICS and name != "objective"]
-    return tests[names].dropna(axis=1, how="all").agg(["mean", "sem"])
+    return pd.DataFrame(tests[names].agg(["mean", "sem"]).unstack()).T

@@ -238,8 +238,8 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
     failed = run_tasks(tasks, store, devices, report)
     if len(failed) < len(tasks):
         table = store.table()
-        table = table[table["config"].isin({task.key.config for task in tasks})]
-        results = Results(table, store.facts(), metrics=list(printed(table["metric"].unique())))
+        own = table["config"].isin({task.key.config for task in tasks})
+        results = Results(table[own & table["metric"].isin(printed(table["metric"].unique()))], store.facts())
         print(f"\n{as_text(average_table(results))}\n")
     for outcome in failed:
         print(f"failed   {outcome.task.key}: {outcome.error}")

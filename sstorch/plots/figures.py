@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -25,18 +24,6 @@ from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
 
 COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
-
-
-class ShownFigure(Figure):
-    """A figure that pyplot does not know, and that a notebook shows where it is the last line of a cell.
-
-    Functions return it that return a figure: one of pyplot would be shown twice there.
-    """
-
-    def _repr_png_(self) -> bytes:
-        stream = io.BytesIO()
-        self.savefig(stream, format="png", dpi=96)
-        return stream.getvalue()
 
 
 def new_figure(width: float, height: float, layout: str | None = None) -> Figure:

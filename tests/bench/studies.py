@@ -42,7 +42,7 @@ def facts(dataset: str, model: str, depth: int | None, **own: Any) -> dict[str, 
         "model": model,
         "depth": depth,
         "config": "0123456789ab",
-        "settings": {},
+        "settings": {"tree.depth": depth} if model.startswith("sst_") else {},
         "seconds": {"fit": 8.0, "score": 0.5},
         "versions": {"sstorch": "1.0", "torch": "2.9"},
         "n_folds": 2,
@@ -54,11 +54,11 @@ def facts(dataset: str, model: str, depth: int | None, **own: Any) -> dict[str, 
     } | own
 
 
-def results_of(table: pd.DataFrame, **options: Any) -> Results:
+def results_of(table: pd.DataFrame) -> Results:
     """Results of a table with a usual record of each task."""
     tasks = table[["dataset", "model", "depth"]].drop_duplicates().itertuples(index=False)
     records = [facts(name, model, None if pd.isna(depth) else int(depth)) for name, model, depth in tasks]
-    return Results(table, records, **options)
+    return Results(table, records)
 
 
 def study(means: Mapping[Cell, float], metric: str = "c_harrell") -> Results:

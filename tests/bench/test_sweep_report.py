@@ -31,8 +31,7 @@ def test_sweep_shows_settings_scores_with_errors_and_the_best(tmp_path: Path) ->
     assert "cv.n_folds" not in text  # it does not differ
     assert "0.6500 (0.0500)" in text
     assert "**0.7500 (0.0500)**" in text
-    assert "run 1 has the best mean" in text
-    assert "1 of the runs are not completed" in text
+    assert "2 completed runs of 3" in text
 
 
 def test_sweep_without_completed_run_raises(tmp_path: Path) -> None:

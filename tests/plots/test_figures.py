@@ -1,7 +1,5 @@
 """Figures of effects, training, calibration and decisions; how notebooks show them."""
 
-import struct
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -10,7 +8,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from sstorch import Columns, OptimalSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
-from sstorch.bench.report.comparisons import plot_critical_difference
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
 from sstorch.plots import (
@@ -140,10 +137,6 @@ def test_figures_of_axes_are_those_of_pyplot() -> None:
     plot_tree(tree, data.frame, figure=Figure())
     assert len(plt.get_fignums()) == 4
     assert time_label(OptimalSurvivalTree(), None) == "time"
-    # A figure that is returned shows itself, and pyplot does not know it.
-    png = plot_critical_difference({"a": 1.2, "b": 1.8}, 0.4)._repr_png_()  # type: ignore[attr-defined]
-    assert len(plt.get_fignums()) == 4
-    assert struct.unpack(">II", png[16:24])[0] == 96 * 9
 
 
 def test_names_with_dollar_signs_are_no_formulas() -> None:

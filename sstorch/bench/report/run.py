@@ -31,8 +31,8 @@ from sstorch.plots.figures import detached
 from sstorch.reading import export_text
 from sstorch.soft.estimator import SoftEstimator
 
-# Columns of the table of rows, and categories of a column, that are written out; the others are counted.
-_MOST_COLUMNS, _MOST_CATEGORIES = 40, 6
+# Columns of the table of rows, and categories of a column, that are shown.
+_MOST_COLUMNS, _MOST_CATEGORIES = 40, 8
 # Rows from which a smooth calibration curve is drawn.
 _LEAST_ROWS = 50
 
@@ -106,7 +106,7 @@ def _rows(run: Run) -> Section:
     middle, *limits = (float(part) for part in _kaplan_meier(data).quantile())
     unit = f" {run.model.time_unit_}" if run.model.time_unit_ else ""
     median = f"{interval_text(middle, *limits)}{unit}" if math.isfinite(middle) else "not reached"
-    late, hidden = int(np.count_nonzero(data.entry)), len(data.feature_names) - _MOST_COLUMNS
+    late = int(np.count_nonzero(data.entry))
     facts = [
         ("rows", str(len(data))),
         ("events", f"{data.n_events} ({100 * data.n_events / len(data):.1f} %)"),
@@ -117,8 +117,10 @@ def _rows(run: Run) -> Section:
         *([("left-truncated rows", str(late))] if late else []),
         *([("times of zero, moved", str(data.n_moved))] if data.n_moved else []),
     ]
-    text = "Numbers are medians with quartiles, categories counts with shares; both of known values."
-    text += f" {hidden} more columns are not shown." if hidden > 0 else ""
+    text = (
+        "Numbers are medians with quartiles, categories counts with shares; both of known values, of the "
+        f"first {_MOST_COLUMNS} columns and {_MOST_CATEGORIES} categories."
+    )
     return Section("The rows", [as_table(["", "all rows"], facts), _characteristics(run), text])
 
 
@@ -129,41 +131,22 @@ def _characteristics(run: Run) -> pd.DataFrame:
         whose, first = "First rows of subjects", np.sort(np.unique(data.subject, return_index=True)[1])
     frame, group = data.frame.iloc[first].reset_index(drop=True), run.group[first]
     parts = {f"all ({len(frame)})": np.ones(len(frame), dtype=bool)}
-    caption, order = f"{whose}.", np.unique(group)
-    if len(order) > 1:
-        caption = f"{whose}, and those of each group of the model, from the longest survival to the shortest."
+    if len(order := np.unique(group)) > 1:
         parts |= {f"group {one} ({(group == one).sum()})": group == one for one in order}
     rows = list[list[object]]()
-    for name in frame.columns[:_MOST_COLUMNS]:
-        missing = int(frame[name].isna().sum())
-        for line, (label, values) in enumerate(_lines(frame[name]).items()):
-            noted = Cell(label, f"{missing} missing") if missing and not line else label
-            rows.append([noted, *(_typical(values[part].dropna()) for part in parts.values())])
-    return as_table(["", *parts], rows, caption)
-
-
-def _lines(column: pd.Series) -> dict[str, pd.Series]:
-    """What a column is shown as: a number, or whether it has each of its values, by label."""
-    name = str(column.name)
-    if not isinstance(column.dtype, pd.CategoricalDtype):
-        if column.nunique() != 2:
-            return {name: column}
-        return {f"{name} = {column.max():g}": (column == column.max()).mask(column.isna())}
-    words = [word for word, count in column.value_counts(sort=False).items() if count]
-    end = len(words) if len(words) == _MOST_CATEGORIES + 1 else _MOST_CATEGORIES
-    lines = {f"{name} = {word}": column == word for word in words[:end]}
-    if others := words[end:]:
-        lines[f"{name}: {len(others)} others"] = column.isin(others)
-    return {label: values.mask(column.isna()) for label, values in lines.items()}
-
-
-def _typical(values: pd.Series) -> str:
-    """Median with quartiles of numbers, count with share of what is true or false."""
-    if values.empty:
-        return ABSENT
-    if values.dtype == object or values.dtype == bool:
-        return f"{values.sum()} ({100 * values.mean():.0f} %)"
-    return interval_text(*values.quantile([0.5, 0.25, 0.75]))
+    for name, column in frame.iloc[:, :_MOST_COLUMNS].items():
+        label = Cell(str(name), f"{column.isna().sum()} missing" if column.isna().any() else "")
+        own = [column[part].dropna() for part in parts.values()]
+        coded = isinstance(column.dtype, pd.CategoricalDtype)
+        if not coded and column.nunique() != 2:
+            rows.append([label, *(interval_text(*values.quantile([0.5, 0.25, 0.75])) for values in own)])
+            continue
+        words = [*column.dropna().cat.remove_unused_categories().cat.categories] if coded else [column.max()]
+        for word in words[:_MOST_CATEGORIES]:
+            equal = [values == word for values in own]
+            texts = [f"{one.sum()} ({100 * one.mean():.0f} %)" if len(one) else ABSENT for one in equal]
+            rows.append([Cell(f"{name} = {word if coded else f'{word:g}'}", label.note), *texts])
+    return as_table(["", *parts], rows, f"{whose}, and those of each group." if len(order) > 1 else whose)
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
