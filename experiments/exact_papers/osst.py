@@ -132,8 +132,8 @@ class Fold:
         task = IntegratedBrier(self.train.time, self.train.event)
         single = task.loss(np.zeros(self.n, dtype=np.int64))
         known = weighted_rows(Surv(self.train.time, self.train.event), None)
-        curves = leaf_curves(leaf[: self.n], len(names), known, "kaplan_meier")
-        whole = leaf_curves(np.zeros(self.n, dtype=np.int64), 1, known, "kaplan_meier")
+        curves = leaf_curves(leaf[: self.n], len(names), known)
+        whole = leaf_curves(np.zeros(self.n, dtype=np.int64), 1, known)
         grid = metrics.evaluation_times(self.test.time, self.train.time, "osst")
         scores = [
             metrics.integrated_brier_score(

@@ -27,7 +27,7 @@ def churn() -> None:
     found = solve(features[train], task, 4, leaf_penalty=0.01, min_leaf=7)
     tree = found.tree()
     print(f"optimum: objective {found.objective:.6f}, loss {found.loss:.6f}, {tree.n_leaves} leaves")
-    print(f"certificate: {found.certificate}; search {found.counters.seconds:.2f} s")
+    print(f"certificate: {found.certificate}")
     print("questions:", [names[feature] for feature in tree.feature if feature >= 0])
     chain = ["product_accounting is No", "csat_score is 7", "product_payroll is No", "csat_score is 8"]
     leaf = np.full(len(train), len(chain))

@@ -115,13 +115,6 @@ def scoring_of(fold: int, n_folds: int) -> Iterator[None]:
         raise DataError(f"fold {fold} of {n_folds} cannot be scored, choose fewer folds: {error}") from error
 
 
-def defined(score: float) -> float:
-    """Return a score of held-out rows. Raises DataError: it is NaN, by which nothing can be chosen."""
-    if np.isnan(score):
-        raise DataError("the score is not defined (NaN)")
-    return score
-
-
 def train_outside_score_inside(
     folds: Sequence[Fold],
     train: Callable[[list[SurvivalData]], Iterable[tuple[int, M]]],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +12,14 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import check_choice, check_columns_exist
+from sstorch.checks import check_choice, check_columns_exist, check_integer
 from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
-from sstorch.data.target import parse_target
-from sstorch.exact.hazards import martingale_residuals
-from sstorch.exact.rows import check_weights, weighted_rows, whole_weights
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exact.rows import check_weights, whole_weights
+from sstorch.exceptions import DataError
 from sstorch.packing import Packed
 
 RuleKind = Literal["above", "between", "is", "other", "missing"]
-
-Preset = Literal["surtree", "osst", "all", "quantiles", "boosted"]
+Preset = Literal["surtree", "osst", "all", "quantiles"]
 
 
 @dataclass(frozen=True)
@@ -76,10 +73,7 @@ def _number(value: float) -> str:
 
 
 def _rounded(threshold: float, values: FloatArray) -> float:
-    """A threshold of fewest digits, but ten or more, that divides increasing values as the given one does.
-
-    Rules are printed with all digits of their thresholds, so that a reader sends rows where the tree does.
-    """
+    """A threshold of fewest digits, but ten or more, that divides increasing values as the given one does."""
     place = int(np.searchsorted(values, threshold, side="right"))
     low = values[place - 1] if place > 0 else -np.inf
     high = values[place] if place < len(values) else np.inf
@@ -89,8 +83,8 @@ def _rounded(threshold: float, values: FloatArray) -> float:
 
 # Digits of a threshold, and more where these do not divide the training rows as it does.
 _DIGITS = 10
-# Boosting rounds of "boosted"; share of rows up to which "surtree" leaves features out.
-_BOOSTING_ROUNDS, _RARE = 50, 0.01
+# Share of rows up to which "surtree" leaves features out.
+_RARE = 0.01
 
 
 class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -105,8 +99,6 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     * ``"all"``: x > t at every midpoint between distinct values.
     * ``"osst"``: `n_bins` bins of equal width, one feature each except the first; columns with at most
       `n_categories` distinct numbers are categories.
-    * ``"boosted"``: x > t at the thresholds of gradient-boosted stumps, fitted to log-rank scores of times
-      and events, or to numbers; needs y.
 
     Categories: one feature per category. With more than `n_categories` categories, the `n_categories` - 1
     most frequent and "another category". For two categories without missing values only the second;
@@ -129,7 +121,7 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     References:
         Huisman, van der Linden and Demirović (2024), AAAI 38 (``"surtree"``); Zhang, Xin, Seltzer and Rudin
-        (2024), AISTATS (``"osst"``); McTavish et al. (2022), AAAI 36 (thresholds of boosted trees).
+        (2024), AISTATS (``"osst"``).
 
     Examples:
         >>> import pandas as pd
@@ -164,21 +156,21 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: DataFrame or array (n, p).
-            y: only for ``"boosted"``: times and events as in `SoftSurvivalTree.fit`, or an array of numbers
-                (n,) or (n, m), such as indicators of classes.
-            sample_weight: weights (n,), >= 0, for quantiles, frequencies, shares and boosting. Multiples of
-                the smallest weight are counts of repeated rows; None for 1.
+            y: not used.
+            sample_weight: weights (n,), >= 0, for quantiles, frequencies and shares. Multiples of the
+                smallest weight are counts of repeated rows; None for 1.
 
         Raises:
-            ConfigError: a setting out of range, or ``"boosted"`` without y.
+            ConfigError: a setting out of range.
             DataError: an unreadable column, or invalid weights.
         """
-        self._check_settings()
+        check_choice(self.preset, "preset", get_args(Preset))
+        for name, least in (("n_thresholds", 1), ("n_categories", 2), ("n_bins", 2)):
+            check_integer(name, getattr(self, name), least)
         frame = as_frame(X)
         if frame.empty:
             raise DataError(f"X has the shape {frame.shape}: there is nothing to binarize")
         weight = whole_weights(check_weights(sample_weight, len(frame)))[0]
-        boosted = self._boosted(frame, y, weight) if self.preset == "boosted" else {}
         if not weight.all():
             frame, weight = frame[weight > 0.0], weight[weight > 0.0]
         candidates: list[Rule] = []
@@ -187,7 +179,7 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if column.isna().any():
                 candidates.append(Rule(str(name), "missing"))
             if self._is_number(column):
-                candidates += self._number_rules(str(name), column, boosted, weight)
+                candidates += self._number_rules(str(name), column, weight)
             else:
                 candidates += self._category_rules(str(name), column, weight)
         self.rules_ = self._informative(candidates, frame, weight)
@@ -213,21 +205,13 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return np.array([rule.name for rule in self.rules_], dtype=object)
 
-    def _check_settings(self) -> None:
-        check_choice(self.preset, "preset", get_args(Preset))
-        for name, least in (("n_thresholds", 1), ("n_categories", 2), ("n_bins", 2)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
     def _is_number(self, column: pd.Series) -> bool:
         if kind_of(column) != "numeric":
             return False
         few = column.nunique() <= self.n_categories
         return not (self.preset == "osst" and few) and column.nunique() > 0
 
-    def _number_rules(
-        self, name: str, column: pd.Series, boosted: dict[str, list[float]], weight: FloatArray
-    ) -> list[Rule]:
+    def _number_rules(self, name: str, column: pd.Series, weight: FloatArray) -> list[Rule]:
         values = numeric_values(column, f"column {name!r}")
         check_size(values, f"column {name!r}")
         known = ~np.isnan(values)
@@ -237,80 +221,42 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
             edges = [_rounded(edge, values) for edge in even]
             ends = zip(edges, [*edges[1:], np.inf], strict=True)
             return [Rule(name, "between", low, high) for low, high in ends]
-        if self.preset == "boosted":
-            thresholds = boosted.get(name, [])
-        elif self.preset == "all":
-            thresholds = _midpoints(values).tolist()
-        else:
+        thresholds = _midpoints(values)
+        if self.preset != "all":
             counts = np.bincount(place, weights=weight[known]) / weight.min()
             thresholds = self._quantiles(values, counts)
         one = ("1",) if np.array_equal(values, [0.0, 1.0]) else ()
-        return [Rule(name, "above", _rounded(threshold, values), values=one) for threshold in thresholds]
+        rounded = [_rounded(threshold, values) for threshold in thresholds.tolist()]
+        return [Rule(name, "above", threshold, values=one) for threshold in rounded]
 
-    def _quantiles(self, values: FloatArray, counts: FloatArray) -> list[float]:
+    def _quantiles(self, values: FloatArray, counts: FloatArray) -> FloatArray:
         """Thresholds among distinct values, each of which is repeated `counts` times, whole or not."""
         # Between two equal values there is a midpoint, too.
-        distinct = np.unique(np.concatenate([_midpoints(values), values[counts >= 2.0]]))
+        distinct: FloatArray = np.unique(np.concatenate([_midpoints(values), values[counts >= 2.0]]))
         if len(distinct) > self.n_thresholds:
             # Of all midpoints the j-th is that of the repeated values j and j + 1; weights may round in sums.
             end = np.round(np.cumsum(counts), 6)
             at = np.rint((np.arange(self.n_thresholds) + 0.5) * (end[-1] - 2.0) / self.n_thresholds)
             low, high = (np.searchsorted(end, at + step, side="right") for step in (0.0, 1.0))
             distinct = np.unique((values[low] + values[high]) / 2.0)
-        thresholds: list[float] = distinct.tolist()
-        return thresholds
+        return distinct
 
     def _category_rules(self, name: str, column: pd.Series, weight: FloatArray) -> list[Rule]:
         known = column.notna().to_numpy()
         counts = pd.Series(weight[known]).groupby(np.asarray(labels(column))[known]).sum()
         present = sorted(counts.index)
-        if self.preset == "osst":
-            return [Rule(name, "is", values=(category,)) for category in present[1:]]
-        if len(present) == 2 and known.all():  # where some are missing, "not the second" is not the first
-            return [Rule(name, "is", values=(present[1],))]
-        if len(present) > self.n_categories:
+        others = list[Rule]()
+        # Where some are missing, "not the second" is not the first.
+        if self.preset == "osst" or (len(present) == 2 and known.all()):
+            present = present[1:]
+        elif len(present) > self.n_categories:
             frequent = sorted(present, key=lambda category: (-counts[category], category))
             present = sorted(frequent[: self.n_categories - 1])
-            return [
-                *(Rule(name, "is", values=(c,)) for c in present),
-                Rule(name, "other", values=(*present,)),
-            ]
-        return [Rule(name, "is", values=(category,)) for category in present]
-
-    def _boosted(self, frame: pd.DataFrame, y: object, weight: FloatArray) -> dict[str, list[float]]:
-        """Thresholds of stumps that are boosted on the outcome, by column."""
-        if y is None:
-            raise ConfigError('preset "boosted" chooses thresholds by the outcome: give fit(X, y)')
-        is_survival = not isinstance(y, np.ndarray) or y.dtype.names is not None
-        given: Any = parse_target(y) if is_survival else y
-        n = len(given[0]) if is_survival else len(given)
-        if n != len(weight):
-            raise DataError(f"X has {len(weight)} rows, y has {n}")
-        outcomes = martingale_residuals(weighted_rows(given, weight)) if is_survival else given
-        counted = weight > 0.0
-        frame, weight, outcomes = frame[counted], weight[counted], outcomes.reshape(n, -1)[counted]
-        numeric = [str(name) for name in frame.columns if self._is_number(frame[name])]
-        by_name: dict[str, set[float]] = {name: set() for name in numeric}
-        if not numeric:
-            return {}
-        from sklearn.ensemble import GradientBoostingRegressor  # loads much of scikit-learn
-
-        matrix = np.column_stack([numeric_values(frame[name], f"column {name!r}") for name in numeric])
-        filled = np.where(np.isnan(matrix), np.nanmedian(matrix, axis=0), matrix)
-        for outcome in outcomes.astype(np.float64).T:
-            stumps = GradientBoostingRegressor(n_estimators=_BOOSTING_ROUNDS, max_depth=1, random_state=0)
-            model = stumps.fit(filled, outcome, sample_weight=weight / weight.min())
-            for (stump,) in model.estimators_:
-                feature = int(stump.tree_.feature[0])
-                if feature >= 0:
-                    by_name[numeric[feature]].add(float(stump.tree_.threshold[0]))
-        return {name: sorted(thresholds) for name, thresholds in by_name.items()}
+            others = [Rule(name, "other", values=(*present,))]
+        return [Rule(name, "is", values=(category,)) for category in present] + others
 
     def _informative(self, candidates: list[Rule], frame: pd.DataFrame, weight: FloatArray) -> list[Rule]:
-        """Without features that are rare, constant, or repeat or complement an earlier one.
-
-        Those of another column count as another question where columns are not merged.
-        """
+        """Those that are not rare or constant, and that neither repeat nor complement an earlier one."""
         share = _RARE if self.preset == "surtree" else 0.0
         seen: set[tuple[str, bytes]] = set()
         kept = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import BoolArray, IntArray
 from sstorch.exact.patterns import check_binary
 from sstorch.exact.solve import solve
 from sstorch.exact.task import Task, loss_of
@@ -50,32 +50,26 @@ def check_task(task: Task, features: object, *, n_trials: int = 30, seed: int = 
     for _ in range(n_trials):
         leaf = _random_leaves(matrix, rng)
         n_leaves = int(leaf.max()) + 1
-        alone = costs_of(cost, _sums(values, leaf, n_leaves))
+        alone = costs_of(cost, values @ np.eye(n_leaves)[leaf])
         scale = max(abs(task.constant), float(np.abs(alone).max()))
         _require_close("loss of a partition", task.loss(leaf), task.constant + float(alone.sum()), scale)
-        parts = costs_of(floor, _sums(values, (rng.random(n_leaves) < 0.5)[leaf].astype(np.int64), 2))
+        side = (rng.random(n_leaves) < 0.5)[leaf].astype(np.int64)
+        parts = costs_of(floor, values @ np.eye(2)[side])
         whole, most = (float(costs_of(form, values.sum(axis=1, keepdims=True))[0]) for form in (floor, cost))
         slack = 1e-9 * max(1.0, abs(most), float(np.abs(parts).max()))
         _require(whole <= most + slack, f"floor_cost: {whole!r} is above the cost {most!r} of the same rows")
         _require(
             whole >= parts.sum() - slack,
-            f"floor_cost: {whole!r} of all rows is below {parts.sum()!r}, the sum of its parts: not "
-            "superadditive",
+            f"floor_cost: {whole!r} is below {parts.sum()!r}, the sum of its parts: not superadditive",
         )
     if hasattr(task, "decisions"):
-        decisions: Any = np.asarray(task.decisions(leaf, n_leaves))
-        _require(
-            decisions.shape[:1] == (n_leaves,), f"decisions: shape {decisions.shape} for {n_leaves} leaves"
-        )
+        shape: Any = np.shape(task.decisions(leaf, n_leaves))
+        _require(shape[:1] == (n_leaves,), f"decisions: shape {shape} for {n_leaves} leaves")
     columns = rng.permutation(matrix.shape[1])[:_COLUMNS]
     part = matrix.copy()
     part[:, np.setdiff1d(np.arange(matrix.shape[1]), columns)] = False
     found, least = solve(part, task, 2).optima[2, 3].loss, _least_loss(task, part, columns.tolist())
     _require_close("least loss of all trees of depth 2", found, least, abs(task.loss(np.zeros_like(leaf))))
-
-
-def _sums(values: FloatArray, group: IntArray, n_groups: int) -> FloatArray:
-    return np.stack([np.bincount(group, channel, minlength=n_groups) for channel in values])
 
 
 def _least_loss(task: Task, matrix: BoolArray, columns: list[int]) -> float:

@@ -1,9 +1,7 @@
 """Branch and bound over the upper levels of a tree, with a search of all sets of features below them.
 
-Trees below a split are searched only if they can still beat the best tree found, given the bound of the other
-side. No tree costs less than its distinct rows as leaves of their own: a proved bound. The cost of rows by
-a reference model is a tighter bound, but an assumed one: what it alone skips keeps its proved bound, so that
-the result states what is proved.
+No tree costs less than its distinct rows as leaves of their own: a proved bound. The cost of rows by a
+reference model is a tighter, assumed one: what it alone skips keeps its proved bound.
 
 References:
     Zhang, Xin, Seltzer and Rudin (2024), Optimal sparse survival trees, AISTATS (reference-model bounds,
@@ -21,9 +19,8 @@ import numpy as np
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.search import CompiledProblem
-from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.problem import INFINITY, Budget, Found
-from sstorch.exact.tree import Nested
+from sstorch.exact.problem import INFINITY, NEVER, Budget, Deadline, Found, budget
+from sstorch.exact.tree import BinaryTree, Nested
 
 # Depth of the small trees by which splits are put in order.
 _SCOUT_DEPTH = 3
@@ -59,7 +56,6 @@ class Deep:
     guess: FloatArray | None  # (U,), assumed least costs of rows
     base: int  # the depth of trees that are searched at once
     n_threads: int
-    n_cells: int = 0
     _known: dict[tuple[bytes, int], tuple[float, _Best]] = field(default_factory=dict)
 
     def search(self, depth: int, deadline: Deadline = NEVER) -> Found:
@@ -73,7 +69,14 @@ class Deep:
             best = found if better else best._replace(bound=min(found.bound, best.cost))
         # No less than the best tree, but for rounding: proved.
         bound = best.cost if best.bound >= best.cost - 8.0 * self._slack else best.bound
-        return Found.of_tree(best.tree(), best.cost, bound, self.penalty, depth, self.n_cells)
+        nested, penalty = best.tree(), self.penalty
+        tree = BinaryTree.build(nested, ())
+
+        def lower(target: Budget) -> float:
+            return bound - penalty * (target.nodes + 1) if target.depth <= depth else -INFINITY
+
+        costs = {budget(tree.depth, tree.n_nodes): best.cost - penalty * tree.n_leaves}
+        return Found(costs, lambda target: nested, bound >= best.cost, bound, lower)
 
     @cached_property
     def _slack(self) -> float:
@@ -93,7 +96,6 @@ class Deep:
     def _table(self, part: _Part, depth: int, deadline: Deadline) -> _Best:
         """The best tree of a depth that is searched at once."""
         found = part.problem.search(depth, 2**depth - 1, deadline, self.n_threads)
-        self.n_cells += found.n_cells
         cost, target = found.best(self.penalty)
         if not found.complete:
             return _Best(cost, part.proved, partial(found.tree, target))
@@ -137,17 +139,10 @@ class Deep:
             if deadline.passed:
                 bound = min(bound, halves[0].proved + halves[1].proved)
                 continue
-            small = (
-                self._best(halves[0], below, INFINITY, NEVER),
-                self._best(halves[1], below, INFINITY, NEVER),
-            )
-            splits.append((small[0].cost + small[1].cost, feature, halves, small))
+            first, second = (self._best(half, below, INFINITY, NEVER) for half in halves)
+            splits.append((first.cost + second.cost, feature, halves, (first, second)))
         splits.sort(key=lambda split: split[:2])
-        for number, (cost, feature, halves, small) in enumerate(splits):
-            if not part.path:
-                deadline.say(
-                    f"trees of depth {depth}: root {number + 1} of {len(splits)}, cost {best.cost:.6g}"
-                )
+        for cost, feature, halves, small in splits:
             if cost < best.cost - slack:
                 best = self._joined(feature, small)
             # First the side of which least is known.

@@ -18,8 +18,7 @@ class FeatureCosts:
     """Costs of measuring attributes, paid once per row and path.
 
     Several binary columns can use the same attribute; only the first on a path has a cost. Attributes of a
-    group share a part of their cost, such as drawing blood: after one attribute of the group, the others have
-    the discounted price.
+    group share a part of their cost, such as drawing blood: after one of them the others are discounted.
 
     Attributes:
         attribute: attribute of each binary column, (p,), 0 .. A - 1.
@@ -74,18 +73,17 @@ class FeatureCosts:
             (9.0, 0.0, 4.0)
         """
         place = {name: j for j, name in enumerate(dict.fromkeys(columns))}
-        groups, discounted = groups or {}, discounted or {}
-        inside = [name for members in groups.values() for name in members]
-        for name in (*prices, *inside, *discounted):
+        members = [(name, k) for k, names in enumerate((groups or {}).values()) for name in names]
+        of_group, less = dict(members), discounted or {}
+        for name in (*prices, *of_group, *less):
             if name not in place:
                 raise ConfigError(f"feature costs: {name!r} is no attribute; they are {', '.join(place)}")
-        if len(set(inside)) < len(inside):
+        if len(of_group) < len(members):
             raise ConfigError("feature costs: an attribute is in two groups; put it into one")
-        if lost := [name for name in discounted if name not in inside]:
+        if lost := [name for name in less if name not in of_group]:
             raise ConfigError(f"feature costs: {lost[0]!r} has a discount, but is in no group")
-        of_group = {name: number for number, members in enumerate(groups.values()) for name in members}
         price = np.array([float(prices.get(name, 0.0)) for name in place])
-        lower = [discounted.get(name, 0.0) if name in of_group else price[j] for name, j in place.items()]
+        lower = [less.get(name, 0.0) if name in of_group else price[j] for name, j in place.items()]
         return cls(
             np.array([place[name] for name in columns], dtype=np.int64),
             price,
@@ -95,7 +93,7 @@ class FeatureCosts:
 
     @cached_property
     def column_group(self) -> IntArray:
-        """Group of each binary column's attribute, (p,); one of its own, negative, for an attribute alone."""
+        """Group of each binary column's attribute, (p,); a negative number each for one in no group."""
         alone = -1 - np.arange(len(self.group))
         group: IntArray = np.where(self.group < 0, alone, self.group)[self.attribute]
         return group
@@ -110,8 +108,6 @@ class FeatureCosts:
 
     def paid(self, tree: BinaryTree, leaf: IntArray) -> float:
         """Payment of all rows for the tests above their `leaf` (N,) of a tree over columns."""
-        total = 0.0
-        for path, count in zip(tree.paths(), np.bincount(leaf, minlength=tree.n_leaves), strict=True):
-            columns = [column for column, _ in path]
-            total += int(count) * sum(self.price_of(columns[:k], asked) for k, asked in enumerate(columns))
-        return total
+        paths = [[column for column, _ in path] for path in tree.paths()]
+        each = [sum(self.price_of(path[:k], asked) for k, asked in enumerate(path)) for path in paths]
+        return float(np.bincount(leaf, minlength=tree.n_leaves) @ each)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_share, check_truncation
 from sstorch.data.target import steps_up_to
-from sstorch.exact.hazards import BaselineHazard, hazard_ratios
 from sstorch.exceptions import ConfigError
 from sstorch.memory import check_room
 from sstorch.metrics.outcome import Observed
 
-LeafCurveKind = Literal["kaplan_meier", "proportional_hazards"]
 # A product of factors (1 - d / n) can miss a round number such as 1/2 by a few units in the last place.
 _ROUNDING = 1e-12
 # Digits of the mean survival that order leaves by prognosis.
@@ -26,10 +24,9 @@ _PROGNOSIS_DIGITS = 9
 
 @dataclass(frozen=True)
 class LeafCurves:
-    """Curves of L leaves as right-continuous steps, of K causes; S(0) = 1, all others begin at 0.
+    """Curves of L leaves as right-continuous steps, of K causes; beyond the last time they are constant.
 
-    Beyond the last of the times they keep their last value. Methods of `leaf`, the leaf of each row (n,), are
-    those that estimators predict by, see `FittedModel`; for None they are of each leaf.
+    Methods of `leaf`, the leaf of each row (n,) or None for each leaf once, are those of `FittedModel`.
 
     Attributes:
         times: distinct event times of the rows, increasing, (T,).
@@ -53,21 +50,18 @@ class LeafCurves:
 
     @cached_property
     def incidences(self) -> FloatArray:
-        """Cumulative incidence of each cause, (L, K, T): what survival falls by, divided as the hazards rise.
-
-        Of Kaplan-Meier curves it is the estimate of Aalen and Johansen.
-        """
+        """Cumulative incidence of each cause by Aalen and Johansen, (L, K, T)."""
         rates = np.diff(self.hazards, axis=2, prepend=0.0)
         total = rates.sum(axis=1, keepdims=True)
         share = np.divide(rates, total, out=np.full_like(rates, 1.0 / rates.shape[1]), where=total > 0.0)
         return np.cumsum(share * -np.diff(self.survival, axis=1, prepend=1.0)[:, None], axis=2)
 
     def survival_at(self, grid: FloatArray, leaf: IntArray | None = None) -> FloatArray:
-        """S_l at any times, shape (L, n_times); or S of the leaf (n,) of each row at its own (n, n_times)."""
+        """S at any times, (L, n_times); or of the leaf (n,) of each row at its own times (n, n_times)."""
         return self._read(self.survival, 1.0, grid, leaf)
 
     def cumulative_hazard_at(self, grid: FloatArray, leaf: IntArray | None = None) -> FloatArray:
-        """H_l at any times, shape (L, n_times); or that of the leaf of each row, as :meth:`survival_at`."""
+        """H at any times, as :meth:`survival_at`."""
         return self._read(self.cumulative_hazard, 0.0, grid, leaf)
 
     def curves(self, leaf: IntArray, times: FloatArray, kind: str = "survival") -> FloatArray:
@@ -96,11 +90,9 @@ class LeafCurves:
         return np.stack([at[:, 1] - at[:, 0] for at in every], axis=1)
 
     def scaled(self, factors: FloatArray) -> LeafCurves:
-        """The curves with hazards times a factor of each leaf and cause, (L, K).
+        """The curves with hazards times a factor of each leaf and cause, (L, K); S^c for one factor c.
 
-        At each event time the log survival factor is divided among the causes in proportion to their hazards,
-        and each part is multiplied: with one factor for all causes S becomes S^c, and incidences and survival
-        sum to one.
+        At each event time log survival falls by parts of the causes in proportion to their hazards.
         """
         rates = np.diff(self.hazards, axis=2, prepend=0.0)
         total, wanted = rates.sum(axis=1), (factors[:, :, None] * rates).sum(axis=1)
@@ -113,10 +105,7 @@ class LeafCurves:
 
     @property
     def order(self) -> IntArray:
-        """Place of each leaf by prognosis, (L,): 0 for the largest mean survival up to the last event time.
-
-        Leaves of like survival keep their order.
-        """
+        """Place of each leaf by mean survival up to the last event time, (L,), 0 for the largest."""
         end = float(self.times[-1])
         level = (self.restricted_mean(None, end) / end).round(_PROGNOSIS_DIGITS)
         return np.argsort(np.argsort(-level, kind="stable"))
@@ -124,10 +113,7 @@ class LeafCurves:
     def quantile(
         self, leaf: IntArray | None, q: float, after: FloatArray | None = None, extrapolate: bool = False
     ) -> FloatArray:
-        """First time t with S(after + t) <= (1 - q) S(after), `after` (n,) with S > 0; +inf if there is none.
-
-        Raises ConfigError: `q` is not in (0, 1), or `extrapolate`, for which steps have no family.
-        """
+        """First time t with S(after + t) <= (1 - q) S(after), `after` (n,) with S > 0; +inf for none."""
         if extrapolate:
             raise ConfigError("extrapolate must be False for an exact tree, whose curves are steps, got True")
         leaf, after = self._from(leaf, after)
@@ -142,10 +128,7 @@ class LeafCurves:
     def restricted_mean(
         self, leaf: IntArray | None, tau: float, after: FloatArray | None = None
     ) -> FloatArray:
-        """Area under S(after + t) / S(after) from 0 to `tau`; arguments and shape as in :meth:`quantile`.
-
-        For an infinite `tau` it is +inf if S stays above 0. Raises ConfigError: `tau` is not positive.
-        """
+        """Area under S(after + t) / S(after) from 0 to `tau`, (n,); +inf for an infinite `tau` if S > 0."""
         leaf, after = self._from(leaf, after)
         until = after + check_truncation(tau)
         edges = np.concatenate(([0.0], self.times))
@@ -163,35 +146,27 @@ class LeafCurves:
         return (below(until) - below(after)) / self.survival_at(after[:, None], leaf)[:, 0]
 
     def _from(self, leaf: IntArray | None, after: FloatArray | None) -> tuple[IntArray, FloatArray]:
-        """Leaves, each one once by default, and times, by default zero."""
+        """Leaves, by default each once, and times, by default zero."""
         leaf = np.arange(len(self.survival)) if leaf is None else leaf
         return leaf, np.zeros(len(leaf)) if after is None else after
 
     def _read(
         self, steps: FloatArray, before: float, grid: FloatArray, leaf: IntArray | None = None
     ) -> FloatArray:
-        """Steps (L, ..., T) at times of a grid, or those of the leaf of each row at its own times."""
+        """Steps (L, ..., T) at times of a grid, or of the leaf of each row at its own times."""
         position = steps_up_to(self.times, grid)
         table = np.concatenate([np.full((*steps.shape[:-1], 1), before), steps], axis=-1)
         read: FloatArray = table[..., position] if leaf is None else table[leaf[:, None], position]
         return read
 
 
-def leaf_curves(leaf: IntArray, n_leaves: int, rows: Observed, curve: LeafCurveKind) -> LeafCurves:
-    """Estimate the curves of all leaves from leaf (N,) and outcome of each row, some with events.
+def leaf_curves(leaf: IntArray, n_leaves: int, rows: Observed) -> LeafCurves:
+    """Kaplan-Meier and cause-specific Nelson-Aalen estimates of leaves, from the leaf (N,) of each row.
 
     A row counts with its weight, a whole number, and is at risk where entry < t <= time.
-
-    ``"kaplan_meier"``: Kaplan-Meier and cause-specific Nelson-Aalen estimates of the leaf's rows.
-    ``"proportional_hazards"``, of one event: H_l = theta_l Λ, with the Nelson-Aalen estimate Λ of all rows
-    and theta from `hazard_ratios`, and S_l = exp(-H_l).
     """
     event, weight = rows.event, rows.weights
     times = np.unique(rows.time[event])
-    if curve == "proportional_hazards":
-        whole = BaselineHazard.of(rows)
-        hazard = hazard_ratios(leaf, n_leaves, rows, whole.exposure(rows))[:, None] * whole.values[1:]
-        return LeafCurves(times, np.exp(-hazard), hazard[:, None])
     seen = np.searchsorted(times, rows.time, side="right")  # event times that the row was at risk at
     leaving = np.zeros((n_leaves, len(times) + 1))
     np.add.at(leaving, (leaf, seen), weight)

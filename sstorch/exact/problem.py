@@ -1,18 +1,34 @@
-"""Budgets of trees, what a search finds, the estimate of its work, and checks of its arguments."""
+"""Budgets of trees, deadline, result and estimated work of a search, and checks of its arguments."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from sstorch.exact.tree import BinaryTree, Nested
+from sstorch.exact.tree import Nested
 from sstorch.exceptions import ConfigError, DataError
 
 INFINITY = float("inf")
 # Depth of the largest tables, for which the arrays of kernels have room.
 MAX_EXACT_DEPTH = 5
+
+
+class Deadline:
+    """The time at which a search has to stop, `seconds` from now on, or never."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._time = INFINITY if seconds is None else time.perf_counter() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the search has to stop."""
+        return self._time < INFINITY and time.perf_counter() > self._time
+
+
+NEVER = Deadline()
 
 
 class Budget(NamedTuple):
@@ -59,24 +75,10 @@ class Found:
 
     costs: dict[Budget, float]  # least cost of a tree on all rows for every budget, of larger ones no more
     tree: Callable[[Budget], Nested]  # one of least cost within a budget, of equal ones one with few nodes
-    n_cells: int  # leaves evaluated
     complete: bool  # no tree was left out
     # no tree of the depth searched costs less, with the penalties of its leaves; -inf if there is no bound
     objective_bound: float = -INFINITY
     bound: Callable[[Budget], float] | None = None  # below any tree within a budget; None: costs if complete
-
-    @classmethod
-    def of_tree(
-        cls, nested: Nested, objective: float, bound: float, penalty: float, depth: int, n_cells: int
-    ) -> Found:
-        """A tree and a bound of all trees of a depth, the penalties of their leaves in both."""
-        tree = BinaryTree.build(nested, ())
-
-        def lower(target: Budget) -> float:
-            return bound - penalty * (target.nodes + 1) if target.depth <= depth else -INFINITY
-
-        costs = {budget(tree.depth, tree.n_nodes): objective - penalty * tree.n_leaves}
-        return cls(costs, lambda target: nested, n_cells, bound >= objective, bound, lower)
 
     def best(self, penalty: float) -> tuple[float, Budget]:
         """The least cost with a penalty of each leaf, and its budget."""
@@ -107,15 +109,12 @@ class Work(NamedTuple):
             f"{n_features} different binary features are too many for depth {depth}: {self.cells:.2g} leaves "
             f"to evaluate, about {self.bytes / 2**30:.1f} GiB and {duration} on one core "
             f"(memory={memory / 2**30:.1f} GiB is allowed). Choose a smaller max_depth, fewer thresholds, as "
-            "with binarize='boosted' or 'quantiles', or a larger memory"
+            "with binarize='quantiles', or a larger memory"
         )
 
 
 def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the task") -> None:
-    """Check rows of a matrix against those of a task, or of another source, and of a leaf.
-
-    Raises DataError: they differ, or no leaf could have as many. Raises ConfigError: `min_leaf` is below 1.
-    """
+    """DataError: rows of matrix and task differ, or no leaf has as many; ConfigError: `min_leaf` < 1."""
     if n_rows != other_rows:
         raise DataError(f"features: {n_rows} rows, but {other} has {other_rows}")
     if min_leaf < 1:
@@ -125,7 +124,7 @@ def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the ta
 
 
 def check_limits(max_nodes: int | None, time_limit: float | None) -> None:
-    """Check limits of a search. Raises ConfigError: names the limit that is out of its range."""
+    """ConfigError: a limit is out of range."""
     if max_nodes is not None and max_nodes < 0:
         raise ConfigError(f"max_nodes must be at least 0, or None for no limit, got {max_nodes}")
     if time_limit is not None and not time_limit > 0.0:

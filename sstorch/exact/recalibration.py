@@ -26,13 +26,10 @@ def leaf_factors(
     log_ratio: FloatArray,
     how: Recalibrate,
 ) -> tuple[FloatArray, Recalibration]:
-    """Factor of the cumulative hazard of each leaf, (L,), and the report.
+    """Factor exp(a + s g_l) of the cumulative hazard of each leaf, (L,), and the report.
 
-    The hazard of leaf l becomes exp(a + s g_l) times what it was, with its log hazard ratio g_l, `log_ratio`
-    (L,). The estimates maximise the Poisson likelihood, sum of w (d log c - c H), which is that of the rows
-    given the form of the curves, H their `expected` cumulative hazard from entry to time (n,); with s = 0
-    ("intercept") exp(a) is observed over expected events. Standard errors are those of the sandwich of Huber
-    and White, residuals being summed by subject.
+    g is the `log_ratio` (L,), s = 0 for "intercept". The estimates maximise the Poisson likelihood, sum of
+    w (d log c - c H), H the `expected` cumulative hazard (n,); errors are of the sandwich by subject.
 
     Raises DataError: fewer events than parameters; no expected events; or for ``"slope"``, events where none
     are expected, or in leaves of one hazard ratio alone.
@@ -79,23 +76,18 @@ def baseline_report(
 
 
 def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int) -> None:
-    """Require rows in each leaf, and as many events as leaves; a DataWarning where events are few.
-
-    Raises:
-        DataError: a leaf has no rows, or there are fewer events than leaves.
-    """
+    """DataError: a leaf has no rows, or there are fewer events than leaves; DataWarning: few events."""
     empty = np.flatnonzero(np.bincount(leaf, minlength=n_leaves) == 0)
     if len(empty):
         raise DataError(
             f"how='baseline' estimates the curve of each group from its rows, and group {empty[0] + 1} has "
             "none; give more rows, or take how='intercept'"
         )
-    weighting = check_weighting(data.sample_weight, len(data))
-    check_events(data.event, weighting, "baseline", n_leaves)
+    check_events(data.event, check_weighting(data.sample_weight, len(data)), "baseline", n_leaves)
 
 
 def _poisson(observed: FloatArray, total: FloatArray, design: FloatArray, start: FloatArray) -> FloatArray:
-    """Maximum likelihood coefficients of a Poisson regression with offsets log(total), by Newton's method."""
+    """Maximum likelihood coefficients of a Poisson regression with offsets log(total)."""
     events, expected, x = (torch.as_tensor(each) for each in (observed, total, design))
 
     def loss(beta: Tensor) -> Tensor:

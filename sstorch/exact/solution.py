@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import Budget, Found, Work, budget, budgets
+from sstorch.exact.problem import Budget, Found, budget, budgets
 from sstorch.exact.task import Task, loss_of
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, TrainingError
@@ -30,22 +30,11 @@ class Optimum(NamedTuple):
         return self.lower_bound >= self.loss
 
 
-class Counters(NamedTuple):
-    """Size and time of a search."""
-
-    n_rows: int
-    n_patterns: int  # distinct rows of the binary matrix
-    n_features: int  # distinct columns that are not constant
-    cells: int  # leaves that were evaluated
-    seconds: float  # of the search, without preparation
-    estimate: Work  # before the search
-
-
 class Solution:
     """Optimal trees for all depths and numbers of nodes up to given limits, from one search.
 
     `tree()`, `loss`, `certificate` and `gap` are for the `max_depth`, `max_nodes` and `leaf_penalty` passed
-    to `solve`; `tree(depth=, nodes=, leaf_penalty=)`, `optima` and `path` are for all others.
+    to `solve`; `tree(depth=, nodes=, leaf_penalty=)` and `optima` are for all others.
 
     Attributes:
         task: the objective.
@@ -53,7 +42,6 @@ class Solution:
         max_nodes: as given, or the maximum at this depth.
         leaf_penalty: as given.
         optima: depth, nodes, loss and lower bound by (depth, nodes), in increasing order.
-        counters: size and time of the search.
     """
 
     def __init__(
@@ -68,9 +56,8 @@ class Solution:
         max_depth: int,
         max_nodes: int,
         leaf_penalty: float,
-        counters: Counters,
     ) -> None:
-        self.task, self._patterns, self.counters = task, patterns, counters
+        self.task, self._patterns = task, patterns
         self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
         self._trees: dict[Optimum, tuple[BinaryTree, float]] = {}
         # Of each budget the least cost, the search that found it, and within which budget.
@@ -200,26 +187,6 @@ class Solution:
         tree = self.tree() if tree is None else tree
         found: npt.NDArray[Any] = task.decisions(self._patterns.leaves(tree), tree.n_leaves)
         return found
-
-    def path(self) -> pd.DataFrame:
-        """All trees that are optimal for some penalty per leaf, from smallest to largest.
-
-        Each is optimal from its `leaf_penalty` up to that of the row above; `nodes` and `loss`, without
-        penalty, are its own.
-        """
-        losses: dict[int, float] = {}
-        for o in self.optima.values():
-            losses[o.nodes] = min(o.loss, losses.get(o.nodes, math.inf))
-        steps, at = [(0.0, 0, losses[0])], 0
-        while True:
-            rates = {n: (losses[at] - losses[n]) / (n - at) for n in losses if n > at}
-            rates = {n: rate for n, rate in rates.items() if rate * (n - at) > 1e-12 * abs(losses[0])}
-            if not rates:
-                return pd.DataFrame(steps, columns=["leaf_penalty", "nodes", "loss"])
-            best = max(rates.values())
-            steps[-1] = (best, *steps[-1][1:])
-            at = max(n for n, rate in rates.items() if rate == best)
-            steps.append((0.0, at, losses[at]))
 
     def table(self) -> pd.DataFrame:
         """`optima` as a DataFrame: depth, nodes, loss, lower_bound."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import comb
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from sstorch._types import FloatArray
-from sstorch.exact.deadline import Deadline
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Found, Work, check_limits, check_rows
+from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Deadline, Found, Work, check_limits, check_rows
 from sstorch.exact.rows import finite_vector, quantise
-from sstorch.exact.solution import Counters, Solution
+from sstorch.exact.solution import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Task
 from sstorch.exceptions import ConfigError, DataError
@@ -30,14 +28,8 @@ if TYPE_CHECKING:
 MAX_DEEP_DEPTH = 9
 # Distinct rows whose curves are computed at once.
 _ROWS_AT_ONCE = 512
-
-
-class _Plan(NamedTuple):
-    """A search to come."""
-
-    run: Callable[[int, int, Deadline], Found]  # searches by depth, nodes and deadline
-    work: Work  # what it takes
-    depths: tuple[int, ...]  # searched one after the other, the last one being the one asked for
+# Searches by depth, nodes and deadline, and the depths to be searched one after the other.
+_Plan = tuple[Callable[[int, int, Deadline], Found], tuple[int, ...]]
 
 
 def solve(
@@ -52,7 +44,6 @@ def solve(
     time_limit: float | None = None,
     memory: int = 4 * 2**30,
     n_threads: int | None = None,
-    verbose: int = 0,
     guess: FloatArray | None = None,
 ) -> Solution:
     """Find trees with the smallest training loss over binary features, for all sizes in one search.
@@ -75,9 +66,8 @@ def solve(
         time_limit: seconds, or None. If they do not suffice for `max_depth`, the solution holds the best
             trees found, and how far they can be from the optimum.
         memory: bytes that the search may take.
-        n_threads: how many compute, None as many as torch does. Fewer are taken where each one's tables would
-            not fit `memory`. Losses do not depend on it.
-        verbose: 1 reports progress on standard error, once a second.
+        n_threads: number of threads, None for that of torch; fewer where their tables would not fit
+            `memory`. Losses do not depend on it.
         guess: (N,), an assumed least cost of each row, such as that by a reference model (see
             `sstorch.exact.reference_costs`). Above depth 3 splits are skipped that could beat
             the best tree only if rows cost less than assumed. This saves time, but the tree need not be
@@ -118,25 +108,20 @@ def solve(
             raise ConfigError("guess does not go with max_nodes, nor with costs of tests")
         assumed = np.bincount(patterns.of_row, finite_vector(guess, "guess", task.n_rows)).astype(np.float64)
     if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
-        plan = rows.deep_plan(depth, leaf_penalty, assumed)
+        run, depths = rows.deep_plan(depth, leaf_penalty, assumed)
     else:
-        plan = rows.plan(depth, limit)
-    begin = time.perf_counter()
-    searches: list[Found] = []
-    depths = plan.depths
+        run, depths = rows.plan(depth, limit)
+    searches = list[Found]()
     if time_limit is not None and len(depths) == 1:
         # Shallower trees first: they are what remains if the time does not suffice.
         depths = tuple(range(min(1, depth), depth + 1))
-    deadline = Deadline(time_limit, bool(verbose))
+    deadline = Deadline(time_limit)
     for d in depths:
-        searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
+        searches.append(run(d, min(limit, 2**d - 1), deadline))
         if not all(cost > -INFINITY for cost in searches[-1].costs.values()):
             raise ConfigError(f"cost of {type(task).__name__} is NaN or -infinity, see check_task")
         if not searches[-1].complete:
             break
-    seconds = time.perf_counter() - begin
-    n_patterns, n_features = patterns.literals.shape
-    counts = task.n_rows, n_patterns, n_features, searches[-1].n_cells
     return Solution(
         patterns=patterns,
         task=task,
@@ -148,13 +133,12 @@ def solve(
         max_depth=max_depth,
         max_nodes=limit,
         leaf_penalty=leaf_penalty,
-        counters=Counters(*counts, seconds, plan.work),
     )
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows, a task, and how many rows, and events, a leaf needs, `least`, if there are such conditions."""
+    """Rows, a task, and the rows, and events, that a leaf needs, `least`."""
 
     patterns: Patterns
     task: Task
@@ -167,13 +151,12 @@ class _Rows:
         problem = self.problem(depth)
         work, threads = self._room(problem, depth, max_nodes)
         work.check(self.patterns.n_features, depth, self.memory)
-        return _Plan(partial(problem.search, n_threads=threads), work, (depth,))
+        return partial(problem.search, n_threads=threads), (depth,)
 
     def deep_plan(self, depth: int, penalty: float, guess: FloatArray | None) -> _Plan:
-        """Branch and bound over the upper levels of a tree, as many as have no room in tables.
+        """Branch and bound over the upper levels of a tree, as many as have no room in tables; see `Deep`.
 
-        `guess` (U,) bounds the costs of distinct rows, but is not sure, see `Deep`. Raises ConfigError: the
-        tables do not fit the memory, or the search would take years.
+        Raises ConfigError: the tables do not fit the memory, or the search would take years.
         """
         from sstorch.exact.deep import Deep
 
@@ -192,13 +175,10 @@ class _Rows:
         def run(d: int, nodes: int, deadline: Deadline) -> Found:
             return deep.search(d, deadline) if d == depth else problem.search(d, nodes, deadline, threads)
 
-        return _Plan(run, work, (*range(1, base), depth))
+        return run, (*range(1, base), depth)
 
     def problem(self, depth: int) -> CompiledProblem:
-        """The problem of searches up to a depth.
-
-        Raises ConfigError: its sums alone do not fit the memory, or its costs cannot be compiled.
-        """
+        """The problem of searches up to a depth; ConfigError: no memory, or a cost numba cannot compile."""
         # numba takes a while to load, which only a search need wait for.
         from sstorch.exact.compiled.costs import Form
         from sstorch.exact.compiled.curves import Curves, Leavers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +17,14 @@ from sstorch.metrics import censoring_distribution
 PolicyMethod = Literal["direct", "ipw", "doubly_robust"]
 
 
-class HorizonLabels(NamedTuple):
-    """Classes and weights of rows."""
-
-    labels: IntArray  # (N,), 1 for an observed event up to the horizon, else 0
-    weights: FloatArray  # (N,), inverse probability of censoring weights, 0 if censored before the horizon
-
-
-def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) -> HorizonLabels:
+def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) -> tuple[IntArray, FloatArray]:
     """Compute labels and censoring weights for classification of events up to a horizon.
 
     Weights are 1 / G(t-) for rows with an event by the horizon, 1 / G(horizon-) for rows with follow-up to
     the horizon or longer without an event, and 0 for rows censored before. G is the Kaplan-Meier estimate of
-    the censoring distribution, P(C > t), of all rows, with tied events before censorings: a row censored at
-    the horizon has no event by then. The weighted share of misclassified rows is a consistent estimate of the
-    share without censoring, if censoring does not depend on X.
+    the censoring distribution, P(C > t), of all rows, with tied events before censorings. The weighted share
+    of misclassified rows is a consistent estimate of the share without censoring, if censoring does not
+    depend on X.
 
     Args:
         time: observed times, (N,).
@@ -39,11 +32,11 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
         horizon: > 0, in the unit of the times.
 
     Returns:
-        ``labels`` (N,), 1 for an observed event up to the horizon, else 0; and ``weights`` (N,).
+        Labels (N,), 1 for an observed event up to the horizon, else 0; and weights (N,).
 
     Raises:
-        DataError: as `sstorch.Surv`; a horizon that is not positive, beyond the event-free
-            follow-up of all rows (survival is then unknown), or before the first event.
+        DataError: as `sstorch.Surv`; a horizon that is not positive, beyond the event-free follow-up of all
+            rows (survival is then unknown), or before the first event.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
@@ -59,18 +52,17 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
     horizon = time_of_rows(horizon, times)
     early = events & (times <= horizon)
     alive = (times > horizon) | ((times == horizon) & ~events)
-    if not alive.any():
-        last = f"the last time is {times.max():g}"
-        raise DataError(
-            f"horizon={horizon:g}: no row was observed so long without event, {last}; choose an earlier one"
-        )
-    if not early.any():
-        raise DataError(f"horizon={horizon:g}: no row has an event up to then; choose a later horizon")
+    for found, what, other in (
+        (alive, f"was observed so long without event, the last time is {times.max():g}", "an earlier"),
+        (early, "has an event up to then", "a later"),
+    ):
+        if not found.any():
+            raise DataError(f"horizon={horizon:g}: no row {what}; choose {other} one")
     censoring = censoring_distribution((times, events))
     weights = np.zeros(len(times))
     weights[early] = 1.0 / censoring.before(times[early])
     weights[alive] = 1.0 / float(censoring.before(np.array([horizon]))[0])
-    return HorizonLabels(early.astype(np.int64), weights)
+    return early.astype(np.int64), weights
 
 
 def policy_scores(
@@ -114,36 +106,36 @@ def policy_scores(
             raise ConfigError(f"method {method!r} needs {name}")
     check_same_order(outcome=outcome, treatment=treatment, propensity=propensity, predicted=predicted)
     y = finite_vector(outcome, "outcome")
-    n_rows = len(y)
-    received = finite_vector(treatment, "treatment", n_rows)
+    received = finite_vector(treatment, "treatment", len(y))
     if (received != np.floor(received)).any() or (received < 0).any():
         raise DataError("treatment must be positions 0, 1, ... of treatments")
-    given, n_treatments = received.astype(np.int64), int(received.max()) + 1
-    chances = finite_matrix(propensity, "propensity") if np.ndim(propensity) == 2 else None  # type: ignore[arg-type]
-    model = None if predicted is None else finite_matrix(predicted, "predicted")
-    for name, matrix in (("predicted", model), ("propensity", chances)):
-        if matrix is not None:
-            if len(matrix) != n_rows or matrix.shape[1] < n_treatments:
-                raise DataError(
-                    f"{name} must have {n_rows} rows and at least {n_treatments} columns, one per treatment, "
-                    f"got the shape {matrix.shape}"
-                )
-            n_treatments = matrix.shape[1]
-    if model is None and chances is None and len(never := np.setdiff1d(np.arange(n_treatments), given)):
+    given, rows = received.astype(np.int64), np.arange(len(y))
+    wide = {"predicted": predicted, "propensity": propensity if np.ndim(propensity) == 2 else None}  # type: ignore[arg-type]
+    tables = {name: finite_matrix(value, name) for name, value in wide.items() if value is not None}
+    n_treatments = max([int(given.max()) + 1, *(table.shape[1] for table in tables.values())])
+    for name, table in tables.items():
+        if table.shape != (len(y), n_treatments):
+            raise DataError(
+                f"{name} must have {len(y)} rows and {n_treatments} columns, one per treatment, got the "
+                f"shape {table.shape}"
+            )
+    if not tables and len(never := np.setdiff1d(np.arange(n_treatments), given)):
         raise DataError(
             f"treatment: no row got {never[0]}; number the treatments from 0 on without gaps, or give "
             "predicted or propensity a column for each"
         )
-    rows = np.arange(n_rows)
-    scores = np.zeros((n_rows, n_treatments)) if method == "ipw" or model is None else model.copy()
+    model = np.zeros((len(y), n_treatments)) if method == "ipw" else tables["predicted"].copy()
     if method == "direct":
-        return scores
-    chance = finite_vector(propensity, "propensity", n_rows) if chances is None else chances[rows, given]  # type: ignore[arg-type]
+        return model
+    if "propensity" in tables:
+        chance = tables["propensity"][rows, given]
+    else:
+        chance = finite_vector(propensity, "propensity", len(y))  # type: ignore[arg-type]
     if (bad := (chance <= 0.0) | (chance > 1.0)).any():
         raise DataError(
             f"propensity must be above 0, at most 1, got {chance[bad][0]:g} for the treatment of "
             f"{rows_text(bad)}. Leave out rows that could have had one treatment only, or bound the "
             "probabilities"
         )
-    scores[rows, given] += (y - scores[rows, given]) / chance
-    return scores
+    model[rows, given] += (y - model[rows, given]) / chance
+    return model

@@ -62,16 +62,6 @@ def test_all_thresholds_tell_all_values_apart(frame):
     assert len(np.unique(answers, axis=0)) == frame.age.nunique()
 
 
-def test_boosted_thresholds_follow_the_outcome():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": rng.uniform(0, 100, 800), "noise": rng.normal(size=800)})
-    time = rng.exponential(np.where(frame.age > 63.0, 1.0, 9.0))
-    binarizer = Binarizer("boosted").fit(frame, (time, np.ones(800)))
-    assert any(abs(rule.low - 63.0) < 1.0 for rule in binarizer.rules_ if rule.column == "age")
-    with pytest.raises(ConfigError, match="give fit"):
-        Binarizer("boosted").fit(frame)
-
-
 def test_duplicates_complements_and_constants_are_left_out(frame):
     more = frame.assign(copy=frame.sex, opposite=frame.sex.map({"f": "m", "m": "f"}), constant=1.0)
     assert len(Binarizer().fit(more).rules_) == len(Binarizer().fit(frame).rules_)
@@ -112,12 +102,12 @@ def test_impossible_settings_are_refused(frame, settings):
         Binarizer(**settings).fit(frame)
 
 
-@pytest.mark.parametrize("preset", ["surtree", "quantiles", "osst", "all", "boosted"])
+@pytest.mark.parametrize("preset", ["surtree", "quantiles", "osst", "all"])
 def test_constant_columns_alone_have_a_question_that_all_rows_answer_no(preset):
     frame = pd.DataFrame({"a": [1.5, 1.5, np.nan], "b": "x"})
     rare = frame.loc[np.repeat([0, 1, 2], [99, 100, 1])]  # too few missing values for "surtree"
     constant = frame.iloc[:2] if preset != "surtree" else rare
-    answers = Binarizer(preset).fit(constant, np.ones(len(constant))).transform(constant)
+    answers = Binarizer(preset).fit_transform(constant)
     assert answers.shape == (len(constant), 1)
     assert not answers.any()
 

@@ -17,9 +17,10 @@ from sstorch.exact import (
     reference_costs,
     solve,
 )
-from sstorch.exact.deadline import NEVER, Deadline
+from sstorch.exact.hazards import BaselineHazard
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import Budget
+from sstorch.exact.problem import NEVER, Budget, Deadline
+from sstorch.exact.rows import weighted_rows
 from sstorch.exact.solve import _Rows
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly, nightly_but
@@ -138,23 +139,35 @@ def test_arguments_that_cannot_be_raise(settings, error, message):
         solve(features, LogLikelihood(time, event), **settings)
 
 
+class Proportional:
+    """Proportional hazards of the leaves of a tree."""
+
+    def __init__(self, tree, baseline):
+        self.tree, self.baseline, self.event_times_ = tree, baseline, baseline.times
+
+    def predict_cumulative_hazard_function(self, X, times):
+        return self.tree.hazard_ratios_[self.tree.apply(X) - 1] * self.baseline.at(times)
+
+
 @pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
 def test_costs_by_a_tree_are_those_of_its_leaves(gbsg2, objective):
-    curve = {"log_likelihood": "proportional_hazards", "integrated_brier": "kaplan_meier"}[objective]
     weight = np.random.default_rng(0).integers(1, 3, 686).astype(float)
-    model = OptimalSurvivalTree(2, objective=objective, leaf_curve=curve, min_leaf=20)
-    model.fit(gbsg2.frame, (gbsg2.time, gbsg2.event), sample_weight=weight)
-    kind = {"log_likelihood": LogLikelihood, "integrated_brier": IntegratedBrier}[objective]
-    task = kind(gbsg2.time, gbsg2.event, sample_weight=weight)
-    costs = reference_costs(task, model, gbsg2.frame)
+    model = OptimalSurvivalTree(2, objective=objective, min_leaf=20)
+    model.fit(gbsg2.frame, gbsg2.y, sample_weight=weight)
+    if objective == "integrated_brier":
+        task = IntegratedBrier(gbsg2.time, gbsg2.event, sample_weight=weight)
+        costs = reference_costs(task, model, gbsg2.frame)
+        assert task.constant + costs.sum() == pytest.approx(model.loss_, abs=1e-9)
+        return
+    task = LogLikelihood(gbsg2.time, gbsg2.event, sample_weight=weight)
+    leaves = Proportional(model, BaselineHazard.of(weighted_rows(gbsg2.y, weight)))
+    costs = reference_costs(task, leaves, gbsg2.frame)
     # Rows observed for less than the first event have almost no hazard, whatever the model.
-    assert task.constant + costs.sum() == pytest.approx(model.loss_, abs=0.1 if task.constant else 1e-9)
-    leaf = model.apply(gbsg2.frame)
+    assert task.constant + costs.sum() == pytest.approx(model.loss_, abs=0.1)
+    ratio = model.hazard_ratios_[model.apply(gbsg2.frame) - 1, 0]
+    expected = weight * (ratio * task.hazards[0] - gbsg2.event * (1.0 + np.log(ratio)))
     late = gbsg2.time >= gbsg2.time[gbsg2.event].min()
-    if objective == "log_likelihood":
-        ratio = task.decisions(leaf, leaf.max() + 1)[leaf]
-        expected = weight * (ratio * task.hazards[0] - gbsg2.event * (1.0 + np.log(ratio)))
-        np.testing.assert_allclose(costs[late], expected[late], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(costs[late], expected[late], rtol=1e-9, atol=1e-9)
 
 
 def test_reference_model_shortens_the_search_of_an_estimator(gbsg2):

@@ -12,7 +12,7 @@ def test_steps_are_right_continuous_and_begin_at_one_and_zero() -> None:
         np.array([2.0, 4.0, 3.0, 5.0]),
         np.array([1, 0, 1, 1], dtype=bool),
     )
-    curves = leaf_curves(leaf, 2, weighted_rows((time, event)), "kaplan_meier")
+    curves = leaf_curves(leaf, 2, weighted_rows((time, event)))
     assert curves.times.tolist() == [2, 3, 5]
     grid = np.array([0.0, 1.9, 2.0, 3.0, 4.9, 5.0, 50.0])
     assert curves.survival_at(grid).tolist() == [[1, 1, 0.5, 0.5, 0.5, 0.5, 0.5], [1, 1, 1, 0.5, 0.5, 0, 0]]
@@ -28,6 +28,3 @@ def test_leaves_without_events_count_half_an_event() -> None:
     np.testing.assert_allclose(baseline.at([0.5, 1.0, 1.5, 9.0]), [0.25, 1 / 3, 1 / 3, 1 / 3 + 1 / 2])
     ratios = hazard_ratios(leaf, 2, rows, baseline.exposure(rows))
     np.testing.assert_allclose(ratios, [2 / (1 / 3 + 5 / 6), 0.5 / (5 / 6)])
-    curves = leaf_curves(leaf, 2, weighted_rows((time, event)), "proportional_hazards")
-    np.testing.assert_allclose(curves.cumulative_hazard[1], 0.6 * np.array([1 / 3, 5 / 6]))
-    np.testing.assert_array_equal(curves.survival, np.exp(-curves.cumulative_hazard))

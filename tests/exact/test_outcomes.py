@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from lifelines import NelsonAalenFitter
 
 from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, load_dataset, metrics
 from sstorch.exact import IntegratedBrier, LogLikelihood, check_task, solve
@@ -109,9 +108,8 @@ def test_weights_entry_times_and_causes_that_cannot_be_used_raise():
     with pytest.raises(ConfigError, match="does not support left truncation"):
         OptimalSurvivalTree(objective="integrated_brier").fit(frame, Surv(time, event, entry=entry))
     y = Surv(time, np.where(event, 1 + (frame["b"] > 0), 0), causes=CAUSES)
-    for name, value in (("objective", "integrated_brier"), ("leaf_curve", "proportional_hazards")):
-        with pytest.raises(ConfigError, match=f"{name}='{value}' is for one event"):
-            OptimalSurvivalTree(1, **{name: value}).fit(frame, y)
+    with pytest.raises(ConfigError, match="does not support competing causes"):
+        OptimalSurvivalTree(1, objective="integrated_brier").fit(frame, y)
     with pytest.raises(ConfigError, match="there is one event"):
         OptimalSurvivalTree(1).fit(frame, (time, event)).predict(frame, cause="relapse")
 
@@ -145,15 +143,7 @@ def test_a_leaf_that_no_event_passed_by_has_the_baseline():
 
 
 @pytest.mark.filterwarnings("ignore:.* repeat others in every column")
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"leaf_curve": "proportional_hazards"},
-        {"objective": "integrated_brier"},
-        {"binarize": "boosted"},
-        {"causes": True},
-    ],
-)
+@pytest.mark.parametrize("settings", [{}, {"objective": "integrated_brier"}, {"causes": True}])
 def test_survival_tree_with_integer_weights_equals_repeated_rows(settings, gbsg2: SurvivalData):
     frame, rng = gbsg2.frame, np.random.default_rng(0)
     weight = rng.integers(1, 4, len(frame))
@@ -186,31 +176,6 @@ def test_curve_ends_at_zero_where_the_last_row_has_an_event():
     tree.fit(x, Surv(time, np.ones(40), entry=np.maximum(time - 9.5, 0)), sample_weight=weight)
     assert (tree.curves_.survival[:, -1] == 0.0).all()
     assert (tree.curves_.survival >= 0.0).all()
-
-
-def test_entry_times_of_zero_change_nothing():
-    frame, time, event, _ = cohort()
-    zero, y = np.zeros(len(time)), (time, event)
-    plain, late = (OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards") for _ in range(2))
-    plain.fit(frame, y)
-    late.fit(frame, Surv(*y, entry=zero))
-    assert late.loss_ == plain.loss_
-    assert export_text(late) == export_text(plain)
-    pd.testing.assert_frame_equal(late.leaf_table_, plain.leaf_table_, check_exact=True)
-
-
-def test_proportional_hazards_of_left_truncated_rows():
-    frame, time, event, entry = cohort()
-    tree = OptimalSurvivalTree(max_depth=1, min_leaf=50, leaf_curve="proportional_hazards")
-    columns = frame.assign(start=entry, stop=time, died=event)
-    tree.fit(columns, Surv.of(columns, "stop", "died", entry="start"))
-    leaf = tree.apply(frame) - 1
-    exposure = np.array(reference.exposures(time.tolist(), event.tolist(), entry.tolist()))
-    ratio = [event[leaf == k].sum() / exposure[leaf == k].sum() for k in range(2)]
-    np.testing.assert_allclose(tree.leaf_table_["hazard_ratio"], ratio, rtol=1e-12)
-    whole = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event, entry=entry)
-    baseline = whole.cumulative_hazard_at_times(tree.event_times_).to_numpy()
-    np.testing.assert_allclose(tree.curves_.cumulative_hazard, np.outer(ratio, baseline), rtol=1e-10)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -282,23 +247,6 @@ def test_scores_of_sizes_take_off_the_hazard_before_entry():
     kept = np.where(exposure > 0, exposure, 1 / (train.sum() + 1))
     deviance = exposure - event[rows] * (np.log(kept) + 1)
     assert tree.cv_results_.loc[0, "fold_0"] == pytest.approx(-deviance.mean(), rel=1e-10)
-
-
-def test_scorers_get_entry_and_weights_of_held_out_rows():
-    frame, time, event, entry = cohort(60)
-    weight, given = np.arange(1.0, 61.0), []
-
-    def scorer(tree, X, y):
-        given.append((y, tree.score(X, y)))
-        return given[-1][1]
-
-    tree = OptimalSurvivalTreeCV(max_depth=0, scoring=scorer, n_folds=2)
-    tree.fit(frame, Surv(time, event, entry=entry), sample_weight=weight)
-    for fold, (y, score) in enumerate(given):
-        rows = tree.folds_ == fold
-        np.testing.assert_array_equal(y.entry, entry[rows])
-        np.testing.assert_array_equal(y.weight, weight[rows])
-        assert score == tree.cv_results_.loc[0, f"fold_{fold}"]
 
 
 def test_with_one_cause_the_folds_score_as_with_one_event():

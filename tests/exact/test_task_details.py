@@ -103,7 +103,7 @@ def test_horizon_weights_are_those_of_a_loop():
             assert weights[i] == 0.0
     # Without ties the weights add up to the rows: nobody is lost, as long as somebody outlives the horizon.
     distinct = time + rng.permutation(60) / 100
-    assert horizon_labels(distinct, event, 7.5).weights.sum() == pytest.approx(60)
+    assert horizon_labels(distinct, event, 7.5)[1].sum() == pytest.approx(60)
 
 
 def test_a_perfect_fit_of_large_numbers_is_found_and_told():
@@ -155,7 +155,7 @@ FOUR = FeatureCosts.of(["a", "b"], {"a": 0.1})
         (lambda: horizon_labels([1.0, 2.0], [0, 1], 1.5), DataError, "no row has an event up to then"),
         (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), DataError, "must be a time > 0"),
         (lambda: scores("ipw", propensity=[0.5, 0.0]), DataError, "got 0 for the treatment of 1 row"),
-        (lambda: scores("direct", [0, 2], predicted=np.ones((2, 2))), DataError, "at least 3 columns"),
+        (lambda: scores("direct", [0, 2], predicted=np.ones((2, 2))), DataError, "2 rows and 3 columns"),
         (lambda: scores("ipw", [0, 0.5], propensity=[1, 1]), DataError, "positions 0, 1"),
         (lambda: scores("dm"), ConfigError, "method must be one of"),
         (lambda: scores("ipw"), ConfigError, "'ipw' needs propensity"),

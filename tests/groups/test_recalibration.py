@@ -54,7 +54,7 @@ def test_groups_stay_and_reports_are_kept(kind: str, tmp_path: Path) -> None:
     )
     if kind == "exact":
         assert "686 rows, 299 events of the recalibration" in new.summary()
-        assert "Groups, recalibrated kaplan_meier curves" in new.summary()
+        assert "Groups, recalibrated Kaplan-Meier curves" in new.summary()
     if kind == "soft":
         assert new._reading.rules == tree._reading.rules
         assert new.node_table_["rows"].tolist() == tree.node_table_["rows"].tolist()
@@ -168,9 +168,8 @@ def test_intercept_is_observed_over_expected() -> None:
     assert found == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("curve", ["kaplan_meier", "proportional_hazards"])
-def test_slope_is_poisson_regression_on_log_hazard_ratios(gbsg2: SurvivalData, curve: str) -> None:
-    tree = clone(TREES["exact"]).set_params(leaf_curve=curve).fit(gbsg2.frame, gbsg2.y)
+def test_slope_is_poisson_regression_on_log_hazard_ratios(gbsg2: SurvivalData) -> None:
+    tree = clone(TREES["exact"]).fit(gbsg2.frame, gbsg2.y)
     rng = np.random.default_rng(2)
     rows = rng.permutation(len(gbsg2))[:500]
     X, time, event = gbsg2.frame.iloc[rows], 1.5 * gbsg2.time[rows], gbsg2.event[rows]
@@ -189,11 +188,10 @@ def test_slope_is_poisson_regression_on_log_hazard_ratios(gbsg2: SurvivalData, c
     assert report.observed_expected[1] == pytest.approx(1.0)
     np.testing.assert_allclose(new.hazard_ratios_, ratio**report.slope)
     np.testing.assert_allclose(new.leaf_table_["hazard_ratio"], new.hazard_ratios_[:, 0])
-    if curve == "proportional_hazards":
-        baseline = tree.curves_.cumulative_hazard / ratio
-        np.testing.assert_allclose(
-            new.curves_.cumulative_hazard, np.exp(report.intercept) * new.hazard_ratios_ * baseline
-        )
+    baseline = tree.curves_.cumulative_hazard / ratio
+    np.testing.assert_allclose(
+        new.curves_.cumulative_hazard, np.exp(report.intercept) * new.hazard_ratios_ * baseline
+    )
     # A tree that was recalibrated on some rows is calibrated on them, whatever the scale of their weights.
     second = recalibrate(new, X, (time, event), "slope", 1e-3 * weight).recalibration_
     assert (second.intercept, second.slope) == pytest.approx((0.0, 1.0), abs=1e-9)

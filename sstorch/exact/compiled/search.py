@@ -19,9 +19,19 @@ from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, vi
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
 from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.tables import Tables, absorb_prefix, costs_of_singles, pairs_below
-from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Budget, Found, Work, budgets, smallest, splits
+from sstorch.exact.problem import (
+    INFINITY,
+    MAX_EXACT_DEPTH,
+    NEVER,
+    Budget,
+    Deadline,
+    Found,
+    Work,
+    budgets,
+    smallest,
+    splits,
+)
 from sstorch.exact.tree import Nested
 from sstorch.optim.compiled.jit import address
 from sstorch.threads import on_threads
@@ -244,8 +254,7 @@ class CompiledProblem:
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
         of_budget = dict(zip(below, singles, strict=True))
         trees = _BestTrees(problem, None, costs, of_budget, self._paid[:last], _of_pairs(tables), n_threads)
-        n_cells = sum(comb(last, k) << k for k in range(states[-1].depth + 1))
-        return Found(costs, trees.tree, n_cells, last == n)
+        return Found(costs, trees.tree, last == n)
 
     def _search_singles(self, depth: int) -> Found:
         """The search for a leaf or a stump."""
@@ -258,7 +267,7 @@ class CompiledProblem:
             stump = float((singles[0] + singles[1] + self._paid).min(initial=INFINITY))
             costs[Budget(1, 1)] = min(costs[Budget(0, 0)], stump)
         trees = _BestTrees(self, None, costs, {Budget(0, 0): singles}, self._paid, None, 1)
-        return Found(costs, trees.tree, 1 + 2 * n * depth, True)
+        return Found(costs, trees.tree, True)
 
     @cached_property
     def _paid(self) -> FloatArray:
@@ -303,8 +312,6 @@ class CompiledProblem:
                 continue
             if deadline.passed:
                 break
-            done = comb(first, depth) / max(comb(n, depth), 1)
-            deadline.say(f"{done:.0%} of the sets of {depth} features")
             for longest in range(max(1, depth - 3), max(2, depth - 1)):
                 task = depth, longest, first, last, np.zeros(1, dtype=np.int64)
                 calls = [partial(visit, tables, rows, *task)]

@@ -33,7 +33,7 @@ from sstorch.exceptions import ConfigError, DataError, warn
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import Parameters, restored
 
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 
 
 @dataclass(repr=False)
@@ -46,13 +46,11 @@ class Search(Parameters):
         memory: bytes that the search may take.
         n_buckets: of integrated Brier scores: None for all observed times, or a number of buckets of equal
             width that times are put in for the search (not for the curves).
-        verbose: 1 reports on standard error how far the search is, once a second.
     """
 
     time_limit: float | None = None
     memory: int = 4 * 2**30
     n_buckets: int | None = None
-    verbose: int = 0
 
     def check(self) -> None:
         """Validate the values. Raises ConfigError: one is out of range."""
@@ -61,7 +59,6 @@ class Search(Parameters):
         check_integer("memory", self.memory, 1)
         if self.n_buckets is not None:
             check_integer("n_buckets", self.n_buckets, 2)
-        check_integer("verbose", self.verbose, 0)
 
 
 SEARCH = Search()
@@ -102,7 +99,6 @@ class ExactTree(FrameEstimator):
     objective_: float
     gap_: float
     optima_: pd.DataFrame
-    path_: pd.DataFrame
     schema_: Schema
     feature_names_in_: npt.NDArray[np.object_]
     n_features_in_: int
@@ -151,12 +147,9 @@ class ExactTree(FrameEstimator):
             )
 
     def _questions(
-        self, frame: pd.DataFrame, target: object, weight: FloatArray | None = None, priced: bool = False
+        self, frame: pd.DataFrame, weight: FloatArray | None = None, priced: bool = False
     ) -> Questions:
-        """Questions about cleaned columns, chosen from these rows, their target and weights alone.
-
-        Where columns are `priced`, of two questions with equal answers one may be cheaper: both are kept.
-        """
+        """Questions about cleaned columns, of these rows alone; `priced` ones with equal answers are kept."""
         if self.binarize is False:
             check_binary_columns(frame, list(frame.columns))
             rules, names = [Rule(name, "above", 0.5) for name in frame.columns], list(frame.columns)
@@ -165,7 +158,7 @@ class ExactTree(FrameEstimator):
             binarizer: Binarizer = Binarizer(self.binarize) if preset else clone(self.binarize)  # type: ignore[arg-type]
             if priced:
                 binarizer.set_params(merge_columns=False)
-            rules = binarizer.fit(frame, target, weight).rules_
+            rules = binarizer.fit(frame, sample_weight=weight).rules_
             names = [rule.name for rule in rules]
         return Questions(Schema.of(frame), rules, pd.DataFrame(answers(rules, frame), columns=names))
 
@@ -181,7 +174,6 @@ class ExactTree(FrameEstimator):
             min_leaf=self.min_leaf,
             time_limit=search.time_limit,
             memory=search.memory,
-            verbose=search.verbose,
             **more,
         )
 
@@ -196,7 +188,7 @@ class ExactTree(FrameEstimator):
     def _set_solution(self, settings: Self, questions: Questions, solution: Solution) -> IntArray:
         """Take over the tree that the parameters ask for, with its loss; see `_set`."""
         self.loss_, self.objective_, self.gap_ = solution.loss, solution.objective, solution.gap
-        self.optima_, self.path_ = solution.table(), solution.path()
+        self.optima_ = solution.table()
         return self._set(settings, questions, solution.tree())
 
     @property

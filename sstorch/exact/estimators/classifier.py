@@ -75,7 +75,7 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         disparity_: with `fairness`, that of group 0 less that of group 1 on the training rows, groups in the
             order of their names.
 
-    `tree_`, `rules_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and the attributes of the
+    `tree_`, `rules_`, `objective_`, `certified_`, `gap_`, `optima_` and the attributes of the
     training data are as in :class:`OptimalSurvivalTree`.
 
     References:
@@ -150,8 +150,7 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         self.classes_ = np.unique(rows.every)
         for name in ("front_", "disparity_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        is_class = (rows.target[:, None] == self.classes_[1 if len(self.classes_) == 2 else 0 :]) * 1.0
-        questions = settings._questions(rows.frame, is_class, rows.weight, settings.feature_costs is not None)
+        questions = settings._questions(rows.frame, rows.weight, settings.feature_costs is not None)
         task = self._task(settings, questions, rows)
         if settings._has_front:
             decided = self._set_front(settings, questions, rows)
@@ -241,12 +240,7 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
                     y, groups, settings.fairness, max_disparity=limit, sample_weight=rows.weight
                 )
             front = solve_front(
-                limits[0],
-                task,
-                *limits[1:],
-                time_limit=search.time_limit,
-                memory=search.memory,
-                verbose=search.verbose,
+                limits[0], task, *limits[1:], time_limit=search.time_limit, memory=search.memory
             )
             decided, self.front_ = front.tree(), front.table()
             if settings.fairness is not None:
@@ -256,7 +250,6 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         most = 2**settings.max_depth - 1
         nodes = most if settings.max_nodes is None else min(settings.max_nodes, most)
         self.gap_, self.optima_ = gap, pd.DataFrame([Optimum(settings.max_depth, nodes, loss, loss - gap)])
-        self.path_ = pd.DataFrame({"leaf_penalty": [0.0], "nodes": [decided.tree.n_nodes], "loss": [loss]})
         return decided
 
     def predict(self, X: object) -> npt.NDArray[Any]:

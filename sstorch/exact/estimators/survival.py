@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, Self, get_args
+from collections.abc import Iterator
+from typing import Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_integer
 from sstorch.data import SurvivalData, folds_of
-from sstorch.data.folds import Fold, defined, scoring_of, split, train_outside_score_inside
+from sstorch.data.folds import Fold, scoring_of, split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import SEARCH, Search, answers
 from sstorch.exact.estimators.survival_tree import (
@@ -25,14 +25,13 @@ from sstorch.exact.estimators.survival_tree import (
     training_rows,
 )
 from sstorch.exact.hazards import BaselineHazard, hazard_ratios, least_hazard
-from sstorch.exact.leaf_curves import LeafCurveKind, leaf_curves
+from sstorch.exact.leaf_curves import leaf_curves
 from sstorch.exact.problem import MAX_EXACT_DEPTH
-from sstorch.exact.solution import Solution
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.grids import thinned
 from sstorch.metrics.outcome import Observed
 
-Choice = Literal["nodes", "depth", "budget"]
+Choice = Literal["nodes", "budget"]
 
 
 class OptimalSurvivalTree(SurvivalTree):
@@ -48,19 +47,15 @@ class OptimalSurvivalTree(SurvivalTree):
             leaf, summed over the rows (SurTree); ``"integrated_brier"``, the Brier score of one curve per
             leaf, with censoring weights and integrated over the observed times (OSST). Competing causes
             support only the log-likelihood: the sum of this loss over causes, with events of other causes
-            censored, since the likelihood of cause-specific hazards is a product over causes. The curves of
-            the leaves are then Aalen-Johansen estimates.
+            censored.
         leaf_penalty: penalty per leaf, >= 0, in the unit of the objective.
         min_leaf: minimum number of training rows per leaf.
-        min_events: minimum number of training events per leaf, of any cause.
         binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer` (``"surtree"``,
-            ``"osst"``, ``"all"``, ``"quantiles"``, ``"boosted"``), a Binarizer, or False for columns of 0 and
-            1.
-        leaf_curve: survival curve of a leaf. ``"kaplan_meier"``: for both objectives.
-            ``"proportional_hazards"``: exp(-theta Λ(t)), the curve of the log-likelihood.
+            ``"osst"``, ``"all"``, ``"quantiles"``), a Binarizer, or False for columns of 0 and 1.
+        min_events: minimum number of training events per leaf, of any cause.
         time_unit: unit of the times, such as ``"days"``, used in texts and figures.
-        search: :class:`~sstorch.Search`, settings of the search: time limit, memory,
-            buckets of times, progress; ``search__time_limit`` sets one of them.
+        search: :class:`~sstorch.Search`: time limit, memory, buckets of times; ``search__time_limit`` sets
+            one of them.
 
     Attributes:
         tree_: :class:`~sstorch.exact.tree.BinaryTree` over the splits; leaf 0 is group 1.
@@ -69,32 +64,24 @@ class OptimalSurvivalTree(SurvivalTree):
         objective_: `loss_` plus `leaf_penalty` times the number of leaves.
         certified_: True if it is proved that no tree within the limits has a smaller `objective_`.
         gap_: upper bound on the difference between `objective_` and the optimum; 0 if certified.
-        curves_: survival of any event and hazards of the leaves at `event_times_`, by group number.
-        causes_: names of the K competing causes; empty for one event.
-        horizon_: median of the observed event times, at which :meth:`predict` computes incidences of causes.
-        incidence_: cumulative incidence of each leaf and cause at `event_times_`, (L, K, T); K = 1 for one
-            event.
-        hazards_: cumulative hazard of each leaf and cause at `event_times_`, (L, K, T).
+        optima_: smallest loss for every depth and number of nodes, from the same search.
+        curves_: Kaplan-Meier survival of any event and hazards of the leaves at `event_times_`.
+        incidence_, hazards_: cumulative incidence (Aalen-Johansen) and cumulative hazard of each leaf and
+            cause at `event_times_`, (L, K, T); K = 1 for one event.
         hazard_ratios_: of the log-likelihood, hazard ratio of each leaf and cause, (L, K); a leaf without
             events counts half an event.
         leaf_table_: unweighted numbers of training rows and events per leaf, by cause, and weighted
             estimates: hazard ratios (log-likelihood), median and survival without any event.
-        optima_: smallest loss for every depth and number of nodes, from the same search.
-        path_: nodes and loss of the best tree for every leaf penalty.
-        event_times_: distinct training event times, original units, increasing.
-        zero_time_: replacement of a time of zero in scored rows: half the smallest training time.
         group_validation_, stability_, group_table_: the last results of
             :func:`~sstorch.validation.validate_groups`, of :func:`~sstorch.validation.stability`, and of
             :func:`~sstorch.validation.group_table` with resamples; the first is saved. With causes
             `group_table_` is, before that, the table of the training rows.
         recalibration_: report of :func:`sstorch.recalibrate`, one per cause with competing causes;
             `leaf_table_` and `group_table_` then count the rows of the recalibration.
-        outcome_type_: type of the training outcome; later outcomes need the same ``entry`` and ``id``.
-        time_varying_: True if some training subjects have several rows. One row then does not determine
-            survival from time zero; predictions need a path or ``after``.
-        schema_: columns and categories of the training rows.
-        feature_names_in_: raw feature names.
-        n_features_in_: number of raw features.
+        causes_: names of the K competing causes; empty for one event.
+        event_times_, zero_time_, horizon_, outcome_type_, time_varying_: of the training rows, as of
+            :class:`~sstorch.SoftSurvivalTree`.
+        schema_, feature_names_in_, n_features_in_: columns and categories of the training rows.
         n_samples_fit_: number of training rows, without rows of weight 0 and after merging of equal rows.
 
     References:
@@ -121,7 +108,6 @@ class OptimalSurvivalTree(SurvivalTree):
         leaf_penalty: float = 0.0,
         min_leaf: int = 1,
         binarize: Preset | bool | Binarizer = "surtree",
-        leaf_curve: LeafCurveKind = "kaplan_meier",
         min_events: int = 0,
         time_unit: str | None = None,
         search: Search = SEARCH,
@@ -129,7 +115,6 @@ class OptimalSurvivalTree(SurvivalTree):
         super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, search)
         self.time_unit = time_unit
         self.objective = objective
-        self.leaf_curve = leaf_curve
         self.min_events = min_events
 
     def fit(
@@ -141,11 +126,9 @@ class OptimalSurvivalTree(SurvivalTree):
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
             y: :class:`~sstorch.Surv`, or a right-censored outcome as a (time, event) tuple, a structured
-                array or a DataFrame. ``objective="log_likelihood"`` also supports left truncation and
-                start-stop rows (``entry``, ``id``), see :class:`~sstorch.exact.LogLikelihood`; curves of
-                leaves then use the rows at risk. A subject with several rows can change leaves; consecutive
-                rows with equal covariates are merged first. A Surv with ``causes`` fits a tree for competing
-                causes.
+                array or a DataFrame. ``objective="log_likelihood"`` also supports left truncation, start-stop
+                rows (``entry``, ``id``; a subject can change leaves; consecutive rows with equal covariates
+                are merged first) and competing ``causes``.
             sample_weight: (n,), >= 0. Thresholds, objective, curves and hazard ratios are weighted. Integer
                 weights and repeated rows give the same tree. The scale of the weights matters only for
                 ``leaf_penalty`` with the log-likelihood, a weighted total. ``min_leaf``, ``min_events`` and
@@ -156,41 +139,38 @@ class OptimalSurvivalTree(SurvivalTree):
 
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.
-            ConfigError: a parameter has an invalid value, the objective does not support left truncation, or
+            ConfigError: a parameter has an invalid value, the objective does not support the outcome, or
                 there are too many splits for the depth (the message estimates memory and time).
         """
         return self._fit_data(training_rows(X, y, sample_weight), reference)
 
     def _fit_data(self, data: SurvivalData, reference: object = None) -> Self:
-        """:meth:`fit` to rows of positive weight."""
-        return self._set_final(self._checked()._searched(data, reference))
+        return self._set_search(self._checked()._searched(data, reference))
 
 
 class OptimalSurvivalTreeCV(SurvivalTree):
-    """Exact survival tree with depth or number of nodes chosen by cross-validation.
+    """Exact survival tree with number of nodes, or depth and nodes, chosen by cross-validation.
 
     Each fold is searched once, on its training rows, with splits from these rows. This search returns the
-    trees of all sizes, which are compared on the held-out rows. A final search uses the chosen size and all
-    rows.
+    trees of all sizes, which are compared by `objective` on the held-out rows. A final search uses the chosen
+    size and all rows. For other scores use ``GridSearchCV`` of scikit-learn.
 
     Args:
         max_depth: largest depth tried, 0 to 5.
         max_nodes: largest number of nodes tried; None for the maximum at this depth.
-        objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `leaf_curve`, `min_events`,
-            `time_unit` and `search`.
-        choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"depth"``, 0 to `max_depth`;
-            ``"budget"``, every pair of both.
-        scoring: ``"loss"``, the loss of `objective` on the held-out rows: the mean deviance per row, with
-            baseline and hazard ratios of the training rows, summed over competing causes; or the integrated
-            Brier score, convention ``"osst"``. Or a scorer of scikit-learn, ``scorer(tree, X, y)``, higher is
-            better.
+        objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `min_events`, `time_unit`
+            and `search`.
+        choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"budget"``, every pair of depth
+            and nodes.
         n_folds: folds, stratified by event; all rows of a subject are in one.
         random_state: seed of the folds.
 
     Attributes:
         best_depth_: maximum number of splits on a path of the chosen size.
         best_nodes_: maximum number of splits in the tree.
-        best_score_: mean score of the chosen size over folds; minus the loss for ``"loss"``.
+        best_score_: mean score of the chosen size over folds: minus the mean deviance per row, with baseline
+            and hazard ratios of the training rows, summed over competing causes; or minus the integrated
+            Brier score, convention ``"osst"``.
         cv_results_: one row per size: depth, nodes, mean and standard error of the score over folds, the
             score of each fold, mean number of leaves.
         folds_: fold of each row of positive weight.
@@ -218,10 +198,8 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         objective: Objective = "log_likelihood",
         min_leaf: int = 1,
         binarize: Preset | bool | Binarizer = "surtree",
-        leaf_curve: LeafCurveKind = "kaplan_meier",
         min_events: int = 0,
         choose: Choice = "nodes",
-        scoring: Literal["loss"] | Callable[[Any, Any, Any], float] = "loss",
         n_folds: int = 5,
         random_state: int = 0,
         time_unit: str | None = None,
@@ -230,10 +208,8 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         # No penalty per leaf: sizes are compared instead.
         super().__init__(max_depth, max_nodes, 0.0, min_leaf, binarize, search)
         self.objective = objective
-        self.leaf_curve = leaf_curve
         self.min_events = min_events
         self.choose = choose
-        self.scoring = scoring
         self.n_folds = n_folds
         self.random_state = random_state
         self.time_unit = time_unit
@@ -241,32 +217,27 @@ class OptimalSurvivalTreeCV(SurvivalTree):
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`.
 
-        Searches and ``scoring="loss"`` are weighted. All rows of a subject are in one fold. A scorer receives
-        the held-out rows and a :class:`~sstorch.Surv` with outcomes and weights.
+        Searches and scores are weighted.
         """
         return self._fit_data(training_rows(X, y, sample_weight))
 
     def _fit_data(self, data: SurvivalData) -> Self:
-        """:meth:`fit` to rows of positive weight."""
         settings = self._checked()
-        if settings.max_depth > MAX_EXACT_DEPTH:
-            raise ConfigError(f"max_depth must be 0 to {MAX_EXACT_DEPTH}, got {settings.max_depth}")
-        n_folds = check_integer("n_folds", self.n_folds, 2)
         # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
-        self.folds_ = folds_of(data, n_folds, self._seed)
+        self.folds_ = folds_of(data, self.n_folds, self.random_state)
         sizes = list[tuple[int, int]]()
 
         def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
             searches = [settings._searched(rows) for rows in splits]
-            sizes.extend(_sizes(searches[0].solution, self.choose))
+            solution = searches[0].solution
+            depth, nodes = solution.max_depth, range(solution.max_nodes + 1)
+            sizes.extend(solution.optima if self.choose == "budget" else [(depth, n) for n in nodes])
             yield from enumerate(searches)
 
         def score(fold: Fold, search: TreeSearch) -> list[tuple[float, int]]:
             reached = [search.solution.optimum(depth=depth, nodes=nodes)[:2] for depth, nodes in sizes]
-            with scoring_of(fold.number, n_folds):
-                known = {
-                    size: _score(search, size, fold.test, self.scoring) for size in dict.fromkeys(reached)
-                }
+            with scoring_of(fold.number, self.n_folds):
+                known = {size: _score(search, size, fold.test) for size in dict.fromkeys(reached)}
             return [known[size] for size in reached]
 
         parts = split(data, self.folds_)
@@ -277,43 +248,29 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         (self.best_depth_, self.best_nodes_), self.best_score_ = sizes[best], float(mean[best])
         self.cv_results_ = pd.DataFrame(sizes, columns=["depth", "nodes"]).assign(
             mean_score=mean,
-            standard_error=scores.std(axis=1, ddof=1) / math.sqrt(n_folds),
+            standard_error=scores.std(axis=1, ddof=1) / math.sqrt(self.n_folds),
             mean_leaves=leaves.mean(axis=1),
-            **{f"fold_{fold}": scores[:, fold] for fold in range(n_folds)},
+            **{f"fold_{fold}": scores[:, fold] for fold in range(self.n_folds)},
         )
         final = settings.set_params(max_depth=self.best_depth_, max_nodes=self.best_nodes_)
-        return self._set_final(final._searched(data))
+        return self._set_search(final._searched(data))
 
     def _check(self) -> None:
         check_choice(self.choose, "choose", get_args(Choice))
-        if self.scoring != "loss" and not callable(self.scoring):
-            raise ConfigError(
-                f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
-                f"{self.scoring!r}; such as sstorch.metrics.SurvivalScorer('ibs_graf', y)"
-            )
+        check_integer("n_folds", self.n_folds, 2)
+        check_integer("random_state", self.random_state, 0)
         super()._check()
+        if self.max_depth > MAX_EXACT_DEPTH:
+            raise ConfigError(f"max_depth must be 0 to {MAX_EXACT_DEPTH}, got {self.max_depth}")
 
     @property
     def _seed(self) -> int:
-        return check_integer("random_state", self.random_state, 0)
+        return self.random_state
 
 
-def _sizes(solution: Solution, choose: Choice) -> list[tuple[int, int]]:
-    """Depth and nodes of the trees to compare, small trees first."""
-    depth, nodes = solution.max_depth, solution.max_nodes
-    if choose == "nodes":
-        return [(depth, n) for n in range(nodes + 1)]
-    if choose == "depth":
-        return [(d, min(2**d - 1, nodes)) for d in range(depth + 1)]
-    return list(solution.optima)
-
-
-def _score(search: TreeSearch, size: tuple[int, int], data: SurvivalData, scoring: Any) -> tuple[float, int]:
+def _score(search: TreeSearch, size: tuple[int, int], data: SurvivalData) -> tuple[float, int]:
     """Score on held-out rows, greater is better, and number of leaves, of a fold's tree."""
     tree = search.solution.tree(depth=size[0], nodes=size[1])
-    if scoring != "loss":
-        fitted = OptimalSurvivalTree()._set_search(search, tree)
-        return defined(float(scoring(fitted, data.frame, data.given_y))), tree.n_leaves
     leaf = tree.apply(search.questions.features)
     here = tree.apply(answers(search.questions.rules, data.frame))
     if search.settings.objective == "log_likelihood":
@@ -324,7 +281,7 @@ def _score(search: TreeSearch, size: tuple[int, int], data: SurvivalData, scorin
         causes = range(1, search.rows.n_causes + 1)
         deviances = [_deviances(leaf, here, tree.n_leaves, *(rows.only(k) for rows in every)) for k in causes]
         return -float(np.average(sum(deviances), weights=data.sample_weight)), tree.n_leaves
-    curves = leaf_curves(leaf, tree.n_leaves, search.rows, search.settings.leaf_curve)
+    curves = leaf_curves(leaf, tree.n_leaves, search.rows)
     grid = thinned(metrics.evaluation_times(data.time, search.data.time, "osst"), len(data.time))
     score = metrics.integrated_brier_score(
         data.y,

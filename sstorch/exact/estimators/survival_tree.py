@@ -24,14 +24,12 @@ from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.exact.estimators.base import ExactTree, Questions
 from sstorch.exact.formula import deployed, tree_formula
-from sstorch.exact.hazards import martingale_residuals
-from sstorch.exact.leaf_curves import LeafCurveKind, LeafCurves, leaf_curves
+from sstorch.exact.leaf_curves import LeafCurves, leaf_curves
 from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
 from sstorch.exact.reference import reference_costs
 from sstorch.exact.rows import weighted_rows
 from sstorch.exact.solution import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
-from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, named, warn
 from sstorch.fitted.estimator import SurvivalEstimator
 from sstorch.groups import Recalibration
@@ -92,7 +90,6 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
     hazard_ratios_: FloatArray
     recalibration_: Recalibration | dict[str, Recalibration]
     objective: Objective
-    leaf_curve: LeafCurveKind
     min_events: int
     time_unit: str | None
 
@@ -102,38 +99,26 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
 
     def _check(self) -> None:
         check_choice(self.objective, "objective", get_args(Objective))
-        check_choice(self.leaf_curve, "leaf_curve", get_args(LeafCurveKind))
-        if self.leaf_curve != "kaplan_meier" and self.objective != "log_likelihood":
-            raise ConfigError(
-                f"leaf_curve must be 'kaplan_meier' with objective={self.objective!r}, got "
-                f"{self.leaf_curve!r}"
-            )
         super()._check()
         check_integer("min_events", self.min_events, 0)
         self.time_unit = check_time_unit(self.time_unit)
 
     def _check_outcome(self, rows: Observed) -> None:
-        """Require parameters that support left truncation and competing causes, where rows have these."""
-        if rows.entry is not None and self.objective != "log_likelihood":
+        """Require an objective that supports left truncation and competing causes, where rows have these."""
+        if self.objective == "log_likelihood":
+            return
+        name = "left truncation" if rows.entry is not None else "competing causes"
+        if rows.entry is not None or rows.n_causes > 1:
             raise ConfigError(
-                f"objective={self.objective!r} does not support left truncation: its inverse probability of "
-                "censoring weights would also need the probability of having entered by then; use "
-                "objective='log_likelihood'"
+                f"objective={self.objective!r} does not support {name}; use objective='log_likelihood'"
             )
-        supported = {"objective": "log_likelihood", "leaf_curve": "kaplan_meier"}
-        for name, value in supported.items() if rows.n_causes > 1 else ():
-            if getattr(self, name) != value:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r} is for one event, and y has competing causes; use "
-                    f"{name}={value!r}"
-                )
 
     def _searched(self, data: SurvivalData, reference: object = None) -> TreeSearch:
         """Binarize and solve with checked parameters, from these rows and the reference model alone."""
         data, settings = data.joined(), copy.copy(self)
         rows, settings.time_unit = observed(data), self.time_unit or data.time_unit
         self._check_outcome(rows)
-        questions = self._questions(data.frame, martingale_residuals(rows), data.sample_weight)
+        questions = self._questions(data.frame, data.sample_weight)
         task = self._task(data, rows.n_causes)
         guess = None if reference is None else reference_costs(task, reference, data.frame)
         solution = self._solve(questions, task, min_events=self.min_events, guess=guess)
@@ -148,27 +133,18 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         n_buckets = self.search.n_buckets
         return IntegratedBrier(data.time, data.event, n_buckets=n_buckets, sample_weight=data.sample_weight)
 
-    def _set_search(self, search: TreeSearch, tree: BinaryTree | None = None) -> Self:
-        """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
+    def _set_search(self, search: TreeSearch) -> Self:
+        """Take over the tree of a search, and the curves of its leaves; warns of groups without events."""
         settings, data, rows, questions, solution = search
-        if tree is None:
-            leaf = self._set_solution(settings, questions, solution)
-        else:
-            leaf = self._set(settings, questions, tree)
+        leaf = self._set_solution(settings, questions, solution)
         # Leaves are numbered by the survival of their training rows.
-        order = leaf_curves(leaf, self.tree_.n_leaves, rows, settings.leaf_curve).order
+        order = leaf_curves(leaf, self.tree_.n_leaves, rows).order
         self.tree_ = replace(self.tree_, order=order)
         self._set_outcome(data)
         self.training_rows_, self._start_text = fingerprint(data), steps_from_entry(data)
         self._forget_results()
         self._estimate(data, order[leaf])
-        return self
-
-    def _set_final(self, search: TreeSearch) -> Self:
-        """`_set_search` of the tree that is kept, whose groups without events are named."""
-        self._set_search(search)
-        found = groups_without_events(self._leaves(search.data.frame) + 1, search.data)
-        report(found, strict=False)
+        report(groups_without_events(order[leaf] + 1, data), strict=False)
         return self
 
     def _forget_results(self) -> None:
@@ -182,7 +158,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         """Estimate what the leaves hold from rows with a leaf each, (n,)."""
         rows, n_leaves, settings, ratios = observed(data), self.tree_.n_leaves, self._settings, None
         settings._check_outcome(rows)
-        curves = leaf_curves(leaf, n_leaves, rows, settings.leaf_curve)
+        curves = leaf_curves(leaf, n_leaves, rows)
         if settings.objective == "log_likelihood":
             task = settings._task(data, rows.n_causes)
             ratios = np.asarray(task.decisions(leaf, n_leaves)).reshape(n_leaves, -1)
@@ -368,7 +344,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         check_is_fitted(self, "tree_")
         table, results, total = self.leaf_table_, vars(self), self.leaf_table_.sum()
         is_scaled = any(each.how != "baseline" for each in recalibrations(self).values())
-        kind = f"{'recalibrated ' * is_scaled}{self._settings.leaf_curve} curves{self._condition}"
+        kind = f"{'recalibrated ' * is_scaled}Kaplan-Meier curves{self._condition}"
         name, heading, groups = "survival", f"Groups, {kind}", ""
         if self.causes_:
             name, heading = "competing risks", "Groups, hazard ratio of each cause"

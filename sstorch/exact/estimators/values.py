@@ -166,7 +166,7 @@ class OptimalTreeRegressor(RegressorMixin, ValueTree):  # type: ignore[misc]
             raise DataError(f"y: {error}") from error
         rows = TargetRows.check(X, y, finite_vector(column, "y"), sample_weight)
         task = LeastSquares(rows.target, sample_weight=rows.weight)
-        questions = settings._questions(rows.frame, rows.target, rows.weight)
+        questions = settings._questions(rows.frame, rows.weight)
         leaf = self._set_solution(settings, questions, settings._solve(questions, task))
         n_leaves = self.tree_.n_leaves
         self.leaf_value_ = task.decisions(leaf, n_leaves)
@@ -239,8 +239,7 @@ class OptimalPolicyTree(ValueTree):
         settings = self._checked()
         rows = TargetRows.check(X, y, _scores(y))
         task = DecisionCosts(-rows.target)
-        gain = rows.target - rows.target.mean(axis=1, keepdims=True)
-        questions = settings._questions(rows.frame, gain)
+        questions = settings._questions(rows.frame)
         leaf = self._set_solution(settings, questions, settings._solve(questions, task))
         names = y.columns.tolist() if isinstance(y, pd.DataFrame) else list(range(rows.target.shape[1]))
         self.treatments_ = np.array(names)

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.deadline import Deadline
 from sstorch.exact.fronts.tasks import FrontTask
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import INFINITY, Budget, budget, check_limits, check_rows, splits
+from sstorch.exact.problem import INFINITY, Budget, Deadline, budget, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
@@ -138,7 +137,6 @@ def solve_front(
     *,
     time_limit: float | None = None,
     memory: int = 4 * 2**30,
-    verbose: int = 0,
 ) -> FrontSolution:
     """Find the trees that no other tree beats in both totals of a task.
 
@@ -154,7 +152,6 @@ def solve_front(
         min_leaf: minimum number of rows per leaf.
         time_limit: seconds, or None. After this time a search of depth 3 returns the front found so far.
         memory: maximum memory of the sums of the search, in bytes.
-        verbose: 1 reports progress of a search of depth 3 on standard error, once a second.
 
     Returns:
         The front, and the tree of each of its points.
@@ -184,7 +181,7 @@ def solve_front(
     check_rows(len(patterns.of_row), task.points.shape[2], min_leaf)
     most = 2**max_depth - 1
     target = budget(max_depth, most if max_nodes is None else min(max_nodes, most))
-    deadline = Deadline(time_limit, bool(verbose))
+    deadline = Deadline(time_limit)
     sums = sums_of(patterns, task.points, target.depth, min_leaf, memory)
     if task.limit is None:
         found = _pareto(sums, target, deadline)
@@ -230,7 +227,6 @@ def _pareto(sums: Sums, target: Budget, deadline: Deadline) -> tuple[FloatArray,
     for root in range(n if target.depth > 2 else 0):
         if deadline.passed:
             return front, False, -INFINITY
-        deadline.say(f"{root} of {n} roots, {front.shape[1]} trees on the front")
         front = add_root(sums, root, _nodes(target), front)
     return front, True, -INFINITY
 
@@ -326,7 +322,6 @@ class _Balance:
                 share = 1.0 if done.any() else 2.0**-6
                 while float(bounds[number]) <= least - 1.0 + slack and share <= 1.0:
                     self._check_time()
-                    self.deadline.say(f"{int(done.sum())} of {n_roots} roots, least cost {least:.6g}")
                     most = low + share * (least - 1.0 + abs(rate) * self.limit + slack - low)
                     share *= 4.0
                     fill_sides(self.sums, root)

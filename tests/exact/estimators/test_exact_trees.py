@@ -148,17 +148,6 @@ def test_an_outlier_that_hides_all_else_is_not_certified() -> None:
     assert far.gap_ <= far.loss_
 
 
-def test_boosted_questions_look_at_the_outcome(iris: Any, diabetes: Any, scores: pd.DataFrame) -> None:
-    for tree, X, y in (
-        (OptimalTreeClassifier(2, binarize="boosted"), *iris),
-        (OptimalTreeRegressor(2, binarize="boosted"), *diabetes),
-        (OptimalPolicyTree(2, binarize="boosted"), diabetes[0], scores),
-    ):
-        tree.fit(X, y)
-        assert tree.tree_.n_leaves >= 3
-        assert len(tree.rules_) > 5
-
-
 def test_a_time_limit_that_does_not_suffice_is_said(diabetes: Any) -> None:
     tree = OptimalTreeRegressor(4, search=Search(time_limit=1e-9)).fit(*diabetes)
     assert not tree.certified_

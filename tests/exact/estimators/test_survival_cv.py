@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, metrics
+from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, SurvivalData, metrics
 from sstorch.data import stratified_folds
 from sstorch.exact import LogLikelihood
 from sstorch.exact.estimators import base
@@ -84,27 +84,10 @@ def test_one_search_per_fold_none_of_which_sees_the_rows_left_out(
     assert list(calls[1][0].columns) != list(before.columns)
 
 
-def test_depths_are_the_largest_trees_among_budgets(gbsg2: SurvivalData) -> None:
-    by_depth = OptimalSurvivalTreeCV(max_depth=2, choose="depth").fit(gbsg2.frame, _y(gbsg2))
-    by_budget = OptimalSurvivalTreeCV(max_depth=2, choose="budget").fit(gbsg2.frame, _y(gbsg2))
-    assert by_depth.cv_results_[["depth", "nodes"]].to_numpy().tolist() == [[0, 0], [1, 1], [2, 3]]
-    merged = by_budget.cv_results_.merge(by_depth.cv_results_, on=["depth", "nodes"])
-    assert len(merged) == 3
-    np.testing.assert_allclose(merged["mean_score_x"], merged["mean_score_y"], rtol=1e-12)
-    assert by_budget.best_score_ >= by_depth.best_score_
-    assert by_depth.tree_.depth <= by_depth.best_depth_
-
-
-def test_brier_scores_and_scorers(small_data: SurvivalData) -> None:
+def test_brier_scores_of_folds(small_data: SurvivalData) -> None:
     data = small_data
     settings: dict[str, Any] = {"objective": "integrated_brier", "binarize": "osst"}
     tree = OptimalSurvivalTreeCV(1, **settings, n_folds=3).fit(data.frame, _y(data))
-
-    def scorer(estimator: Any, X: object, y: Surv) -> float:
-        assert estimator.n_samples_fit_ == 120 - len(y)
-        return float(estimator.score(X, y))
-
-    own = OptimalSurvivalTreeCV(1, **settings, n_folds=3, scoring=scorer).fit(data.frame, _y(data))
     for fold in range(3):
         train, test = data.subset(tree.folds_ != fold), data.subset(tree.folds_ == fold)
         alone = OptimalSurvivalTree(1, **settings).fit(train.frame, _y(train))
@@ -112,12 +95,11 @@ def test_brier_scores_and_scorers(small_data: SurvivalData) -> None:
         curves = alone.predict_survival_function(test.frame, grid)
         value = metrics.integrated_brier_score(_y(test), curves, grid, train=_y(train), convention="osst")
         assert tree.cv_results_.loc[1, f"fold_{fold}"] == pytest.approx(-value, rel=1e-12)
-        assert own.cv_results_.loc[1, f"fold_{fold}"] == alone.score(test.frame, _y(test))
 
 
 def test_conventions_files_and_bad_settings(small_data: SurvivalData, tmp_path: Path) -> None:
     X, y = small_data.frame, _y(small_data)
-    tree = clone(OptimalSurvivalTreeCV(max_depth=1, n_folds=2)).set_params(choose="depth").fit(X, y)
+    tree = clone(OptimalSurvivalTreeCV(max_depth=1, n_folds=2)).set_params(choose="budget").fit(X, y)
     tree.save(tmp_path / "tree")
     again = OptimalSurvivalTree.load(tmp_path / "tree")
     assert again.summary() == tree.summary()
@@ -125,8 +107,7 @@ def test_conventions_files_and_bad_settings(small_data: SurvivalData, tmp_path: 
     np.testing.assert_array_equal(again.predict_survival_function(X), tree.predict_survival_function(X))
     values: dict[str, Any]
     for values, message in (
-        ({"choose": "leaves"}, "choose must be one of nodes, depth, budget"),
-        ({"scoring": "c_harrell"}, "scoring must be 'loss' or a scorer"),
+        ({"choose": "leaves"}, "choose must be one of nodes, budget"),
         ({"n_folds": 1}, "n_folds must be at least 2"),
         ({"random_state": None}, "random_state must be at least 0"),
         ({"max_depth": 6}, "max_depth must be 0 to 5, got 6"),
@@ -135,6 +116,3 @@ def test_conventions_files_and_bad_settings(small_data: SurvivalData, tmp_path: 
             OptimalSurvivalTreeCV(**values).fit(X, y)
     with pytest.raises(DataError, match="too few for 200 folds"):
         OptimalSurvivalTreeCV(n_folds=200).fit(X, y)
-    # The largest of scores with NaN is NaN.
-    with pytest.raises(DataError, match=r"fold 0 of 2 cannot be scored.*not defined \(NaN\)"):
-        OptimalSurvivalTreeCV(1, n_folds=2, scoring=lambda tree, X, y: np.nan).fit(X, y)

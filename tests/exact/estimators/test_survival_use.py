@@ -37,12 +37,6 @@ def test_columns_that_are_not_binary_are_named(gbsg2: SurvivalData) -> None:
         ({"max_depth": 1.5}, ConfigError, "max_depth must be at least 0"),
         ({"max_nodes": -1}, ConfigError, "max_nodes"),
         ({"objective": "cox"}, ConfigError, "objective must be one of"),
-        ({"leaf_curve": "weibull"}, ConfigError, "leaf_curve must be one of"),
-        (
-            {"objective": "integrated_brier", "leaf_curve": "proportional_hazards"},
-            ConfigError,
-            "leaf_curve must be",
-        ),
         ({"leaf_penalty": -0.1}, ConfigError, "leaf_penalty"),
         ({"min_leaf": 0}, ConfigError, "min_leaf"),
         ({"min_events": -1}, ConfigError, "min_events"),
@@ -139,10 +133,10 @@ def test_loaded_trees_have_the_parameters_of_their_fit(
         X = (X > 0.4).astype(float)
     tree = OptimalSurvivalTree(2, leaf_penalty=0.3, min_leaf=9, binarize=binarize).fit(X, y)  # type: ignore[arg-type]
     text = tree.summary()
-    tree.set_params(max_depth=5, leaf_curve="proportional_hazards").save(tmp_path / "deep" / "tree")
+    tree.set_params(max_depth=5).save(tmp_path / "deep" / "tree")
     again = OptimalSurvivalTree.load(tmp_path / "deep" / "tree")
     assert again.summary() == text
-    assert (again.max_depth, again.min_leaf, again.leaf_curve) == (2, 9, "kaplan_meier")
+    assert (again.max_depth, again.min_leaf) == (2, 9)
     assert again.certified_
     for method in ("apply", "predict_quantile"):
         np.testing.assert_array_equal(getattr(again, method)(X), getattr(tree, method)(X))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from sstorch.exact.deadline import Deadline
 from sstorch.exact.fronts import FrontTask, confusion_front, group_fairness, solve, solve_areas, solve_front
+from sstorch.exact.problem import Deadline
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly
 from tests.exact.fronts import reference
