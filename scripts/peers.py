@@ -125,13 +125,13 @@ class NumpyStep:
     def of(cls, step: StepObjective, start: Tensor) -> NumpyStep:
         """The rows, weights and ridges of a step that begins at parameters (1, d)."""
         if isinstance(step, BranchObjective):
-            assert len(step.places) == 1
-            weights = step.losses[0]
+            assert len(step.gate_places) == 1
+            weights = step.weight[0]
         elif isinstance(step, LogisticObjective):
             weights = torch.stack([step.weight[0], step.left_weight[0]])
         else:
             assert isinstance(step, LeafObjective)
-            weights = step.probability[0]
+            weights = step.weight[0]
         sample, split = step.sample, int(np.argmax(step.sample.x.counts))
         values = [sample.x.to_dense()[split], weights.T, sample.log_time[0], sample.event[0]]
         if sample.x.rows is not None:

@@ -268,7 +268,7 @@ def _identity(model: StudyModel) -> dict[str, object]:
     settings = model.batch_settings
     return {
         "settings": settings.facts(),
-        "trainer": settings.trainer.identity,
+        "trainer": settings.trainer,
         "environment": environment(torch.device(settings.device)),
     }
 

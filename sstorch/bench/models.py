@@ -165,7 +165,7 @@ class SoftTreeModel(StudyModel):
         return {
             **dict(plain_values(checked.facts(), "tree")),
             # Engines agree but for rounding.
-            **dict(plain_values(checked.trainer.identity, "trainer")),
+            **dict(plain_values(checked.trainer, "trainer")),
             "tree.prediction": checked.prediction,
         }
 

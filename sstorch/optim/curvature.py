@@ -99,10 +99,7 @@ def plus_diagonal(curvature: Tensor, values: Tensor) -> Tensor:
 def penalised_leaves(
     blocks: Tensor, penalties: TrainingObjective, leaves: LeafParameters, places: Tensor
 ) -> Tensor:
-    """Curvature of leaves at some places, from blocks of the data, with penalties.
-
-    It is a single block where a prior binds leaves to each other, unless that would be large.
-    """
+    """Blocks of leaves at some places with penalties; one of all that a prior binds, unless it is large."""
     diagonal = penalties.leaf_curvature(leaves)[:, places]
     n_leaves, size = diagonal.shape[1:]
     blocks = plus_diagonal(blocks, diagonal)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
@@ -71,10 +71,7 @@ class BranchUpdate(Batched):
 def classify(
     tree: SoftTree, rows: Sample, node: int, thresholds: Thresholds, n_training_rows: Tensor
 ) -> BranchUpdate:
-    """Sort problems into balanced, moderately and highly imbalanced at ``node``, on their rows I_s.
-
-    ``n_training_rows`` is N of each problem, (K,); where e1 N < 1 every gate is balanced.
-    """
+    """Sort problems by imbalance at ``node`` on their rows I_s; where e1 N < 1, N (K,), all are balanced."""
     left = tree.gate_logits(rows.x, [node]).squeeze(1) >= 0
     share = (rows.weight * left).sum(-1) / rows.weight.sum(-1)
     e1, e2 = thresholds.imbalance, thresholds.high_imbalance
@@ -124,8 +121,7 @@ def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) ->
 def balancing_weights(rows: Sample, update: BranchUpdate) -> Tensor:
     """Weights o_i of the logistic regression, (K, M); 0 for padding.
 
-    1 / (2 L_s) for rows routed left and 1 / (2 (1 - L_s)) for the others, by the ORIGINAL routing also for
-    swapped rows; a side without rows has no weight to give.
+    1 / (2 L_s) for rows routed left, else 1 / (2 (1 - L_s)), by the ORIGINAL routing also for swapped rows.
     """
     share = torch.where(update.left, update.left_share[:, None], 1 - update.left_share[:, None])
     doubled = 2 * share.clamp(min=torch.finfo(share.dtype).tiny)
@@ -169,15 +165,15 @@ class Nodec(Trainer):
         check_integer("macro_iterations", self.macro_iterations, least=1)
         if not is_number_of(self.zeta, Real) or not 0 < self.zeta <= 1:
             raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
-        if self.patience is not None and (not is_number_of(self.patience, Integral) or self.patience < 1):
-            raise ConfigError(f"patience must be at least 1, an integer, or None, got {self.patience!r}")
+        if self.patience is not None:
+            check_integer("patience", self.patience, least=1)
         if not is_number_of(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
             raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
 
     @classmethod
     def paper(cls) -> Self:
-        """The published settings: thresholds ``eps_paper``, 10 macro iterations and no patience."""
-        return cls(eps="eps_paper", macro_iterations=10, zeta=0.8, patience=None)
+        """The published settings, which are the defaults."""
+        return cls()
 
     @property
     def thresholds(self) -> Thresholds:
@@ -188,11 +184,6 @@ class Nodec(Trainer):
     @override
     def n_passes(self) -> int:
         return self.macro_iterations
-
-    @property
-    @override
-    def identity(self) -> Trainer:
-        return replace(self, engine="auto")
 
     @override
     def compiled(
@@ -226,7 +217,8 @@ class Nodec(Trainer):
 
     def _visit(self, run: TrainingRun, node: int, thresholds: Thresholds) -> Iterator[Step]:
         """BN or WLR step at ``node``, then LN step below it, on the rows that visit it."""
-        topology, batch = run.tree.topology, run.visiting(node)
+        topology, batch = run.tree.topology, run.batch(run.active)
+        batch = replace(batch, rows=batch.rows.restrict(batch.tree.visits(batch.rows.x, node)))
         trains = batch.rows.n_rows >= 2
         if node in topology.branches:
             update = classify(batch.tree, batch.rows, node, thresholds, run.n_rows[run.active])
@@ -260,11 +252,7 @@ def _where(mask: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Joint(Trainer):
-    """Settings of one minimisation over all gates and leaves.
-
-    Attributes:
-        lbfgs: tolerances and limits.
-    """
+    """Settings of one minimisation over all gates and leaves."""
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
 
@@ -276,12 +264,7 @@ class Joint(Trainer):
 
 @dataclass(frozen=True)
 class NodecJoint(Trainer):
-    """Settings of the decomposition followed by joint optimisation from the best point of each problem.
-
-    Attributes:
-        nodec: settings of the decomposition.
-        joint: settings of the joint optimisation.
-    """
+    """Settings of the decomposition followed by joint optimisation from the best point of each problem."""
 
     nodec: Nodec = field(default_factory=Nodec)
     joint: Joint = field(default_factory=Joint)
@@ -295,30 +278,24 @@ class NodecJoint(Trainer):
     def steps(self, run: TrainingRun) -> Iterator[Step]:
         yield from self.nodec.steps(run)
         run.go_to_best()
-        run.active = torch.arange(run.tree.n_problems, device=run.active.device)
+        run.active = run.everyone
         yield from self.joint.steps(run)
 
 
 @dataclass(frozen=True)
 class Leaves(Trainer):
-    """Settings of one minimisation over all leaves, each on its rows by most probable path; gates stay.
-
-    Attributes:
-        lbfgs: tolerances and limits.
-    """
+    """Settings of one minimisation over all leaves, each on its rows by most probable path; gates stay."""
 
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
 
     @override
     def steps(self, run: TrainingRun) -> Iterator[Step]:
         """One step, LN of the root."""
-        # A step trains a copy, which callbacks compare with the batch.
-        batch = run.batch(run.active).select(run.active)
+        batch = run.copy()
         with torch.no_grad():
-            leaves = torch.arange(len(run.tree.topology.leaves), device=run.active.device)
-            reached = batch.tree.apply_leaf(batch.rows.x)[:, None, :] == leaves[:, None]
-        step = leaf_step(batch, 1, reached.to(batch.rows.weight))
-        yield replace(step, minimizer=self.lbfgs)
+            leaf = batch.tree.apply_leaf(batch.rows.x)
+            reached = torch.nn.functional.one_hot(leaf, len(run.tree.topology.leaves)).mT
+        yield replace(leaf_step(batch, 1, reached.to(batch.rows.weight)), minimizer=self.lbfgs)
         # The rows' one leaf is what is trained, and E of the soft routing may be higher than at the start.
         run.accept()
         run.end_pass()

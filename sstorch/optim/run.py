@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -65,30 +64,21 @@ class TrainingRun:
         checkpoint: Checkpoint | None = None,
         compiled: PassEngine | None = None,
     ) -> None:
-        self.tree = tree
-        self.compiled = compiled
+        self.tree, self.compiled = tree, compiled
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
         self.objective = objective.to(rows.weight.device)
         self.rows, self.n_rows = rows, rows.n_rows
-        self.callbacks = callbacks
-        self.history = History()
-        self.n_passes = 0
-        everyone = torch.arange(tree.n_problems, device=rows.weight.device)
-        self.best_tree = tree.select(everyone)
-        # Any finite point is better than one that is not.
-        self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
-        self.active = everyone
-        self.unimproved = torch.zeros_like(everyone)
-        self.finished = False
+        self.callbacks, self._checkpoint = callbacks, checkpoint
+        self.history, self.n_passes, self.finished = History(), 0, False
+        self.everyone = self.active = torch.arange(tree.n_problems, device=rows.weight.device)
+        self.best_tree = tree.select(self.everyone)
+        self.unimproved = torch.zeros_like(self.everyone)
+        self.accept()
         # E where the problems stand and the norm of its gradient, nan where they are unknown.
         self._value, self._norm = torch.full_like(self.best, torch.nan), torch.full_like(self.best, torch.nan)
-        self._checkpoint = checkpoint
 
-    # ------------------------------------------------------------------ steps
-
-    @contextmanager
-    def session(self, n_passes: int) -> Iterator[None]:
-        """Run the callbacks at begin and end; leave the trees at their best points, trainable again."""
+    def train(self, steps: Callable[[TrainingRun], Iterable[Step]], n_passes: int) -> None:
+        """Take the steps of a trainer; leave the trees at their best points, trainable again."""
         self.tree.requires_grad_(False)
         self._most_passes = n_passes
         report("training", 0, n_passes)
@@ -101,19 +91,22 @@ class TrainingRun:
                 self.save()
             else:
                 self._resume(state)
-            yield
+            for step in () if self.finished else steps(self):
+                self.take(step)
         finally:
             # Also after an interruption the trees are the best so far, and as trainable as they came.
             self.go_to_best()
             self.tree.requires_grad_(True)
             for callback in self.callbacks:
                 callback.on_train_end(self.history)
+        if not self.finished:
+            self.objective.project(self.tree)
+            self.best_tree.load_state_dict(self.tree.state_dict())
+            self.finished = True
+            self.save()
 
     def take(self, step: Step) -> None:
-        """Take one step: minimise, write the trees back into the batch and record it.
-
-        After a step on the full objective E best points are kept.
-        """
+        """Take a step: minimise, write the trees back into the batch and record it; after E keep the best."""
         problems, tree = step.batch.problems, step.batch.tree
         if problems is None or len(problems) == 0:
             return
@@ -172,15 +165,7 @@ class TrainingRun:
                 f"`nodes` must be numbers of {gates} ({topology.leaves[0]} to {topology.leaves[-1]}), got "
                 f"{chosen}: the children of node s are 2s and 2s + 1"
             )
-        # A step trains a copy, which callbacks compare with the batch.
-        batch = Batch(
-            self.tree.select(self.active),
-            self.objective.select(self.active),
-            self.rows.select(self.active),
-            problems=self.active,
-        )
-        some = None if chosen == known else chosen
-        made = joint_step(batch, some, relaxed=chosen[0] in topology.branches)
+        made = joint_step(self.copy(), chosen, relaxed=chosen[0] in topology.branches)
         if minimizer is not lbfgs and not isinstance(minimizer, LBFGSOptions):
             minimizer = never_worse(minimizer)
         return replace(made, name=name or "+".join(map(str, chosen)), minimizer=minimizer)
@@ -191,12 +176,9 @@ class TrainingRun:
         everything = rows if len(self.objective.row_penalties) else None
         return Batch(tree, self.objective.select(problems), rows, everything, problems)
 
-    def visiting(self, node: int) -> Batch:
-        """The active problems with those of their rows whose path visits ``node``."""
-        batch = self.batch(self.active)
-        return replace(batch, rows=batch.rows.restrict(batch.tree.visits(batch.rows.x, node)))
-
-    # ------------------------------------------------------------------ best points
+    def copy(self) -> Batch:
+        """The active problems for a step: callbacks compare its trees, a copy, with these."""
+        return replace(self.batch(self.active), tree=self.tree.select(self.active))
 
     def present(self, problems: Tensor) -> tuple[SoftTree, Sample]:
         """Trees and rows of some problems, to be read; the batch itself if they are all."""
@@ -247,16 +229,11 @@ class TrainingRun:
     def accept(self) -> None:
         """Make the present points the best ones, also where their criterion is higher."""
         self.best_tree.load_state_dict(self.tree.state_dict())
-        everyone = torch.arange(self.tree.n_problems, device=self.active.device)
-        self.best = torch.nan_to_num(self.criterion(everyone), nan=torch.inf)
-
-    # ------------------------------------------------------------------ records
+        # Any finite point is better than one that is not.
+        self.best = torch.nan_to_num(self.criterion(self.everyone), nan=torch.inf)
 
     def record(self, problems: Tensor, node: int, step: str, status: IntArray | str, **columns: Any) -> None:
-        """Add a step of some problems (K,) to the history; columns that are not given are of no step.
-
-        ``status`` holds a :class:`Status` for each problem.
-        """
+        """Add a step of some problems (K,), each with a :class:`Status`, to the history."""
         status = status if isinstance(status, str) else _STATUSES[status]
         given = {key: value.cpu() if isinstance(value, Tensor) else value for key, value in columns.items()}
         given = {key: np.nan if value is None else value for key, value in given.items()}
@@ -279,10 +256,9 @@ class TrainingRun:
         return self.record_pass(self.active if problems is None else problems, standing)
 
     def record_pass(self, problems: Tensor, standing: tuple[Tensor, ...] | None = None) -> Tensor:
-        """Record where some problems stand; max-norms of their gradients of E, shape (K,).
+        """Record E of some problems, max-norms of its gradients (K,), which are returned, and masses.
 
-        ``standing``, which is worked out by default, is E, these norms, and the share of the weight of rows
-        whose path ends in each leaf, (K, L).
+        The masses (K, L) are shares of the weight of the rows whose path ends in each leaf.
         """
         if standing is None:
             if bool(self._norm[problems].isnan().any()):
@@ -308,19 +284,11 @@ class TrainingRun:
             callback.on_macro_iteration(self.n_passes, self.history)
         return columns["gradient_norm"]
 
-    # ------------------------------------------------------------------ checkpoints
-
     def save(self) -> None:
         """Write the checkpoint, if there is to be one, between two passes."""
         if self._checkpoint is not None:
             trees = {"tree": dict(self.tree.state_dict()), "best_tree": dict(self.best_tree.state_dict())}
             self._checkpoint.write(trees | {name: getattr(self, name) for name in _STATE})
-
-    def finish(self) -> None:
-        """Make the present points the results, and save the run as finished."""
-        self.best_tree.load_state_dict(self.tree.state_dict())
-        self.finished = True
-        self.save()
 
     def _resume(self, state: Mapping[str, Any]) -> None:
         """Restore the state of a checkpoint, and repeat its passes to the callbacks."""

@@ -1,14 +1,11 @@
-"""Training steps: an objective is minimised over the parameters of some nodes, all others frozen.
-
-A :class:`Step` is parameters and their value and gradient. :mod:`~sstorch.optim.working_sets` makes them.
-"""
+"""Training steps: an objective is minimised over the parameters of some nodes, all others frozen."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
@@ -27,15 +24,10 @@ MAX_ROWS = 1024
 
 @dataclass(frozen=True)
 class StepObjective(Batched, ABC):
-    """K functions of the parameters (K, d) of some nodes: a part from rows, and penalties.
+    """K functions of the parameters (K, d) of some nodes: a part from rows, and penalties."""
 
-    Attributes:
-        tree: the K problems where the step began, for their structure.
-        sample: rows of the K problems.
-    """
-
-    tree: SoftTree = field(metadata=SHARED)
-    sample: Sample
+    tree: SoftTree = field(metadata=SHARED)  # where the step began, for its structure
+    sample: Sample  # rows of the K problems
 
     @abstractmethod
     def data(self, x: Tensor) -> Tensor:
@@ -51,10 +43,7 @@ class StepObjective(Batched, ABC):
 
     @abstractmethod
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Second derivatives near ``x`` (K, d) with penalties, or bounds: blocks (K, n, b, b), one a node.
-
-        There are as many tensors as sizes of blocks, in the order of the parameters.
-        """
+        """Second derivatives near ``x`` (K, d) with penalties, or bounds: blocks (K, n, b, b), one a node."""
 
     @cached_property
     def _blocks(self) -> list[tuple[slice, Self]]:
@@ -74,11 +63,7 @@ class StepObjective(Batched, ABC):
         penalty, of_penalty = by_autograd(self.penalty, x)
         return value + penalty, gradient + of_penalty
 
-    def metric(self, x: Tensor) -> BlockMetric:
-        """Inverse curvature near ``x`` (K, d), in blocks: one a node."""
-        return BlockMetric.invert(*self.curvature(x))
-
-    def _stride(self) -> int:
+    def stride(self) -> int:
         """Number n such that every n-th row is enough for a curvature."""
         return -(-len(self.sample.x) // MAX_ROWS)
 
@@ -89,7 +74,7 @@ Minimizer = Callable[[StepObjective, Tensor], OptimizationResult]
 
 def lbfgs(step: StepObjective, start: Tensor, options: LBFGSOptions | None = None) -> OptimizationResult:
     """Minimise a step by batched L-BFGS from ``start`` (K, d), directions scaled by its curvature there."""
-    return minimize(step, start, options, step.metric(start))
+    return minimize(step, start, options, BlockMetric.invert(*step.curvature(start)))
 
 
 @dataclass(frozen=True)
@@ -107,25 +92,15 @@ class Batch(Batched):
 
 @dataclass(frozen=True)
 class Step:
-    """A training step: the thawed parameters of some nodes, and their value and gradient.
+    """A training step: the thawed parameters of some nodes of K problems, and their objective."""
 
-    Attributes:
-        name: of the step in the records, such as ``"BN"``.
-        node: its node in the records.
-        batch: K problems.
-        parameters: the thawed parameters, each of shape (K, ...).
-        objective: function of the parameters, one row per problem, (K, d).
-        leaves: the thawed leaves.
-        minimizer: how the objective is minimised, or the options of :func:`lbfgs`.
-    """
-
-    name: str
-    node: int
+    name: str  # in the records, such as "BN"
+    node: int  # in the records
     batch: Batch
-    parameters: tuple[nn.Parameter, ...]
-    objective: StepObjective
-    leaves: tuple[int, ...] = ()
-    minimizer: Minimizer | LBFGSOptions = lbfgs
+    parameters: tuple[nn.Parameter, ...]  # thawed, each of shape (K, ...)
+    objective: StepObjective  # function of the parameters, one row per problem, (K, d)
+    leaves: tuple[int, ...] = ()  # thawed
+    minimizer: Minimizer | LBFGSOptions = lbfgs  # or the options of :func:`lbfgs`
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Objective (K,) and gradient (K, d) at parameters ``x`` (K, d); the tree stays as it is."""
@@ -146,21 +121,15 @@ class Step:
     def minimize(self) -> tuple[OptimizationResult, Tensor]:
         """Freeze all other parameters, minimise from the present ones, and set them to the end.
 
-        Where the objective is not finite at the start, thawed leaves restart from the family's start.
-
-        Returns:
-            The result, and where leaves were restarted, boolean (K,).
+        Where the objective is not finite at the start, thawed leaves restart from the family's start: the
+        second value, boolean (K,).
         """
-        tree, rows = self.batch.tree, self.batch.rows
+        tree, rows, minimizer = self.batch.tree, self.batch.rows, self.minimizer
+        if isinstance(minimizer, LBFGSOptions):
+            minimizer = partial(lbfgs, options=minimizer)
         tree.requires_grad_(False)
         for parameter in self.parameters:
             parameter.requires_grad_(True)
-
-        def minimizer(objective: StepObjective, x: Tensor) -> OptimizationResult:
-            if not isinstance(how := self.minimizer, LBFGSOptions):
-                return how(objective, x)
-            return minimize(objective, x, how, objective.metric(x))
-
         result = minimizer(self.objective, self.read())
         restarted = (result.status == Status.NON_FINITE) & bool(self.leaves)
         failed = restarted.nonzero().squeeze(-1)
@@ -260,10 +229,7 @@ class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that
 
 
 def never_worse(minimizer: Minimizer) -> Minimizer:
-    """The minimiser, whose end points are replaced by the start where the objective is higher or not finite.
-
-    Value and gradient norm of the result are those of the step at its end points.
-    """
+    """The minimiser, whose ends are replaced by the start where the objective is higher or not finite."""
 
     def minimize(step: StepObjective, start: Tensor) -> OptimizationResult:
         result = minimizer(step, start)

@@ -46,17 +46,8 @@ class Trainer(ABC):
         """Maximum number of recorded passes: macro iterations, or one for a single minimisation."""
         return 1
 
-    @property
-    def identity(self) -> Trainer:
-        """The settings that results depend on but for rounding, for comparison with another run."""
-        return self
-
     def compiled(
-        self,
-        tree: SoftTree,
-        objective: TrainingObjective,
-        sample: Sample,
-        callbacks: Sequence[Callback],
+        self, tree: SoftTree, objective: TrainingObjective, sample: Sample, callbacks: Sequence[Callback]
     ) -> CompiledTrees | None:
         """What takes all steps of a pass at once; None if torch takes them one by one."""
         return None
@@ -84,16 +75,15 @@ class Trainer(ABC):
             objective: E.
             sample: training rows of each problem.
             callbacks: called after every inner step and pass.
-            checkpoint: path of a file that is written after every pass. If it exists, training continues from
-                its last pass, or ends if finished. A checkpoint that is open is used as it is.
+            checkpoint: path of a file that is written after every pass, or an open checkpoint. If it exists,
+                training continues from its last pass, or ends if finished.
 
         Returns:
             The records of the run, including those before an interruption.
 
         Raises:
-            ConfigError: the checkpoint belongs to a run with other settings, data, starting values or
-                versions of the software, is open in another process, or cannot be written; or the engine does
-                not support another setting.
+            ConfigError: the checkpoint belongs to another run, is open in another process, or cannot be
+                written; or the engine does not support another setting.
             FormatError: it is truncated or altered.
         """
         compiled = self.compiled(tree, objective, sample, callbacks)
@@ -103,25 +93,18 @@ class Trainer(ABC):
                 stack.enter_context(torch_threads(1))
             file = opened(
                 checkpoint,
-                trainer=self.identity,
+                trainer=self,
                 objective=objective,
                 sample=sample,
                 start=tree,
                 environment=environment(sample.weight.device, compiled is not None),
             )
             run = TrainingRun(tree, objective, sample, callbacks, stack.enter_context(file), compiled)
-            with run.session(self.n_passes):
-                for step in () if run.finished else self.steps(run):
-                    run.take(step)
-            if not run.finished:
-                run.objective.project(tree)
-                run.finish()
+            run.train(self.steps, self.n_passes)
         return run.history
 
 
-# "torch": batches of tensors, on any device, for every family and penalty: the reference. "compiled": machine
-# code for the decomposition, one tree at a time, on the CPU. "auto": compiled where it can be and there is
-# much to do; that is up to the problems alone, never to what a machine has compiled before.
+# "auto" is up to the problems alone, never to what a machine has compiled before.
 Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 # Rows, summed over trees, for which torch would take about as long as the compilation.
@@ -176,11 +159,7 @@ def compiled_trees(
     rows: Sample,
     callbacks: Sequence[Callback],
 ) -> CompiledTrees | None:
-    """The trees for the compiled engine, if it is to train them; None if torch is.
-
-    Callbacks are called before machine code is made, if none is cached. ConfigError says why ``"compiled"``
-    is impossible.
-    """
+    """The trees for the compiled engine, None for torch; ConfigError where ``"compiled"`` is impossible."""
     if engine == "torch" or (engine == "auto" and rows.weight.numel() < MANY_ROWS):
         return None
     reason = obstacle(tree, objective, rows, callbacks)

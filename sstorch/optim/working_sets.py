@@ -1,16 +1,16 @@
 """Working sets of training steps: gates (BN), the regression of a gate (WLR), leaves (LN), or any nodes.
 
 What is frozen is evaluated once, when the step is made; an evaluation touches only the thawed nodes, as rows
-(K, d) of their parameters, node after node.
+(K, d) of their parameters, gates before leaves, node after node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from sstorch.batched import SHARED
@@ -33,75 +33,162 @@ from sstorch.optim.curvature import (
     penalised_leaves,
     plus_diagonal,
 )
-from sstorch.optim.steps import Batch, Step, StepObjective
+from sstorch.optim.steps import Batch, Step, StepObjective, by_autograd
 
 # A leaf whose hazard overflows at a row gives an infinite loss there, which would make every gate step
 # non-finite. At the ceiling the gates still send the row away from that leaf.
 LOSS_CEILING = 1e10
 
 
-# ------------------------------------------------------------------ BN: gates
-
-
 @dataclass(frozen=True)
 class BranchObjective(StepObjective):
     """E restricted to a subtree and to I_s as a function of its upper gates, up to a constant."""
 
-    penalties: TrainingObjective  # those on gates act
-    # positions of the thawed gates, a full binary tree; on the device: a copy at each evaluation would wait
-    places: Tensor = field(metadata=SHARED)
+    penalties: TrainingObjective
+    weight: Tensor  # normalised weight of the rows x expected loss below each end of the gates, (K, F, M)
     gates: GateParameters  # all gates, where the step began
-    losses: Tensor  # normalised weight x expected loss below each end of the thawed tree, (K, F, M)
-    terms: tuple[RowTerm, ...] = ()  # of the penalties on rows that train gates
+    # positions of the thawed ones, a full binary tree; on the device: a copy at each evaluation would wait
+    gate_places: Tensor = field(metadata=SHARED)
+    terms: tuple[RowTerm, ...] = field(default=(), kw_only=True)  # of the penalties on rows
+
+    def gates_at(self, x: Tensor) -> tuple[GateParameters, GateParameters]:
+        """The thawed gates at their parameters (K, B (p + 1)), and all gates with them."""
+        n_gates = len(self.gate_places)
+        part = GateParameters.unflatten(x.reshape(len(x), n_gates, self.tree.n_gate_features + 1))
+        every = n_gates == self.gates.bias.shape[1]
+        return part, part if every else self.gates.replaced(self.gate_places, part)
 
     @override
     def data(self, x: Tensor) -> Tensor:
-        return expected_loss(self._thawed(x).leaf_probability(self.sample.x), self.losses)
+        return expected_loss(self.gates_at(x)[0].leaf_probability(self.sample.x), self.weight)
 
     @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = gate_value_and_gradient(self.sample.x, self._thawed(x), self.losses)
+        value, gradient = gate_value_and_gradient(self.sample.x, self.gates_at(x)[0], self.weight)
         return value, gradient.flatten(1)
 
     @override
     def penalty(self, x: Tensor) -> Tensor:
-        gates = self._all(self._thawed(x))
+        gates = self.gates_at(x)[1]
         return sum((term.value(gates) for term in self.terms), self.penalties.gate_penalty(gates))
 
     @override
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        stride, thawed = self._stride(), self._thawed(x)
-        rows, losses = self.sample.x.thin(stride), self.sample.x.spread(self.losses, stride) * stride
+        stride, (thawed, gates) = self.stride(), self.gates_at(x)
+        rows, losses = self.sample.x.thin(stride), self.sample.x.spread(self.weight, stride) * stride
         blocks = gate_curvature(thawed.features(rows), thawed.logits(rows), losses)
-        return (plus_diagonal(blocks, self.penalties.gate_curvature(self._all(thawed))[:, self.places]),)
-
-    def _thawed(self, x: Tensor) -> GateParameters:
-        return GateParameters.unflatten(x.unflatten(1, (len(self.places), -1)))
-
-    def _all(self, thawed: GateParameters) -> GateParameters:
-        every = thawed.bias.shape == self.gates.bias.shape
-        return thawed if every else self.gates.replaced(self.places, thawed)
+        return (plus_diagonal(blocks, self.penalties.gate_curvature(gates)[:, self.gate_places]),)
 
 
-@torch.no_grad()
-def branch_step(batch: Batch, node: int) -> Step:
-    """BN: thaw the gates of the working set of ``node``: the root alone, or the node and all below it."""
-    tree, penalties, sample, topology = batch.tree, batch.penalties, batch.rows, batch.tree.topology
-    nodes = [node] if node == 1 else topology.branches_under(node)
-    losses = leaf_losses(tree, sample, topology.leaves_under(node)).clamp(max=LOSS_CEILING)
-    if node == 1 and topology.depth > 1:
-        below = [tree.log_leaf_probability(sample.x, child).exp() for child in (2, 3)]
-        losses = torch.cat(below, dim=1) * losses
-        losses = losses.unflatten(1, (2, -1)).sum(2)
-    weighted, places = losses * sample.loss_weight[:, None, :], torch.tensor(nodes, device=losses.device) - 1
-    terms = () if batch.everything is None else penalties.terms(tree, batch.everything, node, True)
-    gates = tree.gate_parameters()
-    objective = BranchObjective(tree, sample, penalties, places, gates, weighted, terms)
-    return Step("BN", node, batch, tuple(p for n in nodes for p in tree.gate(n).parameters()), objective)
+@dataclass(frozen=True)
+class LeafObjective(StepObjective):
+    """E restricted to a subtree and to I_s as a function of its leaves, up to a constant."""
+
+    penalties: TrainingObjective
+    weight: Tensor  # normalised weight of the rows x P_in within the subtree, (K, L', M)
+    leaves: LeafParameters  # all leaves, where the step began
+    leaf_places: Tensor = field(metadata=SHARED)  # of the thawed ones
+    family: HazardFamily
+    basis: Tensor | None  # :meth:`HazardFamily.basis` of the log times
+    terms: tuple[RowTerm, ...] = field(default=(), kw_only=True)  # of the penalties on rows
+
+    def leaves_at(self, x: Tensor) -> tuple[LeafParameters, LeafParameters]:
+        """The thawed leaves at their parameters (K, L d), and all leaves with them."""
+        theta, n_shapes = x.unflatten(1, (len(self.leaf_places), -1)), len(self.tree.family.shape_names)
+        part = LeafParameters.unflatten(theta, self.tree.in_features, n_shapes)
+        every = theta.shape[1] == self.leaves.intercept.shape[1]
+        return part, part if every else self.leaves.replaced(self.leaf_places, part)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether gradients in leaves are written out."""
+        return self.family.closed_form and self.sample.is_plain
+
+    @override
+    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.is_closed:
+            return super().data_and_gradient(x)
+        leaves = self.leaves_at(x)[0]
+        value, gradient = leaf_value_and_gradient(self.family, leaves, self.sample, self.weight, self.basis)
+        return value, gradient.flatten(1)
+
+    @override
+    def data(self, x: Tensor) -> Tensor:
+        losses = parameter_losses(self.family, self.leaves_at(x)[0], self.sample, self.weight > 0)
+        return expected_loss(self.weight, losses)
+
+    @override
+    def penalty(self, x: Tensor) -> Tensor:
+        leaves = self.leaves_at(x)[1]
+        return sum((term.value(leaves) for term in self.terms), self.penalties.leaf_penalty(leaves))
+
+    @override
+    @torch.no_grad()
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        stride, (thawed, leaves) = self.stride(), self.leaves_at(x)
+        weight = self.sample.x.spread(self.weight, stride) * stride
+        blocks = leaf_curvature(self.family, thawed, self.sample.thin(stride), weight)
+        return (penalised_leaves(blocks, self.penalties, leaves, self.leaf_places),)
 
 
-# ------------------------------------------------------------------ WLR: weighted logistic regression
+@dataclass(frozen=True)
+class JointObjective(BranchObjective, LeafObjective):
+    """E as a function of any gates and leaves; ``weight`` (K, M) is that of the rows."""
+
+    # with the relaxation of penalties that are not smooth in the gates, as a minimiser needs it
+    relaxed: bool = field(default=False, metadata=SHARED)
+
+    @override
+    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.is_closed:
+            return by_autograd(self.data, x)
+        tree = *self._tree_at(x), self.family, self.sample, self.weight, self.basis
+        value, *found = tree_value_and_gradients(*tree)
+        own = zip(found, (self.gate_places, self.leaf_places), strict=True)
+        parts = [each if each.shape[1] == len(at) else each[:, at] for each, at in own]
+        return value, torch.cat([part.flatten(1) for part in parts], dim=1)
+
+    @override
+    def data(self, x: Tensor) -> Tensor:
+        return self.penalties.plain_data_term(*self._tree_at(x), self.family, self.sample, self.weight)
+
+    @override
+    def penalty(self, x: Tensor) -> Tensor:
+        gates, leaves = self._tree_at(x)
+        rows = self.penalties.parameter_row_penalty(gates, leaves, self.family, self.sample, self.relaxed)
+        return self.penalties.gate_penalty(gates) + self.penalties.leaf_penalty(leaves) + rows
+
+    @override
+    @torch.no_grad()
+    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
+        (gates, leaves), stride, found = self._tree_at(x), self.stride(), []
+        rows = self.sample.thin(stride)
+        weight = self.sample.x.spread(self.weight, stride)[:, None, :] * stride
+        logits = gates.logits(rows.x)
+        probability = log_path_probability(self.tree.topology, logits).exp() * weight
+        if len(self.gate_places):
+            losses = parameter_losses(self.family, leaves, rows, probability > 0).clamp(max=LOSS_CEILING)
+            blocks = gate_curvature(gates.features(rows.x), logits, weight * losses)
+            blocks = plus_diagonal(blocks, self.penalties.gate_curvature(gates))
+            found.append(_of_nodes(blocks, logits.shape[1], self.gate_places))
+        if len(self.leaf_places):
+            blocks = leaf_curvature(self.family, leaves, rows, probability)
+            blocks = _of_nodes(blocks, probability.shape[1], self.leaf_places)
+            found.append(penalised_leaves(blocks, self.penalties, leaves, self.leaf_places))
+        return tuple(found)
+
+    def _tree_at(self, x: Tensor) -> tuple[GateParameters, LeafParameters]:
+        """All gates and leaves, at parameters of the thawed ones."""
+        end = len(self.gate_places) * (self.tree.n_gate_features + 1)
+        gates = self.gates_at(x[:, :end])[1]
+        return gates, self.leaves_at(x[:, end:])[1] if len(self.leaf_places) else self.leaves
+
+
+def _of_nodes(blocks: Tensor, n_nodes: int, places: Tensor) -> Tensor:
+    """Blocks of some of the nodes; diagonals have a block for each parameter of a node."""
+    each: Tensor = blocks.unflatten(1, (n_nodes, blocks.shape[1] // n_nodes))
+    return each[:, places].flatten(1, 2)
 
 
 @dataclass(frozen=True)
@@ -133,7 +220,7 @@ class LogisticObjective(StepObjective):
     @override
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        stride = self._stride()
+        stride = self.stride()
         rows, weight = self.sample.x.thin(stride), self.sample.x.spread(self.weight, stride) * stride
         gate = GateParameters.unflatten(x[:, None])
         left = torch.sigmoid(gate.logits(rows))
@@ -143,174 +230,73 @@ class LogisticObjective(StepObjective):
         return (plus_diagonal(blocks, ridge[:, None]),)
 
 
+@torch.no_grad()
+def branch_step(batch: Batch, node: int) -> Step:
+    """BN: thaw the gates of the working set of ``node``: the root alone, or the node and all below it."""
+    tree, sample, topology = batch.tree, batch.rows, batch.tree.topology
+    nodes = [node] if node == 1 else topology.branches_under(node)
+    losses = leaf_losses(tree, sample, topology.leaves_under(node)).clamp(max=LOSS_CEILING)
+    if node == 1 and topology.depth > 1:
+        below = [tree.log_leaf_probability(sample.x, child).exp() for child in (2, 3)]
+        losses = (torch.cat(below, dim=1) * losses).unflatten(1, (2, -1)).sum(2)
+    weight, terms = losses * sample.loss_weight[:, None, :], _terms(batch, node, True)
+    objective = BranchObjective(tree, sample, batch.penalties, weight, *_gates(batch, nodes), terms=terms)
+    return Step("BN", node, batch, _thawed(tree, nodes), objective)
+
+
 def logistic_step(batch: Batch, node: int, left: Tensor, weight: Tensor) -> Step:
     """WLR: thaw the gate of ``node``, labels ``left`` (K, M) boolean, row weights (K, M)."""
     objective = LogisticObjective(batch.tree, batch.rows, weight, weight * left)
-    return Step("WLR", node, batch, tuple(batch.tree.gate(node).parameters()), objective)
-
-
-# ------------------------------------------------------------------ LN: leaves
-
-
-@dataclass(frozen=True)
-class LeafObjective(StepObjective):
-    """E restricted to a subtree and to I_s as a function of its leaves, up to a constant."""
-
-    penalties: TrainingObjective  # those on leaves act
-    places: Tensor = field(metadata=SHARED)  # of the thawed leaves among all leaves
-    leaves: LeafParameters  # all leaves, where the step began
-    family: HazardFamily
-    basis: Tensor | None  # :meth:`HazardFamily.basis` of the log times
-    probability: Tensor  # P_in within the subtree x normalised weight, (K, L', M)
-    terms: tuple[RowTerm, ...] = ()  # of the penalties on rows
-
-    @override
-    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not (self.family.closed_form and self.sample.is_plain):
-            return super().data_and_gradient(x)
-        value, gradient = leaf_value_and_gradient(
-            self.family, self._thawed(x), self.sample, self.probability, self.basis
-        )
-        return value, gradient.flatten(1)
-
-    @override
-    def data(self, x: Tensor) -> Tensor:
-        losses = parameter_losses(self.family, self._thawed(x), self.sample, self.probability > 0)
-        return expected_loss(self.probability, losses)
-
-    @override
-    def penalty(self, x: Tensor) -> Tensor:
-        leaves = self._all(self._thawed(x))
-        return sum((term.value(leaves) for term in self.terms), self.penalties.leaf_penalty(leaves))
-
-    @override
-    @torch.no_grad()
-    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        stride, thawed = self._stride(), self._thawed(x)
-        probability = self.sample.x.spread(self.probability, stride) * stride
-        blocks = leaf_curvature(self.family, thawed, self.sample.thin(stride), probability)
-        return (penalised_leaves(blocks, self.penalties, self._all(thawed), self.places),)
-
-    def _thawed(self, x: Tensor) -> LeafParameters:
-        return _leaves_at(x.unflatten(1, (len(self.places), -1)), self.tree)
-
-    def _all(self, thawed: LeafParameters) -> LeafParameters:
-        every = thawed.intercept.shape == self.leaves.intercept.shape
-        return thawed if every else self.leaves.replaced(self.places, thawed)
+    return Step("WLR", node, batch, _thawed(batch.tree, [node]), objective)
 
 
 @torch.no_grad()
 def leaf_step(batch: Batch, node: int, probability: Tensor | None = None) -> Step:
     """LN: thaw the leaves under ``node``, of probability (K, L', M), the tree's soft routing if None."""
-    tree, penalties, sample = batch.tree, batch.penalties, batch.rows
-    nodes = tuple(tree.topology.leaves_under(node))
+    tree, sample = batch.tree, batch.rows
+    nodes = tree.topology.leaves_under(node)
     if probability is None:
         probability = tree.log_leaf_probability(sample.x, node).exp()
-    weighted, first = probability * sample.loss_weight[:, None, :], tree.topology.leaves[0]
-    places = torch.arange(nodes[0] - first, nodes[-1] - first + 1, device=weighted.device)
-    terms = () if batch.everything is None else penalties.terms(tree, batch.everything, node, False)
-    leaves, basis = tree.leaf_parameters(), tree.family.basis(sample.log_time)
-    objective = LeafObjective(tree, sample, penalties, places, leaves, tree.family, basis, weighted, terms)
-    return Step("LN", node, batch, tuple(p for n in nodes for p in tree.leaf(n).trained()), objective, nodes)
-
-
-# ------------------------------------------------------------------ any nodes
-
-
-@dataclass(frozen=True)
-class JointObjective(StepObjective):
-    """The full objective E as a function of the parameters of some nodes; all others are frozen."""
-
-    penalties: TrainingObjective  # E
-    family: HazardFamily
-    basis: Tensor | None  # :meth:`HazardFamily.basis` of the log times
-    weight: Tensor  # of the rows, normalised, (K, M)
-    # with the relaxation of penalties that are not smooth in the gates, as a minimiser needs it
-    relaxed: bool = field(default=False, metadata=SHARED)
-    # of some nodes: positions of the thawed gates and of the thawed leaves, of their parameters among all
-    # (d,), and all parameters where the step began (K, D)
-    thawed: tuple[Tensor, ...] | None = field(default=None, metadata=SHARED)
-    places: Tensor | None = field(default=None, metadata=SHARED)
-    whole: Tensor | None = None
-
-    @override
-    def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not (self.family.closed_form and self.sample.is_plain):
-            return super().data_and_gradient(x)
-        value, *gradients = tree_value_and_gradients(
-            *self._parts(x), self.family, self.sample, self.weight, self.basis
-        )
-        gradient = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
-        return value, gradient if self.places is None else gradient[:, self.places]
-
-    @override
-    def data(self, x: Tensor) -> Tensor:
-        return self.penalties.plain_data_term(*self._parts(x), self.family, self.sample, self.weight)
-
-    @override
-    def penalty(self, x: Tensor) -> Tensor:
-        gates, leaves = self._parts(x)
-        rows = self.penalties.parameter_row_penalty(gates, leaves, self.family, self.sample, self.relaxed)
-        return self.penalties.gate_penalty(gates) + self.penalties.leaf_penalty(leaves) + rows
-
-    @override
-    @torch.no_grad()
-    def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        (gates, leaves), stride = self._parts(x), self._stride()
-        rows = self.sample.thin(stride)
-        weight = self.sample.x.spread(self.weight, stride)[:, None, :] * stride
-        logits = gates.logits(rows.x)
-        probability = log_path_probability(self.tree.topology, logits).exp() * weight
-        of_leaves = leaf_curvature(self.family, leaves, rows, probability)
-        n_leaves = probability.shape[1]
-        chosen = torch.arange(n_leaves, device=x.device) if self.thawed is None else self.thawed[1]
-        each = of_leaves.unflatten(1, (n_leaves, of_leaves.shape[1] // n_leaves))
-        of_leaves = penalised_leaves(each[:, chosen].flatten(1, 2), self.penalties, leaves, chosen)
-        if logits.shape[1] == 0:
-            return (of_leaves,)
-        losses = parameter_losses(self.family, leaves, rows, probability > 0).clamp(max=LOSS_CEILING)
-        of_gates = gate_curvature(gates.features(rows.x), logits, weight * losses)
-        of_gates = plus_diagonal(of_gates, self.penalties.gate_curvature(gates))
-        if self.thawed is not None:  # diagonals have a block for each parameter of a node
-            each = of_gates.unflatten(1, (logits.shape[1], of_gates.shape[1] // logits.shape[1]))
-            of_gates = each[:, self.thawed[0]].flatten(1, 2)
-        return tuple(part for part in (of_gates, of_leaves) if part.shape[1])
-
-    def _parts(self, x: Tensor) -> tuple[GateParameters, LeafParameters]:
-        if self.whole is not None and self.places is not None:
-            x = self.whole.index_copy(1, self.places, x)
-        n_gates, n_leaves = len(self.tree.topology.branches), len(self.tree.topology.leaves)
-        width = self.tree.n_gate_features + 1
-        end = n_gates * width
-        gates = GateParameters.unflatten(x[:, :end].reshape(len(x), n_gates, width))
-        return gates, _leaves_at(x[:, end:].unflatten(1, (n_leaves, -1)), self.tree)
+    weight, terms = probability * sample.loss_weight[:, None, :], _terms(batch, node, False)
+    objective = LeafObjective(tree, sample, batch.penalties, weight, *_leaves(batch, nodes), terms=terms)
+    return Step("LN", node, batch, _thawed(tree, nodes), objective, tuple(nodes))
 
 
 @torch.no_grad()
 def joint_step(batch: Batch, nodes: Collection[int] | None = None, relaxed: bool = False) -> Step:
     """Thaw every parameter of the gates and leaves ``nodes``, of all if None."""
-    tree, penalties, sample, topology = batch.tree, batch.penalties, batch.rows, batch.tree.topology
-    # A family may have no shape: a parameter without elements.
-    of_nodes = {node: tuple(tree.gate(node).parameters()) for node in topology.branches}
-    of_nodes |= {node: tree.leaf(node).trained() for node in topology.leaves}
-    chosen = of_nodes if nodes is None else nodes
-    parameters = tuple(part for node, own in of_nodes.items() if node in chosen for part in own)
-    leaves = tuple(node for node in topology.leaves if node in chosen)
-    basis, weight = tree.family.basis(sample.log_time), sample.loss_weight
-    objective = JointObjective(tree, sample, penalties, tree.family, basis, weight, relaxed)
-    if nodes is not None:
-        is_chosen = torch.tensor([node in chosen for node in of_nodes])
-        n_gates = len(topology.branches)
-        thawed = tuple(kind.nonzero().squeeze(-1) for kind in (is_chosen[:n_gates], is_chosen[n_gates:]))
-        sizes = torch.tensor([sum(part.shape[1:].numel() for part in own) for own in of_nodes.values()])
-        places = is_chosen.repeat_interleave(sizes).nonzero().squeeze(-1).to(weight.device)
-        every = tuple(part for own in of_nodes.values() for part in own)
-        whole = Step("", 1, batch, every, objective).read()
-        objective = replace(objective, thawed=thawed, places=places, whole=whole)
-    name, node = ("JOINT", 1) if nodes is None else ("+".join(map(str, sorted(nodes))), min(nodes))
-    return Step(name, node, batch, parameters, objective, leaves)
+    tree, sample, topology = batch.tree, batch.rows, batch.tree.topology
+    chosen = [n for n in (*topology.branches, *topology.leaves) if nodes is None or n in nodes]
+    given = tree, sample, batch.penalties, sample.loss_weight
+    leaves, gates = _leaves(batch, chosen), _gates(batch, chosen)
+    objective = JointObjective(*given, *leaves, *gates, relaxed=relaxed)
+    of_leaves = tuple(node for node in topology.leaves if node in chosen)
+    return Step("JOINT", chosen[0], batch, _thawed(tree, chosen), objective, of_leaves)
 
 
-def _leaves_at(theta: Tensor, tree: SoftTree) -> LeafParameters:
-    """Parameters of leaves from one row per leaf, (K, L, d)."""
-    return LeafParameters.unflatten(theta, tree.in_features, len(tree.family.shape_names))
+def _thawed(tree: SoftTree, nodes: Sequence[int]) -> tuple[nn.Parameter, ...]:
+    """Parameters of nodes that have elements."""
+    first = tree.topology.leaves[0]
+    own = [tuple(tree.gate(n).parameters()) if n < first else tree.leaf(n).trained() for n in nodes]
+    return tuple(parameter for part in own for parameter in part)
+
+
+def _terms(batch: Batch, node: int, of_gates: bool) -> tuple[RowTerm, ...]:
+    every = batch.everything
+    return () if every is None else batch.penalties.terms(batch.tree, every, node, of_gates)
+
+
+def _gates(batch: Batch, nodes: Sequence[int]) -> tuple[GateParameters, Tensor]:
+    """All gates, and the positions of those among some nodes."""
+    places = [n - 1 for n in nodes if n in batch.tree.topology.branches]
+    return batch.tree.gate_parameters(), torch.tensor(
+        places, dtype=torch.long, device=batch.rows.weight.device
+    )
+
+
+def _leaves(batch: Batch, nodes: Sequence[int]) -> tuple[LeafParameters, Tensor, HazardFamily, Tensor | None]:
+    """All leaves, the positions of those among some nodes, their family, and its functions of the times."""
+    tree, first = batch.tree, batch.tree.topology.leaves[0]
+    places = [n - first for n in nodes if n >= first]
+    at = torch.tensor(places, dtype=torch.long, device=batch.rows.weight.device)
+    return tree.leaf_parameters(), at, tree.family, tree.family.basis(batch.rows.log_time)

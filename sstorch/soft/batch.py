@@ -214,7 +214,7 @@ def _train(
     file = opened(
         checkpoint,
         settings=known.facts(),
-        trainer=settings.trainer.identity,
+        trainer=settings.trainer,
         coefficients=coefficients,
         samples={name: each.sample for name, each in causes.items()},
         environment=environment(next(iter(causes.values())).sample.weight.device),
