@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from pandas.api import types as pdt
 
 from sstorch._types import FloatArray, IntArray
@@ -17,8 +16,8 @@ from sstorch.exceptions import ConfigError, DataError
 
 # Values of a column of causes: their names by value or number, or "auto".
 CauseNames = Mapping[Any, str] | Sequence[str] | str
-# More causes than this are values of a measurement.
-_MAX_CAUSES = 20
+# Codes of causes that are found without names; a larger number is a measurement.
+_CODES = [str(k) for k in range(21)]
 _CENSORED = ("0", "censored", "right-censored", "right censored", "censor", "cens", "none")
 
 
@@ -49,7 +48,6 @@ def parse_causes(
     `causes` are as in `Surv`. Values are compared without blanks around them and whatever their case.
     """
     times, column, where = times_and_column((time, event), "causes")
-    column = column.reset_index(drop=True)
     words = [folded(word) for word in event_words(column, where)]
     levels: dict[str, str] = {}
     for level in vocabulary(column):
@@ -57,10 +55,25 @@ def parse_causes(
     if not isinstance(causes, str):
         present = set(words)
         censored, named = _named([levels[word] for word in levels if word in present], causes, where)
-    elif causes == "auto":
-        censored, named = _coded(column, levels, where)
-    else:
+    elif causes != "auto":
         raise ConfigError(f"causes must be 'auto' or names by value, got {causes!r}")
+    elif pdt.is_bool_dtype(column.dtype):
+        raise DataError(f"{where} is boolean and names no cause; give 0 for censored, 1 .. K for causes")
+    elif pdt.is_numeric_dtype(column.dtype) or ("0" in levels and levels.keys() <= set(_CODES)):
+        if (bad := ~np.isin(words, _CODES)).any():
+            raise DataError(
+                f"{where} is {words[int(bad.argmax())]} in {rows_text(bad)}; causes are 1 .. K (at most "
+                f"{_CODES[-1]}), 0 is censored: {_remedy(['1', '2'])}"
+            )
+        censored, named = "0", {code: code for code in _CODES[1 : max(map(int, levels)) + 1]}
+    else:
+        stand = [level for word, level in levels.items() if word in _CENSORED]
+        if len(stand) != 1:
+            raise DataError(
+                f"{where} has the levels {names_text(levels.values())}, of which "
+                f"{'several stand' if stand else 'none stands'} for 'censored'; {_remedy(levels.values())}"
+            )
+        censored, named = stand[0], {level: level for level in levels.values() if level != stand[0]}
     if not named:
         raise DataError(f"{where} has no cause: all rows are censored")
     if len({folded(name) for name in named.values()}) < len(named):
@@ -92,33 +105,6 @@ def _remedy(levels: Iterable[str]) -> str:
     """How to name causes by their values."""
     named = {level: level for level in levels if folded(level) not in _CENSORED}
     return f"name the causes by their values, without that of censored rows, such as causes={named}"
-
-
-def _coded(column: pd.Series, levels: Mapping[str, str], where: str) -> tuple[str, dict[str, str]]:
-    """The value of censored rows, and names by value, where the `levels` of a column say which it is."""
-    if pdt.is_bool_dtype(column.dtype):
-        raise DataError(f"{where} is boolean and names no cause; give 0 for censored, 1 .. K for causes")
-    numeric = pdt.is_numeric_dtype(column.dtype)
-    if numeric:
-        values = column.to_numpy(dtype=np.float64)
-        if (bad := ~np.isin(values, np.arange(_MAX_CAUSES + 1))).any():
-            raise DataError(
-                f"{where} is {values[bad][0]:g} in {rows_text(bad)}; causes are 1 .. K (at most "
-                f"{_MAX_CAUSES}), 0 is censored: {_remedy(['1', '2'])}"
-            )
-    numbers = levels.keys() <= {str(k) for k in range(_MAX_CAUSES + 1)}
-    if numbers and ("0" in levels or numeric):
-        return "0", {str(k): str(k) for k in range(1, max(map(int, levels)) + 1)}
-    censored = [level for word, level in levels.items() if word in _CENSORED]
-    if not censored and isinstance(column.dtype, pd.CategoricalDtype) and column.cat.ordered:
-        censored = [next(iter(levels.values()))]
-    if len(censored) != 1:
-        raise DataError(
-            f"{where} has the levels {names_text(levels.values())}, of which "
-            f"{'several stand' if censored else 'none stands'} for 'censored'; {_remedy(levels.values())}, "
-            "or give an ordered category whose first level is that of censored rows"
-        )
-    return censored[0], {level: level for level in levels.values() if level != censored[0]}
 
 
 def check_all_occur(cause: IntArray, names: Sequence[str], weight: FloatArray) -> None:

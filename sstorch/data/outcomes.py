@@ -16,14 +16,10 @@ from sstorch.exceptions import DataError
 
 
 def as_surv(y: object) -> Surv:
-    """Convert any accepted form of an outcome to a :class:`Surv`.
+    """Convert any accepted form of an outcome to a :class:`Surv`; others raise a DataError.
 
-    Args:
-        y: A Surv; a tuple (time, event); a DataFrame with the columns ``time`` and ``event``; or a structured
-            array, whose fields are found by these names or by type.
-
-    Raises:
-        DataError: Unsupported form, or invalid values.
+    Forms are a Surv, a tuple (time, event), a DataFrame with the columns ``time`` and ``event``, and a
+    structured array, whose fields are found by these names or by type.
     """
     if isinstance(y, Surv):
         return y
@@ -33,45 +29,32 @@ def as_surv(y: object) -> Surv:
 
 
 def outcome_of(model: object, y: object) -> Surv:
-    """Convert an outcome for a fitted model, and check its type.
+    """Convert an outcome for a fitted model, with causes in the order of the model.
 
-    Args:
-        model: Fitted model; models without ``outcome_type_``, such as those of other packages, accept any
-            outcome.
-        y: In a form of :func:`as_surv`.
-
-    Returns:
-        The outcome, with causes in the order of the model.
-
-    Raises:
-        DataError: As :func:`as_surv`; entry times, subjects or causes of the training outcome are missing, or
-            a cause is unknown to the model.
+    A DataError names what the training outcome had and this one has not: entry times, subjects, causes; or
+    causes that are unknown to the model. Models without ``outcome_type_``, such as those of other packages,
+    accept any outcome.
     """
     outcome, trained = as_surv(y), getattr(model, "outcome_type_", None)
     if not isinstance(trained, OutcomeType):
         return outcome
-    check_outcome(trained, outcome)
-    return outcome if trained.causes is None else recoded(outcome, trained.causes)
-
-
-def check_outcome(trained: OutcomeType, y: Surv) -> None:
-    """Check that an outcome has all parts of the training outcome, and no causes that it had not."""
-    wanted = {"entry": trained.entry and y.entry is None, "id": trained.id and y.id is None}
+    wanted = {"entry": trained.entry and outcome.entry is None, "id": trained.id and outcome.id is None}
     if lacking := [part for part, lacks in wanted.items() if lacks]:
         raise DataError(
             f"y has no {' and no '.join(lacking)}, and the model was trained on {trained.name} data with "
             f"{' and '.join(lacking)}: give y=Surv(time, event, {'=..., '.join(lacking)}=...)"
         )
-    if trained.causes is None and y.causes is not None:
+    if trained.causes is None and outcome.causes is not None:
         raise DataError(
             "y has competing causes, and the model was trained on one event: give Surv(time, cause == k) "
             "to look at the hazard of cause k, or train a model of competing risks"
         )
-    if trained.causes is not None and y.causes is None:
+    if trained.causes is not None and outcome.causes is None:
         raise DataError(
             f"y has one event, and the model was trained on competing causes ({', '.join(trained.causes)}): "
             "give y=Surv(time, cause, causes=...)"
         )
+    return outcome if trained.causes is None else recoded(outcome, trained.causes)
 
 
 def recoded(y: Surv, names: Sequence[str]) -> Surv:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,26 +13,17 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import (
-    check_columns_exist,
-    check_same_order,
-    check_unique,
-    check_weight,
-    counted,
-    rows_text,
-)
+from sstorch.checks import check_columns_exist, check_same_order, check_unique, check_weight, counted
 from sstorch.data.causes import CauseNames, cause_number, known_causes, parse_causes
 from sstorch.data.columns import row_labels, to_pandas
 from sstorch.data.subjects import continuations, parse_subjects
 from sstorch.data.target import (
     Intervals,
-    check_begun,
-    entries_of,
     no_intervals,
     parse_target,
     read_bounds,
-    snapped,
     time_of_rows,
+    with_entry,
 )
 from sstorch.exceptions import ConfigError, DataError
 
@@ -42,22 +34,13 @@ _BY_ROW = ("time", "cause", "entry", "id", "weight", "index")
 
 @dataclass(frozen=True)
 class OutcomeType:
-    """Type of the training outcome, stored in the model.
+    """Type of the training outcome, stored in the model."""
 
-    Attributes:
-        name: ``"right"`` (right-censored times), ``"counting"`` (rows with entry times or subjects: left
-            truncation, start-stop rows), ``"interval"``, ``"competing"`` or ``"competing counting"``.
-        entry: True if rows have entry times.
-        id: True if rows have subjects.
-        causes: Names of the competing causes; None for one event.
-        weighted: True if the rows had unequal weights.
-    """
-
-    name: OutcomeName = "right"
-    entry: bool = False
-    id: bool = False
-    causes: tuple[str, ...] | None = None
-    weighted: bool = False
+    name: OutcomeName = "right"  # counting: rows with entry times or subjects
+    entry: bool = False  # whether rows have entry times
+    id: bool = False  # whether rows have subjects
+    causes: tuple[str, ...] | None = None  # names; None for one event
+    weighted: bool = False  # whether the rows had unequal weights
 
 
 @dataclass(init=False, repr=False, eq=False, frozen=True)
@@ -77,8 +60,8 @@ class Surv:
         id: Subject of each row (n,), for several rows per subject, each from `entry` to `time`.
         causes: Competing causes: names of the codes 1 .. K, such as ``("relapse", "death")``, with 0 for
             censored rows; names by value, such as ``{1: "relapse", 2: "death"}``, with one other value for
-            censored rows; or ``"auto"``: 0 is censored and 1 .. K are causes, or the word ``censored`` is,
-            or the first level of an ordered category. Case and blanks around words do not matter.
+            censored rows; or ``"auto"``: 0 or the word ``censored`` is censored, 1 .. K or the other words
+            are causes. Case and blanks around words do not matter.
         event_value: Value of `event` for an event, such as ``"dead"`` in any case, or 2 where 1 = censored;
             all other values are censored.
         weight: Weight of each row (n,), >= 0, used as `sample_weight`.
@@ -142,11 +125,9 @@ class Surv:
             raise ConfigError("causes define the values of event; leave event_value out")
         else:
             times, cause, names = parse_causes(time, event, causes)
-        entries, where = entries_of(entry, len(times))
-        times, entries = snapped(times, entries)
-        check_begun(entries, where, times, cause > 0)
+        entries, bounds = with_entry(entry, Intervals(times, np.where(cause > 0, times, np.inf)))
         self._set(
-            time=times,
+            time=bounds.lower,
             cause=cause,
             causes=names,
             entry=entries,
@@ -171,19 +152,9 @@ class Surv:
                 reversed.
         """
         check_same_order(lower=lower, upper=upper, entry=entry, weight=weight)
-        bounds = read_bounds(lower, upper)
-        entries, where = entries_of(entry, len(bounds.lower))
-        *ends, entries = snapped(*bounds, entries)
-        bounds = Intervals(*ends)
-        event = bounds.upper < np.inf
-        check_begun(entries, where, bounds.middle, event)
-        if entries is not None and (late := bounds.censored & (entries > bounds.lower)).any():
-            raise DataError(
-                f"entry is after the lower bound in {rows_text(late)}; a subject observed from an entry on "
-                "had no event by then: raise the lower bound to it"
-            )
+        entries, bounds = with_entry(entry, read_bounds(lower, upper))
         return cls._of_parts(
-            cause=event.astype(np.int64),
+            cause=(bounds.upper < np.inf).astype(np.int64),
             intervals=bounds,
             entry=entries,
             weight=check_weight(weight, len(bounds.lower)),
@@ -218,21 +189,18 @@ class Surv:
         """
         table = to_pandas(frame)
         if not isinstance(table, pd.DataFrame):
-            raise DataError(f"frame is a {type(frame).__name__}; give a DataFrame that has the columns named")
+            raise DataError(
+                f"frame must be a DataFrame that has the columns named, got {type(frame).__name__}"
+            )
         names = [str(name) for name in table.columns]
         check_unique(names)
         given = {"time": time, "event": event, "entry": entry, "id": id, "weight": weight}
-        taken: dict[str, Any] = {}
-        for role, name in given.items():
-            if name is None:
-                continue
-            check_columns_exist((str(name),), names)
-            for other in taken:
-                if str(given[other]) == str(name):
-                    raise ConfigError(
-                        f"column {name!r} is named as {other} and {role}; name different columns"
-                    )
-            taken[role] = table.iloc[:, names.index(str(name))]
+        roles = {role: str(name) for role, name in given.items() if name is not None}
+        check_columns_exist(roles.values(), names)
+        for (one, name), (other, same) in combinations(roles.items(), 2):
+            if name == same:
+                raise ConfigError(f"column {name!r} is named as {one} and {other}; name different columns")
+        taken: dict[str, Any] = {role: table.iloc[:, names.index(name)] for role, name in roles.items()}
         return cls(**taken, causes=causes, event_value=event_value)._with(source=taken)
 
     @classmethod
@@ -257,8 +225,6 @@ class Surv:
         y = copy(self)
         y._set(**parts)
         return y
-
-    # ------------------------------------------------------------------ what it is
 
     @property
     def type(self) -> OutcomeName:
@@ -392,8 +358,6 @@ class Surv:
         entries = np.full(rows.size, float(after))
         return rows, end._with(weight=at.weight, index=at.index, source=at.source, entry=entries)
 
-    # ------------------------------------------------------------------ other forms
-
     def to_structured(self) -> npt.NDArray[np.void]:
         """Return a structured array with the fields ``event`` and ``time``, as in scikit-survival.
 
@@ -418,7 +382,16 @@ class Surv:
     def _texts(self) -> list[str]:
         """Each outcome as R prints it: ``5``, ``5+``, ``(2, 7+]``, ``5:relapse``."""
         if self.intervals is not None:
-            return list(map(_bounds_text, self.intervals.lower, self.intervals.upper))
+            return [
+                f"{high:g}"
+                if low == high
+                else f"{low:g}+"
+                if np.isinf(high)
+                else f"({low:g}, {high:g}]"
+                if low
+                else f"{high:g}-"
+                for low, high in zip(*self.intervals, strict=True)
+            ]
         time, event, entry = self.right_censored("a text")
         texts = [f"{end:g}" + "+" * (not happened) for end, happened in zip(time, event, strict=True)]
         if self.entry is not None:
@@ -427,14 +400,6 @@ class Surv:
             names = ["", *(f":{name}" for name in self.causes)]
             texts = [text + names[cause] for text, cause in zip(texts, self.cause, strict=True)]
         return texts
-
-
-def _bounds_text(low: float, high: float) -> str:
-    if low == high:
-        return f"{low:g}"
-    if np.isinf(high):
-        return f"{low:g}+"
-    return f"{high:g}-" if low == 0 else f"({low:g}, {high:g}]"
 
 
 def index_of(*parts: object) -> pd.Index | None:

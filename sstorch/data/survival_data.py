@@ -48,6 +48,7 @@ class SurvivalData:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
             columns whose categories are text.
         nominal_time: (n,) float64 > 0; of intervals the midpoints.
+        zero_time: Replacement of times of zero.
         cause, causes, intervals: As of a `Surv`; no intervals if all times are exact or right-censored.
         sample_weight: (n,) float64.
         entry: (n,) float64 >= 0, 0 if a row is at risk from time zero.
@@ -70,6 +71,7 @@ class SurvivalData:
     sample_weight: FloatArray
     entry: FloatArray
     outcome_type: OutcomeType
+    zero_time: float
     groups: Groups | None = None
     causes: tuple[str, ...] | None = None
     time_unit: str | None = None
@@ -119,21 +121,21 @@ class SurvivalData:
         self.sample_weight = np.ones(n) if weight is None else weight
         self.outcome_type, self.cause, self.causes = y.outcome_type, y.cause.copy(), y.causes
         self.entry = np.zeros(n) if y.entry is None else y.entry.copy()
-        time = y.right_censored("the data")[0].copy() if y.intervals is None else y.intervals.middle
+        time = y.right_censored("the data")[0] if y.intervals is None else y.intervals.middle
         if y.intervals is not None and y.intervals.censored.any():
             self.intervals = y.intervals
         if require_events:
             if self.causes is not None:
                 check_all_occur(self.cause, self.causes, self.sample_weight)
             check_trainable(frame, time, self.event, self.sample_weight, [time, *(self.intervals or ())])
-        self.nominal_time, self._moved = positive_times(time, self.event, zero_time)
-        self._unobserved = self._moved & ~self.event
+        self.nominal_time, self.zero_time = positive_times(time, self.event, zero_time)
+        self._unobserved = (time == 0) & ~self.event
         if self.intervals is not None:
-            self.intervals = self.intervals.moved(self._moved & self.event, self.nominal_time)
+            self.intervals = self.intervals.moved((time == 0) & self.event, self.nominal_time)
         if y.id is not None:
             self.subject, ids = parse_subjects(y.id, n)
             # Rows that are only scored may be any part of a history.
-            check_histories(self.subject, ids, self.entry, self._given_time, self.event, whole=require_events)
+            check_histories(self.subject, ids, self.entry, time, self.event, whole=require_events)
         if not require_events:
             return
         if y.type in ("counting", "competing counting"):
@@ -234,36 +236,22 @@ class SurvivalData:
         return np.unique(time[self.event])
 
     @property
-    def _given_time(self) -> FloatArray:
-        """Original times (n,), zeros not replaced."""
-        return np.where(self._moved, 0.0, self.nominal_time)
-
-    @property
     def y(self) -> Surv:
         """The outcome with events at time zero moved and without weights."""
-        return self._outcome(np.where(self._unobserved, 0.0, self.nominal_time), self.intervals)
+        time = np.where(self._unobserved, 0.0, self.nominal_time)
+        return Surv._of_parts(
+            time=time if self.intervals is None else None,
+            cause=self.cause,
+            causes=self.causes,
+            entry=self.entry if self.outcome_type.entry else None,
+            id=self.subject,
+            intervals=self.intervals,
+        )
 
     @property
     def weighted_y(self) -> Surv:
         """The outcome with the weights, as used by metrics."""
         return self.y.weighted(self.sample_weight)
-
-    @property
-    def given_y(self) -> Surv:
-        """The original outcome: times of zero not replaced, with the weights if they differ."""
-        time = self._given_time
-        intervals = None if self.intervals is None else self.intervals.moved(self._moved, time)
-        return self._outcome(time, intervals).weighted(self.uneven_weight)
-
-    def _outcome(self, time: FloatArray, intervals: Intervals | None) -> Surv:
-        return Surv._of_parts(
-            time=time if intervals is None else None,
-            cause=self.cause,
-            causes=self.causes,
-            entry=self.entry if self.outcome_type.entry else None,
-            id=self.subject,
-            intervals=intervals,
-        )
 
     @property
     def uneven_weight(self) -> FloatArray | None:
@@ -279,23 +267,6 @@ class SurvivalData:
     def begin(self) -> FloatArray:
         """Times from which rows are at risk (n,): H(time) - H(begin) is zero for rows without follow-up."""
         return np.where(self._unobserved, self.nominal_time, self.entry)
-
-    @property
-    def zero_time(self) -> float:
-        """Replacement of zeros: half the smallest positive time."""
-        if self._moved.any():
-            return float(self.nominal_time[self._moved][0])
-        return 0.5 * float(self.nominal_time.min())
-
-    @property
-    def n_moved(self) -> int:
-        """Number of events at time zero, which are moved."""
-        return int((self._moved & ~self._unobserved).sum())
-
-    @property
-    def n_subjects(self) -> int:
-        """Number of subjects; number of rows without ``id``."""
-        return len(self) if self.subject is None else int(np.unique(self.subject).size)
 
     @property
     def n_events(self) -> int:
@@ -336,7 +307,7 @@ class SurvivalData:
             raise DataError(f"row {index[outside][0]} does not exist; n = {n}")
         part = copy(self)
         part.frame = self.frame.iloc[index].reset_index(drop=True)
-        for name in ("nominal_time", "cause", "sample_weight", "_moved", "_unobserved", "entry"):
+        for name in ("nominal_time", "cause", "sample_weight", "_unobserved", "entry"):
             setattr(part, name, getattr(self, name)[index])
         part.groups = None if self.groups is None else self.groups.subset(index)
         part.intervals = None if self.intervals is None else self.intervals.subset(index)
@@ -413,7 +384,6 @@ class SurvivalData:
         n_late = int(np.count_nonzero(self.entry))
         subjects = "" if self.subject is None else f" of {self.subject.max() + 1} subjects"
         in_unit = f" {self.time_unit}" if self.time_unit else ""
-        moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
         late = f", {counted(n_late, 'row')} with late entry" if n_late else ""
         causes = ""
         if self.intervals is not None:
@@ -425,6 +395,6 @@ class SurvivalData:
             f"{counted(n, 'row')}{subjects}, {counted(p, 'feature')} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
             f"{self.n_events} events ({100 * self.event.mean():.1f} %{causes}), "
-            f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{moved}{late}, "
+            f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )

@@ -21,7 +21,6 @@ from sstorch.checks import (
     rows_text,
 )
 from sstorch.data.columns import (
-    LARGEST,
     check_size,
     folded,
     label,
@@ -34,11 +33,8 @@ from sstorch.data.columns import (
 )
 from sstorch.exceptions import DataError, warn
 
-_FORMS = (
-    "give sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event column, "
-    "or a structured array with a boolean and a float field"
-)
 _REMOVE = "correct or remove these rows"
+_CAUSES = "If the values are competing causes, give Surv(time, cause, causes=...)"
 # A column with more values than this is a measurement, not a group.
 _MAX_GROUPS = 20
 # Times that differ by less, relative to their size, differ by rounding.
@@ -105,9 +101,9 @@ def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, Boo
     """Read times, (n,) float64 >= 0, and events, (n,) bool, from any of the accepted forms of y.
 
     Args:
-        y: A tuple (time, event) of two arrays, Series or lists; a DataFrame with columns ``time`` and
-            ``event``; or a structured array, whose fields are found by these two names, else by type (boolean
-            or integer: event, float: time).
+        y: A tuple (time, event) of two arrays, Series or lists; a DataFrame or structured array with ``time``
+            and ``event``; or a structured array of two fields, a boolean one for events, as scikit-survival
+            has them.
         event_value: Value of `event` for an event, compared as text; all other values are censored. None for
             booleans or 0/1 with 1 = event.
 
@@ -115,79 +111,74 @@ def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, Boo
         DataError: Unsupported form, different lengths, or a value that is missing, infinite, negative, text
             or not 0/1. Rows are given as 0-based positions.
     """
-    if event_value is None and (clean := _clean(y)) is not None:
-        return clean
     times, column, where = times_and_column(y, "events")
-    return times, _events(column, where) if event_value is None else _of_value(column, where, event_value)
-
-
-def _clean(y: object) -> tuple[FloatArray, BoolArray] | None:
-    """Copies of two plain arrays in which nothing is to be read or refused; None of anything else."""
-    if type(y) is not tuple or len(y) != 2 or not all(type(part) is np.ndarray for part in y):
-        return None
-    times, events = y
-    if times.dtype != np.float64 or events.dtype != np.bool_ or times.ndim != 1:
-        return None
-    known = times.shape == events.shape and bool(((times >= 0.0) & (times <= LARGEST)).all())
-    return (snapped(times.copy())[0], events.copy()) if known else None
+    if event_value is None:
+        return times, _events(column, where)
+    words, value = event_words(column, where), label(event_value)
+    events = np.array([folded(word) == folded(value) for word in words], dtype=bool)
+    if not events.any():
+        known = sorted(set(words))
+        raise DataError(
+            f"{where} is {value!r} in no row; its values are {names_text(known)}.{nearest_text(value, known)}"
+        )
+    return times, events
 
 
 def times_and_column(y: object, what: str) -> tuple[FloatArray, pd.Series, str]:
     """Times (n,), the column of events or causes, `what`, unread, and its name for messages."""
-    time, time_where, column, where = _split(to_pandas(y))
-    times = _times(time, time_where)
+    time, event = _pair(to_pandas(y))
+    check_same_order(time=time, event=event)
+    where, of = _where(time, "time"), _where(event, "event")
+    column = _column(time, where)
+    if pdt.is_bool_dtype(column.dtype):
+        raise DataError(f"{where} is boolean; times are numbers. Are time and event swapped?")
+    times = numeric_values(column, where, _REMOVE)
+    if (bad := np.isnan(times)).any():
+        raise DataError(f"{where} is missing in {rows_text(bad)}; {_REMOVE}")
+    check_size(times, where)
+    if (bad := times < 0).any():
+        raise DataError(f"{where} is negative in {rows_text(bad)}; times count from the start of follow-up")
+    column = _column(event, of)
     if len(times) != len(column):
         raise DataError(f"{len(times)} times but {len(column)} {what}; give one of each for every row")
-    return times, column, where
+    return np.asarray(snapped(times)[0]), column, of
 
 
-def _split(y: object) -> tuple[pd.Series, str, pd.Series, str]:
-    """Time column, its name for messages, event column, its name."""
-    if y is None:
-        raise DataError(f"a survival model requires y to be passed, but the target y is None; {_FORMS}")
-    if isinstance(y, pd.DataFrame):
-        names = [str(c) for c in y.columns]
-        check_unique(names)
-        check_columns_exist(("time", "event"), names)
-        times, events = (y.iloc[:, names.index(name)] for name in ("time", "event"))
-        return times, "column 'time'", events, "column 'event'"
-    if isinstance(y, np.ndarray) and y.dtype.names is not None:
-        t, e = _field_names(y)
-        return _column(y[t], t), f"field {t!r}", _column(y[e], e), f"field {e!r}"
-    if isinstance(y, np.ndarray):
-        raise DataError(
-            f"y is a plain array of shape {y.shape}, whose times and events are not named; {_FORMS}"
-        )
-    if isinstance(y, str):
-        raise DataError(f"y is {y!r}; to name columns of a frame, give Surv.of(frame, time={y!r}, event=...)")
-    if not isinstance(y, tuple) or len(y) != 2:
-        what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
-        raise DataError(f"y is a {what}; {_FORMS}")
-    check_same_order(time=y[0], event=y[1])
-    return _column(y[0], "time"), _where(y[0], "time"), _column(y[1], "event"), _where(y[1], "event")
-
-
-def _field_names(y: npt.NDArray[np.void]) -> tuple[str, str]:
-    names = y.dtype.names or ()
-    if {"time", "event"} <= set(names):
-        return "time", "event"
-    kinds = {name: y.dtype[name].kind for name in names}
-    for event_kinds, time_kinds in (("b", "fiu"), ("iu", "f")):
-        e = [n for n in names if kinds[n] in event_kinds]
-        t = [n for n in names if kinds[n] in time_kinds]
-        if len(names) == 2 and len(e) == 1 and len(t) == 1:
-            return t[0], e[0]
-    fields = ", ".join(f"{n!r} ({y.dtype[n]})" for n in names)
-    raise DataError(
-        f"the structured array y has the fields {fields}; "
-        "give two fields, event boolean and time float, or call them 'time' and 'event'"
-    )
-
-
-def _where(values: object, name: str) -> str:
+def _where(values: object, role: str) -> str:
     """Name of a part of a target in messages: that of its column, if any."""
     own = values.name if isinstance(values, pd.Series) else None
-    return name if own is None else f"column {str(own)!r}"
+    return role if own is None else f"column {str(own)!r}"
+
+
+def _pair(y: Any) -> tuple[Any, Any]:
+    """Times and events, unread."""
+    if isinstance(y, tuple) and len(y) == 2:
+        return y
+    if isinstance(y, pd.DataFrame):
+        names = [str(name) for name in y.columns]
+        check_unique(names)
+        check_columns_exist(("time", "event"), names)
+        return y.iloc[:, names.index("time")], y.iloc[:, names.index("event")]
+    names = list(getattr(getattr(y, "dtype", None), "names", None) or ())
+    events = [name for name in names if y.dtype[name].kind == "b"]
+    if {"time", "event"} <= set(names):
+        names, events = ["time", "event"], ["event"]
+    if len(names) == 2 and len(events) == 1:
+        (time,) = set(names) - set(events)
+        return pd.Series(y[time], name=time), pd.Series(y[events[0]], name=events[0])
+    what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, tuple | list) else type(y).__name__
+    if y is None:
+        what = "None: this estimator requires y to be passed, but the target y is None"
+    elif names:
+        what = f"a structured array with the fields {', '.join(f'{n!r} ({y.dtype[n]})' for n in names)}"
+    elif isinstance(y, np.ndarray):
+        what = f"a plain array of shape {y.shape}"
+    elif isinstance(y, str):
+        what = f"{y!r}; to name columns of a frame, give Surv.of(frame, time={y!r}, event=...)"
+    raise DataError(
+        "y must be sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event "
+        f"column, or a structured array with a boolean and a float field, got {what}"
+    )
 
 
 def _column(values: object, where: str) -> pd.Series:
@@ -204,19 +195,6 @@ def _column(values: object, where: str) -> pd.Series:
     return pd.Series(values, dtype=np.float64 if isinstance(values, list | tuple) and not values else None)
 
 
-def _times(column: pd.Series, where: str) -> FloatArray:
-    """Times (n,) >= 0 of a column; see :func:`snapped`."""
-    if pdt.is_bool_dtype(column.dtype):
-        raise DataError(f"{where} is boolean; times are numbers. Are time and event swapped?")
-    times = numeric_values(column, where, _REMOVE)
-    if (bad := np.isnan(times)).any():
-        raise DataError(f"{where} is missing in {rows_text(bad)}; {_REMOVE}")
-    check_size(times, where)
-    if (bad := times < 0).any():
-        raise DataError(f"{where} is negative in {rows_text(bad)}; times count from the start of follow-up")
-    return np.asarray(snapped(times)[0])
-
-
 def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:
     """Values of a column of events or causes as text (n,); those that are missing are refused."""
     if (bad := missing_labels(column)).any():
@@ -224,23 +202,12 @@ def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:
     return labels(column)
 
 
-def _of_value(column: pd.Series, where: str, event_value: object) -> BoolArray:
-    """Rows whose label is the value of an event, whatever its case and the blanks around it."""
-    words, value = event_words(column, where), label(event_value)
-    events = np.array([folded(word) == folded(value) for word in words], dtype=bool)
-    if not events.any():
-        known = sorted(set(words))
-        raise DataError(
-            f"{where} is {value!r} in no row; its values are {names_text(known)}.{nearest_text(value, known)}"
-        )
-    return events
-
-
 def _events(column: pd.Series, where: str) -> BoolArray:
     """Rows with an event, from booleans or 0/1."""
-    remedy = "code it as 1 = event, 0 = censored, or name the value of an event, event_value=VALUE"
-    causes = "give Surv(time, cause, causes=...)"
-    values = numeric_values(column, where, f"{remedy}. If the values are competing causes, {causes}")
+    remedy = (
+        f"code it as 1 = event, 0 = censored, or name the value of an event, event_value=VALUE. {_CAUSES}"
+    )
+    values = numeric_values(column, where, remedy)
     if (bad := np.isnan(values)).any():
         raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
     if not (bad := ~np.isin(values, (0.0, 1.0))).any():
@@ -248,36 +215,10 @@ def _events(column: pd.Series, where: str) -> BoolArray:
     found = f"{where} is {values[bad][0]:g} in {rows_text(bad)}"
     if np.isin(values, (1.0, 2.0)).all():
         raise DataError(f"{found} and never 0; if 1 = censored and 2 = event, give event_value=2")
-    raise DataError(
-        f"{found}; {remedy}. If the values are competing causes, {causes}: coded as censored, they give "
-        "risks that are too high"
-    )
+    raise DataError(f"{found}; {remedy}: coded as censored, they give risks that are too high")
 
 
 # ---------------------------------------------------------------------- entries, intervals, zeros
-
-
-def entries_of(entry: object, n_rows: int) -> tuple[FloatArray | None, str]:
-    """Entry times (n,), >= 0, None if there are none; and what messages call them."""
-    name = getattr(entry, "name", None)
-    where = "entry" if name is None else f"entry column {name!r}"
-    if entry is None:
-        return None, where
-    column = _column(entry, "entry")
-    if len(column) != n_rows:
-        raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
-    entries = numeric_values(column, where)
-    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
-        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
-    return entries, where
-
-
-def check_begun(entry: FloatArray | None, where: str, time: FloatArray, event: BoolArray) -> None:
-    """Refuse rows that end before or at their entry; an event at time zero is moved later."""
-    if entry is not None and (bad := (entry >= time) & ~(event & (time == 0))).any():
-        raise DataError(
-            f"{where} is not before the time in {rows_text(bad)}; such rows were never at risk: remove them"
-        )
 
 
 class Intervals(NamedTuple):
@@ -315,6 +256,32 @@ def no_intervals(what: str) -> DataError:
     )
 
 
+def with_entry(entry: object, bounds: Intervals) -> tuple[FloatArray | None, Intervals]:
+    """Entry times (n,), >= 0, None if there are none, and bounds of times, which share their rounding.
+
+    Rows that end before or at their entry are refused; an event at time zero is moved later.
+    """
+    if entry is None:
+        return None, bounds
+    name, column = getattr(entry, "name", None), _column(entry, "entry")
+    where, n_rows = "entry" if name is None else f"entry column {name!r}", len(bounds.lower)
+    if len(column) != n_rows:
+        raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
+    entries = numeric_values(column, where)
+    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
+        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
+    entries, *ends = snapped(entries, *bounds)
+    bounds = Intervals(*ends)
+    at_zero = bounds.upper == 0  # events, which are moved
+    if (bad := (entries > bounds.lower) | ((entries == bounds.lower) & ~bounds.censored & ~at_zero)).any():
+        which = "after the lower bound" if bounds.censored[bad].all() else "not before the time"
+        raise DataError(
+            f"{where} is {which} in {rows_text(bad)}; such rows were never at risk, or have no event by "
+            "their entry: remove them, or raise the bound to it"
+        )
+    return entries, bounds
+
+
 def read_bounds(lower: object, upper: object) -> Intervals:
     """Bounds of event times, (n,) each, that are known up to an interval."""
     low, high = snapped(*(_bound(values, name) for name, values in (("lower", lower), ("upper", upper))))
@@ -338,20 +305,17 @@ def _bound(values: object, name: str) -> FloatArray:
     return numbers
 
 
-def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> tuple[FloatArray, BoolArray]:
-    """Move zero times to `value`, below the smallest positive one; times and mask of the moved rows."""
+def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> tuple[FloatArray, float]:
+    """Times in which zeros are `value`, at most half the smallest positive time; and this value."""
     zero = time == 0
-    if not zero.any():
-        return time, zero
     if zero.all() and value is None:
         raise DataError("all times are zero; check the time column")
     half = np.inf if zero.all() else 0.5 * float(time[~zero].min())
     value = half if value is None else min(half, value)
     if n_events := int((zero & event).sum()):
         why = "half the smallest positive time" if value == half else "as in training"
-        text = f"{counted(n_events, 'event')} at time zero moved to {value:g}, {why}"
-        warn(text)
-    return np.where(zero, value, time), zero
+        warn(f"{counted(n_events, 'event')} at time zero moved to {value:g}, {why}")
+    return np.where(zero, value, time), value
 
 
 # ---------------------------------------------------------------------- sensitive groups
@@ -386,10 +350,9 @@ class Groups:
 
 
 def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
-    """Read the group of every row: text, numbers, booleans or categories, (n,).
+    """Read the group of every row: text, numbers, booleans or categories, (n,), 2 to 20 different ones.
 
-    The name of a Series has priority over `name`. Raises DataError: labels are missing, or the number of
-    groups is not from 2 to 20.
+    The name of a Series has priority over `name`.
     """
     column = row_labels(values, n, "sensitive")
     name, words = name if column.name is None else str(column.name), labels(column)

@@ -79,7 +79,10 @@ class Teacher:
             )
         own = type(self.model).__module__.startswith("sstorch")
         model = clone(self.model)
-        model.fit(_features(self.model, data.frame), data.given_y if own else data.y.to_structured())
+        model.fit(
+            _features(self.model, data.frame),
+            data.y.weighted(data.uneven_weight) if own else data.y.to_structured(),
+        )
         return model
 
     def _targets(self, data: SurvivalData) -> FloatArray:

@@ -190,7 +190,8 @@ NAMES = [nightly(name) if "download" in entry["needs"] else name for name, entry
 @pytest.mark.parametrize("name", NAMES)
 def test_data_are_those_described(name: str, load: Any) -> None:
     data = load(name)  # loading itself compares rows, features and events with the table
-    time, zeros = data._given_time, data._given_time == 0
+    zeros = data.nominal_time == data.zero_time
+    time = np.where(zeros, 0.0, data.nominal_time)
     found = (
         time.min(),
         time.max(),

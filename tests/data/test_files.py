@@ -329,4 +329,4 @@ def test_options_of_missing_values_and_dates_are_those_of_pandas(tmp_path: Path)
 def test_long_identifiers_keep_their_digits(tmp_path: Path) -> None:
     rows = "".join(f"12345678901234567890{i},{i},{i + 1},1,{i * i + 3}\n" for i in range(3))
     data = load_file(write(tmp_path, f"id,entry,time,event,x\n{rows}"), entry="entry", id="id", strict=False)
-    assert data.n_subjects == 3
+    assert data.subject.tolist() == [0, 1, 2]

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from sstorch import Surv
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.data.outcomes import as_surv, check_outcome
+from sstorch.data.outcomes import as_surv, outcome_of
 from sstorch.data.surv import OutcomeType
 from sstorch.data.target import parse_groups, parse_target
 from sstorch.exceptions import ConfigError, DataError
@@ -46,6 +47,10 @@ def of_causes(cause: Any, causes: Any = "auto") -> Any:
     return SurvivalData(np.arange(10.0).reshape(5, 2) ** 2, Surv([5, 3, 8, 2, 7], cause, causes=causes))
 
 
+def of_model(trained: OutcomeType, y: Surv) -> Any:
+    return outcome_of(SimpleNamespace(outcome_type_=trained), y)
+
+
 def encode(frame: pd.DataFrame) -> Any:
     return Preprocessor(Schema.of(FRAME)).fit(FRAME).transform(frame)
 
@@ -53,14 +58,14 @@ def encode(frame: pd.DataFrame) -> Any:
 FORMS = pd.DataFrame({"time": TIME, "event": EVENT})
 CASES: dict[str, list[tuple[Callable[[], object], str]]] = {
     "forms of y": [
-        (lambda: parse_target(np.zeros((4, 2))), r"plain array of shape \(4, 2\).*give sstorch\.Surv\(time"),
+        (lambda: parse_target(np.zeros((4, 2))), r"sstorch\.Surv\(time.*plain array of shape \(4, 2\)"),
         (lambda: parse_target([TIME, EVENT]), "list of length 2"),
-        (lambda: as_surv((TIME, EVENT, TIME)), "tuple of length 3; give sstorch.Surv"),
+        (lambda: as_surv((TIME, EVENT, TIME)), "must be sstorch.Surv.*tuple of length 3"),
         (lambda: as_surv(None), "y to be passed"),
         (lambda: parse_target(FORMS.rename(columns={"time": "Time"})), "no column 'time'.*mean 'Time'"),
         (lambda: parse_target(FORMS.set_axis(["time", "time"], axis=1)), "duplicate column name 'time'"),
-        (lambda: parse_target(structured("<f8", "<f8")), "has the fields 'f0' .float64."),
-        (lambda: parse_target(structured("<i4", "<i4")), "give two fields"),
+        (lambda: parse_target(structured("<f8", "<f8")), "array with the fields 'f0' .float64."),
+        (lambda: parse_target(structured("<i4", "<i4")), "a boolean and a float field"),
         (lambda: Surv.of(FRAME, time="dayz"), "no column 'dayz'"),
     ],
     "times": [
@@ -97,9 +102,9 @@ CASES: dict[str, list[tuple[Callable[[], object], str]]] = {
         (lambda: Surv(*Y, entry=pd.Series([0, 0, 0, 8], name="start")), "entry column 'start' is not before"),
         (lambda: Surv([0, 5, 3], [0, 1, 0], entry=[0, 0, 1]), "entry is not before the time in 1 row"),
         (lambda: Surv(*Y, id=[1, None, 2, 3]), "id is missing in 1 row"),
-        (lambda: check_outcome(OutcomeType("counting", entry=True, id=True), Surv(*Y)), "no entry and no id"),
-        (lambda: check_outcome(OutcomeType(), COMPETING), "trained on one event"),
-        (lambda: check_outcome(COMPETING.outcome_type, Surv(*Y)), "trained on competing causes"),
+        (lambda: of_model(OutcomeType("counting", entry=True, id=True), Surv(*Y)), "no entry and no id"),
+        (lambda: of_model(OutcomeType(), COMPETING), "trained on one event"),
+        (lambda: of_model(COMPETING.outcome_type, Surv(*Y)), "trained on competing causes"),
     ],
     "intervals": [
         (lambda: Surv.interval([0, 5, 3, 5], [4, 2, 7, 6]), "lower is above upper .*position 1"),

@@ -29,7 +29,7 @@ def test_frame_and_attributes() -> None:
     assert data.frame["smoker"].tolist() == [1.0, 0.0, 1.0, 0.0]
     assert list(data.frame["grade"].cat.categories) == ["I", "II"]
     assert (data.time.tolist(), data.event.tolist()) == (Y[0], [True, False, True, False])
-    assert (len(data), data.n_events, data.n_moved, data.sample_weight.tolist()) == (4, 2, 0, [1.0] * 4)
+    assert (len(data), data.n_events, data.sample_weight.tolist()) == (4, 2, [1.0] * 4)
     assert repr(data) == (
         "SurvivalData(4 rows, 3 features (2 numeric, 1 categorical), 2 events (50.0 %), "
         "times 3 to 8, 8.3 % of cells missing)"
@@ -63,12 +63,10 @@ def test_zero_times_are_moved_and_said() -> None:
         data = SurvivalData(features(), ([0, 3, 0, 8], [1, 0, 1, 0]))
     assert caught[0].filename == __file__
     assert data.time.tolist() == [1.5, 3.0, 1.5, 8.0]
-    assert "times 1.5 to 8 (2 moved from zero)" in data.describe()
-    assert data.subset([1, 2]).n_moved == 1
+    assert data.subset([1, 2]).zero_time == 1.5
     with pytest.warns(match="1 event at time zero moved to 1, half the smallest positive time"):
         data = SurvivalData(features(), ([0.0, 0.0, 2.0, 4.0], [1, 0, 1, 0]))  # the second has no follow-up
     assert data.y.time.tolist() == [1.0, 0.0, 2.0, 4.0]  # type: ignore[union-attr]
-    assert data.given_y.time.tolist() == [0.0, 0.0, 2.0, 4.0]  # type: ignore[union-attr]
     assert len(data.followed()) == 3
 
 

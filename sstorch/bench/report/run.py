@@ -115,7 +115,6 @@ def _rows(run: Run) -> Section:
         ("median follow-up (reverse Kaplan-Meier)", run.unit_of(followed)),
         (f"median {what} (Kaplan-Meier, 95 %)", median),
         *([("left-truncated rows", str(late))] if late else []),
-        *([("times of zero, moved", str(data.n_moved))] if data.n_moved else []),
     ]
     text = (
         "Numbers are medians with quartiles, categories counts with shares; both of known values, of the "
