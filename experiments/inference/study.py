@@ -11,7 +11,6 @@ import pandas as pd
 from sstorch import (
     Columns,
     Penalties,
-    PrognosticTree,
     SoftSurvivalTree,
     Surv,
     SurvivalRegression,
@@ -97,11 +96,6 @@ def lines(rng, n):
     survival = np.exp(-((TIMES / np.exp(location(rows))[:, None]) ** (1 / scale)))
     found = inference.predict(model, rows, times=TIMES)
     yield "S(t | x)", within(found.lower, survival, found.upper)
-    found = inference.predict(model, rows, times=TIMES, simultaneous=True)
-    yield (
-        "S(t | x), simultaneous",
-        float(np.mean(((found.lower <= survival) & (survival <= found.upper)).all(1))),
-    )
     median = np.exp(location(rows)) * np.log(2) ** scale
     found = inference.predict(model, rows, "quantile")
     yield "median", within(found.lower, median, found.upper)
@@ -178,29 +172,6 @@ def clusters(rng, n):
     )
 
 
-def groups(rng, n):
-    """Mean S(t) of groups, and their differences: gates placed by the same rows.
-
-    Truth is the mean over the rows of each group. The effect of x jumps, so that gates matter.
-    """
-    frame = covariates(rng, n)
-    eta = 0.5 * curve(frame["x"]) + (frame["x"].to_numpy() > 0.5) + shift(frame)
-    uniform, times = rng.uniform(size=n), TIMES[1:4]
-    time, event = censored(rng, ((1 / uniform - 1) * np.exp(-eta)) ** (1 / 1.5))
-    truth = 1 / (1 + times**1.5 * np.exp(eta)[:, None])
-    tree = PrognosticTree().fit(frame, Surv(time, event))
-    table = inference.groups(tree, frame, times=times)
-    number = tree.apply(frame)
-    means = {str(each): truth[number == each].mean(0) for each in np.unique(number)}
-    inside = {"survival": [], "difference": []}
-    for key in table.index.get_level_values("group").unique():
-        own = table.loc[key]
-        later, _, first = str(key).partition(" - ")
-        exact = means[later] - means[first] if first else means[later]
-        inside["difference" if first else "survival"].append(within(own["lower"], exact, own["upper"]))
-    return [(f"{what}, same rows", float(np.mean(each))) for what, each in inside.items() if each]
-
-
 PATHS = {
     "at least .99": (0.99, 1.01),
     ".9 to .99": (0.9, 0.99),
@@ -240,7 +211,6 @@ SCENARIOS = {
     "curves": (curves, 500),
     "causes": (causes, 600),
     "clusters": (clusters, 1000),
-    "groups": (groups, 600),
     "gates": (gates, 500),
 }
 

@@ -2,6 +2,6 @@
 
 from sstorch.inference.coefficients import coefficients, effect, terms
 from sstorch.inference.hazard_rows import likelihood_ratio_test, with_sandwich
-from sstorch.inference.predictions import groups, predict
+from sstorch.inference.predictions import predict
 
-__all__ = ["coefficients", "effect", "groups", "likelihood_ratio_test", "predict", "terms", "with_sandwich"]
+__all__ = ["coefficients", "effect", "likelihood_ratio_test", "predict", "terms", "with_sandwich"]

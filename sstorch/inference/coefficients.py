@@ -38,22 +38,21 @@ _ANGLES, _NODES = 64, 200
 class _Hazard:
     """A hazard of one cause, which several prognostic groups may share: tables of contrasts."""
 
-    cause: str  # its name
+    cause: str
     group: int  # number of the hazard among those of the cause, from 0
     groups: str  # prognostic groups that have it, as text such as ``"1, 2"``
-    module: SoftTree  # the trees
-    covariance: HazardCovariance  # of the coefficients
+    module: SoftTree
+    covariance: HazardCovariance
     slopes: Tensor  # of the features, (p,)
     map: Tensor  # parameters as combinations of the coefficients, (d, D)
 
     def table(self, contrasts: Sequence[Contrast], level: float) -> pd.DataFrame:
         """Estimates by term and contrast, with limits of the ratio, if the family has one."""
-        features = (
-            torch.stack([each.features for each in contrasts]) if contrasts else self.map.new_zeros(0, 1)
-        )
-        used, ratio = features[:, : len(self.slopes)], self.module.family.constant_ratio
-        values, combined = used @ self.slopes[: used.shape[1]], used @ self.map[: used.shape[1]]
-        return self._table([(each.term, each.text) for each in contrasts], values, combined, level, ratio)
+        empty = self.slopes.new_zeros(0, len(self.slopes))
+        features = torch.stack([each.features for each in contrasts]) if contrasts else empty
+        names, ratio = [(each.term, each.text) for each in contrasts], self.module.family.constant_ratio
+        combined = features @ self.map[: len(self.slopes)]
+        return self._table(names, features @ self.slopes, combined, level, ratio)
 
     def _table(
         self,
@@ -85,10 +84,8 @@ class _Hazard:
         if family.ratio != "time ratio" or family.ancillary == "linear" or contrasts.curves:
             return []
         numbers = {name: 0.0 for name, usual in contrasts.reference.items() if isinstance(usual, float)}
-        x, names = (
-            contrasts.encoded([numbers | each for each in contrasts.baselines.values()]),
-            family.shape_names,
-        )
+        x = contrasts.encoded([numbers | each for each in contrasts.baselines.values()])
+        names = family.shape_names
         place = int((self.covariance.groups == self.group).nonzero()[0])
         leaf = self.module.leaf_parameters().flatten()[place].detach().cpu().double()
         parts = torch.cat([self.map, leaf[:, None]], 1)  # combinations, and values
@@ -100,11 +97,7 @@ class _Hazard:
         ]
 
     def test(self, places: Sequence[int], contrasts: Sequence[Contrast]) -> dict[str, float]:
-        """Degrees of freedom, statistic and p-value of what is identified of a term, in what groups share.
-
-        Where nothing is, as of a column all of whose products with a category are in the model, these are of
-        the contrasts.
-        """
+        """Degrees of freedom, statistic and p-value of the identified part of a term, or its contrasts."""
         own, hazard = torch.tensor(places), self.covariance
         own = own[self.map[own].any(-1)] + 1  # the others did not vary in the training rows
         basis = hazard.identified(torch.eye(len(hazard.theta), dtype=torch.float64)[own])
@@ -253,8 +246,7 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
         level: level of the confidence limits.
 
     Returns:
-        A row of :func:`coefficients`: ``estimate``, ``standard error``, the ratio, ``lower``, ``upper`` and
-        ``p``; its name is the contrast.
+        A row of :func:`coefficients`; its name is the contrast.
 
     Raises:
         ConfigError: the model has no covariance, or several causes or groups.
@@ -296,19 +288,11 @@ def term_test(
 ) -> tuple[float, float]:
     """Statistic and p-value of the hypothesis that a penalised term is zero.
 
-    The quadratic form of the term's values at the training rows in a pseudo-inverse of their covariance,
-    whose rank is the degrees of freedom that the penalty has left, which need not be an integer: the last
-    whole one and the part share a block of two.
-
-    Args:
-        coefficients: of the term, (k,).
-        covariance: given the data, (k, k).
-        spread: second moments of its features among the training rows, (k, k).
-        freedom: reference degrees of freedom, > 0.
+    `covariance` of the coefficients (k,) is given the data, `spread` (k, k) the second moments of features.
+    The pseudo-inverse has the rank `freedom` > 0: the last whole one and the part share a block of two.
 
     References:
-        Wood (2013), "On p-values for smooth components of an extended generalized additive model",
-        Biometrika 100, 221-228.
+        Wood (2013), Biometrika 100, 221-228.
     """
     values, vectors = np.linalg.eigh(spread)
     good = values > _SMALL * max(values[-1], 0.0)
@@ -346,9 +330,8 @@ def term_test(
 def chi2_tail(value: float, whole: int, weights: tuple[float, float]) -> float:
     """Probability that a sum of chi-squared variables exceeds a value > 0, precise in the tail.
 
-    One of weight one with `whole` degrees of freedom, and two of one degree each with the weights. In polar
-    coordinates these two are c(angle) times one with two degrees of freedom, whose tail is an exponential;
-    what is left is an integral over the angle and over the first one.
+    One has `whole` degrees of freedom, two have one each, and the weights: in polar coordinates c(angle)
+    times one with two, whose tail is an exponential. An integral over angle and first one is left.
     """
     angle = (np.arange(_ANGLES) + 0.5) * np.pi / _ANGLES
     c = weights[0] * np.cos(angle) ** 2 + weights[1] * np.sin(angle) ** 2

@@ -17,8 +17,8 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import FittedTree
 
-# "marginal": of the coefficients given the data, with estimated penalties integrated out; "sandwich": V B V,
-# V the inverse of Hessian and penalties, B the sum of the outer products of scores.
+# "marginal": estimated penalties are integrated out; "sandwich": V B V with V the inverse of Hessian and
+# penalties, B the sum of the outer products of scores.
 CovarianceKind = Literal["marginal", "sandwich"]
 # Share of the largest eigenvalue, of a matrix with unit diagonal, below which a direction has no information.
 _SINGULAR = 1e-10
@@ -34,31 +34,18 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class HazardCovariance:
-    """Covariance of the coefficients theta (D,) of one hazard.
+    """Covariance of the coefficients theta (D,) of one hazard: intercept, p shared slopes, others."""
 
-    Parameters of the leaves are linear in the coefficients. The first coefficient is the intercept, the next
-    p are slopes shared by all groups.
-
-    Attributes:
-        map: parameters of G groups as linear combinations of the coefficients, (G d, D): per group slopes
-            (p,), intercept, shapes (m,) and, if any, their slopes (m p,).
-        theta: the estimates, (D,).
-        information: Hessian of the negative log-likelihood, (D, D).
-        marginal: posterior covariance with estimated penalties integrated out, (D, D).
-        precision: precision of the normal prior of each coefficient, (D,); 0 for no prior.
-        null: directions without information in the data, (D, r): quantities in them have no estimate.
-        groups: number of the group of each leaf, from left to right, 0 ... G - 1, (L,).
-        robust: the sandwich, (D, D), which is used in place of the others; None for none.
-    """
-
+    # parameters of G groups as linear combinations of the coefficients, (G d, D): per group slopes (p,),
+    # intercept, shapes (m,) and, if any, their slopes (m p,)
     map: Tensor
-    theta: Tensor
-    information: Tensor
-    marginal: Tensor
-    precision: Tensor
-    null: Tensor
-    groups: Tensor
-    robust: Tensor | None = None
+    theta: Tensor  # the estimates, (D,)
+    information: Tensor  # Hessian of the negative log-likelihood, (D, D)
+    marginal: Tensor  # posterior covariance with estimated penalties integrated out, (D, D)
+    precision: Tensor  # of the normal prior of each coefficient, (D,); 0 for no prior
+    null: Tensor  # directions without information in the data, (D, r)
+    groups: Tensor  # number of the group of each leaf, from left to right, 0 ... G - 1, (L,)
+    robust: Tensor | None = None  # the sandwich, (D, D), used in place of the others
 
     @classmethod
     def of_posterior(
@@ -109,10 +96,7 @@ class HazardCovariance:
         return _inverse(self.information + torch.diag(self.precision))[0]
 
     def identified(self, combinations: Tensor) -> Tensor:
-        """Independent combinations, (q, n), of those of the coefficients (n, D), that have an estimate.
-
-        They span all that have one: those orthogonal to the directions without information.
-        """
+        """Independent combinations, (q, n), of those of the coefficients (n, D), that have an estimate."""
         size = combinations.norm(dim=-1)
         seen = size > 0
         unit = combinations[seen] / size[seen, None]
@@ -123,10 +107,7 @@ class HazardCovariance:
         return out
 
     def freedom(self, places: Tensor) -> tuple[float, float]:
-        """Effective degrees of freedom of some coefficients, and the reference ones of their tests.
-
-        Of what is identified of them: without penalties the rank of their features given the others.
-        """
+        """Effective and reference degrees of freedom of what is identified of some coefficients."""
         basis = self.identified(torch.eye(len(self.theta), dtype=self.theta.dtype)[places])
         found = self.posterior @ self.information
         parts = (each[places[:, None], places] for each in (found, found @ found))
@@ -140,25 +121,14 @@ class HazardCovariance:
         return found[places[:, None], places] - side[:, None] * side / found[0, 0]
 
     def unseen(self, combinations: Tensor) -> Tensor:
-        """Mark combinations of coefficients (n, D) without an estimate, boolean (n,).
-
-        These have a component in directions without information, or only coefficients that do not vary, such
-        as that of a column constant in the training rows.
-        """
+        """Mark combinations of coefficients (n, D) without an estimate, boolean (n,), zero ones included."""
         size = combinations.norm(dim=-1)
         outside = (combinations @ self.null).norm(dim=-1) if self.null.shape[1] else -size
         return torch.where(size > 0, outside > _OUTSIDE * size, True)
 
-    def sandwich(self, meat: Tensor) -> Self:
-        """Return a copy that uses the sandwich; the sum of outer products of scores is (D, D)."""
-        return replace(self, robust=self.posterior @ meat @ self.posterior)
-
 
 def _inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Inverse of a symmetric matrix (D, D) where it has information, and normalised directions without any.
-
-    It is scaled to a unit diagonal first, so that units do not matter.
-    """
+    """Inverse of a symmetric matrix (D, D) where it has information, and unit directions without any."""
     diagonal = matrix.diagonal()
     scale = torch.where(diagonal > 0, diagonal, 1.0).sqrt()
     values, vectors = torch.linalg.eigh(matrix / scale / scale[:, None])
@@ -168,13 +138,7 @@ def _inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def linear_parts(parameters: Tensor, features: Tensor, n_shapes: int) -> Tensor:
-    """Linear predictor and shapes of rows, (n, 1 + m, D), as the same functions as the parameters of a leaf.
-
-    Args:
-        parameters: slopes, intercept, shapes and, if any, their slopes, (d, D).
-        features: of the rows, (n, p).
-        n_shapes: m.
-    """
+    """Linear predictor and m shapes of rows with features (n, p), (n, 1 + m, D), from parameters (d, D)."""
     p = features.shape[1]
     parts = parameters[p : p + 1 + n_shapes].repeat(len(features), 1, 1)
     parts[:, 0] += features @ parameters[:p]
@@ -212,7 +176,10 @@ class FitCovariance:
 
     def sandwich(self, meats: Mapping[str, Tensor], clusters: int) -> Self:
         """Return a copy that uses the sandwich, from the sums of outer products of scores by cause."""
-        hazards = {name: each.sandwich(meats[name]) for name, each in self.hazards.items()}
+        hazards = {
+            name: replace(each, robust=each.posterior @ meats[name] @ each.posterior)
+            for name, each in self.hazards.items()
+        }
         return replace(self, hazards=hazards, kind="sandwich", clusters=clusters)
 
 

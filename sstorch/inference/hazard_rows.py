@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.checks import check_same_order, rows_text
 from sstorch.data import SurvivalData
 from sstorch.data.columns import row_labels
@@ -58,14 +58,9 @@ def sample_of(tree: SoftTree, x: Tensor, data: SurvivalData) -> Sample:
 
 
 class LeafDerivatives:
-    """Derivatives of the negative log-likelihood of rows in the parameters of their leaves.
+    """Derivatives of the negative log-likelihood of rows in the parameters of their leaves, float64.
 
-    Args:
-        family: without batch dimension or prepared for one problem, double precision.
-        leaves: parameters of L leaves, without batch dimension.
-        leaf: leaf of each row, 0 ... L - 1, (n,).
-        sample: the rows, of one problem, in double precision.
-        weight: weight of each row in the loss, (1, n).
+    `leaf` is that of each row, 0 ... L - 1, (n,), `weight` that in the loss, (1, n).
     """
 
     def __init__(
@@ -113,23 +108,14 @@ class LeafDerivatives:
 
 @dataclass(frozen=True)
 class HazardRows:
-    """Rows with one event and the fitted hazard of its cause.
-
-    Attributes:
-        cause: name of the cause.
-        module: the hazard, in double precision.
-        covariance: covariance of the coefficients.
-        sample: the rows, of one problem.
-        weight: weight of each row in the loss, (1, n).
-        leaf: leaf of each row, (n,).
-    """
+    """Rows with one event and the fitted hazard of its cause, in double precision."""
 
     cause: str
     module: SoftTree
     covariance: HazardCovariance
-    sample: Sample
-    weight: Tensor
-    leaf: Tensor
+    sample: Sample  # of one problem
+    weight: Tensor  # of each row in the loss, (1, n)
+    leaf: Tensor  # of each row, (n,)
 
     @classmethod
     def by_cause(cls, model: Inferable, data: SurvivalData) -> Iterator[HazardRows]:
@@ -204,7 +190,12 @@ def with_sandwich(
     covariance, new = covariance_of(model), copy.copy(model)
     check_same_order(X=X, cluster=cluster)
     data = model._scored(X, y, sample_weight)
-    labels = _clusters(data, cluster)
+    if cluster is None:
+        labels = np.arange(len(data)) if data.subject is None else np.asarray(data.subject)
+    else:
+        labels, names = pd.factorize(row_labels(cluster, len(data), "cluster"))
+        if len(names) < 2:
+            raise DataError("cluster has one label for all rows: standard errors need several clusters")
     meats = {}
     for rows in HazardRows.by_cause(model, data):
         rows.check_training()
@@ -214,16 +205,6 @@ def with_sandwich(
         meats[rows.cause] = sums.mT @ sums
     new.covariance_ = covariance.sandwich(meats, int(labels.max()) + 1)
     return new
-
-
-def _clusters(data: SurvivalData, cluster: object) -> IntArray:
-    """Number of the cluster of each row, 0 ... C - 1, (n,)."""
-    if cluster is None:
-        return np.arange(len(data)) if data.subject is None else np.asarray(data.subject)
-    codes, labels = pd.factorize(row_labels(cluster, len(data), "cluster"))
-    if len(labels) < 2:
-        raise DataError("cluster has one label for all rows: standard errors need several clusters")
-    return np.asarray(codes, dtype=np.int64)
 
 
 def likelihood_ratio_test(

@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -30,14 +29,12 @@ from sstorch.nn import SoftTree
 from sstorch.threads import torch_threads
 
 What = Literal["survival", "incidence", "quantile", "rmst"]
-# Draws of the coefficients for simultaneous bands, and their seed.
-_DRAWS, _SEED = 2000, 0
 # Elements of the largest intermediate.
 _ELEMENTS = 2**21
 # Probability of a row's path in a tree with trained gates below which limits are too narrow.
 _SURE = 0.9
-# Predictions (n, ...), and their deviations to first order as combinations of independent standard normal
-# variables, (n, ..., D): the covariance of two predictions is the product of their deviations.
+# Predictions (n, ...) and their deviations to first order as combinations of independent standard normal
+# variables, (n, ..., D).
 Moved = tuple[Tensor, Tensor]
 
 
@@ -60,12 +57,6 @@ COMPLEMENT = Link(
     lambda v: -np.expm1(-np.exp(v)),
     lambda v: -1 / ((1 - v) * np.log1p(-v)),
 )
-
-
-def _logit_of_share(end: float) -> Link:
-    return Link(
-        lambda v: np.log(v / (end - v)), lambda v: end / (1 + np.exp(-v)), lambda v: end / (v * (end - v))
-    )
 
 
 @dataclass(frozen=True)
@@ -139,7 +130,11 @@ class Quantity:
         if what == "rmst":
             if tau is None or math.isinf(check_truncation(tau)):
                 raise ConfigError("tau must be a finite time > 0 for what='rmst'")
-            link = _logit_of_share(tau)
+            link = Link(  # the logit of the share of tau
+                lambda v: np.log(v / (tau - v)),
+                lambda v: tau / (1 + np.exp(-v)),
+                lambda v: tau / (v * (tau - v)),
+            )
             return cls(fitted, covariance, what, lambda p: tree.restricted_means(p, tau), link, elements=512)
         if times is None:
             raise ConfigError(f"times must be given for what={what!r}")
@@ -178,47 +173,22 @@ class Quantity:
         return sums[0][None] / count, sums[1][None] / count
 
     def intervals(
-        self,
-        parts: Iterable[Moved],
-        level: float,
-        index: Sequence[Any],
-        *,
-        simultaneous: bool = False,
-        difference: bool = False,
+        self, parts: Iterable[Moved], level: float, index: Sequence[Any], difference: bool = False
     ) -> IntervalEstimates:
         """Intervals of chunks of predictions, on the scale of the link, or of differences of them."""
-        link = IDENTITY if difference else self.link
-        found = [_limits(*part, link, level, simultaneous) for part in parts]
+        link, found = IDENTITY if difference else self.link, []
+        for predicted, moves in parts:
+            estimate, error = predicted.numpy(), moves.norm(dim=-1).numpy()
+            error = np.where(np.isfinite(estimate), error, np.nan)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                centre, width = link.forth(estimate), half_width(level) * np.abs(link.slope(estimate)) * error
+                ends = np.stack([link.back(centre - width), link.back(centre + width)])
+            # At time zero limits are the only value of curves; survival that underflows has none.
+            ends = np.where((error == 0) & (centre < np.inf), estimate, ends)
+            found.append((estimate, error, ends.min(0), ends.max(0)))
         value, error, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
         what = f"difference of {self.what}" if difference else self.what
         return IntervalEstimates(what, value, error, lower, upper, level, self.times, self.causes, index)
-
-
-def _limits(
-    value: Tensor, moves: Tensor, link: Link, level: float, simultaneous: bool
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Estimate, standard error and limits, (n, ...), of predictions and their deviations (n, ..., D)."""
-    estimate, error = value.numpy(), moves.norm(dim=-1).numpy()
-    error = np.where(np.isfinite(estimate), error, np.nan)
-    critical: FloatArray | float = half_width(level)
-    if simultaneous and estimate.ndim > 1:
-        critical = _joint_quantile(moves, level)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        centre, width = link.forth(estimate), critical * np.abs(link.slope(estimate)) * error
-        ends = np.stack([link.back(centre - width), link.back(centre + width)])
-    # At time zero, where curves have one value, limits are this value; survival that underflows has none.
-    ends = np.where((error == 0) & (centre < np.inf), estimate, ends)
-    return estimate, error, ends.min(0), ends.max(0)
-
-
-def _joint_quantile(moves: Tensor, level: float) -> FloatArray:
-    """Quantile over draws of the largest standardised deviation among the times of each row, (n, ..., 1)."""
-    generator = torch.Generator().manual_seed(_SEED)
-    draws = torch.randn(moves.shape[-1], _DRAWS, dtype=moves.dtype, generator=generator)
-    error = moves.norm(dim=-1, keepdim=True)
-    scaled = torch.where(error > 0, moves / error, 0.0)
-    found = [float(np.quantile((row @ draws).abs().amax(-2), level)) for row in scaled.flatten(0, -3)]
-    return np.array(found).reshape(*moves.shape[:-2], 1)
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -231,7 +201,6 @@ def predict(
     q: float = 0.5,
     tau: float | None = None,
     level: float = 0.95,
-    simultaneous: bool = False,
 ) -> IntervalEstimates:
     """Predict with standard errors and confidence limits.
 
@@ -250,8 +219,6 @@ def predict(
         q: level of the quantile, in (0, 1).
         tau: end of the restricted mean, original units.
         level: level of the confidence limits, in (0, 1).
-        simultaneous: True for simultaneous limits over all times of a row, from 2,000 draws of the
-            coefficients.
 
     Raises:
         ConfigError: an argument is out of range, or the model has no covariance.
@@ -274,7 +241,7 @@ def predict(
             text = f"the path of {unsure} of {len(x)} rows has a probability below {_SURE:g}"
             remedy = "their confidence limits take it as given and are too narrow; see predict_leaf_proba"
             report([Oddity(text, remedy)], strict=False)
-    return quantity.intervals(quantity.deviations(x), level, index, simultaneous=simultaneous)
+    return quantity.intervals(quantity.deviations(x), level, index)
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -289,7 +256,6 @@ def contrast(
     tau: float | None = None,
     average: bool = False,
     level: float = 0.95,
-    simultaneous: bool = False,
 ) -> IntervalEstimates:
     """Estimate the difference of a prediction between two sets of rows, a minus b.
 
@@ -308,7 +274,6 @@ def contrast(
         tau: end of the restricted mean, original units.
         average: True for the mean difference over rows.
         level: level of the confidence limits, in (0, 1).
-        simultaneous: True for simultaneous limits over all times.
 
     Raises:
         ConfigError: an argument is out of range, or the model has no covariance.
@@ -330,64 +295,10 @@ def contrast(
     if len(a) != len(b):
         raise DataError(f"X_a has {len(a)} rows and X_b {len(b)}: give a row of X_b for each of X_a")
     sides = zip(quantity.deviations(a), quantity.deviations(b), strict=True)
-    parts = [_difference(*pair) for pair in sides]
+    parts = [(one[0] - other[0], one[1] - other[1]) for one, other in sides]
     if average:
         parts, index = [quantity.mean(parts)], ["mean"]
-    return quantity.intervals(parts, level, index, simultaneous=simultaneous, difference=True)
-
-
-@torch_threads(1)  # a second one gains nothing on small matrices
-def groups(
-    model: Inferable,
-    X: object,
-    what: What = "survival",
-    times: npt.ArrayLike | None = None,
-    *,
-    q: float = 0.5,
-    tau: float | None = None,
-    level: float = 0.95,
-) -> pd.DataFrame:
-    """Estimate the mean prediction of each group and differences between adjacent groups, with intervals.
-
-    Intervals are conditional on the gates, and too narrow, since the same rows placed the gates.
-    :func:`sstorch.validation.group_table` with ``n_resamples`` corrects Kaplan-Meier estimates for this
-    selection.
-
-    Args:
-        model: fitted groups.
-        X: rows; predictions are averaged over their covariates.
-        what: as in :func:`predict`.
-        times: times of curves, original units.
-        q: level of the quantile, in (0, 1).
-        tau: end of the restricted mean, original units.
-        level: level of the confidence limits, in (0, 1).
-
-    Returns:
-        Indexed by ``group``, number or ``"2 - 1"``, and by cause and time if applicable: ``estimate``,
-        ``standard error``, ``lower`` and ``upper``. Groups without rows in X are excluded.
-
-    Raises:
-        ConfigError: an argument is out of range, or the model has no covariance.
-        DataError: X lacks columns or has no rows.
-    """
-    check_share(level, "level")
-    quantity = Quantity.of(model, what, times, q, tau)
-    _, x = _encoded(model, X)
-    number = quantity.fitted.apply(x)
-    shown = np.unique(number).tolist()
-    means = [quantity.mean(quantity.deviations(x[torch.as_tensor(number == group)])) for group in shown]
-    tables = [quantity.intervals(means, level, [str(group) for group in shown])]
-    if len(shown) > 1:
-        changes = [_difference(later, first) for first, later in pairwise(means)]
-        names = [f"{later} - {first}" for first, later in pairwise(shown)]
-        tables.append(quantity.intervals(changes, level, names, difference=True))
-    table = pd.concat([each.to_frame() for each in tables])
-    table.index.names = ["group", *table.index.names[1:]]
-    return table
-
-
-def _difference(one: Moved, other: Moved) -> Moved:
-    return one[0] - other[0], one[1] - other[1]
+    return quantity.intervals(parts, level, index, difference=True)
 
 
 def _encoded(model: Inferable, X: object) -> tuple[list[Any], Tensor]:
@@ -403,9 +314,7 @@ class RowHazards:
     """Linear predictor and shape parameters of each row, of every cause, on which its predictions depend."""
 
     values: Tensor  # parameters, (n, Q)
-    # their deviations as combinations of independent standard normal ones, (n, Q, D): the covariance of two
-    # rows' parameters is ``factors[i] @ factors[j].mT``
-    factors: Tensor
+    factors: Tensor  # their deviations as combinations of independent standard normal ones, (n, Q, D)
     unseen: Tensor  # whether a row's linear predictor has no estimate, boolean (n,)
 
     @classmethod
@@ -435,10 +344,7 @@ class RowHazards:
 
 
 def derivatives(prediction: Callable[[Tensor], Tensor], values: Tensor) -> tuple[Tensor, Tensor]:
-    """Predictions (n, ...) and their derivatives in the parameters of the row, (n, Q, ...).
-
-    By reverse differentiation twice, which takes Q passes however many predictions a row has.
-    """
+    """Predictions (n, ...) and derivatives in the parameters, (n, Q, ...): Q passes, differentiated twice."""
     with torch.enable_grad():
         parameters = values.clone().requires_grad_()
         value = prediction(parameters)

@@ -23,12 +23,7 @@ _PER_UNIT = "per unit"
 
 
 def term_facts(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, TermFacts]:
-    """Facts about each column and each product, by name such as ``"age"`` or ``"age:horTh"``.
-
-    Args:
-        preprocessor: fitted to the rows.
-        frame: training rows.
-    """
+    """Facts about each column and each product of the training rows, such as ``"age"`` or ``"age:horTh"``."""
     places: dict[str, list[int]] = {}
     for place, feature in enumerate(preprocessor.leaf_features):
         if feature.columns in ((preprocessor.offset,), (preprocessor.strata,)):

@@ -11,7 +11,6 @@ from lifelines import WeibullAFTFitter
 from sstorch import (
     Columns,
     Penalties,
-    PrognosticTree,
     SoftSurvivalTree,
     Surv,
     SurvivalRegression,
@@ -158,20 +157,6 @@ def test_saved_model_keeps_its_covariance(curved: SurvivalRegression, tmp_path: 
         for table in (inference.coefficients, inference.terms):
             pd.testing.assert_frame_equal(table(again), table(model))
         assert again.covariance_.kind == model.covariance_.kind
-
-
-def test_table_of_groups_has_means_and_differences_of_neighbours() -> None:
-    tree = PrognosticTree().fit(DATA.frame, DATA.y)
-    assert inference.coefficients(tree)["standard error"].notna().all()
-    table, number = inference.groups(tree, DATA.frame, times=[500.0, 1500.0]), tree.apply(DATA.frame)
-    curves = tree.predict_survival_function(DATA.frame, [500.0, 1500.0])
-    means = [curves[number == group].mean(0) for group in np.unique(number)]
-    assert table.index.names == ["group", "time"]
-    assert table.loc["1", "estimate"].to_numpy() == pytest.approx(means[0])
-    assert table.loc["2 - 1", "estimate"].to_numpy() == pytest.approx(means[1] - means[0])
-    assert ((table["lower"] < table["estimate"]) & (table["estimate"] < table["upper"])).all()
-    alone = inference.groups(tree, DATA.frame[number == 1], "rmst", tau=1500.0)
-    assert list(alone.index) == ["1"]
 
 
 def test_models_without_covariance_say_why() -> None:

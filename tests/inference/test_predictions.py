@@ -110,23 +110,6 @@ def test_errors_are_those_of_draws(competing: SurvivalRegression) -> None:
     assert list(found.to_frame().index.names) == ["row", "cause", "time"]
 
 
-def test_simultaneous_band_is_wider_and_holds_draws_together(spline: SurvivalRegression) -> None:
-    times = np.linspace(100, 2500, 30)
-    point = inference.predict(spline, ROWS, times=times)
-    band = inference.predict(spline, ROWS, times=times, simultaneous=True)
-    assert (band.lower <= point.lower).all()
-    assert (point.upper <= band.upper).all()
-    ((_, moves),) = Quantity.of(spline, "survival", times, 0.5, None).deviations(spline.tree_.encode(ROWS))
-    generator = torch.Generator().manual_seed(1)
-    draws = torch.randn(1000, moves.shape[-1], dtype=torch.float64, generator=generator)
-    size = (moves @ draws.T).abs() / moves.norm(dim=-1, keepdim=True)
-    with np.errstate(divide="ignore"):
-        width = np.log(-np.log(band.lower)) - np.log(-np.log(band.estimate))
-        unit = point.standard_error / np.abs(point.estimate * np.log(point.estimate))
-    critical = torch.as_tensor((width / unit)[:, 10])
-    assert ((size.amax(1) < critical[:, None]).double().mean(1) - 0.95).abs().max() < 0.03
-
-
 def test_contrast_of_equal_rows_is_zero_and_of_others_their_difference(spline: SurvivalRegression) -> None:
     treated, untreated = (ROWS.assign(horTh=value) for value in ("yes", "no"))
     none = contrast(spline, treated, treated, TIMES)
@@ -176,7 +159,6 @@ def test_bad_arguments_raise(spline: SurvivalRegression) -> None:
         (ConfigError, "what must be one of", lambda: predict(spline, ROWS, "hazard", TIMES)),
         (DataError, "a row of X_b for each of X_a", lambda: contrast(spline, ROWS, ROWS[:2], TIMES)),
         (DataError, "no rows", lambda: predict(spline, none, times=TIMES)),
-        (DataError, "no rows", lambda: inference.groups(spline, none, times=TIMES)),
         (DataError, "no rows", lambda: contrast(spline, none, none, TIMES)),
         (ConfigError, "must be a fitted soft survival tree", lambda: predict(None, ROWS, times=TIMES)),
     ):
