@@ -12,7 +12,6 @@ from sklearn.base import clone
 from sstorch._types import IntArray
 from sstorch.checks import check_weight, has_method
 from sstorch.data import Surv
-from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
 from sstorch.data.outcomes import outcome_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -69,16 +68,7 @@ class Cohort(NamedTuple):
         """Some rows, repetitions allowed."""
         return self._replace(X=some_rows(to_pandas(self.X), rows), y=self.y[rows])
 
-    def drawn(self, rows: IntArray) -> Self:
-        """Some rows, repetitions allowed; copies of a history are those of different subjects."""
-        cohort, subject = self.take(rows), subjects_of(self.y)
-        if subject is None:
-            return cohort
-        order, copy = np.argsort(rows, kind="stable"), np.empty_like(rows)
-        copy[order] = np.arange(rows.size) - np.searchsorted(rows[order], rows[order])
-        return cohort._replace(y=cohort.y._with(id=subject[rows] * (1 + copy.max()) + copy))
-
-    def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
+    def rows(self, model: Any, t: float) -> dict[str, HorizonRows]:
         """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
         y, names = self.y, self.y.causes or ("",)
         if y.causes is not None and not has_method(model, "predict_cumulative_incidence"):
@@ -92,10 +82,9 @@ class Cohort(NamedTuple):
         if getattr(model, "time_varying_", False):
             after = self.after
         free = predictor(model, self.X, y.causes or (), len(y), after, time)(np.array([t]))[:, :, 0]
-        numbers = range(1, len(names) + 1) if cause is None else [cause_number(cause, names)]
         return {
-            names[k - 1]: HorizonRows.of(y, free[:, k - 1], t, cause=None if y.causes is None else k)
-            for k in numbers
+            name: HorizonRows.of(y, free[:, k - 1], t, cause=None if y.causes is None else k)
+            for k, name in enumerate(names, 1)
         }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from sstorch.checks import (
     check_weight,
 )
 from sstorch.data import Surv
+from sstorch.data.folds import folds_of
 from sstorch.data.outcomes import as_surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.measures import MEASURES
@@ -35,13 +36,11 @@ from sstorch.validation.paired import (
     Cell,
     Estimate,
     Found,
-    fold_splits,
-    resample_splits,
+    scores_of_folds,
     scores_of_rows,
-    scores_of_splits,
 )
 
-By = Literal["data", "folds", "bootstrap"]
+By = Literal["data", "folds"]
 _LIMITS = ["lower", "upper"]
 
 
@@ -54,7 +53,7 @@ class ModelComparison:
             of the limits, and reason for a missing value or missing limits, or "".
         differences: indexed by cause (with competing causes), time, score, first and second: difference
             (first minus second), lower, upper, p of no difference, method and reason.
-        by: source of the scored rows, "data", "folds" or "bootstrap".
+        by: source of the scored rows, "data" or "folds".
         level: level of the limits.
     """
 
@@ -90,7 +89,7 @@ class ModelComparison:
 
     def __repr__(self) -> str:
         percent = f"{100 * self.level:g} %"
-        where = {"data": "the same rows", "folds": "held-out folds", "bootstrap": "rows outside resamples"}
+        where = {"data": "the same rows", "folds": "held-out folds"}
         lines = [f"Comparison of models on {where[self.by]}, {percent} confidence limits"]
         table = self.scores[["value", *_LIMITS]].round(3) + 0.0
         lines += [str(table), ""]
@@ -137,11 +136,9 @@ def compare(
     times: npt.ArrayLike,
     scores: Iterable[str] = ("auc", "brier"),
     by: By = "data",
-    cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
     after: float | None = None,
     n_folds: int = 5,
-    n_repeats: int = 1,
     n_resamples: int = 200,
     level: float = 0.95,
     random_state: int = 0,
@@ -151,32 +148,27 @@ def compare(
     * ``by="data"``: fitted models on held-out rows. Differences of concordance, AUC and Brier score have Wald
       limits from the influence functions of the rows; other measures have percentile limits of a paired
       bootstrap of subjects. The models are not refitted.
-    * ``by="folds"``: each model is fitted outside each of `n_folds` folds, `n_repeats` times, and scored
-      inside. Limits are from the t test for overlapping training rows, see
+    * ``by="folds"``: each model is fitted outside each of `n_folds` folds and scored inside. Limits are from
+      the t test for overlapping training rows, see
       :func:`sstorch.metrics.comparison.corrected_resampled_t_test`.
-    * ``by="bootstrap"``: each model is fitted to `n_resamples` resamples of subjects and scored on the
-      subjects outside the resample; limits as for folds. The models are trained on about 63 % of the
-      subjects.
 
     Censoring weights come from the scored rows. Limits are not adjusted for multiple comparisons.
 
     Args:
         models: two or more models by name, with ``predict_survival_function(X, times)`` or, for competing
-            causes, ``predict_cumulative_incidence(X, times)``. Folds and bootstrap need scikit-learn
+            causes, ``predict_cumulative_incidence(X, times)``. Folds need scikit-learn
             estimators with ``fit(X, y)``, fitted or not, which are cloned; models of scikit-survival receive
             a structured array as y.
         X: features of n rows.
         y: outcome of the rows, a :class:`~sstorch.Surv` or (time, event); not interval-censored.
         times: times of the predictions, in the unit of y.
         scores: names of measures of :func:`sstorch.validation.validate`, without net benefits.
-        by: "data", "folds" or "bootstrap".
-        cause: number or name of one competing cause; None for all.
+        by: "data" or "folds".
         sample_weight: weights of the rows for scores and refits, shape (n,); None for the weights of `y`.
         after: a landmark: rows at risk at this time are scored, with times counted from it. Only with
             ``by="data"``.
         n_folds: number of folds, at least 2.
-        n_repeats: number of random divisions into folds.
-        n_resamples: number of bootstrap resamples, at least 20.
+        n_resamples: number of bootstrap resamples of measures without influence functions, at least 20.
         level: level of all limits, in (0, 1).
         random_state: seed of folds and resamples.
 
@@ -209,10 +201,9 @@ def compare(
         raise ConfigError("models must be a mapping from names to two or more models")
     grid = [check_horizon(t, "times") for t in np.unique(np.atleast_1d(as_numbers(times, "times")))]
     names = _names_of_scores(scores, outcome)
-    check_choice(by, "by", ("data", "folds", "bootstrap"))
+    check_choice(by, "by", get_args(By))
     check_share(level, "level")
     check_integer("n_folds", n_folds, 2)
-    check_integer("n_repeats", n_repeats, 1)
     check_integer("n_resamples", n_resamples, 20)
     check_integer("random_state", random_state, 0)
     for model in models.values():
@@ -223,17 +214,14 @@ def compare(
         cohorts = {
             name: Cohort.of(model, X, outcome, sample_weight, landmark) for name, model in models.items()
         }
-        found = scores_of_rows(models, cohorts, grid, cause, names, (n_resamples, random_state), level)
+        found = scores_of_rows(models, cohorts, grid, names, (n_resamples, random_state), level)
     else:
         if after is not None:
             raise ConfigError(f'after must be None unless by="data", got {after!r}')
         weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
         cohort = Cohort(X, outcome.weighted(weight))
-        if by == "folds":
-            splits = fold_splits(cohort.y, n_folds, n_repeats, random_state)
-        else:
-            splits = resample_splits(cohort.y, n_resamples, random_state)
-        found = scores_of_splits(models, cohort, splits, grid, cause, names, level)
+        folds = folds_of(cohort.y, n_folds, random_state)
+        found = scores_of_folds(models, cohort, folds, grid, names, level)
     return _tables(found, by, level)
 
 
@@ -253,7 +241,7 @@ def _check_fitted(models: Mapping[str, Any]) -> None:
                 check_is_fitted(model)
             except NotFittedError as error:
                 raise DataError(
-                    f'model {name!r} is not fitted: fit it to other rows, or use by="folds" or "bootstrap"'
+                    f'model {name!r} is not fitted: fit it to other rows, or use by="folds"'
                 ) from error
 
 

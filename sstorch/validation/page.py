@@ -138,28 +138,89 @@ def _decisions(report: Report, cause: str) -> list[Block]:
 
 
 def _rows(facts: Facts) -> pd.DataFrame:
-    at = facts.at_horizon
     entries = [
-        ("rows", str(facts.n_rows)),
-        *([("subjects", str(facts.n_subjects))] if facts.n_subjects != facts.n_rows else []),
-        ("events", str(facts.n_events)),
-        (f"events up to {at}", str(facts.n_by_horizon)),
-        *((f"{name} up to {at}", str(count)) for name, count in facts.events.items()),
-        *([("landmark", facts.with_unit(facts.after))] if facts.after is not None else []),
-        *([("left truncation", "yes")] if facts.late else []),
-        *([("weights", "uneven")] if facts.weighted else []),
-        (f"followed beyond {at}", str(facts.n_followed)),
-        (
-            "median follow-up (reverse Kaplan-Meier)",
-            facts.with_unit(facts.follow_up) if np.isfinite(facts.follow_up) else "not reached",
-        ),
-        ("longest follow-up", facts.with_unit(facts.last_time)),
+        ("numbers", facts.rows),
+        ("follow-up", facts.follow_up),
         ("columns", ", ".join(facts.columns)),
-        ("cells", facts.missing_text),
+        ("cells", facts.missing),
         ("resamples", f"{facts.n_resamples}, seed {facts.random_state}"),
         ("version", f"sstorch {__version__}"),
     ]
     return as_table(["", "all rows"], entries)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a validation, as text where they are only shown."""
+
+    model: str  # class of the model
+    summary: str  # its ``summary()``, if it has one
+    n_fitted: int | None  # rows that it was fitted to, if recorded
+    columns: tuple[str, ...]  # names of the features that it was given
+    missing: str  # shares of missing cells
+    n_rows: int  # from a landmark on those at risk then
+    n_by_horizon: int  # events of any cause up to the horizon
+    causes: tuple[str, ...]  # none for one event
+    at_horizon: str  # the time of the predictions
+    follow_up: str  # median and longest
+    rows: str  # subjects, events, weights, left truncation, landmark
+    thresholds: tuple[float, ...]  # of the risk, increasing
+    n_resamples: int  # of the bootstrap
+    level: float  # of the limits
+    random_state: int  # seed of the bootstrap
+    apparent: bool  # whether the rows are those that the model was trained on
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        X: Any,
+        parts: dict[str, HorizonRows],
+        after: float | None,
+        time_unit: str,
+        **options: Any,
+    ) -> Self:
+        """Facts of a model and of rows, by name of the cause; options are the last fields."""
+        rows = next(iter(parts.values()))
+        # Arrays of text and numbers have cells of any kind; frames of other libraries are read as arrays.
+        frame = X if isinstance(X, pd.DataFrame) else _as_frame(np.asarray(X))
+        share = frame.isna().mean()
+        missing = ", ".join(f"{name} {100 * part:.1f} %" for name, part in share[share > 0].items())
+        text = model.summary() if callable(getattr(model, "summary", None)) else None
+        n_fitted, seen = getattr(model, "n_samples_fit_", None), rows.y.time <= rows.t
+        at_horizon = duration(rows.t, time_unit)
+        if after is not None:
+            at_horizon += f" after {duration(after, time_unit)}"
+        n, middle = len(rows), median_follow_up(rows.y).value
+        counted = [
+            f"{n} participants" if rows.n_subjects == n else f"{rows.n_subjects} participants, {n} rows"
+        ]
+        counted.append(f"{rows.y.event.sum()} events")
+        counted.append(f"{(rows.y.event & seen).sum()} of them up to {at_horizon}")
+        by_cause = [f"{(part.interest & seen).sum()} {name}" for name, part in parts.items() if name]
+        counted[-1] += f" ({', '.join(by_cause)})" if by_cause else ""
+        kinds = {
+            f"at risk at {duration(after or 0.0, time_unit)} and followed from there": after is not None,
+            "left truncation": rows.y.entry is not None,
+            "weighted": rows.y.weight is not None,
+        }
+        counted.append("; ".join([f"{(~seen).sum()} followed beyond", *(k for k, on in kinds.items() if on)]))
+        start = "apparent validation, on the training rows: " if options["apparent"] else ""
+        known = f"median follow-up {duration(middle, time_unit)} (reverse Kaplan-Meier), "
+        return cls(
+            model=type(model).__name__,
+            summary=text if isinstance(text, str) else "",
+            n_fitted=None if n_fitted is None else int(n_fitted),
+            columns=tuple(map(str, getattr(X, "columns", frame.columns))),
+            missing=f"missing: {missing}" if missing else "no cell of a predictor is missing",
+            n_rows=n,
+            n_by_horizon=int((rows.y.event & seen).sum()),
+            causes=tuple(name for name in parts if name),
+            at_horizon=at_horizon,
+            follow_up=f"{known * bool(np.isfinite(middle))}longest {duration(rows.y.time.max(), time_unit)}",
+            rows=start + ", ".join(counted),
+            **options,
+        )
 
 
 def _as_frame(X: npt.NDArray[Any]) -> pd.DataFrame:
@@ -171,109 +232,6 @@ def _as_frame(X: npt.NDArray[Any]) -> pd.DataFrame:
     return pd.DataFrame({name: np.where(complete, 0.0, np.nan)})
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Facts of a validation."""
-
-    model: str  # class of the model
-    summary: str  # the lines of its ``summary()``, if it has one
-    n_fitted: int | None  # rows that it was fitted to, if recorded
-    columns: tuple[str, ...]  # names of the features that it was given
-    missing: dict[str, float]  # share of missing cells of each column that has some
-    n_rows: int  # of the validation; from a landmark on those at risk then
-    n_subjects: int  # of these rows
-    n_events: int  # of all of follow-up, of any cause
-    n_by_horizon: int  # events up to the horizon
-    events: dict[str, int]  # of each cause up to the horizon, by name; empty for one event
-    n_followed: int  # rows still followed at the horizon
-    follow_up: float  # median by reverse Kaplan-Meier; infinite where it is not reached
-    last_time: float  # the longest observed
-    late: bool  # whether rows entered after time zero
-    weighted: bool  # whether rows have uneven weights
-    horizon: float  # of the predictions
-    thresholds: tuple[float, ...]  # of the risk, increasing
-    time_unit: str  # of all times, or ""
-    n_resamples: int  # of the bootstrap
-    level: float  # of the limits
-    random_state: int  # seed of the bootstrap
-    after: float | None  # landmark from which times count; None for time zero
-    apparent: bool  # whether the rows are those that the model was trained on
-
-    @classmethod
-    def of(cls, model: Any, X: Any, parts: dict[str, HorizonRows], **options: Any) -> Self:
-        """Facts of a model and of rows, by name of the cause; options are the last fields."""
-        rows = next(iter(parts.values()))
-        # Arrays of text and numbers have cells of any kind; frames of other libraries are read as arrays.
-        frame = X if isinstance(X, pd.DataFrame) else _as_frame(np.asarray(X))
-        share = frame.isna().mean()
-        summary = getattr(model, "summary", None)
-        text = summary() if callable(summary) else None
-        n_fitted = getattr(model, "n_samples_fit_", None)
-        seen = rows.y.time <= rows.t
-        return cls(
-            model=type(model).__name__,
-            summary=text if isinstance(text, str) else "",
-            n_fitted=None if n_fitted is None else int(n_fitted),
-            columns=tuple(map(str, getattr(X, "columns", frame.columns))),
-            missing={str(name): float(part) for name, part in share.items() if part > 0},
-            n_rows=len(rows),
-            n_subjects=rows.n_subjects,
-            n_events=int(rows.y.event.sum()),
-            n_by_horizon=int((rows.y.event & seen).sum()),
-            events={name: int((part.interest & seen).sum()) for name, part in parts.items() if name},
-            n_followed=int((~seen).sum()),
-            follow_up=median_follow_up(rows.y).value,
-            last_time=float(rows.y.time.max()),
-            late=rows.y.entry is not None,
-            weighted=rows.y.weight is not None,
-            horizon=rows.t,
-            **options,
-        )
-
-    def with_unit(self, time: float) -> str:
-        """A time and its unit."""
-        return duration(time, self.time_unit)
-
-    @property
-    def at_horizon(self) -> str:
-        """The horizon and its unit, from the landmark on if there is one."""
-        if self.after is None:
-            return self.with_unit(self.horizon)
-        return f"{self.with_unit(self.horizon)} after {self.with_unit(self.after)}"
-
-    @property
-    def rows_text(self) -> str:
-        """Numbers of rows, subjects and events, and what kind of data they are."""
-        rows = (
-            f"{self.n_rows} participants"
-            if self.n_subjects == self.n_rows
-            else (f"{self.n_subjects} participants with {self.n_rows} rows")
-        )
-        by_cause = ", ".join(f"{count} {name}" for name, count in self.events.items())
-        causes = f" ({by_cause})" if by_cause else ""
-        kinds = [
-            f"at risk at {self.with_unit(self.after)} and followed from there"
-            if self.after is not None
-            else "",
-            "left truncation" if self.late else "",
-            "weighted" if self.weighted else "",
-        ]
-        kind = "; ".join(name for name in kinds if name)
-        rows = f"apparent validation, on the training rows: {rows}" if self.apparent else rows
-        text = (
-            f"{rows}, {self.n_events} events, {self.n_by_horizon} of them up to {self.at_horizon}{causes}, "
-            f"{self.n_followed} followed beyond"
-        )
-        return f"{text}; {kind}" if kind else text
-
-    @property
-    def missing_text(self) -> str:
-        """Shares of missing cells in words."""
-        if not self.missing:
-            return "no cell of a predictor is missing"
-        return "missing: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.missing.items())
-
-
 def checklist(report: Report) -> pd.DataFrame:
     """All items, in our words, with what is known of them; see `ValidationReport.tripod`."""
     table = pd.read_csv(Path(__file__).with_name("tripod.csv"), dtype=str, index_col="item")
@@ -283,56 +241,48 @@ def checklist(report: Report) -> pd.DataFrame:
 
 
 # Measures of performance that the checklist shows.
-_SHOWN = {"c_harrell_t", "c_wolbers", "c_cause_specific", "auc", "oe_ratio"}
-_SHOWN |= {"calibration_slope", "scaled_brier"}
-
-
-def _measure_name(name: object) -> str:
-    """Name of a row of the table, with its cause."""
-    return " of ".join(reversed(name)) if isinstance(name, tuple) else str(name)
+_SHOWN = {
+    "c_harrell_t",
+    "c_wolbers",
+    "c_cause_specific",
+    "auc",
+    "oe_ratio",
+    "calibration_slope",
+    "scaled_brier",
+}
 
 
 def _reported(report: Report) -> dict[str, str]:
     """Known entries, by number of the item."""
-    facts = report.facts
-    follow_up = (
-        f"median follow-up {facts.with_unit(facts.follow_up)} (reverse Kaplan-Meier), longest "
-        if np.isfinite(facts.follow_up)
-        else "longest follow-up "
-    ) + facts.with_unit(facts.last_time)
-    thresholds = ", ".join(f"{threshold:g}" for threshold in facts.thresholds)
-    percent = f"{100 * facts.level:g} %"
-    performance = [
-        f"{_measure_name(name)} {row['value']:.3f} ({row['lower']:.3f} to {row['upper']:.3f})"
-        for name, row in report.table.iterrows()
-        if (name[-1] if isinstance(name, tuple) else name) in _SHOWN and np.isfinite(row["value"])
-    ]
+    facts, performance = report.facts, []
+    for name, row in report.table.iterrows():
+        names = name if isinstance(name, tuple) else (name,)
+        if names[-1] in _SHOWN and np.isfinite(row["value"]):
+            limits = f"{row['value']:.3f} ({row['lower']:.3f} to {row['upper']:.3f})"
+            performance.append(f"{' of '.join(reversed(names))} {limits}")
     model = facts.model if facts.n_fitted is None else f"{facts.model}, fitted to {facts.n_fitted} rows"
-    outcome = f"time to event, predicted at {facts.at_horizon}; censoring by weights and Kaplan-Meier"
-    if facts.events:
-        causes = ", ".join(facts.events)
-        outcome = (
-            f"cumulative incidence of {causes}, predicted at {facts.at_horizon}; censoring by weights, "
-            "pseudo-values and the estimate of Aalen and Johansen"
-        )
+    outcome, weights = "time to event", "weights and Kaplan-Meier"
+    if facts.causes:
+        outcome, weights = f"cumulative incidence of {', '.join(facts.causes)}", "weights and Aalen-Johansen"
     return {
         "4": f"evaluation of a fitted {facts.model} on {facts.n_rows} rows",
-        "5b": follow_up,
-        "8a": outcome,
+        "5b": facts.follow_up,
+        "8a": f"{outcome}, predicted at {facts.at_horizon}; censoring by {weights}",
         "9a": f"{len(facts.columns)} columns: {', '.join(facts.columns)}",
         "10": f"{facts.n_by_horizon} events up to {facts.at_horizon}; 100 to 200 are often required",
-        "11": facts.missing_text,
+        "11": facts.missing,
         "12a": f"all {facts.n_rows} rows for evaluation",
         "12c": model,
         "12e": (
             "concordance, AUC, O/E, intercept, slope, ICI, Brier score and net benefit, with limits of "
-            f"{percent}; bootstrap of {facts.n_resamples} resamples, seed {facts.random_state}; calibration "
-            "plot and decision curve"
+            f"{100 * facts.level:g} %; bootstrap of {facts.n_resamples} resamples, seed {facts.random_state}; "
+            "calibration plot and decision curve"
         ),
         "12g": f"{facts.model}.predict_survival_function, sstorch {__version__}",
-        "15": f"survival at {facts.at_horizon}; thresholds of the risk: {thresholds}",
-        "20b": facts.missing_text + "; " + follow_up,
-        "21": facts.rows_text,
+        "15": f"survival at {facts.at_horizon}; thresholds of the risk: "
+        + ", ".join(f"{threshold:g}" for threshold in facts.thresholds),
+        "20b": f"{facts.missing}; {facts.follow_up}",
+        "21": facts.rows,
         "22": "see the model's own account on this page" if facts.summary else "",
         "23a": "; ".join(performance),
     }

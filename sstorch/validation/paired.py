@@ -1,8 +1,8 @@
-"""Scores of models on the same rows, folds or resamples and their paired differences, with limits."""
+"""Scores of models on the same rows or folds and their paired differences, with limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -11,14 +11,11 @@ import numpy as np
 from scipy.stats import norm
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.data import Surv
-from sstorch.data.folds import folds_of
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.comparison import bootstrap, corrected_resampled_t_test, percentiles, resampler
+from sstorch.metrics.comparison import bootstrap, corrected_resampled_t_test, percentiles
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.measures import BOOTSTRAP, MEASURES, NO_VARIANCE, Measure
-from sstorch.metrics.outcome import subjects_of
 from sstorch.metrics.weights import NO_ERROR
 from sstorch.validation.cohort import Cohort, refitted
 
@@ -49,15 +46,12 @@ Resampling = tuple[int, int]
 # Of each cell the scores by model, and the differences by pair of models.
 Estimates = dict[tuple[str, ...], Estimate]
 Found = dict[Cell, Estimates]
-# Positions of training and of test rows.
-Split = tuple[IntArray, IntArray]
 
 
 def scores_of_rows(
     models: Mapping[str, Any],
     cohorts: Mapping[str, Cohort],
     times: list[float],
-    cause: int | str | None,
     names: list[str],
     resampling: Resampling,
     level: float,
@@ -69,7 +63,7 @@ def scores_of_rows(
     """
     found: Found = {}
     for t in times:
-        parts = {name: cohorts[name].rows(model, t, cause) for name, model in models.items()}
+        parts = {name: cohorts[name].rows(model, t) for name, model in models.items()}
         for label in next(iter(parts.values())):
             rows = {name: part[label] for name, part in parts.items()}
             for score in names:
@@ -127,43 +121,28 @@ def _of_influences(measure: Measure, one: HorizonRows, two: HorizonRows, level: 
     return Estimate(difference, difference - half, difference + half, p_value, measure.method)
 
 
-def fold_splits(y: Surv, n_folds: int, n_repeats: int, seed: int) -> Iterator[Split]:
-    """Training and test rows of each fold, of each repetition."""
-    for repeat in range(n_repeats):
-        folds = folds_of(y, n_folds, seed + repeat)
-        for number in range(n_folds):
-            yield np.flatnonzero(folds != number), np.flatnonzero(folds == number)
-
-
-def resample_splits(y: Surv, n_resamples: int, seed: int) -> Iterator[Split]:
-    """Rows of resamples of subjects, and the rows outside of each."""
-    rng, draw = np.random.default_rng(seed), resampler(len(y), subjects_of(y))
-    for _ in range(n_resamples):
-        train = draw(rng)
-        yield train, np.setdiff1d(np.arange(len(y)), train)
-
-
-def scores_of_splits(
+def scores_of_folds(
     models: Mapping[str, Any],
     cohort: Cohort,
-    splits: Iterator[Split],
+    folds: IntArray,
     times: list[float],
-    cause: int | str | None,
     names: list[str],
     level: float,
 ) -> Found:
-    """Scores of estimators fitted to the first rows of each split of all rows and scored on the second."""
+    """Scores of estimators fitted to the rows outside of each fold, 0 .. K - 1, (n,), and scored inside."""
     values: dict[Cell, dict[str, list[float]]] = {}
     reasons: dict[tuple[Cell, str], str] = {}
-    sizes = []
-    for train, test in splits:
-        sizes.append((np.unique(train).size, test.size))
-        drawn, left_out = cohort.drawn(train), cohort.take(test)
+    n_folds = int(folds.max()) + 1
+    for fold in range(n_folds):
+        train, left_out = (
+            cohort.take(np.flatnonzero(folds != fold)),
+            cohort.take(np.flatnonzero(folds == fold)),
+        )
         for name, model in models.items():
-            fitted = refitted(model, drawn)
+            fitted = refitted(model, train)
             inside = Cohort.of(fitted, left_out.X, left_out.y, None, None)
             for t in times:
-                for label, rows in inside.rows(fitted, t, cause).items():
+                for label, rows in inside.rows(fitted, t).items():
                     for score in names:
                         cell, value = Cell(label, t, score), np.nan
                         try:
@@ -171,8 +150,9 @@ def scores_of_splits(
                         except DataError as error:  # a fold may hold no event by t: counted and reported
                             reasons[cell, name] = str(error)
                         values.setdefault(cell, {one: [] for one in models})[name].append(value)
-    n_train, n_test = (max(1, round(float(size))) for size in np.mean(sizes, axis=0))
-    test_of = partial(_over_splits, n_train=n_train, n_test=n_test, level=level, n_splits=len(sizes))
+    n_test = max(1, round(len(folds) / n_folds))
+    n_train = max(1, round(len(folds) - len(folds) / n_folds))
+    test_of = partial(_over_folds, n_train=n_train, n_test=n_test, level=level, n_folds=n_folds)
     found: Found = {}
     for cell, lists in values.items():
         why = {name: reasons.get((cell, name), "") for name in lists}
@@ -193,20 +173,20 @@ def scores_of_splits(
     return found
 
 
-def _over_splits(
+def _over_folds(
     first: FloatArray,
     second: FloatArray | None,
     *,
     why: str,
     n_train: int,
     n_test: int,
-    n_splits: int,
+    n_folds: int,
     level: float,
 ) -> Estimate:
     other = np.zeros_like(first) if second is None else second
     known = np.isfinite(first) & np.isfinite(other)
-    lost, method = n_splits - int(known.sum()), "corrected resampled t"
-    reason = f"undefined in {lost} of {n_splits} splits, the last: {why}" if lost else ""
+    lost, method = n_folds - int(known.sum()), "corrected resampled t"
+    reason = f"undefined in {lost} of {n_folds} folds, the last: {why}" if lost else ""
     if known.sum() < 2:
         return Estimate(np.nan, method=method, reason=reason)
     found = corrected_resampled_t_test(

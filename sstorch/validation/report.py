@@ -168,7 +168,6 @@ def validate(
     horizon: float,
     sample_weight: npt.ArrayLike | None = None,
     after: float | None = None,
-    cause: int | str | None = None,
     thresholds: npt.ArrayLike = (0.1, 0.2, 0.3, 0.4, 0.5),
     n_resamples: int = 500,
     level: float = 0.95,
@@ -212,7 +211,6 @@ def validate(
             landmark if there is one.
         sample_weight: weights of the rows, shape (n,), >= 0; None for the weights of `y`, or 1.
         after: a landmark: the rows at risk at this time are validated, with times counted from it.
-        cause: number or name of one competing cause; None for all.
         thresholds: decision thresholds for the risk at the horizon, in [0, 1).
         n_resamples: number of bootstrap resamples of subjects, for percentile limits of net benefit and
             Wolbers' concordance; 0 for none, else at least 20.
@@ -230,13 +228,12 @@ def validate(
     Raises:
         DataError: invalid rows or predictions, an outcome without the entry, id or causes of training,
             interval-censored times, or a horizon outside the observed times.
-        ConfigError: a horizon that is not > 0, thresholds outside [0, 1), too few resamples, a level out
-            of range, or an unknown cause.
+        ConfigError: a horizon that is not > 0, thresholds outside [0, 1), too few resamples, or a level out
+            of range.
 
     References:
         McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; van
-        Geloven, Giardiello, Bonneville et al. (2022), BMJ 377, e069249; Crowson, Atkinson and Therneau
-        (2016), Statistical Methods in Medical Research 25, 1692-1706; van Houwelingen (2007), Scandinavian
+        Geloven, Giardiello, Bonneville et al. (2022), BMJ 377, e069249; van Houwelingen (2007), Scandinavian
         Journal of Statistics 34, 70-85, for landmarks.
 
     Examples:
@@ -260,7 +257,7 @@ def validate(
     check_integer("random_state", random_state, 0)
     cohort = Cohort.of(model, X, y, sample_weight, landmark)
     check_observed_horizon(at, cohort.y.right_censored("validate")[0], "horizon")
-    parts = cohort.rows(model, at, cause)
+    parts = cohort.rows(model, at)
     tables = {name: _table(part, risks, n_resamples, level, random_state) for name, part in parts.items()}
     table = tables[""] if "" in tables else pd.concat(tables, names=["cause", "measure"])
     apparent = on_training_rows(model, X, y)
@@ -270,19 +267,18 @@ def validate(
                 "n_refits corrects for the optimism of training rows, and these are other rows or the model "
                 "does not know its own; use n_refits=0"
             )
-        lost = _optimism(model, cohort, at, cause, n_refits, random_state)
+        lost = _optimism(model, cohort, at, n_refits, random_state)
         table.insert(1, "corrected", table["value"] - lost.reindex(table.index))
-    unit = time_unit or getattr(model, "time_unit_", None)
     facts = Facts.of(
         model,
         cohort.X,
         parts,
+        landmark,
+        time_unit or getattr(model, "time_unit_", None) or "",
         thresholds=tuple(risks.tolist()),
-        time_unit=unit or "",
         n_resamples=n_resamples,
         level=level,
         random_state=random_state,
-        after=landmark,
         apparent=apparent,
     )
     return ValidationReport(parts, facts, table)
@@ -343,9 +339,7 @@ def _benefits(rows: HorizonRows, thresholds: FloatArray) -> FloatArray:
     return net_benefits(rows, thresholds)[0] if thresholds.size else thresholds
 
 
-def _optimism(
-    model: Any, cohort: Cohort, t: float, cause: int | str | None, n_refits: int, seed: int
-) -> pd.Series:
+def _optimism(model: Any, cohort: Cohort, t: float, n_refits: int, seed: int) -> pd.Series:
     """Optimism of each measure: mean difference between the training rows of a model and all rows.
 
     An estimator of scikit-learn is cloned and fitted to each resample of a cohort with one row per subject.
@@ -362,7 +356,7 @@ def _optimism(
         return pd.Series(
             {
                 (name, title) if name else title: _value(measure, rows)
-                for name, rows in cohort.rows(model, t, cause).items()
+                for name, rows in cohort.rows(model, t).items()
                 for title, measure in MEASURES.items()
                 if measure.defined_for(rows.competing)
             }

@@ -100,7 +100,7 @@ def test_competing_causes_equal_r(which: int) -> None:
     place = (rows["age"].to_numpy(float) - 60) / 40 + np.log(rows["thickness"].to_numpy(float)) / 2 - 1.5
     model = Given(-np.expm1(-np.exp(place)), which)
     for kind, given in (("plain", None), ("weighted", weight)):
-        table = _table(model, np.zeros((len(y), 1)), y, horizon=2500, sample_weight=given, cause=which).loc[
+        table = _table(model, np.zeros((len(y), 1)), y, horizon=2500, sample_weight=given).loc[
             ("melanoma", "other")[which - 1]
         ]
         for name in ("calibration_intercept", "calibration_slope", "oe_ratio"):
@@ -223,8 +223,6 @@ def test_causes_have_a_table_each() -> None:
     assert table.index.names == ["cause", "measure"]
     assert table.index.unique("cause").tolist() == list(CAUSES)
     assert (table["reason"] == "").all()
-    one = _table(model, X, y, n_resamples=20, cause="death")
-    pd.testing.assert_frame_equal(one, table.loc[["death"]])
     incidence = model.predict_cumulative_incidence(X, [T])[:, 0, 0]
     cut = np.minimum(y.time, T), np.where(y.time <= T, y.cause, 0)
     for weight in (np.ones(len(y), int), np.arange(len(y)) % 3):
@@ -238,7 +236,7 @@ def test_causes_have_a_table_each() -> None:
 def test_net_benefit_of_a_cause_is_that_of_counts_without_censoring() -> None:
     rng = np.random.default_rng(2)
     time, cause, risk = rng.exponential(size=80), rng.integers(1, 3, 80), rng.random(80)
-    table = _table(Given(risk, 1), np.zeros((80, 1)), Surv(time, cause, causes=CAUSES), cause=1)
+    table = _table(Given(risk, 1), np.zeros((80, 1)), Surv(time, cause, causes=CAUSES))
     for p in (0.2, 0.5):
         above, happened = risk >= p, (cause == 1) & (time <= T)
         expected = ((above & happened).sum() - (above & ~happened).sum() * p / (1 - p)) / 80
@@ -301,7 +299,7 @@ def test_trees_of_every_outcome_are_validated() -> None:
 def test_a_cause_raises_where_there_is_one_event() -> None:
     X, y = _cohort(60)
     model = SurvivalRegression(leaf="exponential").fit(X, y)
-    for call in (model.predict, partial(plot_effects, model), partial(validate, model, y=y, horizon=T)):
+    for call in (model.predict, partial(plot_effects, model)):
         with pytest.raises(ConfigError, match="there is one event"):
             call(X=X, cause="death")
     with pytest.raises(ConfigError, match="there is one event"):
@@ -316,7 +314,6 @@ def test_outcomes_without_a_measure_are_refused() -> None:
     for error, message, model, outcome, options in (
         (DataError, "does not support interval-censored", MODEL, (X, unseen), {}),
         (DataError, "predicts the survival of one event", MODEL, (frame, causes), {}),
-        (ConfigError, "unknown cause 'cure'", OF_CAUSES, (frame, causes), {"cause": "cure"}),
         (DataError, "no row is at risk at after=50", MODEL, (X, y), {"after": 50.0}),
         (DataError, "hold for each row only", MODEL, (X.iloc[:2], several), {}),
     ):
