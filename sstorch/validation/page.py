@@ -275,8 +275,8 @@ def _reported(report: Report) -> dict[str, str]:
         "12c": model,
         "12e": (
             "concordance, AUC, O/E, intercept, slope, ICI, Brier score and net benefit, with limits of "
-            f"{100 * facts.level:g} %; bootstrap of {facts.n_resamples} resamples, seed {facts.random_state}; "
-            "calibration plot and decision curve"
+            f"{100 * facts.level:g} %; bootstrap of {facts.n_resamples} resamples, seed "
+            f"{facts.random_state}; calibration plot and decision curve"
         ),
         "12g": f"{facts.model}.predict_survival_function, sstorch {__version__}",
         "15": f"survival at {facts.at_horizon}; thresholds of the risk: "
