@@ -37,7 +37,7 @@ from sstorch.exact import Binarizer, LogLikelihood, solve
 from sstorch.exact.hazards import BaselineHazard
 from sstorch.exact.rows import weighted_rows
 from sstorch.exceptions import DataWarning
-from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.groups import KaplanMeier
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "scripts"

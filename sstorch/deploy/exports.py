@@ -33,7 +33,7 @@ from sstorch.deploy.expression import Formula, check_time
 from sstorch.deploy.script import JAVASCRIPT, PYTHON, Missing
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
-from sstorch.metrics import KaplanMeierBand, aalen_johansen
+from sstorch.metrics import KaplanMeier, aalen_johansen
 
 Language = Literal["python", "javascript"]
 _SCRIPTS = {"python": PYTHON, "javascript": JAVASCRIPT}
@@ -333,7 +333,7 @@ def _group_curves(
             end = min(float(time[inside].max()), last)
             times = np.unique(time[inside][own.event])
             times = np.append(times[times < end], end)
-            found = aalen_johansen(own, times) if y.causes else np.stack(KaplanMeierBand.fit(own).at(times))
+            found = aalen_johansen(own, times) if y.causes else np.stack(KaplanMeier.fit(own).limits(times))
             steps, values = thinned_steps(times, found)
             n_curves = len(y.causes or ("event",))
             limits = values[n_curves:] if np.isfinite(found).all() else []  # none without an event

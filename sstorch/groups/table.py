@@ -84,7 +84,7 @@ def group_table(
         n_resamples: number of resamples for the correction, 50 or more; 0 for no correction.
         level: level of the intervals.
         sample_weight: (n,), >= 0. Intervals then use the infinitesimal jackknife
-            (:class:`~sstorch.metrics.KaplanMeierBand`) and do not depend on the scale of the weights.
+            (:class:`~sstorch.metrics.KaplanMeier`) and do not depend on the scale of the weights.
             Resamples draw rows with their weights.
 
     Returns:

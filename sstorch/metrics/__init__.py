@@ -18,7 +18,7 @@ Invalid arguments raise a `DataError` that names them and the first rows, unknow
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.brier import brier_score, integrated_brier_score
 from sstorch.metrics.calibration import calibration_curve, calibration_errors, pseudo_observations
-from sstorch.metrics.censoring import KaplanMeier, censoring_distribution
+from sstorch.metrics.censoring import censoring_distribution
 from sstorch.metrics.concordance import (
     concordance_harrell,
     concordance_of_groups,
@@ -32,7 +32,7 @@ from sstorch.metrics.evaluation import SurvivalScorer, evaluate
 from sstorch.metrics.fairness import group_scores
 from sstorch.metrics.grids import evaluation_times
 from sstorch.metrics.group_tests import gray_test, logrank_test
-from sstorch.metrics.groups import KaplanMeierBand
+from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.measures import measure
@@ -40,7 +40,6 @@ from sstorch.metrics.measures import measure
 __all__ = [
     "HorizonRows",
     "KaplanMeier",
-    "KaplanMeierBand",
     "SurvivalScorer",
     "aalen_johansen",
     "brier_score",

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from sstorch._types import FloatArray
 from sstorch.checks import blocks, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored, ipcw_weights
+from sstorch.metrics.censoring import censoring_distribution, floored, ipcw_weights
 from sstorch.metrics.checks import BLOCK_ELEMENTS, check_survival, check_times
 from sstorch.metrics.curves import CurvesInOrder
+from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.outcome import Outcome, read_rows, read_scored, training
 
 
@@ -144,7 +145,7 @@ def mean_cumulative_dynamic_auc(
     rows = read_rows(y, "the AUC", weight=True, sample_weight=sample_weight)
     grid = check_times(times)
     value = check_vector(auc, "auc", grid.size)
-    survival = KaplanMeier.fit(rows).at(grid)
+    survival = KaplanMeier.fit(rows, level=None).at(grid)
     mass = -np.diff(survival, prepend=1.0)
     if survival[-1] == 1.0:
         raise DataError(f"event: no row has an event up to {grid[-1]:g}, the last of times, to average over.")

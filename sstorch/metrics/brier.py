@@ -50,7 +50,7 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks, check_choice
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored
+from sstorch.metrics.censoring import censoring_distribution, floored
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
     check_overlap,
@@ -59,6 +59,7 @@ from sstorch.metrics.checks import (
 )
 from sstorch.metrics.curves import CurvesInOrder
 from sstorch.metrics.grids import surtree_window
+from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.outcome import Observed, Outcome, read_scored, training
 
@@ -163,7 +164,7 @@ def reference_curves(train: Outcome, times: FloatArray, n_rows: int, cause: int 
     """
     known = training(train, causes=cause is not None)
     if cause is None:
-        curve = KaplanMeier.fit(known).at(times)
+        curve = KaplanMeier.fit(known, level=None).at(times)
     else:
         curve = 1.0 - aalen_johansen(known, times, n_causes=cause)[cause - 1]
     return np.broadcast_to(curve, (n_rows, curve.size))

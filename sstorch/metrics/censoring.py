@@ -1,15 +1,14 @@
-"""Kaplan-Meier estimates and inverse probability of censoring weights."""
+"""Counts at observed times, the censoring distribution and inverse probability of censoring weights."""
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import as_numbers, check_choice
+from sstorch.checks import check_choice
 from sstorch.data.target import ROUNDING
-from sstorch.exceptions import DataError
+from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 from sstorch.metrics.weights import exposed_weight
 
@@ -44,77 +43,14 @@ def risk_sets(rows: Observed) -> RiskSets:
 
 
 def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArray:
-    """Whether rows (n,) determine survival at times t of any shape; the one rule for every table and score.
+    """Whether rows (n,) of positive weight determine survival at times t of any shape.
 
-    They do up to the longest observed time. Beyond it they do only where all rows observed that long had an
-    event, so that survival is 0; if one was censored then, the Kaplan-Meier estimate of what follows is its
-    last value, which is no estimate of S(t). Rows of weight 0 are to be excluded; without rows it is False.
+    They do up to the longest observed time, and beyond it where all rows observed that long had an event.
     """
     if time.size == 0:
         return np.zeros(np.shape(t), dtype=bool)
     last = time.max()
     return np.asarray(np.asarray(t) <= last * (1.0 + ROUNDING)) | bool(event[time == last].all())
-
-
-@dataclass(frozen=True, eq=False)
-class KaplanMeier:
-    """Kaplan-Meier estimate of a survival function: a right-continuous step function.
-
-    It is 1 before the first time and constant beyond the last time. With late entry, rows are at risk after
-    their entry, and S is conditional on survival to the first entry. If all rows at risk have the event at an
-    early time, S is 0 from this time on.
-
-    Attributes:
-        times: distinct observed times, increasing, shape (n_times,), in the unit of the data.
-        values: S at these times, including the step, shape (n_times,).
-
-    References:
-        Kaplan and Meier (1958), Journal of the American Statistical Association 53, 457-481; Tsai, Jewell and
-        Wang (1987), Biometrika 74, 883-886, for late entry.
-
-    Examples:
-        >>> km = KaplanMeier.fit(([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1]))
-        >>> km.at([0.5, 1.0, 3.0, 9.0]).tolist()
-        [1.0, 0.75, 0.375, 0.0]
-        >>> km.before([1.0, 3.0]).tolist()
-        [1.0, 0.75]
-    """
-
-    times: FloatArray
-    values: FloatArray
-
-    @classmethod
-    def fit(cls, y: Outcome, *, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Estimate the survival function of the event.
-
-        Args:
-            y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time,
-                event).
-            sample_weight: weights of the rows, shape (n,); None for the weights of `y`.
-
-        Raises:
-            DataError: an invalid outcome.
-        """
-        rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, sample_weight=sample_weight)
-        counts = risk_sets(rows.counted())
-        return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
-
-    def at(self, t: npt.ArrayLike) -> FloatArray:
-        """Evaluate S(t); the result has the shape of the input. NaN raises a `DataError`."""
-        return self._read(t, side="right")
-
-    def before(self, t: npt.ArrayLike) -> FloatArray:
-        """Evaluate S(t-), the limit from the left, as `at`."""
-        return self._read(t, side="left")
-
-    def _read(self, t: npt.ArrayLike, side: Literal["left", "right"]) -> FloatArray:
-        at = as_numbers(t, "t")
-        if np.isnan(at).any():
-            raise DataError("t must not be NaN.")
-        near = 1.0 + ROUNDING if side == "right" else 1.0 - ROUNDING  # times as in `steps_up_to`
-        position = np.searchsorted(self.times, at * near, side=side)
-        steps: FloatArray = np.concatenate(([1.0], self.values))
-        return steps[position]
 
 
 def censoring_distribution(
@@ -159,32 +95,22 @@ def censoring_distribution(
         at_risk = exposed_weight(leaving, at_risk - n_events, at_risk)
     # Where the events take all at risk, or all at risk have weight 0, no one is censored: the factor is 1.
     share = np.divide(n_censored, at_risk, out=np.zeros_like(at_risk), where=n_censored > 0.0)
-    return KaplanMeier(distinct, np.cumprod(1.0 - share, dtype=np.float64))
+    return KaplanMeier.steps(distinct, np.cumprod(1.0 - share, dtype=np.float64))
 
 
 def floored(censoring: KaplanMeier) -> KaplanMeier:
-    """G for weights 1 / G: where it is 0 it keeps its last positive value.
+    """G for weights 1 / G: where it is 0, as after a censored last training row, its last positive value.
 
-    The estimate of G is 0 from the last training time on whenever that row is censored, and test rows that
-    were observed longer would weigh infinitely much. A tiny constant does not help: with 1e-4 one such row
-    outweighs ten thousand others and the score measures nothing else.
+    A tiny constant does not help: with 1e-4 one row outweighs ten thousand others.
     """
     least = censoring.values[censoring.values > 0.0].min(initial=1.0)
-    return KaplanMeier(censoring.times, np.maximum(censoring.values, least))
+    return KaplanMeier.steps(censoring.times, np.maximum(censoring.values, least))
 
 
 def ipcw_weights(y: Outcome, *, train: Outcome) -> FloatArray:
     """Inverse probability of censoring weights, (n,): 1 / G(t_i-) for observed events, else 0.
 
-    G(t-) = P(C >= t), the probability of observing the event, is from the training rows with their weights,
-    constant beyond them; where it is 0, its last positive value is used.
-
-    References:
-        Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
-
-    Examples:
-        >>> ipcw_weights(([1.0, 3.0, 4.0], [1, 1, 0]), train=([1.0, 2.0, 3.0], [1, 0, 1])).tolist()
-        [1.0, 2.0, 0.0]
+    Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331. G is that of the training rows, see `floored`.
     """
     rows = read_rows(y, "a weight 1 / G", weight=True)
     g = floored(censoring_distribution(training(train))).before(rows.time)

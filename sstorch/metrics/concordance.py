@@ -17,8 +17,8 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_horizon, check_vector
 from sstorch.data.columns import row_labels
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.censoring import KaplanMeier, ipcw_weights
-from sstorch.metrics.groups import risk_table
+from sstorch.metrics.censoring import ipcw_weights
+from sstorch.metrics.groups import KaplanMeier, risk_table
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, read_scored, training
 from sstorch.metrics.pairs import ComparablePairs, Compared, TiedTime, share_of_pairs
 
@@ -205,7 +205,7 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     names, codes = np.unique(labels, return_inverse=True)
     members = [given == label for label in names]
     parts = [known.take(inside) if inside.any() else known for inside in members]
-    curves = np.stack([KaplanMeier.fit(part).at(times) for part in parts])
+    curves = np.stack([KaplanMeier.fit(part, level=None).at(times) for part in parts])
     # Rows of a group are alike: pairs are counted by group and time of the event, those observed longer with
     # each event then.
     events = risk_table(rows._replace(entry=None), codes, len(names), times).events

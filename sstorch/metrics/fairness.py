@@ -11,8 +11,9 @@ import pandas as pd
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_same_order, check_vector, check_weight
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import KaplanMeier, followed_to
+from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time, survival_at
+from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.outcome import Outcome, read_rows
 from sstorch.metrics.pairs import Compared
 
@@ -122,7 +123,7 @@ def group_scores(
             values["rmst"] = float(restricted_mean_survival_time(mean[None], grid, tau=tau)[0])
             if followed_to(tau, own.time, own.event):
                 predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
-                values["calibration"] = predicted - float(KaplanMeier.fit(own).at([tau])[0])
+                values["calibration"] = predicted - float(KaplanMeier.fit(own, level=None).at([tau])[0])
             compared = Compared.of(own, curves[inside], grid)
             if compared.pairs.partners().any():
                 values["c_harrell"] = compared.concordance()

@@ -1,4 +1,4 @@
-"""Kaplan-Meier estimates of groups with their limits, and the agreement of partitions."""
+"""Kaplan-Meier estimates of groups with their confidence limits, and the agreement of partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, check_share
-from sstorch.data.target import steps_up_to
+from sstorch.data.target import ROUNDING, steps_up_to
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
@@ -34,11 +34,6 @@ class RiskTable(NamedTuple):
 
     events: FloatArray
     at_risk: FloatArray
-
-    def survival(self) -> FloatArray:
-        """Kaplan-Meier of each group, (n_groups, n_times); where no row is at risk it keeps its value."""
-        hazard = self.events / np.where(self.at_risk > 0, self.at_risk, 1.0)
-        return np.cumprod(1.0 - hazard, axis=1, dtype=np.float64)
 
 
 def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray) -> RiskTable:
@@ -64,28 +59,36 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class KaplanMeierBand:
-    """Kaplan-Meier with pointwise confidence limits on the scale of log(-log S).
+class KaplanMeier:
+    """Kaplan-Meier estimate of a survival function with pointwise confidence limits.
 
-    The variance is Greenwood's, or the infinitesimal jackknife by subject for unequal sampling weights, as in
-    R's ``survfit(id=)``. A step function, 1 before the first time. At S = 1 both limits are 1; at S = 0 the
-    lower limit is 0 and the upper limit keeps its value.
+    A right-continuous step function, 1 before the first time and constant beyond the last. With late entry,
+    rows are at risk after their entry, and S is conditional on survival to the first entry. If all rows at
+    risk have the event at an early time, S is 0 from this time on.
+
+    Limits are on the scale of log(-log S). The variance is Greenwood's, or the infinitesimal jackknife by
+    subject for unequal sampling weights, as in R's ``survfit(id=)``. At S = 1 both limits are 1, and NaN
+    without an event; at S = 0 the lower limit is 0 and the upper limit keeps its value.
 
     Attributes:
-        times: distinct times of events, increasing, shape (n_times,).
+        times: distinct times of events, increasing, shape (n_times,), in the unit of the data.
         values: S at these times, including the step, shape (n_times,).
         lower: lower limit, shape (n_times,).
         upper: upper limit, shape (n_times,).
 
     References:
-        Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, 2nd edition, section
-        1.4, for the limits; Brookmeyer and Crowley (1982), Biometrics 38, 29-41, for those of quantiles.
+        Kaplan and Meier (1958), Journal of the American Statistical Association 53, 457-481; Tsai, Jewell and
+        Wang (1987), Biometrika 74, 883-886, for late entry; Kalbfleisch and Prentice (2002), The Statistical
+        Analysis of Failure Time Data, 2nd edition, section 1.4, for the limits; Brookmeyer and Crowley
+        (1982), Biometrics 38, 29-41, for those of quantiles.
 
     Examples:
-        >>> band = KaplanMeierBand.fit(([1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 0, 1, 1, 1, 1, 0]))
-        >>> [round(float(part), 3) for part in band.at(2.5)]
+        >>> km = KaplanMeier.fit(([1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 0, 1, 1, 1, 1, 0]))
+        >>> km.at([0.5, 2.0, 9.0]).tolist(), km.before([2.0]).tolist()
+        ([1.0, 0.75, 0.15], [0.875])
+        >>> [round(float(part), 3) for part in km.limits(2.5)]
         [0.75, 0.315, 0.931]
-        >>> [float(part) for part in band.quantile(0.5)]
+        >>> [float(part) for part in km.quantile(0.5)]
         [5.0, 1.0, 7.0]
     """
 
@@ -96,14 +99,14 @@ class KaplanMeierBand:
 
     @classmethod
     def fit(
-        cls, y: Outcome, *, level: float = 0.95, sample_weight: npt.ArrayLike | None = None
-    ) -> KaplanMeierBand:
+        cls, y: Outcome, *, level: float | None = 0.95, sample_weight: npt.ArrayLike | None = None
+    ) -> KaplanMeier:
         """Estimate survival and its limits.
 
         Args:
             y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time,
                 event). With unequal sampling weights influences are summed by subject.
-            level: level of the limits, at each time, in (0, 1).
+            level: level of the limits, at each time, in (0, 1); None for none.
             sample_weight: weights >= 0, shape (n,); None for the weights of `y`. Limits do not depend on
                 their scale.
 
@@ -116,12 +119,28 @@ class KaplanMeierBand:
         rows = rows._replace(weight=weight)
         times = np.unique(rows.time[rows.event & (rows.weights > 0)])
         one = np.zeros(rows.time.size, dtype=np.int64)
+        if level is None:
+            return cls.steps(times, _survival(risk_table(rows, one, 1, times))[0])
         (values,), (error,) = survival_and_error(rows, one, 1, times, robust)
         return cls(times, values, *log_log_limits(values, half_width(level) * error))
 
-    def at(self, t: npt.ArrayLike) -> Estimate[FloatArray]:
+    @classmethod
+    def steps(cls, times: FloatArray, values: FloatArray) -> KaplanMeier:
+        """A step function without limits."""
+        return cls(times, values, *np.full((2, times.size), np.nan))
+
+    def at(self, t: npt.ArrayLike) -> FloatArray:
+        """Evaluate S(t); the result has the shape of the input. NaN raises a `DataError`."""
+        return np.asarray(np.append(1.0, self.values)[steps_up_to(self.times, _without_nan(t))])
+
+    def before(self, t: npt.ArrayLike) -> FloatArray:
+        """Evaluate S(t-), the limit from the left, as `at`."""
+        position = np.searchsorted(self.times, _without_nan(t) * (1.0 - ROUNDING), side="left")
+        return np.asarray(np.append(1.0, self.values)[position])
+
+    def limits(self, t: npt.ArrayLike) -> Estimate[FloatArray]:
         """S(t) and its limits, each of the shape of ``t``."""
-        return Estimate(*self._steps()[:, steps_up_to(self.times, as_numbers(t, "t"))])
+        return Estimate(*self._steps()[:, steps_up_to(self.times, _without_nan(t))])
 
     def quantile(self, q: float = 0.5) -> Estimate[FloatArray]:
         """Return the quantile ``q`` of the event time (default: the median), with limits.
@@ -138,19 +157,32 @@ class KaplanMeierBand:
         return np.column_stack([[1.0, start, start], np.stack([self.values, self.lower, self.upper])])
 
 
+def _without_nan(t: npt.ArrayLike) -> FloatArray:
+    at = as_numbers(t, "t")
+    if np.isnan(at).any():
+        raise DataError("t must not be NaN.")
+    return at
+
+
+def _survival(table: RiskTable) -> FloatArray:
+    """Kaplan-Meier of each group, (n_groups, n_times); where no row is at risk it keeps its value."""
+    hazard = table.events / np.where(table.at_risk > 0, table.at_risk, 1.0)
+    return np.cumprod(1.0 - hazard, axis=1, dtype=np.float64)
+
+
 def survival_and_error(
     rows: Observed, group: IntArray, n_groups: int, times: FloatArray, robust: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
-    Arguments are as in :func:`risk_table`; weights and ``robust`` are as in `Weighting`. The error is 0 at
+    Rows and groups are as in :func:`risk_table`, weights and ``robust`` as in `Weighting`. The error is 0 at
     S = 1; at S = 0, where it has no value, it keeps its last one.
     """
     events, at_risk = table = risk_table(rows, group, n_groups, times)
-    survival = table.survival()
+    survival = _survival(table)
     inner = (survival > 0.0) & (survival < 1.0)
     if robust:
-        variance = log_survival_variance(rows, group, times, table)
+        variance = _robust_variance(rows, group, times, table)
     else:
         counted = inner & (events > 0)
         terms = np.divide(events, at_risk * (at_risk - events), out=np.zeros_like(events), where=counted)
@@ -160,15 +192,10 @@ def survival_and_error(
     return survival, np.take_along_axis(error, last, axis=1)
 
 
-def log_survival_variance(rows: Observed, group: IntArray, times: FloatArray, table: RiskTable) -> FloatArray:
-    """Variance of log S, (n_groups, n_times), of the Kaplan-Meier estimate of each group.
+def _robust_variance(rows: Observed, group: IntArray, times: FloatArray, table: RiskTable) -> FloatArray:
+    """Variance of log S by the infinitesimal jackknife, (n_groups, n_times), as ``survfit(robust=TRUE)``.
 
-    By the infinitesimal jackknife, the sum over subjects of squared weighted derivatives of log S, as R's
-    ``survfit(robust=TRUE)``; Greenwood's for equal weights without left truncation. Values from the first
-    time with S = 0 on mean nothing.
-
-    References:
-        Therneau and Grambsch (2000), Modeling Survival Data, section 7.
+    Therneau and Grambsch (2000), Modeling Survival Data, section 7. After S = 0 values mean nothing.
     """
     time, event, entry, weight = rows.time, rows.event, rows.entry, rows.weights
     events, at_risk = table
@@ -220,10 +247,7 @@ def _histories(
 
 
 def log_log_limits(values: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Limits of survival curves, (..., n_times), ``half`` to both sides of log(-log S).
-
-    NaN for a curve that stays at 1; where S is 0 the lower limit is 0 and the upper one keeps its last value.
-    """
+    """Limits of curves, (..., n_times), ``half`` to both sides of log(-log S); NaN if S stays at 1."""
     with np.errstate(over="ignore"):
         lower, upper = (np.asarray(values ** np.exp(sign * half), dtype=np.float64) for sign in (1.0, -1.0))
     ended = values <= 0.0
@@ -245,28 +269,18 @@ def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArr
 
 
 def median_follow_up(y: Outcome) -> Estimate[float]:
-    """Median follow-up by reverse Kaplan-Meier with 95 % confidence limits, infinite if not reached.
+    """Median follow-up by reverse Kaplan-Meier with limits: Schemper and Smith (1996), Control. Clin. Trials.
 
-    A start-stop row that a later one of its subject continues does not end the follow-up. Limits are NaN if
-    no row was censored.
-
-    References:
-        Schemper and Smith (1996), Controlled Clinical Trials 17, 343-346.
-
-    Examples:
-        >>> median_follow_up(([1, 2, 3, 4, 5, 6], [1, 0, 0, 1, 0, 0])).value
-        5.0
+    It is infinite if not reached; limits are NaN if no row was censored. A start-stop row that a later one of
+    its subject continues does not end the follow-up.
     """
     rows = read_rows(y, "the median follow-up", entry=True, weight=True)
     lost = rows.ends & ~rows.event
-    return Estimate(*(float(part) for part in KaplanMeierBand.fit(rows._replace(cause=lost)).quantile()))
+    return Estimate(*(float(part) for part in KaplanMeier.fit(rows._replace(cause=lost)).quantile()))
 
 
 def adjusted_rand_index(groups: IntArray) -> FloatArray:
-    """Adjusted Rand index of every two of K partitions of n rows, group numbers >= 0, (K, n); (K, K).
-
-    As scikit-learn's, of all pairs by one product.
-    """
+    """Adjusted Rand index of every two of K partitions of n rows, group numbers >= 0, (K, n); (K, K)."""
     (count, n), n_groups = groups.shape, int(groups.max(initial=0)) + 1
     whole = np.zeros((count, n_groups, n))
     np.put_along_axis(whole, groups[:, None], 1.0, axis=1)

@@ -34,7 +34,7 @@ from sstorch.metrics.calibration import (
     calibration_slope,
     error_limits,
 )
-from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored, risk_sets
+from sstorch.metrics.censoring import censoring_distribution, floored, risk_sets
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.concordance import concordance_wolbers
 from sstorch.metrics.groups import Estimate
@@ -293,8 +293,7 @@ def scaled_brier(rows: HorizonRows) -> Influences:
     effect.
     """
     value, influence = brier(rows)
-    alike = 1.0 - rows.incidence()[0] if rows.competing else float(KaplanMeier.fit(rows.y).at(rows.t))
-    best, best_influence = _brier(rows, np.full(len(rows), alike))
+    best, best_influence = _brier(rows, np.full(len(rows), 1.0 - rows.incidence()[0]))
     if best == 0.0:
         raise DataError(f"t: Kaplan-Meier makes no error at {rows.t:g}; give a time from the first event on.")
     ratio = value / best

@@ -18,11 +18,11 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.brier import brier_score, integrated_brier_score, reference_curves, relative_score
 from sstorch.metrics.calibration import calibration_errors
-from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import check_overlap
 from sstorch.metrics.concordance import concordance_harrell, concordance_wolbers
 from sstorch.metrics.curves import survival_at
 from sstorch.metrics.distribution import d_calibration_at
+from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.scored import Kind, Scored
@@ -180,7 +180,7 @@ def cd_auc(rows: Scored, _: int) -> float:
     first = rows.y.time[rows.y.event].min(initial=np.inf)
     times = times[(times >= first) & (times < rows.y.time.max()) & (times <= rows.last)]
     # The mean weighs AUC(t) by the fall of Kaplan-Meier, so that times without an event do not count.
-    times = times[np.diff(KaplanMeier.fit(rows.y).at(times), prepend=1.0) < 0.0]
+    times = times[np.diff(KaplanMeier.fit(rows.y, level=None).at(times), prepend=1.0) < 0.0]
     if not times.size:
         raise DataError("times: no time has both cases and controls: AUC(t) is not defined.")
     curves = rows.checked.T[np.searchsorted(rows.times, times)].T

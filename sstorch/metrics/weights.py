@@ -17,8 +17,7 @@ from sstorch.checks import check_weight
 
 # Share of the rows at risk below which those without the event are a rounding error.
 NONE_LEFT = 1e-12
-# A standard error that is rounding only: no row differs from the others in its contribution, as where all
-# pairs are concordant.
+# A standard error that is rounding only: all rows contribute alike, as where all pairs are concordant.
 NO_ERROR = 1e-12
 # Share of the largest eigenvalue of a correlation matrix below which a direction has no variance.
 _SINGULAR = 1e-10
@@ -41,13 +40,9 @@ class Weighting(NamedTuple):
 
 
 def check_weighting(sample_weight: npt.ArrayLike | None, n_rows: int) -> Weighting:
-    """Check weights (n_rows,) >= 0 of a positive sum, or None for one each, and which variance they need.
+    """Check weights (n_rows,) >= 0, and which variance they need: equal ones, of any scale, that of none.
 
-    Equal weights are one each, whatever their scale: variances are then those of unweighted rows. Weights are
-    inverse probabilities, survey or importance weights; others are scaled to the effective sample size.
-
-    References:
-        Kish (1965), Survey Sampling, section 11.7, for (sum w)^2 / sum w^2.
+    Uneven ones are scaled to the effective sample size of Kish (1965), (sum w)^2 / sum w^2.
     """
     given = check_weight(sample_weight, n_rows)
     if given is None:
@@ -60,10 +55,9 @@ def check_weighting(sample_weight: npt.ArrayLike | None, n_rows: int) -> Weighti
 
 
 def exposed_weight(leaving: FloatArray, at_risk: FloatArray, size: FloatArray) -> FloatArray:
-    """Weight at risk, at least that of the rows that leave, and equal to it if the rest is rounding.
+    """Weight at risk, equal to that of the rows that leave if the rest is a rounding error of sums of `size`.
 
-    `size` is that of the sums whose difference is `at_risk`. With a rest of 1e-16 the curve does not fall to
-    0, its limits are those of a survival of 1e-16, and weights 1 / G are near infinity.
+    With a rest of 1e-16 curves would not fall to 0, and weights 1 / G would be near infinity.
     """
     return np.where(at_risk - leaving > NONE_LEFT * size, at_risk, leaving)
 
@@ -87,9 +81,7 @@ def covariance_of(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatAr
 def rank_test(values: FloatArray, covariance: FloatArray) -> tuple[float, int, float]:
     """Test that values (k,), which vary only in the range of their covariance (k, k), are zero.
 
-    Returns:
-        Chi squared, its degrees of freedom, the rank of the covariance whatever the units, and p; 0, 0 and 1
-        without variance.
+    Chi squared, the rank of the covariance as degrees of freedom, and p; 0, 0 and 1 without variance.
     """
     variance = covariance.diagonal()
     scale = np.sqrt(variance[variance > 0])

@@ -21,7 +21,7 @@ from sstorch.data import Surv
 from sstorch.data.outcomes import outcome_of
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.exceptions import DataError
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeier
 
 COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
 
@@ -128,15 +128,15 @@ class ObservedGroups:
         """Rows of a group that have a positive weight, shape (n,)."""
         return np.asarray((self.weight > 0) & (self.group == number))
 
-    def band(self, number: int, level: float = 0.95) -> KaplanMeierBand:
+    def band(self, number: int, level: float = 0.95) -> KaplanMeier:
         """Kaplan-Meier of a group with its confidence band."""
-        return KaplanMeierBand.fit(self.known[self.rows(number)], level=level)
+        return KaplanMeier.fit(self.known[self.rows(number)], level=level)
 
-    def draw(self, ax: Axes, number: int, band: KaplanMeierBand, colour: str) -> float:
+    def draw(self, ax: Axes, number: int, band: KaplanMeier, colour: str) -> float:
         """Draw the curve of a group in its band, as far as its rows were observed; its last value."""
         last = float(self.time[self.rows(number)].max())
         at = np.concatenate([[0.0], band.times, [last]])
-        survival, lower, upper = band.at(at)
+        survival, lower, upper = band.limits(at)
         ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0)
         ax.plot(at, survival, label="Kaplan-Meier", drawstyle="steps-post", color=colour, linewidth=1.8)
         return float(survival[-1])

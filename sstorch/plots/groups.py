@@ -106,13 +106,13 @@ def plot_groups(
         inside, colour, band = rows.rows(number), colour_of(number), rows.band(number, level)
         final = rows.draw(ax, number, band, colour)
         censored = rows.time[inside & ~rows.event]
-        ax.plot(censored, band.at(censored).value, "|", color=colour, markersize=4, markeredgewidth=0.7)
+        ax.plot(censored, band.at(censored), "|", color=colour, markersize=4, markeredgewidth=0.7)
         seen = grid <= rows.time[inside].max()
         mean = np.average(curves[inside], axis=0, weights=rows.weight[inside])
         (line,) = ax.plot(grid[seen], mean[seen], "--", color=dark(colour), linewidth=1.5, label="model")
         outlined(line, 3.0)
         if compared:
-            _, lower, upper = band.at(grid[seen])
+            _, lower, upper = band.limits(grid[seen])
             off = (lower < upper) & ((mean[seen] < lower) | (mean[seen] > upper))
             left_band |= bool(off.any())
             ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)

@@ -67,7 +67,7 @@ class _Groups:
             time, event = self.rows.time[inside], self.rows.event[inside]
             if not inside.any() or not followed_to(np.array([self.horizon]), time, event)[0]:
                 return [at, "not known"]
-            value, lower, upper = (100 * float(part) for part in self.rows.band(number).at(self.horizon))
+            value, lower, upper = (100 * float(part) for part in self.rows.band(number).limits(self.horizon))
             return [at, f"{value:.0f} %", *([] if math.isnan(lower) else [f"({lower:.0f} to {upper:.0f})"])]
         if curve is None:
             return []

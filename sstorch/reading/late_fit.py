@@ -10,7 +10,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeier
 
 # Share of the follow-up of rows at which they are compared, and the fewest events.
 _UP_TO, _LEAST_EVENTS = 0.9, 10
@@ -44,7 +44,7 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
         end = _UP_TO * float(rows.time.max())
         curves = tree.curves(x[inside], np.array([end]))[:, 0]
         mean = float(np.average(curves, weights=rows.sample_weight / rows.sample_weight.max()))
-        km, lower, upper = (float(part) for part in KaplanMeierBand.fit(rows.weighted_y).at(end))
+        km, lower, upper = (float(part) for part in KaplanMeier.fit(rows.weighted_y).limits(end))
         if lower < upper and not lower <= mean <= upper:
             found.append(
                 f"{f'Group {number}' if len(numbers) > 1 else 'All rows'}: mean predicted survival at "

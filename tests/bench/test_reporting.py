@@ -11,7 +11,7 @@ import pytest
 
 from sstorch.bench.reporting import load_model, main, report_of_run
 from sstorch.data import load_file
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeier
 from tests.app import sstorch
 
 
@@ -92,7 +92,7 @@ def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> N
     facts = dict(_rows(page, "The rows"))
     assert facts["rows"] == "160"
     assert facts["events"] == f"{data.n_events} ({100 * data.n_events / 160:.1f} %)"
-    follow_up = float(KaplanMeierBand.fit((data.time, ~data.event)).quantile().value)
+    follow_up = float(KaplanMeier.fit((data.time, ~data.event)).quantile().value)
     assert facts["median follow-up (reverse Kaplan-Meier)"] == f"{follow_up:.4g} days"
     body = page[page.index("and those of each group") :]
     columns = {row[0]: row[1:] for row in _rows("<h2>x</h2>" + body, "x")}
@@ -112,7 +112,7 @@ def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Pa
     for name, rows, events, median, *_ in _rows(page, "The groups"):
         inside = leaf == int(name.split()[1])
         assert (rows, events) == (str(inside.sum()), str(data.event[inside].sum()))
-        known = KaplanMeierBand.fit((data.time[inside], data.event[inside])).quantile().value
+        known = KaplanMeier.fit((data.time[inside], data.event[inside])).quantile().value
         assert median.startswith(f"{float(known):.0f} (" if np.isfinite(known) else "- (")
     scores = {row[0]: row[1:] for row in _rows(page, "Scores of the tree and reference models")}
     peers = pd.read_csv(run / "peers.csv").groupby("model")["c_harrell"].mean()

@@ -21,7 +21,7 @@ from sstorch.data.target import snapped
 from sstorch.exact.targets import horizon_labels
 from sstorch.groups.table import group_table
 from sstorch.inference import with_sandwich
-from sstorch.metrics import HorizonRows, KaplanMeierBand, concordance_harrell, gray_test, logrank_test
+from sstorch.metrics import HorizonRows, KaplanMeier, concordance_harrell, gray_test, logrank_test
 from sstorch.validation import residuals
 from tests.conftest import covering
 
@@ -63,7 +63,7 @@ def test_ranks_and_tests_are_alike_in_days_and_years() -> None:
             logrank_test(Surv(time, event), X["x"] > 0, strata=group).statistic,
             gray_test((time, cause), group).statistic,
             concordance_harrell((time, event), X["x"]),
-            float(len(KaplanMeierBand.fit((time, event)).times)),
+            float(len(KaplanMeier.fit((time, event)).times)),
             OptimalSurvivalTree(2).fit(X, (time, event)).score(X, (time, event)),
         ]
 
@@ -177,7 +177,7 @@ def test_given_times_are_those_of_rows_up_to_rounding(own: float, given: float) 
     results = {
         "at": lambda t: metrics.KaplanMeier.fit(y).at(t),
         "before": lambda t: metrics.KaplanMeier.fit(y).before(t),
-        "band": lambda t: KaplanMeierBand.fit(y).at(t).value,
+        "band": lambda t: KaplanMeier.fit(y).at(t),
         "Brier": lambda t: metrics.brier_score(y, curves, [t, 0.6], train=y),
         "AUC": lambda t: metrics.cumulative_dynamic_auc(y, curves, [t, 0.6], train=y),
         "labels": lambda t: np.concatenate(horizon_labels(*y, t)),

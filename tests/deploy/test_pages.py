@@ -20,7 +20,7 @@ from sstorch.deploy import export_calculator, export_code
 from sstorch.deploy.calculator import PAGE_TEXTS, PageGroup, labelled
 from sstorch.deploy.exports import _group_curves
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeier
 from tests.conftest import nightly
 from tests.deploy.test_contract import drawn, fitted, patients, rows, start_stop
 
@@ -333,7 +333,7 @@ def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
     one = OptimalSurvivalTree(0).fit(rows.frame, (rows.time, rows.event))
     entry = np.where(np.arange(200) % 2, 0.5 * rows.time, 0.0)
     export_calculator(one, page, rows.frame, Surv(rows.time, rows.event, entry=entry))
-    band = KaplanMeierBand.fit(Surv(rows.time, rows.event, entry=entry))
+    band = KaplanMeier.fit(Surv(rows.time, rows.event, entry=entry))
     text = page.read_text()
     assert all(repr(round(float(value), 6)) in text for value in band.values[:5])
 
@@ -369,9 +369,9 @@ def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:
     groups = [PageGroup(0, 30, "one"), PageGroup(1, 30, "two")]
     for number, group in enumerate(_group_curves(groups, leaf, Surv(time, event, weight=weight), 9.0, 0.0)):
         inside = leaf == number
-        band = KaplanMeierBand.fit((time[inside], event[inside]), sample_weight=weight[inside])
-        np.testing.assert_allclose(group.curves[0], band.at(group.times).value, atol=1e-6)
-        np.testing.assert_allclose(group.limits, band.at(group.times)[1:], atol=1e-6)
+        band = KaplanMeier.fit((time[inside], event[inside]), sample_weight=weight[inside])
+        np.testing.assert_allclose(group.curves[0], band.at(group.times), atol=1e-6)
+        np.testing.assert_allclose(group.limits, band.limits(group.times)[1:], atol=1e-6)
     for number, group in enumerate(_group_curves(groups, leaf, Surv(time, leaf == 0), 9.0, 0.0)):
         assert (group.curves[0][-1] == 1.0, len(group.limits)) == ((False, 2), (True, 0))[number]
 

@@ -207,9 +207,9 @@ def test_baseline_is_the_curve_of_the_new_rows() -> None:
     y, leaf = Surv(3 * data.time, data.event), tree.apply(data.frame) - 1
     new = recalibrate(tree, data.frame, y, "baseline")
     for number in range(tree.tree_.n_leaves):
-        band = metrics.KaplanMeierBand.fit(y[leaf == number])
+        band = metrics.KaplanMeier.fit(y[leaf == number])
         survival = new.curves_.survival_at(np.array([1500.0]))[number]
-        np.testing.assert_allclose(survival, band.at(1500.0).value)
+        np.testing.assert_allclose(survival, band.at(1500.0))
     assert new.recalibration_.observed_expected[1] == pytest.approx(1.0)
     assert new.recalibration_.intercept is None
     with pytest.raises(DataError, match="group 1 has none"):

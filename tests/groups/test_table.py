@@ -29,11 +29,11 @@ def test_row_of_one_event_is_kaplan_meier_of_the_group(kind: str) -> None:
     curves = tree.predict_survival_function(data.frame, at)
     for number, row in table.iterrows():
         inside = group == number
-        band = metrics.KaplanMeierBand.fit(data.y[inside])
+        band = metrics.KaplanMeier.fit(data.y[inside])
         assert (row["rows", ""], row["events", ""]) == (inside.sum(), data.event[inside].sum())
         np.testing.assert_allclose(row["median"][PARTS], band.quantile())
         for k, t in enumerate(at):
-            np.testing.assert_allclose(row[f"S({t:g})"][PARTS], band.at(t))
+            np.testing.assert_allclose(row[f"S({t:g})"][PARTS], band.limits(t))
             assert row[f"S({t:g})", "model"] == pytest.approx(curves[inside, k].mean())
             if kind == "exact":  # curves of leaves are Kaplan-Meier of their rows
                 assert row[f"S({t:g})", "model"] == pytest.approx(row[f"S({t:g})", "estimate"], rel=1e-12)
@@ -130,7 +130,7 @@ def test_exact_groups_are_numbered_by_survival(kind: str, tmp_path: Path) -> Non
     group, times = tree.apply(data.frame), np.arange(tree.event_times_[-1])
     assert set(group) == set(range(1, tree.tree_.n_leaves + 1))
     any_event = data.y.any_cause()
-    means = [metrics.KaplanMeierBand.fit(any_event[group == k]).at(times).value.mean() for k in set(group)]
+    means = [metrics.KaplanMeier.fit(any_event[group == k]).at(times).mean() for k in set(group)]
     assert (np.diff(means) < 0).all()
     tree.save(tmp_path)
     again = OptimalSurvivalTree.load(tmp_path)

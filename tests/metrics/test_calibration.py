@@ -15,7 +15,7 @@ from sstorch import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     HorizonRows,
-    KaplanMeierBand,
+    KaplanMeier,
     calibration_curve,
     calibration_errors,
     d_calibration,
@@ -136,7 +136,7 @@ def test_observed_over_expected(rows: HorizonRows) -> None:
     alive = KaplanMeierFitter().fit(*y).survival_function_at_times(T).iloc[0]
     estimate = measure(rows, "oe_ratio")
     assert estimate.value == pytest.approx((1.0 - alive) / (1.0 - rows.survival).mean(), abs=1e-12)
-    greenwood = KaplanMeierBand.fit(y).at(T)  # whose limits equal those of R's survfit
+    greenwood = KaplanMeier.fit(y).limits(T)  # whose limits equal those of R's survfit
     error = np.log(np.log(greenwood.lower) / np.log(greenwood.value)) / 1.959964  # of log(-log S)
     error *= -alive * np.log(alive) / (1 - alive)  # of log(1 - S)
     assert np.log(estimate.upper / estimate.value) == pytest.approx(1.959964 * error, rel=1e-6)

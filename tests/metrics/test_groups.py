@@ -19,7 +19,6 @@ from sstorch.groups.table import group_estimates
 from sstorch.metrics import (
     HorizonRows,
     KaplanMeier,
-    KaplanMeierBand,
     calibration_errors,
     censoring_distribution,
     concordance_harrell,
@@ -81,11 +80,11 @@ def test_limits_are_those_of_lifelines(gbsg2: SurvivalData, n: int, level: float
         time, event = drawn(gbsg2, n, seed)
         # lifelines takes both limits for 0 once S is.
         time, event = np.append(time, time.max() + 1), np.append(event, False)
-        band = KaplanMeierBand.fit((time, event), level=level)
+        band = KaplanMeier.fit((time, event), level=level)
         peer = KaplanMeierFitter(alpha=1 - level).fit(time, event)
         limits = peer.confidence_interval_
         expected = np.column_stack([peer.survival_function_, limits]).T
-        np.testing.assert_allclose(np.stack(band.at(limits.index.to_numpy())), expected, atol=1e-9)
+        np.testing.assert_allclose(np.stack(band.limits(limits.index.to_numpy())), expected, atol=1e-9)
         medians = [peer.median_survival_time_, *median_survival_times(limits).to_numpy()[0]]
         assert [float(value) for value in band.quantile()] == medians
 
@@ -94,9 +93,9 @@ def test_limits_are_those_of_lifelines(gbsg2: SurvivalData, n: int, level: float
 def test_sampling_weights_give_limits_of_survfit_robust(name: str) -> None:
     r = in_r(name)
     y = Surv(r["time"], r["event"], entry=r.get("entry"), id=r.get("id"))
-    band = KaplanMeierBand.fit(y, sample_weight=r["weight"])
+    band = KaplanMeier.fit(y, sample_weight=r["weight"])
     known = np.isfinite(r["lower"])
-    for part, found in band.at(r["times"])._asdict().items():
+    for part, found in band.limits(r["times"])._asdict().items():
         expected = r["survival" if part == "value" else part]
         np.testing.assert_allclose(found[known], expected[known], rtol=1e-12)
     quantiles = np.array([band.quantile(q) for q in (0.25, 0.5)])
@@ -104,14 +103,14 @@ def test_sampling_weights_give_limits_of_survfit_robust(name: str) -> None:
 
 
 def test_upper_limit_stays_where_all_rows_have_failed() -> None:
-    band = KaplanMeierBand.fit(([1, 2, 3, 4], [1, 1, 1, 1]))
+    band = KaplanMeier.fit(([1, 2, 3, 4], [1, 1, 1, 1]))
     assert band.values[-1] == band.lower[-1] == 0
     assert band.upper[-1] == band.upper[-2] > 0
-    assert [float(part) for part in KaplanMeierBand.fit(([1], [1])).at(2)] == [0, 0, 1]
+    assert [float(part) for part in KaplanMeier.fit(([1], [1])).limits(2)] == [0, 0, 1]
     with pytest.raises(ConfigError, match="level"):
-        KaplanMeierBand.fit(([1, 2], [1, 1]), level=95)
+        KaplanMeier.fit(([1, 2], [1, 1]), level=95)
     with pytest.raises(DataError, match="overlap"):
-        KaplanMeierBand.fit(Surv([1.0, 2.0, 3.0], [1, 0, 1], id=[0, 0, 1]), sample_weight=[1, 0.5, 2])
+        KaplanMeier.fit(Surv([1.0, 2.0, 3.0], [1, 0, 1], id=[0, 0, 1]), sample_weight=[1, 0.5, 2])
 
 
 @pytest.mark.filterwarnings("error")
@@ -120,15 +119,15 @@ def test_weights_of_very_different_sizes() -> None:
     for _ in range(50):
         time, event = rng.integers(1, 30, 100), rng.random(100) < 0.7
         y = Surv(time, event, entry=time * rng.choice([0, 0.5, 0.999], 100))
-        band = KaplanMeierBand.fit(y, sample_weight=10.0 ** rng.integers(-8, 3, 100))
+        band = KaplanMeier.fit(y, sample_weight=10.0 ** rng.integers(-8, 3, 100))
         curves = np.stack([band.lower, band.values, band.upper])
         assert ((curves >= 0) & (curves <= 1)).all()
 
 
 @pytest.mark.parametrize("weight", [None, [0.5, 2.0, 1.0]])
 def test_rows_without_events_have_survival_one_without_limits(weight: list[float] | None) -> None:
-    band = KaplanMeierBand.fit(Surv([1.0, 2.0, 3.0], [False, False, False], weight=weight))
-    for found, value in ((band.at(9.0), 1.0), (band.at(0.5), 1.0), (band.quantile(), np.inf)):
+    band = KaplanMeier.fit(Surv([1.0, 2.0, 3.0], [False, False, False], weight=weight))
+    for found, value in ((band.limits(9.0), 1.0), (band.limits(0.5), 1.0), (band.quantile(), np.inf)):
         assert found.value == value
         assert np.isnan([found.lower, found.upper]).all()  # they were the value, as if it were certain
     time, group = np.arange(1.0, 13.0), np.repeat([0, 1], 6)
@@ -147,7 +146,7 @@ def test_curves_of_fractional_weights_end_at_zero() -> None:
     counts = np.array([1, 5, 3, 6, 1, 8])
     fractions, whole = (Surv(time, [1, 1, 1, 1, 0, 1], entry=entry, weight=w) for w in (counts / 10, counts))
     assert KaplanMeier.fit(fractions).at(3.0) == 0.0
-    found, expected = (KaplanMeierBand.fit(y).at(3.0) for y in (fractions, whole))
+    found, expected = (KaplanMeier.fit(y).limits(3.0) for y in (fractions, whole))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert expected.upper > 0.8
 
@@ -161,7 +160,7 @@ def results(rows: dict[str, np.ndarray], weight: np.ndarray | None) -> list[np.n
     for entry in (None, rows["entry"]):
         y = Surv(rows["time"], rows["event"], entry=entry)
         causes = Surv(rows["time"], rows["cause"], entry=entry, causes=("a", "b"))
-        band = KaplanMeierBand.fit(y, sample_weight=weight)
+        band = KaplanMeier.fit(y, sample_weight=weight)
         found += [band.values, band.lower, band.upper, np.array(band.quantile(0.3))]
         for strata in (None, rows["strata"]):
             options = {"strata": strata, "sample_weight": weight}
@@ -190,7 +189,7 @@ def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> No
     causes = Surv(rows["time"], rows["cause"], causes=("a", "b"), **options)
     share, group = rng.uniform(0.1, 0.9, 60), np.tile(rows["group"], 2)
     split, of_causes = halved(whole, share), halved(causes, share)
-    one, other = KaplanMeierBand.fit(whole), KaplanMeierBand.fit(split)
+    one, other = KaplanMeier.fit(whole), KaplanMeier.fit(split)
     np.testing.assert_allclose(one.lower, other.lower, rtol=1e-10)
     np.testing.assert_allclose(one.upper, other.upper, rtol=1e-10)
     assert logrank_test(split, group) == pytest.approx(logrank_test(whole, rows["group"]), rel=1e-10)

@@ -51,12 +51,12 @@ def test_groups_of_one_event_are_steps_with_the_model_over_them(outcome: str) ->
     assert len(steps) == len(model) == len(ax.collections) == len(numbers)
     for number, observed, predicted, limits in zip(numbers, steps, model, ax.collections, strict=True):
         inside = (group == number) & (share > 0)
-        band = metrics.KaplanMeierBand.fit(known[inside])
+        band = metrics.KaplanMeier.fit(known[inside])
         times, values = observed.get_data()
-        np.testing.assert_allclose(values, band.at(times).value)
+        np.testing.assert_allclose(values, band.at(times))
         assert times[-1] == data.time[inside].max()
         drawn = np.concatenate([path.vertices[:, 1] for path in limits.get_paths()])
-        for part in band.at(times)[1:]:
+        for part in band.limits(times)[1:]:
             assert np.abs(drawn[:, None] - part).min(axis=0).max() < 1e-12
         at, mean = (np.asarray(part) for part in predicted.get_data())
         curves = tree.predict_survival_function(data.frame[inside], at)

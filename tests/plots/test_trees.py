@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from sstorch import OptimalSurvivalTree, OptimalTreeClassifier, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeier
 from sstorch.plots import plot_tree
 from sstorch.reading import export_text, gate_table
 from tests.flat import soft_tree
@@ -58,14 +58,14 @@ def test_groups_have_kaplan_meier_model_and_survival(kind: str) -> None:
     any_event, name = data.y.any_cause(), "event-free survival" if tree.causes_ else "survival"
     for number, ax in zip(groups_of(edges), nodes[-n_groups:], strict=True):
         inside = group == number
-        band = KaplanMeierBand.fit(any_event[inside])
+        band = KaplanMeier.fit(any_event[inside])
         steps, model = (line for line in ax.lines if len(np.asarray(line.get_xdata())) > 2)
         times, values = steps.get_data()
-        np.testing.assert_allclose(values, band.at(times).value)
+        np.testing.assert_allclose(values, band.at(times))
         at, mean = (np.asarray(part) for part in model.get_data())
         curves = tree.predict_survival_function(data.frame[inside], at)
         np.testing.assert_allclose(mean, curves.mean(axis=0))
-        value, lower, upper = (100 * float(part) for part in band.at(700.0))
+        value, lower, upper = (100 * float(part) for part in band.limits(700.0))
         events = [(data.cause[inside] == k).sum() for k in range(1, len(tree.causes_) + 1)]
         named = [f"{count} {cause}" for count, cause in zip(events, tree.causes_, strict=True)]
         counts = ", ".join([f"{inside.sum()} rows", *(named or [f"{data.event[inside].sum()} events"])])

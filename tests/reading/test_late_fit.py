@@ -8,7 +8,7 @@ import pytest
 
 from sstorch import Columns, OptimalSurvivalTree, PrognosticTree, Surv, SurvivalRegression
 from sstorch.exceptions import DataWarning
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeier
 from sstorch.plots import plot_groups
 
 
@@ -31,7 +31,7 @@ def test_weibull_curve_of_cured_rows_is_named_with_its_group(groups: bool, tmp_p
     for number, text in zip(np.unique(group), tree.late_fit_, strict=True):
         own = group == number
         end = 0.9 * y.time[own].max()
-        km, lower, _ = (float(part) for part in KaplanMeierBand.fit(y[own]).at(end))
+        km, lower, _ = (float(part) for part in KaplanMeier.fit(y[own]).limits(end))
         mean = float(tree.predict_survival_function(X[own], end).mean())
         assert mean < lower
         assert text.startswith(f"Group {number}: " if groups else "All rows: ")

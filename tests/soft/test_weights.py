@@ -16,7 +16,7 @@ from sstorch import (
     SurvivalRegression,
     recalibrate,
 )
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeier
 from sstorch.nn import DesignMatrix
 from sstorch.objective import Sample
 from sstorch.objective.rows import counted_weight
@@ -110,10 +110,10 @@ def test_group_table_does_not_depend_on_the_scale_of_weights(
     )
     pd.testing.assert_frame_equal(one, other, rtol=1e-9)
     inside = fitted.apply(gbsg2.frame) == one.index[0]
-    band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]), sample_weight=uneven[inside])
+    band = KaplanMeier.fit((gbsg2.time[inside], gbsg2.event[inside]), sample_weight=uneven[inside])
     row = one.iloc[0]
     parts = ["estimate", "lower", "upper"]
-    np.testing.assert_allclose(row["S(500)"][parts].to_numpy(float), np.ravel(band.at(500.0)), rtol=1e-12)
+    np.testing.assert_allclose(row["S(500)"][parts].to_numpy(float), np.ravel(band.limits(500.0)), rtol=1e-12)
     np.testing.assert_array_equal(row["median"][parts].to_numpy(float), band.quantile())
     curves = fitted.predict_survival_function(gbsg2.frame[inside], [500.0])[:, 0]
     assert row["S(500)", "model"] == pytest.approx(uneven[inside] @ curves / uneven[inside].sum())

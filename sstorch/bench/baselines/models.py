@@ -31,7 +31,8 @@ from sstorch.bench.baselines.base import (
 from sstorch.data import Schema, Surv, SurvivalData
 from sstorch.data.columns import array_names
 from sstorch.exceptions import ConfigError, TrainingError, warn
-from sstorch.metrics.censoring import KaplanMeier, risk_sets
+from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.outcome import Observed
 
 # Fits of an accelerated failure time model, each with ten times the penalty of the one before.

@@ -24,7 +24,7 @@ from sstorch.exceptions import DataError
 from sstorch.groups.card import card_sections
 from sstorch.groups.table import interval_text, shown_table, table_of
 from sstorch.inference.covariance import no_covariance
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeier
 from sstorch.metrics.groups import median_follow_up
 from sstorch.plots import plot_calibration, plot_effects, plot_groups, plot_tree
 from sstorch.plots.figures import detached
@@ -148,9 +148,9 @@ def _characteristics(run: Run) -> pd.DataFrame:
     return as_table(["", *parts], rows, f"{whose}, and those of each group." if len(order) > 1 else whose)
 
 
-def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
+def _kaplan_meier(data: SurvivalData) -> KaplanMeier:
     """Kaplan-Meier of some rows, with their weights and entry times, to an event of any cause."""
-    return KaplanMeierBand.fit(data.weighted_y.any_cause())
+    return KaplanMeier.fit(data.weighted_y.any_cause())
 
 
 # ---------------------------------------------------------------------- the tree and its groups
@@ -270,7 +270,7 @@ def calibration(run: Run) -> list[Block]:
         except DataError as error:
             texts.append(f"{when}: not defined, {error}")
             continue
-        observed = number(float(_kaplan_meier(data).at(np.array([time])).value[0]))
+        observed = number(float(_kaplan_meier(data).at(time)))
         texts.append(
             f"{when}: mean predicted {mean}, Kaplan-Meier {observed}, mean distance of the curve from the "
             f"diagonal {distance}."
