@@ -84,8 +84,8 @@ class KaplanMeier:
 
     Examples:
         >>> km = KaplanMeier.fit(([1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 0, 1, 1, 1, 1, 0]))
-        >>> km.at([0.5, 2.0, 9.0]).tolist(), km.before([2.0]).tolist()
-        ([1.0, 0.75, 0.15], [0.875])
+        >>> km.at([0.5, 2.0]).tolist(), km.before([2.0]).tolist()
+        ([1.0, 0.75], [0.875])
         >>> [round(float(part), 3) for part in km.limits(2.5)]
         [0.75, 0.315, 0.931]
         >>> [float(part) for part in km.quantile(0.5)]
