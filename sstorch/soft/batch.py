@@ -382,7 +382,7 @@ class _Batch:
             report("initial solutions", 0, 1)
             if self.settings.init != "distilled":
                 self._initialize()
-            if self.settings.distils:
+            if "distilled" in self.settings.init:
                 self._distil()
             return {name: dict(each.tree.state_dict()) for name, each in self.causes.items()}
 

@@ -115,10 +115,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         if not isinstance(self.columns, Columns):
             raise ConfigError(f"columns must be Columns(...), got {self.columns!r}")
         check_time_unit(self.time_unit)
-        penalties, columns = self._penalties.of(self.penalties).get_params(), self.columns.get_params()
-        own, offset = penalties.pop("own"), columns.pop("offset")
         shared = {"device": self.device, "dtype": self.dtype, "seed": self._seed}
-        return {**penalties, **columns, **shared, "own_penalties": own, "offset_column": offset}
+        return self._penalties.of(self.penalties).get_params() | self.columns.get_params() | shared
 
     @property
     def _seed(self) -> int:

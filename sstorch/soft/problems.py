@@ -29,7 +29,7 @@ from sstorch.objective.parity import GroupParity, merge_equal_rows
 from sstorch.objective.penalties import Monotone, NormalPrior
 from sstorch.objective.row_penalties import TOO_SMALL, check_penalties
 from sstorch.objective.rows import counted_weight
-from sstorch.optim import Trainer
+from sstorch.optim import Leaves, Trainer
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.settings import DTYPES, BatchSettings, Coefficients
@@ -75,7 +75,7 @@ class Problems(Batched):
         coefficients: tuple[Coefficients, ...],
     ) -> Self:
         """Problems of splits with one event, whose encoded rows x (S, n, p) are available."""
-        n_starts, own = settings.n_starts, settings.own_penalties
+        n_starts, own = settings.n_starts, settings.own
         tree, sample = stack_splits(splits, x, preprocessors[0], settings, len(coefficients))
         curved = np.array([feature.curved for feature in preprocessors[0].features])
         of_leaves = curved[len(curved) - tree.in_features :]
@@ -98,7 +98,7 @@ class Problems(Batched):
             own=own,
         )
         row_penalties = [each for each in own if isinstance(each, RowPenalty)]
-        if settings.trains_small_leaves:
+        if settings.min_leaf and settings.depth and not isinstance(settings.trainer, Leaves):  # gates move
             row_penalties.append(SmallLeaves(TOO_SMALL, settings.min_leaf))
         if settings.fairness is not None:
             sample = _merged(sample)
@@ -173,13 +173,13 @@ class Problems(Batched):
         history = trainer.train(self.tree, self.objective, self.sample, callbacks, checkpoint)
         with torch.no_grad():
             final: Tensor = self.objective(self.tree, self.sample)
-        if self.settings.own_penalties:
+        if self.settings.own:
             steps = history.steps
             failed = ~final.isfinite()
             failed[steps["problem"][steps["status"] == "NON_FINITE"].to_numpy(np.int64)] = True
             stopped = failed.nonzero().squeeze(-1)
             if len(stopped):
-                check_penalties(self.settings.own_penalties, self.tree, self.sample, stopped)
+                check_penalties(self.settings.own, self.tree, self.sample, stopped)
         return final, history
 
 
@@ -367,7 +367,7 @@ def fit_preprocessors(
     schema = schema.with_missing(settings.missing)
     settings.check_fixed_columns(schema)
     filled = settings.missing_numbers, settings.missing_categories
-    offset, strata = settings.offset_column, settings.strata
+    offset, strata = settings.offset, settings.strata
     made = (
         Preprocessor(schema, *filled, encodings=settings.encodings, offset=offset, strata=strata)
         for _ in splits

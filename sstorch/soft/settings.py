@@ -54,27 +54,25 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
     "leaves": Leaves,
 }
 
-# Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
+# From the name of a setting and its value to the value as its plain type; raises ConfigError.
 Rule = Callable[[str, Any], Any]
 
 
 def setting(default: Any, rule: Rule | None = None) -> Any:
-    """Declare a field of :class:`BatchSettings`; a value without a rule is checked where it is used."""
+    """A field of :class:`BatchSettings`; a value without a rule is checked where it is used."""
     return field(default=default, metadata={"rule": rule})
 
 
-def coefficient(name: str, value: Any) -> float:
-    """The coefficient of a penalty: a finite number >= 0."""
+def _coefficient(name: str, value: Any) -> float:
     if not is_number_of(value, Real) or not math.isfinite(value) or value < 0:
         raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
     return float(value)
 
 
-def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
-    """The coefficient of a penalty, or that it is estimated."""
+def _estimable(name: str, value: Any) -> Coefficient:
     if isinstance(value, str) and value != ESTIMATED:
         raise ConfigError(f"{name} must be 'estimated' or a finite number >= 0, got {value!r}")
-    return ESTIMATED if isinstance(value, str) else coefficient(name, value)
+    return ESTIMATED if isinstance(value, str) else _coefficient(name, value)
 
 
 def _small_share(name: str, value: Any) -> float:
@@ -106,9 +104,6 @@ def _named_or_object(kind: type, named: Mapping[str, Any], example: str) -> Rule
     return rule
 
 
-_fairness = _named_or_object(L2Parity, FAIRNESS, "L2Parity(), or None")
-
-
 def _device(name: str, value: Any) -> str:
     check_device(value)
     return str(value)
@@ -127,13 +122,11 @@ def _columns(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _own_penalties(name: str, value: Any) -> tuple[Penalty, ...]:
-    if not isinstance(value, Sequence):
-        raise ConfigError(f"penalties.own must be a list of penalties, got {value!r}")
-    for each in value:
-        if not isinstance(each, LeafPenalty | GatePenalty | RowPenalty):
-            raise ConfigError(
-                f"penalties.own must hold LeafPenalty, GatePenalty or RowPenalty objects, got {each!r}"
-            )
+    kinds = LeafPenalty | GatePenalty | RowPenalty
+    if not isinstance(value, Sequence) or not all(isinstance(each, kinds) for each in value):
+        raise ConfigError(
+            f"penalties.own must be a list of LeafPenalty, GatePenalty or RowPenalty objects, got {value!r}"
+        )
     return tuple(value)
 
 
@@ -143,6 +136,9 @@ def _leaf(name: str, value: Any) -> Leaf:
             make_family(leaf)
     checked: Leaf = value
     return checked
+
+
+_fairness = _named_or_object(L2Parity, FAIRNESS, "L2Parity(), or None")
 
 
 @dataclass(frozen=True)
@@ -164,18 +160,15 @@ class Coefficients:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings:
-    """All settings of the trees of a batch; the data are separate.
-
-    Use :meth:`check`, which takes the parameters of :class:`SoftSurvivalTree`.
-    """
+    """All settings of the trees of a batch, checked by :meth:`check`; the data are separate."""
 
     depth: int = setting(2, lambda name, value: Topology(value).depth)
     leaf: Leaf = setting(AUTO, _leaf)
     n_starts: int = setting(1, lambda name, value: check_integer(name, value, 1))
     trainer: Trainer = setting(Leaves(), _named_or_object(Trainer, TRAINERS, "Nodec()"))
     init: str = setting("distilled", _one_of(INITS))
-    ridge: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
-    gate_ridge: float = setting(1e-3, coefficient)
+    ridge: Coefficient = setting(ESTIMATED, _estimable)
+    gate_ridge: float = setting(1e-3, _coefficient)
     prediction: Prediction = setting("hbp", _one_of(PREDICTIONS))
     missing_numbers: Numeric = setting("mean", _one_of(get_args(Numeric)))
     missing_categories: Categorical = setting("zeros", _one_of(get_args(Categorical)))
@@ -184,10 +177,10 @@ class BatchSettings:
     gate_numeric: ColumnEncodings = setting("linear", lambda name, value: ColumnEncodings.of(value, name))
     interactions: Interactions = setting((), lambda name, value: parse_interactions(value))
     monotone: Monotone = setting(None, lambda name, value: parse_monotone(value))
-    offset_column: str | None = setting(None, _column)
+    offset: str | None = setting(None, _column)
     strata: str | None = setting(None, _column)
-    roughness: Coefficient = setting(ESTIMATED, coefficient_or_estimated)
-    gate_charge: float = setting(4.0, coefficient)
+    roughness: Coefficient = setting(ESTIMATED, _estimable)
+    gate_charge: float = setting(4.0, _coefficient)
     min_leaf: float = setting(0.1, _small_share)
     device: str = setting("cpu", _device)
     dtype: str = setting("float64", _one_of(tuple(DTYPES)))
@@ -195,11 +188,11 @@ class BatchSettings:
     fairness: L2Parity | None = setting(
         None, lambda name, value: None if value is None else _fairness(name, value)
     )
-    rho: float = setting(0.0, coefficient)
+    rho: float = setting(0.0, _coefficient)
     teacher: Teacher | str | None = setting(None)
     trains_gates: bool = setting(False)
     only_if_needed: bool = setting(False)
-    own_penalties: tuple[Penalty, ...] = setting((), _own_penalties)
+    own: tuple[Penalty, ...] = setting((), _own_penalties)
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:
@@ -212,43 +205,43 @@ class BatchSettings:
         given = cls(**values)
         rules = {item.name: item.metadata["rule"] for item in fields(cls) if item.metadata["rule"]}
         checked = replace(given, **{name: rule(name, getattr(given, name)) for name, rule in rules.items()})
-        checked._check_together([make_family(leaf) for leaf in checked.leaves if leaf != AUTO])
+        leaves = checked.leaf.values() if isinstance(checked.leaf, Mapping) else (checked.leaf,)
+        checked._check_together([make_family(leaf) for leaf in leaves if leaf != AUTO])
         return checked
 
     def _check_together(self, families: Sequence[HazardFamily]) -> None:
         """Raise ConfigError for settings that exclude each other."""
+        fixed = " or ".join(map(repr, self.fixed_columns))
         if self.estimated and self.init != "distilled":
-            raise ConfigError(
-                f"penalties are estimated from distilled gates, got init={self.init!r}: give ridge as a "
-                "number, such as 1e-3"
-            )
+            raise ConfigError(f"init={self.init!r} does not support estimated penalties: give ridge a number")
         if self.estimated and self.roughness != ESTIMATED:
-            raise ConfigError(
-                f"roughness={self.roughness:g} and estimated penalties exclude each other: "
-                "give ridge as a number, too"
-            )
-        for family in families if self.init == "cox" else ():
-            if not isinstance(family, Spline):
-                raise ConfigError(
-                    f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'"
-                )
+            raise ConfigError(f"roughness={self.roughness:g} needs a number for ridge, got 'estimated'")
+        if self.init == "cox" and not all(isinstance(family, Spline) for family in families):
+            raise ConfigError(f"init='cox' is for spline leaves, got leaf={self.leaf!r}; use init='random'")
         if self.min_leaf and self.init != "distilled" and isinstance(self.trainer, Leaves):
             raise ConfigError(
-                f"min_leaf={self.min_leaf:g} cannot be had from trainer='leaves', which keeps gates as "
-                f"init={self.init!r} puts them: use init='distilled', or a trainer that moves gates"
+                f"min_leaf={self.min_leaf:g} needs init='distilled', or a trainer that moves gates"
             )
         if self.monotone and any(family.ancillary != "constant" for family in families):
-            raise ConfigError(
-                "monotone needs shapes that are constant: with linear ones effects can turn in time"
-            )
+            raise ConfigError("monotone needs shapes that are constant: use ancillary='constant'")
         if any(family.ancillary == "strata" for family in families):
             raise ConfigError("ancillary='strata' follows from Columns(strata=...): leave it out")
-        if self.fixed_columns:
-            self._check_fixed(families)
-        if self.fairness is None and self.rho != 0:
+        if fixed and (self.depth or not self.keeps_gates or self.offset == self.strata):
             raise ConfigError(
-                f"rho={self.rho!r} has nothing to act on: choose a penalty, such as fairness='l2'"
+                f"an offset or strata ({fixed}) need SurvivalRegression and a column each; for groups give "
+                "PrognosticTree(teacher=SurvivalRegression(columns=Columns(...)))"
             )
+        if fixed and (
+            self.restricted or any(each.can_rise or each.ancillary != "constant" for each in families)
+        ):
+            raise ConfigError(
+                f"an offset or strata ({fixed}) do not support monotone, fairness, custom penalties, "
+                "ancillary='linear' and curves that can increase: leave one of the two out"
+            )
+        if fixed and (self.interactions == "all" or any(self.offset in pair for pair in self.interactions)):
+            raise ConfigError(f"interactions must name pairs of columns without the offset ({fixed})")
+        if self.fairness is None and self.rho != 0:
+            raise ConfigError(f"rho={self.rho!r} needs a fairness penalty, such as fairness='l2'")
         # A penalty that jumps where gates move.
         frozen = self.fairness is not None and self.fairness.gates == "frozen"
         if frozen and not isinstance(self.trainer, Nodec | Leaves):
@@ -257,45 +250,20 @@ class BatchSettings:
                 "jumps: use fairness='l2_relaxed', or trainer='nodec'"
             )
 
-    def _check_fixed(self, families: Sequence[HazardFamily]) -> None:
-        """Raise ConfigError for what an offset and strata do not go with."""
-        names = ", ".join(map(repr, self.fixed_columns))
-        if len(set(self.fixed_columns)) < len(self.fixed_columns):
-            raise ConfigError(f"column {names.split(', ')[0]} cannot be both offset and strata")
-        if self.depth or not self.keeps_gates:
-            raise ConfigError(
-                f"an offset or strata ({names}) need SurvivalRegression; for groups give "
-                "PrognosticTree(teacher=SurvivalRegression(columns=Columns(...)))"
-            )
-        if self.restricted:
-            raise ConfigError(
-                f"an offset or strata ({names}) do not support monotone, fairness or penalties of your own: "
-                "leave one of the two out"
-            )
-        if any(family.can_rise or family.ancillary != "constant" for family in families):
-            raise ConfigError(
-                f"offset or strata ({names}) need ancillary='constant' and curves that cannot increase"
-            )
-        if self.interactions == "all" or any(self.offset_column in pair for pair in self.interactions):
-            raise ConfigError(
-                f"interactions must name pairs of columns, none with the offset, in addition to {names}"
-            )
-
     def check_fixed_columns(self, schema: Schema) -> None:
         """Raise ConfigError if offset or strata are no columns, or not of the right kind."""
-        strata, levels = self.strata, schema.categories
-        for what, name in (("offset", self.offset_column), ("strata", strata)):
+        for what, name in (("offset", self.offset), ("strata", self.strata)):
+            levels = schema.categories.get(name) if name is not None else None
             if name is not None and name not in schema.columns:
                 raise ConfigError(f"{what} names {name!r}; the columns are {', '.join(schema.columns)}")
-        if self.offset_column in levels:
-            raise ConfigError(f"offset: column {self.offset_column!r} must be numeric, got a categorical one")
-        if strata is not None and strata not in levels:
-            raise ConfigError(f"strata: column {strata!r} is numeric; make it categorical, as by astype(str)")
-        if strata is not None and (count := len(levels[strata])) > CODED_LEVELS:
-            raise ConfigError(
-                f"strata: column {strata!r} has {count} categories, at most {CODED_LEVELS} can be strata; "
-                "join some of them"
-            )
+            if what == "offset" and levels is not None:
+                raise ConfigError(f"offset: column {name!r} must be numeric, got a categorical one")
+            if what == "strata" and name is not None and not 0 < len(levels or ()) <= CODED_LEVELS:
+                got = f"{len(levels)} categories: join some" if levels else "a numeric one: use astype(str)"
+                raise ConfigError(
+                    f"strata: column {name!r} must be categorical with at most {CODED_LEVELS} categories, "
+                    f"got {got}"
+                )
 
     def check_columns(self, data: SurvivalData) -> None:
         """Raise ConfigError early if a column named in encodings is missing or has the wrong type."""
@@ -304,22 +272,15 @@ class BatchSettings:
         self.encodings.check_columns(schema.columns, schema.categories)
 
     def facts(self) -> dict[str, object]:
-        """All settings of the training except the trainer, by name, for comparison with another run.
-
-        The leaf is a family object, or one by cause. Settings without effect are excluded.
-        """
-        silent = ["trainer", "prediction"]
-        if self.encodings.are_linear:
-            silent.append("roughness")
-        unused = ("teacher", "own_penalties", "offset_column", "strata")
-        silent += [name for name in unused if not getattr(self, name)]
-        facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in silent}
+        """All settings that affect training, by name, except the trainer; leaves as family objects."""
+        facts = {item.name: getattr(self, item.name) for item in fields(self)}
+        del facts["trainer"], facts["prediction"]
         if isinstance(self.leaf, Mapping):
             return facts | {"leaf": {cause: make_family(each) for cause, each in self.leaf.items()}}
         return facts | {"leaf": self.leaf if self.leaf == AUTO else make_family(self.leaf)}
 
     def for_cause(self, cause: str | None, n_events: int) -> BatchSettings:
-        """Return the settings for one cause with the given number of events, or for the only event."""
+        """The settings with the leaf of one cause with so many events, or of the only event."""
         leaf = self.leaf
         if isinstance(leaf, Mapping):
             if cause is None or cause not in leaf:
@@ -327,12 +288,10 @@ class BatchSettings:
                 raise ConfigError(f"leaf names leaves of {', '.join(leaf)}, and {missing}")
             leaf = leaf[cause]
         if leaf == AUTO:
-            leaf = "log_logistic"
             smooth = self.keeps_gates or self.estimated
+            leaf = "spline_po" if smooth else "log_logistic"
             if cause and (smooth or n_events >= _MIN_EVENTS):
                 leaf = "spline_ph"
-            elif smooth:
-                leaf = "spline_po"
         if cause and make_family(leaf).can_rise:
             raise ConfigError(f"leaf of cause {cause}: incidences need curves that cannot increase")
         return replace(self, leaf=leaf)
@@ -348,19 +307,9 @@ class BatchSettings:
         return family
 
     @property
-    def leaves(self) -> tuple[str | HazardFamily, ...]:
-        """The given leaves, by cause if given by cause."""
-        return tuple(self.leaf.values()) if isinstance(self.leaf, Mapping) else (self.leaf,)
-
-    @property
     def fixed_columns(self) -> list[str]:
         """The columns of the offset and the strata, if any."""
-        return [name for name in (self.offset_column, self.strata) if name is not None]
-
-    @property
-    def distils(self) -> bool:
-        """True if some starts have gates distilled from a regression."""
-        return self.init in ("distilled", "distilled+random")
+        return [name for name in (self.offset, self.strata) if name is not None]
 
     @property
     def keeps_gates(self) -> bool:
@@ -375,7 +324,7 @@ class BatchSettings:
     @property
     def restricted(self) -> bool:
         """True if something other than a prior restricts the coefficients."""
-        return bool(self.monotone) or self.fairness is not None or bool(self.own_penalties)
+        return bool(self.monotone) or self.fairness is not None or bool(self.own)
 
     @property
     def plainly_estimated(self) -> bool:
@@ -387,16 +336,11 @@ class BatchSettings:
         return self.estimated and self.keeps_gates and not self.restricted and not rises
 
     @property
-    def trains_small_leaves(self) -> bool:
-        """True if leaves below ``min_leaf`` are penalised: only trained gates need the penalty."""
-        return self.min_leaf > 0 and self.depth > 0 and not isinstance(self.trainer, Leaves)
-
-    @property
     def encodings(self) -> Encodings:
         """Encodings of the columns for gates and leaves; without gates only for leaves."""
         numeric = self.numeric
-        if self.offset_column is not None:
-            numeric = replace(numeric, named=(*numeric.named, (self.offset_column, Linear())))
+        if self.offset is not None:
+            numeric = replace(numeric, named=(*numeric.named, (self.offset, Linear())))
         given = Encodings(numeric, self.gate_numeric, self.interactions, self.monotone).settled
         return given if self.depth else replace(given, gates=given.leaves)
 

@@ -114,8 +114,8 @@ class Rows(RowPenalty):
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        (["ridge"], "must hold LeafPenalty, GatePenalty or RowPenalty"),
-        (Watched(1.0), "must be a list of penalties"),
+        (["ridge"], "must be a list of LeafPenalty, GatePenalty"),
+        (Watched(1.0), "must be a list of LeafPenalty"),
         ([Rows(1.0)], r"Rows must give one value for each problem, shape \(1,\), got \(\)"),
         ([Summed(1.0)], r"one value for each problem, shape \(1,\), got \(\)"),
     ],

@@ -12,12 +12,11 @@ from tests.flat import soft_tree
 
 def test_declared_defaults_are_those_of_prognostic_trees() -> None:
     values = PrognosticTree().get_params() | PrognosticTree().penalties.get_params() | Columns().get_params()
-    values["offset_column"] = values.pop("offset")
     values.pop("trainer")  # a name among the settings
     defaults = {item.name: item.default for item in dataclasses.fields(BatchSettings)}
     shared = set(values) & set(defaults)
     assert {name: defaults[name] for name in shared} == {name: values[name] for name in shared}
-    others = {"trainer", "init", "n_starts", "prediction", "seed", "own_penalties", "trains_gates"}
+    others = {"trainer", "init", "n_starts", "prediction", "seed", "trains_gates"}
     assert set(defaults) - shared == others | {"gate_ridge"}
     plain = BatchSettings.check()
     assert dataclasses.replace(plain, gate_ridge=0.0) == PrognosticTree()._batch_settings()
@@ -51,7 +50,7 @@ def test_a_coefficient_that_is_none_raises(name: str, value: object) -> None:
         ({"random_state": -1}, "random_state"),
         ({"random_state": "a"}, "random_state"),
         ({"fairness": "l1"}, "fairness must be one of l2, l2_relaxed"),
-        ({"rho": 0.5}, "rho=0.5 has nothing to act on"),
+        ({"rho": 0.5}, "rho=0.5 needs a fairness penalty"),
         ({"fairness": "l2", "trainer": "joint"}, "Joint moves gates and leaves together.*l2_relaxed"),
     ],
 )
