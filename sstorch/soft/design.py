@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -37,8 +37,6 @@ _ENOUGH_EVENTS = 1_000
 _MANY_LEVELS = 6
 # Singular values of features that count as zero, as a share of the largest.
 _RANK = 1e-7
-# Features that a product of matrices takes at once.
-_AT_ONCE = 4096
 # Folds by which shape parameters are estimated, where columns are many.
 _N_FOLDS = 5
 
@@ -69,8 +67,7 @@ class Design:
     scale: Tensor  # by what was divided, +inf for features that are the same in all rows, (S, p)
     kinds: tuple[str, ...]  # of the features
     own: Tensor  # those that groups have slopes of their own of, boolean (p,)
-    # of more lines than rows: what linear predictors are sums of in their place, behind the other features,
-    # and what turns coefficients back, (S, n, r) each; see :func:`principal_components`
+    # in place of more lines than rows, behind the other features: :func:`principal_components`
     components: tuple[Tensor, Tensor] | None = None
     has_many: bool = False  # lines, see :meth:`of_many_lines`
 
@@ -132,13 +129,11 @@ class Design:
         out[straight] = estimates.freedom[split, 1:end]
         if self.components is not None:
             unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, end : 1 + self._width]
-            covariance = estimates.quadratic(unit)[split]
             penalty = estimates.penalty[split, estimates.kinds.names.index("line")]
-            inner = torch.eye(len(covariance)).to(covariance) - penalty * covariance
-            lines, dual = self._places_of("line"), self.components[1][split]
-            z = (some for some in self.z[split][:, lines].split(_AT_ONCE, dim=-1))
-            turned = (torch.matmul(dual.mT, some) for some in z)
-            out[lines] = torch.cat([(torch.matmul(inner, each) * each).sum(0) for each in turned])
+            shrunken = torch.eye(unit.shape[1]).to(unit) - penalty * estimates.quadratic(unit)[split]
+            lines = self._places_of("line")
+            turned = self.components[1][split].mT @ self.z[split][:, lines]
+            out[lines] = (shrunken @ turned * turned).sum(0)
         return out
 
     def prior_parts(self, estimates: Estimates, split: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -153,19 +148,16 @@ class Design:
 
     def kinds_of(self, n_groups: int, n_shapes: int) -> Kinds:
         """Kinds of the coefficients of :meth:`hazards`."""
-        n_strata = len(self._places_of(STRATUM))
+        groups, n_strata = n_groups if n_groups > 1 else 0, len(self._places_of(STRATUM))
         names: list[str | None] = [None, *(self.kinds[place] for place in self._straight)]
         names += ["line"] * (self._width - len(self._straight))
-        if n_groups > 1:
-            names += ["level"] * n_groups + ["own slope"] * (n_groups * int(self.own.sum()))
+        names += ["level"] * groups + ["own slope"] * (groups * int(self.own.sum()))
         names += [None] * n_strata  # levels of strata have no prior
-        for _ in range(n_shapes):
-            names += [None] + ["own shape"] * (n_strata or (n_groups if n_groups > 1 else 0))
+        names += ([None] + ["own shape"] * (groups or n_strata)) * n_shapes
         kinds = tuple(kind for kind in KINDS if kind in names)
         codes = [HELD if name in FIXED else -1 if name is None else kinds.index(name) for name in names]
         if self.has_many:  # with free shapes a perfect fit would be in reach
-            own = n_groups if n_groups > 1 else 0
-            codes[len(names) - n_shapes * (1 + own) :: 1 + own] = [HELD] * n_shapes
+            codes[len(names) - n_shapes * (1 + groups) :: 1 + groups] = [HELD] * n_shapes
         return Kinds(kinds, torch.tensor(codes, device=self.centre.device))
 
     def hazards(
@@ -189,13 +181,12 @@ class Design:
         if offset:
             values = self.x.numbers[..., known.index(offset[0])] - self.centre[:, offset]
             hazards = replace(hazards, offset=torch.where(weight > 0, values, 0.0))
-        own = self.own_places
         if strata:
             group = self.x.numbers[..., [known.index(place) for place in strata]].argmax(-1)
-            own, n_groups = own[:0], len(strata)
-        if group is None or (n_groups == 1 and not strata):
+            return replace(hazards, group=group, own=self.own_places[:0], n_groups=len(strata))
+        if group is None or n_groups == 1:
             return hazards
-        return replace(hazards, group=group, own=own if strata else 1 + own, n_groups=n_groups)
+        return replace(hazards, group=group, own=1 + self.own_places, n_groups=n_groups)
 
     @property
     def own_places(self) -> Tensor:
@@ -203,7 +194,6 @@ class Design:
         return self.own.nonzero().squeeze(-1)
 
     def _places_of(self, kind: str) -> list[int]:
-        """Positions of the features of a kind."""
         return [place for place, own in enumerate(self.kinds) if own == kind]
 
     def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
@@ -213,37 +203,32 @@ class Design:
         """
         none = curvature.new_zeros(len(curvature), 1)
         slopes = torch.where(self.scale.isinf(), _ZERO, curvature / self.scale.square())
-        parts, of_shape = [none, slopes], none
-        if strata := self._places_of(STRATUM):
-            share = self.centre[:, strata]
-            held = torch.where((share > 0) & ((share > 0).cumsum(-1) > 1), 0.0, _ZERO)
-            parts.append(held)
-            of_shape = torch.cat([none, held], 1)
-        precision = torch.cat([*parts, *[of_shape] * n_shapes], 1)
+        share = self.centre[:, self._places_of(STRATUM)]
+        held = torch.where((share > 0) & ((share > 0).cumsum(-1) > 1), 0.0, _ZERO)
+        precision = torch.cat([none, slopes, held, *[none, held] * n_shapes], 1)
         return Gaussian(precision, torch.zeros_like(precision))
 
     def leaves(self, theta: Tensor, n_groups: int, n_shapes: int) -> LeafParameters:
         """Parameters of the groups, in the units of the features, from coefficients (S, D)."""
-        p, own = self._width, self.own_places
-        q = len(own)
-        slope = theta[:, None, 1 : 1 + p].expand(-1, n_groups, -1).clone()
-        intercept = theta[:, :1].expand(-1, n_groups).clone()
-        end = 1 + p
-        if n_groups > 1:
-            intercept = intercept + theta[:, end : end + n_groups]
-            end += n_groups
-            slope[..., own] += theta[:, end : end + n_groups * q].unflatten(1, (n_groups, q))
-            end += n_groups * q
-        if set(self.kinds) & set(FIXED):
-            return self._leaves_with_fixed(theta, slope, intercept, n_shapes)
-        shapes = theta[:, end:].unflatten(1, (n_shapes, 1 + n_groups if n_groups > 1 else 1))
-        shape = shapes[..., :1].expand(-1, -1, n_groups)
-        if n_groups > 1:
-            shape = shape + shapes[..., 1:]
+        own, strata = self.own_places, self._places_of(STRATUM)
+        groups = n_groups if n_groups > 1 else 0
+        count = groups or len(strata)
+        sizes = [1, self._width, count, groups * len(own), n_shapes * (1 + count)]
+        intercept, common, level, of_groups, shapes = theta.split(sizes, 1)
+        shapes = shapes.unflatten(1, (n_shapes, 1 + count))
+        intercept, shape = (part.expand(*part.shape[:-1], n_groups) for part in (intercept, shapes[..., :1]))
+        slope = common[:, None].expand(-1, n_groups, -1).clone()
+        if groups:
+            intercept, shape = intercept + level, shape + shapes[..., 1:]
+            slope[..., own] += of_groups.unflatten(1, (groups, len(own)))
         slope = self._of_features(slope)
+        slope[..., self._places_of(OFFSET)] = 1.0
         intercept = intercept - (slope * self.centre[:, None]).sum(-1)
-        none = slope.new_zeros(*slope.shape[:-1], 0, slope.shape[-1])
-        return LeafParameters(slope, intercept, shape.mT.contiguous(), none)
+        shape_slope = slope.new_zeros(*slope.shape[:-1], n_shapes if strata else 0, slope.shape[-1])
+        if strata:
+            slope[..., strata] = level[:, None]
+            shape_slope[..., strata] = shapes[:, None, :, 1:]
+        return LeafParameters(slope, intercept, shape.mT.contiguous(), shape_slope)
 
     def _of_features(self, slope: Tensor) -> Tensor:
         """Slopes of the features as they are, (S, L, p), from those of z, (S, L, d)."""
@@ -255,30 +240,14 @@ class Design:
             out[..., lines] = torch.matmul(turned, self.z[..., lines])
         return out / self.scale[:, None]
 
-    def _leaves_with_fixed(
-        self, theta: Tensor, slope: Tensor, intercept: Tensor, n_shapes: int
-    ) -> LeafParameters:
-        """Parameters of the one group, from slopes of z (S, 1, p) and intercepts (S, 1)."""
-        strata = self._places_of(STRATUM)
-        p, count = len(self.kinds), len(strata)
-        slope = self._of_features(slope)
-        slope[..., self._places_of(OFFSET)] = 1.0
-        intercept = intercept - (slope * self.centre[:, None]).sum(-1)
-        shapes = theta[:, 1 + p + count :].unflatten(1, (n_shapes, 1 + count))
-        of_shapes = theta.new_zeros(len(theta), 1, n_shapes if count else 0, p)
-        if count:
-            slope[..., strata] = theta[:, None, 1 + p : 1 + p + count]
-            of_shapes[..., strata] = shapes[:, None, :, 1:]
-        return LeafParameters(slope, intercept, shapes[:, None, :, 0], of_shapes)
-
     def map_of(self, split: int, n_groups: int, n_shapes: int) -> Tensor:
-        """:meth:`leaves` of a split as a matrix, (n_groups * d, D), as :meth:`LeafParameters.unflatten`."""
-        count = len(self.kinds_of(n_groups, n_shapes).of)
+        """:meth:`leaves` of a split as a matrix, (n_groups * d, D), as :meth:`LeafParameters.unflatten`.
+
+        Not of components, which have no covariance.
+        """
+        count, own = len(self.kinds_of(n_groups, n_shapes).of), slice(split, split + 1)
         units = torch.eye(1 + count, count, dtype=self.centre.dtype, device=self.centre.device)
-        own = slice(split, split + 1)
-        components = None if self.components is None else (self.components[0][own], self.components[1][own])
-        x = DesignMatrix.stack([self.x.of_split(split)])
-        one = replace(self, x=x, centre=self.centre[own], scale=self.scale[own], components=components)
+        one = replace(self, centre=self.centre[own], scale=self.scale[own])
         found = one.leaves(units, n_groups, n_shapes).flatten().flatten(1)
         return (found[:-1] - found[-1]).mT  # the slope of an offset, a constant, is no part of a map
 
@@ -307,11 +276,12 @@ def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamil
     """Rows and family in double precision, in which Hessians are factored."""
     if sample.log_time.dtype == torch.float64:
         return sample, family
-    parts: dict[str, Any] = {item.name: getattr(sample, item.name) for item in fields(sample)}
-    for name, part in parts.items():
-        if isinstance(part, Tensor) and part.is_floating_point():
-            parts[name] = part.double()
-    return Sample(**parts), copy.deepcopy(family).double()
+    floating = {
+        name: part.double()
+        for name, part in vars(sample).items()
+        if isinstance(part, Tensor) and part.is_floating_point()
+    }
+    return replace(sample, **floating), copy.deepcopy(family).double()
 
 
 def null_start(hazards: LinearHazards) -> Tensor:
