@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ from sstorch.inference.covariance import FitCovariance
 from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Topology
-from sstorch.objective import Sample
 from sstorch.optim import Leaves
 from sstorch.optim.checkpoint import Checkpoint, kept, opened
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
@@ -58,11 +58,11 @@ class TrainedBatch:
         preprocessors: fitted on the rows of each split, for all causes.
         event_times: distinct event times of each split, increasing.
         n_starts: problems per split and coefficients.
+        converged: False for a problem whose leaves, those of a cause, did not reach their optimum, boolean
+            (R,). Always True if gates are trained.
         coefficients: coefficients of the penalties.
         choices: choice of groups of each problem with its evidence, if penalties are estimated.
         covariance: covariance of the coefficients of the last split, if defined.
-        converged: False for a problem whose leaves, those of a cause, did not reach their optimum, boolean
-            (R,). Always True if gates are trained.
     """
 
     trees: Mapping[str, SoftTree]
@@ -122,13 +122,6 @@ class TrainedBatch:
             yield self.fitted(split, self.best_start(split), prediction=prediction)
 
 
-def training_rows(X: object, y: object, sample_weight: object, sensitive: object = None) -> SurvivalData:
-    """The rows of positive weight, with follow-up, of what an estimator is fitted to."""
-    data = SurvivalData(X, y, sample_weight=sample_weight, sensitive=sensitive)
-    data.warn_of_few_events()
-    return data.followed()
-
-
 def train_batch(
     splits: Sequence[SurvivalData],
     settings: BatchSettings,
@@ -138,7 +131,8 @@ def train_batch(
     """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
 
     Preprocessing, time scale and starting values of a split use only its rows. Random numbers depend only on
-    (seed, split, start): all settings start from the same partitions.
+    (seed, split, start): all settings start from the same partitions. With competing causes the gates are
+    distilled from the regressions of all causes, and the leaves of each cause are trained separately.
 
     Args:
         splits: training rows of each split; those without follow-up are left out.
@@ -147,16 +141,12 @@ def train_batch(
         coefficients: coefficients of the penalties, each used for every split and start; None for those of
             the settings.
 
-    With competing causes the gates are distilled from the regressions of all causes, and the leaves of each
-    cause are trained separately; rows are encoded once.
-
     Raises:
         ConfigError: sensitive groups are missing for a fairness penalty, or gates are to be trained with
             competing causes.
         DataError: the rows of a split are all of one group.
     """
-    joined = [data.joined() for data in splits]
-    return train_encoded(joined, settings, schema, (), None, coefficients)[0]
+    return train_encoded([data.joined() for data in splits], settings, schema, (), None, coefficients)[0]
 
 
 def train_encoded(
@@ -174,55 +164,20 @@ def train_encoded(
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
     with one_blas_thread(), threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])):
-        return _train(splits, settings, schema, callbacks, checkpoint, coefficients)
-
-
-def _train(
-    splits: Sequence[SurvivalData],
-    settings: BatchSettings,
-    schema: Schema | None,
-    callbacks: Sequence[Callback],
-    checkpoint: Checkpoint | str | os.PathLike[str] | None,
-    coefficients: tuple[Coefficients, ...],
-) -> tuple[TrainedBatch, DesignMatrix]:
-    schema = Schema.of(splits[0].frame) if schema is None else schema
-    check_causes(splits[0], settings)
-    if settings.fairness is not None:
-        check_groups(splits)
-    report("encoding", 0, len(splits) + 1)
-    if is_wide(len(schema.numeric), max(len(data) for data in splits)):
-        if settings.fixed_columns:
-            raise ConfigError("an offset or strata do not support so many columns: leave most of them out")
-        settings = replace(settings, numeric=settings.numeric.settled(Linear()))
-    preprocessors = fit_preprocessors(splits, settings, schema)
-    names = (EVENT,) if splits[0].causes is None else splits[0].cause_names
-    of_causes = {name: _of_cause(name, splits, settings) for name in names}
-    plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
-    coded = plain and not settings.trains_gates
-    _check_memory(splits, preprocessors[0], plain, coded)
-    features = []
-    for number, (each, data) in enumerate(zip(preprocessors, splits, strict=True)):
-        report("encoding", number + 1, len(splits) + 1)
-        features.append(each.encode(data.frame) if coded else each.transform(data.frame))
-    x = DesignMatrix.stack(features)
-    del features
-    causes = {
-        name: Problems.of(own, x, preprocessors, of_cause, coefficients)
-        for name, (own, of_cause) in of_causes.items()
-    }
-    known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
-    file = opened(
-        checkpoint,
-        settings=known.facts(),
-        trainer=settings.trainer,
-        coefficients=coefficients,
-        samples={name: each.sample for name, each in causes.items()},
-        environment=environment(next(iter(causes.values())).sample.weight.device),
-    )
-    with file as held:
-        batch = _Batch(causes, splits, preprocessors, settings, coefficients, held, plain)
-        train = batch.estimated if settings.estimated else batch.trained
-        return train(callbacks), batch.sample.x
+        batch = _Batch.of(splits, settings, schema, coefficients)
+        known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
+        file = opened(
+            checkpoint,
+            settings=known.facts(),
+            trainer=settings.trainer,
+            coefficients=coefficients,
+            samples={name: each.sample for name, each in batch.causes.items()},
+            environment=environment(batch.first.sample.weight.device),
+        )
+        with file as held:
+            batch = replace(batch, checkpoint=held)
+            train = batch.estimated if settings.estimated else batch.trained
+            return train(callbacks), batch.first.sample.x
 
 
 def _of_cause(
@@ -253,18 +208,13 @@ def _check_memory(
 
 def check_causes(data: SurvivalData, settings: BatchSettings) -> None:
     """Raise ConfigError if causes compete, and gates are to be trained or there is a fairness penalty."""
-    if data.causes is None:
-        return
-    if settings.init != "distilled" or not isinstance(settings.trainer, Leaves):
+    if data.causes is not None and not settings.keeps_gates:
         raise ConfigError(
             "a trainer moves gates by the likelihood of one event: use trainer=None, PrognosticTree, or "
             "Surv(time, cause == k) for the hazard of cause k alone"
         )
-    if settings.fairness is not None:
-        raise ConfigError(
-            "the fairness penalty compares survival curves, which those of a single cause are not: use "
-            "fairness=None"
-        )
+    if data.causes is not None and settings.fairness is not None:
+        raise ConfigError("the fairness penalty does not support competing causes: use fairness=None")
 
 
 @dataclass(frozen=True)
@@ -276,20 +226,58 @@ class _Batch:
     preprocessors: tuple[Preprocessor, ...]
     settings: BatchSettings
     coefficients: tuple[Coefficients, ...]
-    checkpoint: Checkpoint | None
     plain: bool  # whether Newton's method trains the leaves of all causes
+    checkpoint: Checkpoint | None = None
+
+    @classmethod
+    def of(
+        cls,
+        splits: Sequence[SurvivalData],
+        settings: BatchSettings,
+        schema: Schema | None,
+        coefficients: tuple[Coefficients, ...],
+    ) -> Self:
+        """Of splits, whose rows are encoded once for all causes."""
+        schema = Schema.of(splits[0].frame) if schema is None else schema
+        check_causes(splits[0], settings)
+        if settings.fairness is not None:
+            check_groups(splits)
+        report("encoding", 0, len(splits) + 1)
+        if is_wide(len(schema.numeric), max(len(data) for data in splits)):
+            if settings.fixed_columns:
+                raise ConfigError(
+                    "an offset or strata do not support so many columns: leave most of them out"
+                )
+            settings = replace(settings, numeric=settings.numeric.settled(Linear()))
+        preprocessors = fit_preprocessors(splits, settings, schema)
+        names = (EVENT,) if splits[0].causes is None else splits[0].cause_names
+        of_causes = {name: _of_cause(name, splits, settings) for name in names}
+        plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
+        coded = plain and not settings.trains_gates
+        _check_memory(splits, preprocessors[0], plain, coded)
+        features = []
+        for number, (each, data) in enumerate(zip(preprocessors, splits, strict=True)):
+            report("encoding", number + 1, len(splits) + 1)
+            features.append(each.encode(data.frame) if coded else each.transform(data.frame))
+        x = DesignMatrix.stack(features)
+        del features
+        causes = {
+            name: Problems.of(own, x, preprocessors, of_cause, coefficients)
+            for name, (own, of_cause) in of_causes.items()
+        }
+        return cls(causes, splits, preprocessors, settings, coefficients, plain)
 
     @property
-    def sample(self) -> Sample:
-        """Rows of the problems of the first cause, whose features are those of all."""
-        return next(iter(self.causes.values())).sample
+    def first(self) -> Problems:
+        """Problems of the first cause, whose gates and features are those of all."""
+        return next(iter(self.causes.values()))
 
     def estimated(self, callbacks: Sequence[Callback]) -> TrainedBatch:
         """Train with penalties and groups by the evidence, with Newton's method alone if it supports E.
 
         Otherwise the trainer minimises E from there, restrictions included, under the estimated prior.
         """
-        counts, causes = torch.tensor(self.sample.x.counts), self.causes
+        counts, causes = torch.tensor(self.first.sample.x.counts), self.causes
         if bool((counts > 1).any()):  # of each split one problem is estimated
             causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}
         estimator = Estimator(
@@ -304,7 +292,7 @@ class _Batch:
         choices = tuple(estimator.choose())
         if self.plain:
             finished = {name: (estimator.objective(name), History()) for name in self.causes}
-            several = len(self.splits) < self.sample.weight.shape[0]
+            several = len(self.splits) < self.first.tree.n_problems
             covariance = FitCovariance(reason=SEVERAL) if several else estimator.covariance()
             result = self._result(finished, estimator.converged, covariance)
         else:
@@ -330,7 +318,7 @@ class _Batch:
     def _trained(self, callbacks: Sequence[Callback]) -> TrainedBatch:
         """Minimise the objectives by the trainer, from where the trees are."""
         trainer, finished = self.settings.trainer, {}
-        converged = torch.ones(self.sample.weight.shape[0], dtype=torch.bool)
+        converged = torch.ones(self.first.tree.n_problems, dtype=torch.bool)
         for name, each in self.causes.items():
             file = None if self.checkpoint is None else self.checkpoint.within(f"training/{name}")
             finished[name] = each.train(trainer, callbacks, file)
@@ -346,7 +334,7 @@ class _Batch:
         reason = ""
         if self.settings.depth:
             reason = "gates, or penalties on differences of groups, are given or trained"
-        elif self.sample.weight.shape[0] > 1:
+        elif self.first.tree.n_problems > 1:
             reason = SEVERAL
         elif max(sizes) > MOST_COEFFICIENTS:
             reason = TOO_MANY
@@ -360,11 +348,10 @@ class _Batch:
         self, finished: Mapping[str, tuple[Tensor, History]], converged: Tensor, covariance: FitCovariance
     ) -> TrainedBatch:
         """The trees of all causes, with their objectives and records."""
-        objectives, histories = zip(*finished.values(), strict=True)
         return TrainedBatch(
             {name: each.tree for name, each in self.causes.items()},
-            torch.stack(objectives).sum(0),
-            dict(zip(finished, histories, strict=True)),
+            torch.stack([objective for objective, _ in finished.values()]).sum(0),
+            {name: history for name, (_, history) in finished.items()},
             self.preprocessors,
             tuple(data.event_times for data in self.splits),
             self.settings.n_starts,
@@ -392,22 +379,20 @@ class _Batch:
     def _distil(self) -> None:
         """Give the first start of each split and setting distilled gates, and leaves all its regression."""
         settings, n_starts = self.settings, self.settings.n_starts
-        first = torch.arange(0, next(iter(self.causes.values())).tree.n_problems, n_starts)
+        first = torch.arange(0, self.first.tree.n_problems, n_starts)
         own = {name: each.select(first) if n_starts > 1 else each for name, each in self.causes.items()}
         regressions = {
             name: initialize_regression(each.tree, each.plain, each.sample) for name, each in own.items()
         }
         if settings.depth:
             samples = {name: each.sample for name, each in own.items()}
-            sample, tree = next(iter(samples.values())), next(iter(regressions.values()))
+            sample, n_features = next(iter(samples.values())), self.first.tree.n_gate_features
             if isinstance(settings.teacher, Teacher):
                 targets = settings.teacher.targets(self.splits, sample)
             else:
                 targets = regression_targets(regressions, samples, self.splits)
             columns, topology = gate_columns(self.preprocessors[0]), Topology(settings.depth)
-            gates = gates_of_targets(
-                sample, targets, tree.n_gate_features, columns, topology, settings.min_leaf
-            )
+            gates = gates_of_targets(sample, targets, n_features, columns, topology, settings.min_leaf)
             for each in own.values():
                 each.tree.set_gates(gates)
         for name, each in own.items() if n_starts > 1 else ():
@@ -415,17 +400,16 @@ class _Batch:
 
     def _initialize(self) -> None:
         """Give the problems of the only event their initial solutions."""
-        (problems,) = self.causes.values()
-        tree, sample, curved = problems.tree, problems.sample, problems.curved
+        tree, sample, curved = self.first.tree, self.first.sample, self.first.curved
         n_splits, n_starts = len(self.splits), self.settings.n_starts
         seeds = [
             problem_seed(self.settings.seed, split, start)
             for split in range(n_splits)
-            for _ in range(tree.n_problems // (n_splits * n_starts))
+            for _ in self.coefficients
             for start in range(n_starts)
         ]
         if self.settings.init == "kmeans":
-            initialize_kmeans(tree, problems.plain, sample, seeds)
+            initialize_kmeans(tree, self.first.plain, sample, seeds)
         elif self.settings.init == "cox":
             initialize_cox(tree, sample, seeds, curved)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -276,7 +276,7 @@ def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamil
     """Rows and family in double precision, in which Hessians are factored."""
     if sample.log_time.dtype == torch.float64:
         return sample, family
-    floating = {
+    floating: dict[str, Any] = {
         name: part.double()
         for name, part in vars(sample).items()
         if isinstance(part, Tensor) and part.is_floating_point()

@@ -39,7 +39,7 @@ from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.parameters import restored
 from sstorch.reading.effects import Explanation, explain_row
 from sstorch.reading.nodes import Reading
-from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
+from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded
 from sstorch.soft.fit_checks import rare_causes, separation, step_curves
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.parameters import Columns, Penalties
@@ -181,8 +181,9 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         Warns:
             ConvergenceWarning: (of scikit-learn) training of leaves stopped before the optimum.
         """
-        data = training_rows(X, y, sample_weight, sensitive)
-        return self._fit_data(data, checkpoint=checkpoint, callbacks=callbacks)
+        data = SurvivalData(X, y, sample_weight=sample_weight, sensitive=sensitive)
+        data.warn_of_few_events()
+        return self._fit_data(data.followed(), checkpoint=checkpoint, callbacks=callbacks)
 
     def _fit_data(
         self,
