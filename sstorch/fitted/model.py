@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from numpy.polynomial import chebyshev
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -38,10 +37,8 @@ EVENT = "event"
 # What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
 # which fewer rows at a time would repeat too often.
 _QUANTILE_ELEMENTS = 32
-# Sums over no more times than this are taken term by term.
-MOST_TERMS = 4096
-# Beyond, so many pieces with so many nodes each: 512 terms.
-_PIECES, _PIECE_NODES = 64, 8
+# Sums over more times than the first are taken over the means of so many parts of equal size.
+MOST_TERMS, _FEW_TERMS = 4096, 512
 
 Outcome = dict[str, Tensor]
 Kind = CurveKind | Literal["log_hazard"]
@@ -125,12 +122,7 @@ class FittedModel(ABC):
         return lambda x, at: _of_any_event(self.distributions(x), at, kind)
 
     def incidence(self, x: Any, times: FloatArray, after: float = 0.0) -> FloatArray:
-        """Cumulative incidence of each of K >= 1 causes, (n, K, n_times), by times counted from `after`.
-
-        Several causes share what the survival function of any event loses between two times as the integrals
-        of h_k S do, so that incidences and S sum to one whatever the quadrature, and its error, below 1e-8
-        with every family, acts on the shares alone.
-        """
+        """Cumulative incidence of each of K >= 1 causes, (n, K, n_times), by times counted from `after`."""
         if not self.competing and not after:
             return 1.0 - self.curves(x, times)[:, None]
         if not self.competing:
@@ -139,11 +131,9 @@ class FittedModel(ABC):
         at = torch.as_tensor(after + times, device=self.like.device)
         edges = panels_before(panels_from(self.panels_for(x), after), after + float(times.max(initial=0.0)))
 
-        def chunk(x: Any) -> Tensor:
-            incidence, _ = self.incidence_and_survival(x, at, torch.as_tensor(edges, device=at.device), after)
-            return incidence
-
-        return self._by_chunk(chunk, len(self.causes) * (len(edges) + len(times)) * NODES, x)
+        panels = torch.as_tensor(edges, device=at.device)
+        elements = len(self.causes) * (len(edges) + len(times)) * NODES
+        return self._by_chunk(lambda x: self.incidence_and_survival(x, at, panels, after)[0], elements, x)
 
     def incidence_and_survival(
         self, x: Any, times: Tensor, edges: Tensor, after: float = 0.0
@@ -180,24 +170,20 @@ class FittedModel(ABC):
         """Log times between which the hazards of rows are smooth, the edges of a quadrature over time."""
 
     def risk(self, x: Any, times: FloatArray) -> FloatArray:
-        """Sum of the cumulative hazard over some times, shape (n,); over very many by :func:`sum_rule`."""
-        nodes, weights = sum_rule(times)
-        at, weight = torch.as_tensor(nodes, device=self.like.device), torch.as_tensor(weights).to(self.like)
-        cumulative = self.function("cumulative_hazard")
-
-        def total(x: Any) -> Tensor:
-            hazard = cumulative(x, at)
-            return hazard.sum(-1) if nodes is times else hazard @ weight
-
-        return self._by_chunk(total, len(at), x)
+        """Sum of the cumulative hazard over increasing times, (n,); over many by the means of 512 parts."""
+        nodes, sizes = times, np.ones_like(times)
+        if times.size > MOST_TERMS:
+            parts = np.array_split(times, _FEW_TERMS)
+            nodes, sizes = np.array([each.mean() for each in parts]), np.array([len(each) for each in parts])
+        at, weight = torch.as_tensor(nodes, device=self.like.device), torch.as_tensor(sizes).to(self.like)
+        return self._by_chunk(lambda x: self.function("cumulative_hazard")(x, at) @ weight, len(at), x)
 
     def quantile(
         self, x: Any, q: float, after: FloatArray | None = None, extrapolate: bool = False
     ) -> FloatArray:
-        """Time by which a share ``q`` has had the event, shape (n,); +inf if that is never so.
+        """Time from ``after`` (n,) by which a share ``q`` has had the event, (n,); +inf if never.
 
-        With ``after`` (n,) it is counted from there, of rows that are alive then. A time beyond the last
-        training event is +inf unless ``extrapolate``.
+        A time beyond the last training event is +inf unless ``extrapolate``.
         """
         rows = (x,) if after is None else (x, torch.as_tensor(after).to(self.like))
         time = self._by_chunk(lambda x, after=None: self.quantiles(x, q, after), _QUANTILE_ELEMENTS, *rows)
@@ -233,10 +219,7 @@ class FittedModel(ABC):
         return time if after is None else (time - after).clamp(min=0)
 
     def restricted_mean(self, x: Any, tau: float, after: FloatArray | None = None) -> FloatArray:
-        """Area under the survival curve from 0 to ``tau``, shape (n,); +inf if the mean does not exist.
-
-        With ``after`` (n,) it is that of the time left to those who are alive then.
-        """
+        """Area under the survival curve from 0 to ``tau``, (n,), or from ``after`` (n,); +inf if infinite."""
         end = check_truncation(tau) + (0.0 if after is None else float(after.max(initial=0.0)))
         rows: tuple[Any, ...] = (x,)
         same = given = None if after is None else torch.as_tensor(after).to(self.like)
@@ -347,27 +330,6 @@ def panels_of(parts: Iterable[tuple[HazardFamily, Tensor]], event_times: FloatAr
     bends = [family.corners().detach().cpu() + scale.detach().cpu() for family, scale in parts]
     corners = np.concatenate([each.double().exp().numpy().ravel() for each in bends])
     return log_time_panels(event_times, corners)
-
-
-def sum_rule(times: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights (n_nodes,) that sum a smooth function over increasing times > 0, (n_times,).
-
-    Up to 4096 times they are the times themselves, of weight one. Beyond, the times are cut into 64 pieces of
-    equal numbers, on each of which polynomials of degree 7 in log t are summed exactly by their values at
-    eight Chebyshev nodes (Trefethen, 2019, Approximation Theory and Approximation Practice, chapter 5).
-    Cumulative hazards of smooth families are summed to about seven digits so, those with steps to four.
-    """
-    if times.size <= MOST_TERMS:
-        return times, np.ones_like(times)
-    points, degree = chebyshev.chebpts1(_PIECE_NODES), _PIECE_NODES - 1
-    inverse = np.linalg.inv(chebyshev.chebvander(points, degree))
-    nodes, weights = [], []
-    for piece in np.array_split(np.log(times), _PIECES):
-        middle, half = (piece[-1] + piece[0]) / 2, (piece[-1] - piece[0]) / 2 or 1.0  # they may be equal
-        nodes.append(np.exp(middle + half * points))
-        weights.append(chebyshev.chebvander((piece - middle) / half, degree).sum(axis=0) @ inverse)
-    order = np.argsort(joined := np.concatenate(nodes))
-    return joined[order], np.concatenate(weights)[order]
 
 
 def _of_any_event(causes: list[SurvivalDistribution], at: Tensor, kind: Kind) -> Tensor:

@@ -40,7 +40,7 @@ from sstorch.parameters import restored
 from sstorch.reading.effects import Explanation, explain_row
 from sstorch.reading.nodes import Reading
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded
-from sstorch.soft.fit_checks import rare_causes, separation, step_curves
+from sstorch.soft.fit_checks import rare_causes, separation
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
@@ -217,9 +217,6 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
             )
         tree = self.tree_
         self.covariance_ = replace(batch.covariance, terms=term_facts(tree.preprocessor, data.frame))
-        for name in tree.causes:
-            rows = data if data.causes is None else data.of_cause(name)
-            report(step_curves(tree.of_cause(name), x, rows), strict=False)
         report(groups_without_events(tree.apply(x), data), strict=False)
         if self._penalties.of(self.penalties).ridge == 0:
             report(separation(tree.preprocessor, x, data), strict=False)

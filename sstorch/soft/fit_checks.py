@@ -1,4 +1,4 @@
-"""Warnings of a fit: causes with few events, curves that are steps, separated rows."""
+"""Warnings of a fit: causes with few events, separated rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ import numpy as np
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix, RowFeatures
 from sstorch.data.oddities import Oddity, few_events
-from sstorch.fitted import FittedTree
 
-# Survival of a row falls from .9 to .1 while time grows by less than this factor. The shape of such a Weibull
-# leaf is above 32; survival times have 0.5 to 3.
-_STEP = 1.1
 # Deviations of features on [0, 1] that are rounding.
 _ZERO = 1e-9
 
@@ -25,34 +21,6 @@ def rare_causes(data: SurvivalData) -> list[Oddity]:
         replace(each, text=f"cause {name}: {each.text}")
         for name in causes
         for each in few_events(data.frame, data.of_cause(name).event)
-    ]
-
-
-def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
-    """Leaves in which S(t | x) falls from .9 to .1 while t grows by less than 10 %.
-
-    There the likelihood of training rows rewards every sharper step, and a new row off the step has a
-    log-likelihood of minus millions. Unconstrained splines have no quantiles and are excluded.
-    """
-    if tree.can_rise:
-        return []
-    # One row represents its leaf: the others have its shape, or one near to it.
-    leaves, first, place = np.unique(tree.leaf(x), return_index=True, return_inverse=True)
-    early, late = (tree.quantile(x[first], q, extrapolate=True) for q in (0.1, 0.9))
-    remedy = "leave columns out, or take a larger ridge"
-    if tree.module.topology.depth:
-        remedy = (
-            "keep groups larger (min_leaf=0.1), share what leaves have in common (init='distilled', or "
-            "ridge=0.1) or take a smaller depth"
-        )
-    rows, events = np.bincount(place), np.bincount(place, data.event).astype(int)
-    return [
-        Oddity(
-            f"the curves of leaf {leaves[k]} ({rows[k]} rows, {events[k]} events) are steps, as if times of "
-            "events were known to a tenth; new rows next to a step have almost no likelihood",
-            remedy,
-        )
-        for k in np.flatnonzero(late < _STEP * early)
     ]
 
 

@@ -9,13 +9,11 @@ import pytest
 import torch
 from lifelines import CoxPHFitter, WeibullAFTFitter
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from sstorch import (
     SoftSurvivalTree,
     Surv,
     SurvivalData,
-    SurvivalRegression,
 )
 from sstorch.exceptions import ConfigError, DataWarning, FormatError
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
@@ -229,12 +227,3 @@ def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
         tree = _grown(gbsg2, depth=2, leaf=leaf, trainer="joint", n_starts=1, prediction="mixture")
         for tau in (1825.0, np.inf):
             assert not np.isnan(tree.predict_rmst(far, tau)).any()
-
-
-@pytest.mark.filterwarnings("ignore:6 events in 6 rows")
-def test_a_regression_of_steps_is_not_advised_to_keep_groups_larger() -> None:
-    x = np.arange(6.0)
-    steps = "leaf 0 .* are steps.*leave columns out, or take a larger ridge"
-    # The optimum is at infinite coefficients.
-    with pytest.warns(ConvergenceWarning), pytest.warns(DataWarning, match=steps):
-        SurvivalRegression(leaf="weibull").fit(np.column_stack([x, x**2]), Surv(np.exp(x), np.ones(6)))

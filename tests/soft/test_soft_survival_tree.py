@@ -95,7 +95,6 @@ def test_a_time_of_zero_is_scored_as_in_training() -> None:
 
 
 @FEW
-@pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.parametrize(
     ("n", "init"), [(2, "kmeans"), nightly(3, "random"), nightly(5, "kmeans"), nightly(5, "random")]
 )

@@ -16,9 +16,7 @@ from sstorch.objective.rows import counted_weight
 from sstorch.optim.evidence import estimate
 from sstorch.soft.design import Design, null_start
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.* columns after encoding", "ignore:4 events", "ignore:the curves of leaf"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:.* columns after encoding", "ignore:4 events")
 
 
 def simulate(
