@@ -15,8 +15,7 @@ from sstorch import (
     SurvivalRegression,
     load_dataset,
 )
-from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.nn import make_family
+from sstorch.exceptions import DataError, DataWarning
 
 AFTER = np.array([0.0, 200.0, 1000.0, 1900.0])
 TIMES = np.array([0.0, 50.0, 400.0, 1500.0])
@@ -120,9 +119,6 @@ def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:
         pytest.raises(DataError, match=r"survival of 1 row \(.* 2\) at after=500 is 0"),
     ):
         tiny.predict_survival_function(far, TIMES, after=500.0)
-    rising = SurvivalRegression(leaf=make_family("spline", monotone=False)).fit(gbsg2.frame, y)
-    with pytest.raises(ConfigError, match="curves that cannot increase"):
-        rising.predict_survival_function(rows, TIMES, after=10.0)
 
 
 def test_median_beyond_the_last_training_event_is_infinite(gbsg2: SurvivalData) -> None:

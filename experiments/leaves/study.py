@@ -18,7 +18,6 @@ VARIANTS = {
     **{name: (name, "random") for name in FAMILIES},
     "spline_po, init=cox": ("spline_po", "cox"),
     "spline_ph, init=cox": ("spline_ph", "cox"),
-    "spline_po, monotone=false": ("{_target_: sstorch.nn.Spline, scale: odds, monotone: false}", "random"),
     "log_logistic, ancillary=linear": ("{_target_: sstorch.nn.LogLogistic, ancillary: linear}", "random"),
 }
 TRAINING = ("model.penalties.ridge=1e-3", "model.penalties.gate_ridge=1e-4")

@@ -213,7 +213,7 @@ class ScoredTree:
         return encoded
 
     def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
-        """S(t | x), until any cause, (n, n_times); curves that rise as their running minimum."""
+        """S(t | x), until any cause, (n, n_times)."""
         if self._tree.competing:
             return self._tree.curves(self._encode(X), times)
         return self._tree.falling_curves(self._encode(X), times)

@@ -99,7 +99,7 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
     about = list[dict[str, Any]]()
     begin = time.perf_counter()
     with warnings.catch_warnings():
-        # Curves of unconstrained splines that rise; the study scores their running minimum.
+        # Of the data alone, such as few events: each fold would repeat them.
         warnings.simplefilter("ignore", DataWarning)
         fits = model.fits([part.train for part in parts], Schema.of(data.frame), device)
         fits = _noted(fits, spent, about)

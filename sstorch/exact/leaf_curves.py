@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -34,8 +33,6 @@ class LeafCurves:
         hazards: cumulative hazard of each cause, (L, K, T).
         competing: whether causes have names.
     """
-
-    can_rise: ClassVar[bool] = False
 
     times: FloatArray
     survival: FloatArray

@@ -22,7 +22,7 @@ from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
 from sstorch.data.outcomes import outcome_of
 from sstorch.data.surv import OutcomeType
-from sstorch.exceptions import ConfigError, DataError, warn
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.model import EVENT, FittedModel
 from sstorch.metrics.curves import check_alive
 from sstorch.metrics.grids import thinned
@@ -341,21 +341,8 @@ class SurvivalEstimator(FrameEstimator):
         return self._model.log_likelihood(self._encode(X), data)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival curves as scores need them, (n, n_times), times increasing.
-
-        They equal :meth:`predict_survival_function`, except for increasing curves of unconstrained splines.
-        These are replaced by the smallest value up to each time, and a DataWarning states the number of rows.
-        """
-        curves = self._model.curves(self._encode(X), check_times(times))
-        if not self._model.can_rise:
-            return curves
-        falling = np.minimum.accumulate(curves, axis=1)
-        if n_rising := int((falling < curves).any(axis=1).sum()):
-            warn(
-                f"{n_rising} of {len(curves)} curves rise: scored as their running minimum; "
-                "monotone=True has no such curves"
-            )
-        return falling
+        """Survival curves as scores read them, those of :meth:`predict_survival_function`, (n, n_times)."""
+        return self._model.curves(self._encode(X), check_times(times))
 
     # ------------------------------------------------------------------ internals
 
@@ -420,8 +407,6 @@ class SurvivalEstimator(FrameEstimator):
 
     def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
         """Log survival functions of rows, each at times of its own, (n, n_times)."""
-        if self._model.can_rise:
-            raise ConfigError("remaining time needs curves that cannot increase: use monotone=True")
         return -self._curves("cumulative_hazard", X, times)
 
     def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:

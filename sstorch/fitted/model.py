@@ -102,11 +102,6 @@ class FittedModel(ABC):
         """Apply a function of tensors of the same rows :func:`in_chunks`."""
 
     @property
-    @abstractmethod
-    def can_rise(self) -> bool:
-        """Whether a survival curve can rise."""
-
-    @property
     def competing(self) -> bool:
         """Whether causes compete."""
         return self.causes != (EVENT,)
@@ -237,9 +232,7 @@ class FittedModel(ABC):
         1e-7 where next to no subject is alive at ``after``.
         """
         causes = self.distributions(x)
-        shared = (
-            math.isfinite(check_truncation(tau)) and (after is None or len(after) == 1) and not self.can_rise
-        )
+        shared = math.isfinite(check_truncation(tau)) and (after is None or len(after) == 1)
         if len(causes) == 1 and not shared:
             return causes[0].restricted_mean(tau, after=None if after is None else after.expand(len(x)))
         if math.isinf(tau):
@@ -277,11 +270,6 @@ class FittedModule(FittedModel):
     @override
     def like(self) -> Tensor:
         return self.parameter
-
-    @property
-    @override
-    def can_rise(self) -> bool:
-        return any(each.can_rise for each in self.module.modules() if isinstance(each, HazardFamily))
 
     @override
     def panels_for(self, x: Any) -> FloatArray:

@@ -80,11 +80,6 @@ class FittedTree(FittedModel):
         return self.module.log_time_scale
 
     @property
-    def can_rise(self) -> bool:
-        """Whether a survival curve can rise."""
-        return any(module.family.can_rise for module in self.hazards.values())
-
-    @property
     def group_numbers(self) -> IntArray:
         """Number of the group that each leaf is, shape (L,)."""
         return np.arange(1, self._n_leaves + 1) if self.groups is None else self.groups
@@ -121,9 +116,7 @@ class FittedTree(FittedModel):
     def falling_curves(self, x: RowFeatures, times: FloatArray) -> FloatArray:
         """Survival curves of one event as scores read them, (n, n_times), float64 in Fortran order.
 
-        Curves that rise, as those of unconstrained splines can, are replaced by their running minimum up to
-        each of the increasing times. All rows enter the matrix products at once, which round differently with
-        another number of rows.
+        All rows enter the matrix products at once, which round differently with another number of rows.
         """
         check_room(len(x), len(times))
         out, at = np.empty((len(times), len(x))), torch.as_tensor(times, device=x.device)
@@ -132,8 +125,6 @@ class FittedTree(FittedModel):
             distribution = self.distributions(x)[0]
             for some in blocks(len(times), width, _SCORED_ELEMENTS):
                 out[some] = distribution.survival(at[some, None], rows_last=True).cpu().numpy()
-        if self.can_rise:
-            np.minimum.accumulate(out, axis=0, out=out)
         return out.T
 
     @override

@@ -45,8 +45,7 @@ def recalibrate(
         sample_weight: (n,), >= 0. Standard errors are of the sandwich with w^2, independent of their scale.
 
     Raises:
-        ConfigError: ``how`` is unknown, survival curves of the leaves can increase, or an exact tree has no
-            hazard ratios for ``"slope"``.
+        ConfigError: ``how`` is unknown, or an exact tree has no hazard ratios for ``"slope"``.
         DataError: the rows are invalid, have fewer events than parameters or, for ``"baseline"`` of an exact
             tree, a leaf without events.
 

@@ -173,9 +173,8 @@ class SurvivalDistribution:
             family (:meth:`HazardFamily.horizon`).
 
         Raises:
-            ConfigError: ``q`` is not in (0, 1), or the curves of the family can rise.
+            ConfigError: ``q`` is not in (0, 1).
         """
-        self._refuse_rising("a quantile")
         q = check_share(q, "q")
         linear, shape = self.linear[..., None], self.shape[..., None, :]
         target = linear.new_tensor(-math.log1p(-q))
@@ -206,9 +205,8 @@ class SurvivalDistribution:
             shape (*batch_shape, N); +inf if the mean does not exist.
 
         Raises:
-            ConfigError: ``tau`` is not positive, or the curves of the family can rise.
+            ConfigError: ``tau`` is not positive.
         """
-        self._refuse_rising("a restricted mean")
         tau = check_truncation(tau)
         log_weight = self.log_weight[..., None]
         linear, shape = self.linear[..., None], self.shape[..., None, :]
@@ -241,10 +239,8 @@ class SurvivalDistribution:
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """Event times, one a row, in original units, shape (*batch_shape, N), without a graph.
 
-        They are +inf where the event never happens, or not before the horizon of the family. Raises
-        ConfigError if the curves of the family can rise.
+        They are +inf where the event never happens, or not before the horizon of the family.
         """
-        self._refuse_rising("a sample")
 
         def exponential(like: Tensor) -> Tensor:
             return torch.empty_like(like).exponential_(generator=generator)
@@ -439,10 +435,6 @@ class SurvivalDistribution:
         shape = shape.gather(-3, at[..., None].expand(*at.shape, n_shape))
         weight = torch.zeros_like(linear)
         return SurvivalDistribution(self.family, weight, linear, shape, self.log_time_scale)
-
-    def _refuse_rising(self, what: str) -> None:
-        if self.family.can_rise:
-            raise ConfigError(f"{what} needs curves that cannot increase: use leaves with monotone=True")
 
 
 def competing_nll(

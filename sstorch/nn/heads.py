@@ -169,8 +169,8 @@ class DistributionModule(nn.Module, ABC):
         return SurvivalDistribution(family, log_weight, linear, shape, scale, component=component)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        names = [name for name in self.family.constants() if f"{prefix}family.{name}" in state_dict]
-        self.family.follow({name: state_dict[f"{prefix}family.{name}"] for name in names})
+        # The family first: its constants decide how many shape parameters leaves have.
+        self.family._load_from_state_dict(state_dict, f"{prefix}family.", {}, True, [], [], [])
         for leaf in self._leaves():
             leaf.resize(len(self.family.shape_names))
         super()._load_from_state_dict(state_dict, prefix, *others)

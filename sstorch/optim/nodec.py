@@ -19,8 +19,7 @@ from sstorch.batched import Batched
 from sstorch.checks import check_choice, check_integer, is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback
-from sstorch.nn import SoftTree, Topology
-from sstorch.nn.routing import most_probable_leaf
+from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.training import leaf_losses
 from sstorch.optim.batched_lbfgs import LBFGSOptions
@@ -85,37 +84,18 @@ def reassign(tree: SoftTree, rows: Sample, node: int, update: BranchUpdate, frac
     """Labels of the logistic regression: true for left, boolean (K, M).
 
     Where the imbalance is high, the fraction of the rows (at least one) of the crowded side with the largest
-    error term sum_n P_in L_n, by value, is swapped. Rows without a density at the leaf they would move to
-    stay.
+    error term sum_n P_in L_n, by value, is swapped.
     """
     crowded_left = (update.left_share >= 0.5)[:, None]
     probability = tree.log_leaf_probability(rows.x, node).exp()
     losses = leaf_losses(tree, rows, tree.topology.leaves_under(node)).clamp(max=LOSS_CEILING)
-    crowded = (update.left == crowded_left) & (rows.weight > 0) & _has_density(tree, rows, node, crowded_left)
+    crowded = (update.left == crowded_left) & (rows.weight > 0)
     error = (probability * losses).sum(-2)
     error = torch.where(crowded, error, torch.full_like(error, -torch.inf))
     rank = error.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
     count = (error > -torch.inf).sum(-1, keepdim=True)
     n_swapped = torch.minimum((fraction * count).floor().long().clamp(min=1), count)
     return update.left ^ ((rank < n_swapped) & update.high[:, None])
-
-
-def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) -> Tensor:
-    """True if a row has a density at the leaf it reaches from the right (or else the left) child."""
-    everywhere = torch.ones_like(sample.weight, dtype=torch.bool)
-    has_density = []
-    for child in (2 * node, 2 * node + 1):
-        leaves = tree.topology.leaves_under(child)
-        shape = tree.leaf_parameters(leaves).shape_parameters(sample.x)
-        defined = tree.family.defined(sample.log_time[:, None, :], shape)
-        if defined is None:
-            return everywhere
-        leaf = torch.zeros_like(sample.weight, dtype=torch.long)
-        if len(leaves) > 1:
-            logits = tree.gate_logits(sample.x, tree.topology.branches_under(child))
-            leaf = most_probable_leaf(Topology(len(leaves).bit_length() - 1), logits)
-        has_density.append(defined.gather(1, leaf[:, None, :]).squeeze(1))
-    return torch.where(to_right, has_density[1], has_density[0])
 
 
 def balancing_weights(rows: Sample, update: BranchUpdate) -> Tensor:

@@ -297,9 +297,6 @@ def stack_splits(
             "log_lower": logs(each[0] for each in bounds),
             "log_upper": logs(each[1] for each in bounds),
         }
-    if others and settings.family.can_rise:
-        what = "entry times" if "log_entry" in others else "times within intervals"
-        raise ConfigError(f"{what} need curves that cannot increase: use leaves with monotone=True")
     family = copy.deepcopy(settings.family).prepare(log_time, event, weight, log_scale)
     kind = type(family)
     if not kind.__module__.startswith("sstorch.") and kind not in _CHECKED:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sstorch.data import SurvivalData
-from sstorch.exceptions import ConfigError
 from sstorch.fitted import FittedTree
 from sstorch.fitted.model import EVENT
 from sstorch.groups.recalibration import Recalibration, check_events
@@ -26,11 +25,9 @@ _TOLERANCE = 1e-16
 def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tuple[SoftTree, Recalibration]:
     """The tree with a linear predictor a + b g and shapes moved by d, by maximum likelihood, and the report.
 
-    Raises ConfigError: curves of the leaves can rise; DataError: fewer events than parameters.
+    Raises DataError: fewer events than parameters.
     """
     module, names = tree.module, tree.module.family.shape_names
-    if tree.can_rise:
-        raise ConfigError("recalibration needs curves that cannot increase: use leaves with monotone=True")
     # Of theta = (a, b, d), what is estimated.
     free = {"intercept": [0], "slope": [0, 1], "baseline": [0, *range(2, 2 + len(names))]}[how]
     weighting = check_weighting(data.sample_weight, len(data))

@@ -231,9 +231,7 @@ class BatchSettings:
                 f"an offset or strata ({fixed}) need SurvivalRegression and a column each; for groups give "
                 "PrognosticTree(teacher=SurvivalRegression(columns=Columns(...)))"
             )
-        if fixed and (
-            self.restricted or any(each.can_rise or each.ancillary != "constant" for each in families)
-        ):
+        if fixed and (self.restricted or any(each.ancillary != "constant" for each in families)):
             raise ConfigError(
                 f"an offset or strata ({fixed}) do not support monotone, fairness, custom penalties, "
                 "ancillary='linear' and curves that can increase: leave one of the two out"
@@ -292,8 +290,6 @@ class BatchSettings:
             leaf = "spline_po" if smooth else "log_logistic"
             if cause and (smooth or n_events >= _MIN_EVENTS):
                 leaf = "spline_ph"
-        if cause and make_family(leaf).can_rise:
-            raise ConfigError(f"leaf of cause {cause}: incidences need curves that cannot increase")
         return replace(self, leaf=leaf)
 
     @property
@@ -332,8 +328,8 @@ class BatchSettings:
 
         Otherwise a trainer minimises E under variances that are estimated without the restrictions.
         """
-        rises = self.family.can_rise or self.family.ancillary == "linear"
-        return self.estimated and self.keeps_gates and not self.restricted and not rises
+        linear = self.family.ancillary == "linear"
+        return self.estimated and self.keeps_gates and not self.restricted and not linear
 
     @property
     def encodings(self) -> Encodings:

@@ -14,13 +14,11 @@ from sstorch import (
     PrognosticTree,
     Surv,
     SurvivalData,
-    SurvivalRegression,
     metrics,
     recalibrate,
 )
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups import Recalibration
-from sstorch.nn import Spline
 from sstorch.soft.recalibration import recalibrated
 from tests.conftest import nightly
 from tests.flat import soft_tree
@@ -253,9 +251,6 @@ def test_invalid_arguments_raise(gbsg2: SurvivalData) -> None:
         recalibrate(soft, few.frame, few.y, "slope")
     with pytest.warns(DataWarning, match="estimated from 1 events: 1"):
         recalibrate(soft, few.frame, few.y)
-    rising = SurvivalRegression(leaf=Spline("hazard", monotone=False)).fit(X, y)
-    with pytest.raises(ConfigError, match="monotone=True"):
-        recalibrate(rising, X, y)
     causes, data = fitted("soft causes")
     none = Surv(data.time, np.where(data.cause == 2, 0, data.cause), causes={1: "relapse"})
     with pytest.raises(DataError, match="cause death: how='intercept'"):

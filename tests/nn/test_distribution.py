@@ -18,7 +18,6 @@ from sstorch.nn import (
     HazardHead,
     LogLogistic,
     SoftTree,
-    Spline,
     SurvivalDistribution,
     competing_nll,
 )
@@ -332,10 +331,6 @@ def test_samples_of_the_cured_are_infinite() -> None:
         head.leaf.shape.fill_(-1.0)  # S falls to exp(-1)
     draws = head(torch.zeros(4000, 1).double()).sample(generator=torch.Generator().manual_seed(0))
     assert float(draws.isinf().double().mean()) == pytest.approx(math.exp(-1), abs=0.03)
-    rising = SoftTree(1, 0, Spline(monotone=False)).initialize(TIME, EVENT)
-    for call in (lambda d: d.sample(), lambda d: d.quantile(0.5), lambda d: d.restricted_mean(1.0)):
-        with pytest.raises(ConfigError, match="needs curves that cannot increase"):
-            call(rising(torch.zeros(2, 1)))
 
 
 def test_most_probable_is_the_path_of_a_tree_and_the_largest_weight_of_others() -> None:

@@ -46,9 +46,7 @@ CASES: dict[str, Callable[[], HazardFamily]] = {
     **{name: lambda name=name: make_family(name) for name in sorted(FAMILIES)},
     "spline_ph, m = 0": lambda: Spline("hazard", knots=0),
     "spline_po, m = 4": lambda: Spline("odds", knots=4),
-    "spline, theta = 0": lambda: Spline("theta", theta=0.0),
     "logistic_hazard": lambda: LogisticHazard([0.2, 1.0, 4.0]),
-    "spline, theta = 0.3": lambda: Spline("theta", theta=0.3),
     "derived": Derived,
 }
 families = pytest.mark.parametrize("case", CASES)
@@ -336,8 +334,9 @@ def test_generalized_gamma_against_high_precision(q: float) -> None:
         for mine, at in zip(found.tolist(), w.tolist(), strict=True):
             survival, failure = survival_and_failure(at)
             theirs = -mpmath.log1p(-failure) if failure < 0.5 else -mpmath.log(survival)
-            # The integral has 15 digits of S itself.
-            assert mine == pytest.approx(float(theirs), rel=1e-11, abs=1e-14 if abs(q) < 1e-2 else 0)
+            # The integral has 15 digits of S itself, the quadrature fewer at large |Q|.
+            least = 1e-14 if abs(q) < 1e-2 else 0
+            assert mine == pytest.approx(float(theirs), rel=1e-11 if abs(q) <= 3 else 1e-9, abs=least)
 
 
 @pytest.mark.parametrize(
@@ -352,15 +351,14 @@ def test_spline_without_knots_is_a_parametric_model(scale: str, leaf: str, sign:
     torch.testing.assert_close(mine, twin.terms(y, g, shape), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("theta", "scale"), [(0.0, "hazard"), (1e-12, "hazard"), (1.0, "odds")])
+@pytest.mark.parametrize(("theta", "scale"), [(1e-12, "hazard"), (1.0, "odds")])
 def test_aranda_ordaz_holds_the_hazards_and_odds_models(theta: float, scale: str) -> None:
     twin = Spline(scale)
     y, g, shape = arguments(twin)
-    mine = Spline("theta", theta=theta).terms(y, g, shape)
+    mine = Spline("theta").terms(
+        y, g, torch.cat([shape, torch.full_like(shape[..., :1], math.log(theta))], -1)
+    )
     torch.testing.assert_close(mine, twin.terms(y, g, shape), rtol=1e-8, atol=1e-8)
-    if theta:
-        learned = torch.cat([shape, torch.full_like(shape[..., :1], math.log(theta))], dim=-1)
-        torch.testing.assert_close(Spline("theta").terms(y, g, learned), mine, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("log_sigma", [1.5, 3.0, 4.0, 8.0, 200.0, 700.0])
@@ -418,28 +416,6 @@ def test_monotone_splines_never_rise(scale: str, draws: int, n_times: int) -> No
     curve, log_slope = family.index(y, torch.zeros(()).double(), shape)
     assert log_slope.isfinite().all()
     assert (curve.diff(dim=-1) >= -1e-13 * curve.abs().amax(-1, keepdim=True)).all()
-
-
-def test_unconstrained_spline_leaves_out_events_where_it_does_not_fall() -> None:
-    family = Spline("hazard", monotone=False)
-    y, event = torch.linspace(-3, 2, 40, dtype=torch.float64), torch.ones(40, dtype=torch.float64)
-    shape = torch.tensor([1.0, -2.0, 1.0], dtype=torch.float64, requires_grad=True)
-    zero = torch.zeros(1, dtype=torch.float64)
-    falls = family.defined(y, shape)
-    assert 0 < int(falls.sum()) < 40
-    loss, (hazard, log_hazard) = family.loss(y, event, zero, shape), family.terms(y, zero, shape)
-    assert (loss[~falls] == 0).all()
-    assert (log_hazard[~falls] == -math.inf).all()
-    torch.testing.assert_close(loss[falls], (hazard - log_hazard)[falls], rtol=1e-13, atol=1e-13)
-    torch.testing.assert_close(family.loss(y, 1 - event, zero, shape), hazard)
-    assert torch.autograd.grad(loss.sum(), shape)[0].isfinite().all()
-    assert Spline("hazard").defined(y, shape) is None
-    for refused in (
-        lambda: family.interval_loss(y[:-1], y[1:], zero, shape),
-        lambda: family.loss(y, event, zero, shape, y - 1),
-    ):
-        with pytest.raises(ConfigError, match="cannot increase"):
-            refused()
 
 
 @pytest.mark.parametrize(("m", "expected"), [(1, [50]), (2, [33, 67]), (4, [20, 40, 60, 80])])
@@ -504,8 +480,6 @@ def test_given_times_are_in_original_units(family: HazardFamily, text: str) -> N
         (lambda: Weibull(ancillary="quadratic"), "ancillary must be"),
         (lambda: Spline("log"), "scale must be"),
         (lambda: Spline(knots=-1), "knots must be"),
-        (lambda: Spline("odds", theta=1.0), "theta is a number"),
-        (lambda: Spline(monotone=1), "monotone must be"),
         (lambda: LogisticHazard(0), "times must be a number"),
         (lambda: PiecewiseExponential([2.0, 1.0]), "in increasing order"),
         (lambda: PiecewiseExponential([2.0, math.inf]), "in increasing order"),
@@ -527,7 +501,7 @@ def test_numbers_and_arrays_place_knots_and_breakpoints() -> None:
     assert Spline(knots=np.int64(3)).n_internal == 3
     assert Spline(knots=np.array([1.0, 2.0, 5.0])).knots == (1.0, 2.0, 5.0)
     assert PiecewiseExponential(np.array([1, 4])).breakpoints == (1.0, 4.0)
-    assert repr(Spline("normal")) == "Spline('normal', knots=2, monotone=True, ancillary='constant')"
+    assert repr(Spline("normal")) == "Spline('normal', knots=2, ancillary='constant')"
 
 
 @pytest.mark.parametrize("g", [-650.0, 0.0, 40.0])

@@ -92,6 +92,7 @@ def test_state_of_an_initialized_module_loads_into_a_fresh_one(leaf: str) -> Non
         family.load_state_dict(source.family.state_dict())
         assert family.prepared
         assert family.shape_names == source.family.shape_names
+        assert family.batch_shape == source.family.batch_shape
     with pytest.raises(RuntimeError, match="size mismatch"):
         HazardHead(4, leaf, 2).load_state_dict(HazardHead(3, leaf, 2).initialize(TIME, EVENT).state_dict())
 

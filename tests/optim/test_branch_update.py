@@ -1,10 +1,10 @@
 import numpy as np
 import torch
 
-from sstorch.nn import SoftTree, Spline
+from sstorch.nn import SoftTree
 from sstorch.objective import Sample
 from sstorch.objective.training import leaf_losses
-from sstorch.optim.nodec import THRESHOLDS, BranchUpdate, Thresholds, balancing_weights, classify, reassign
+from sstorch.optim.nodec import BranchUpdate, Thresholds, balancing_weights, classify, reassign
 from tests.batches import blank_tree, random_sample, random_tree
 
 PAPER, ORDERED = Thresholds(0.1, 0.3, 0.4), Thresholds(0.1, 0.03, 0.4)
@@ -117,28 +117,3 @@ def test_a_row_that_overflows_where_it_cannot_be_is_not_the_worst() -> None:
     moved = reassign(tree, sample, 1, update, 0.4) != update.left
     losses = leaf_losses(tree, sample, [2]).detach()[:, 0]
     assert losses[moved].min() >= losses[~moved].max()
-
-
-def test_rows_without_a_density_on_the_other_side_stay() -> None:
-    """Unconstrained splines: leaf 3 rises after its middle, so that late rows cannot move there."""
-    tree = blank_tree(3, 1, Spline("hazard", knots=1, monotone=False), (1,))
-    with torch.no_grad():
-        tree.gate(1).bias.fill_(5.0)
-        tree.leaf(2).shape.copy_(torch.tensor([1.0, 1.0]))
-        tree.leaf(3).shape.copy_(torch.tensor([1.0, -2.0]))
-    sample = random_sample(1)
-    update = classify(tree, sample, 1, THRESHOLDS["eps_paper"], sample.n_rows)
-    assert bool(update.high.all())
-    falls = tree.family.defined(sample.log_time, tree.leaf(3).shape[:, None, :])
-    assert falls is not None
-    assert 5 < int(falls.sum()) < 55
-    left = reassign(tree, sample, 1, update, 0.4)
-    moved = left != update.left
-    assert bool(moved.any())
-    assert not bool((moved & ~falls).any())
-    # A monotone leaf lets any row move, the worst first.
-    free = blank_tree(3, 1, Spline("hazard", knots=1), (1,))
-    with torch.no_grad():
-        free.gate(1).bias.fill_(5.0)
-    anyone = reassign(free, sample, 1, update, 0.4)
-    assert int((anyone != update.left).sum()) == 24

@@ -17,13 +17,12 @@ from sstorch import (
 )
 from sstorch.data import Preprocessor
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.nn import FAMILIES, Spline
+from sstorch.nn import FAMILIES
 from sstorch.soft import batch, estimation
 from sstorch.validation import group_table
 from tests.causes import simulated
 from tests.conftest import nightly_but
 
-FAMILIES_THAT_FALL = [name for name in sorted(FAMILIES) if not FAMILIES[name]().can_rise]
 TIMES = np.array([0.0, 1e-3, 30.0, 400.0, 900.0, 2500.0, 6000.0])
 
 Rows = tuple[pd.DataFrame, Surv]
@@ -43,7 +42,7 @@ def single(y: Surv, cause: int) -> Surv:
     return Surv(y.time, y.cause == cause)
 
 
-@pytest.mark.parametrize("leaf", nightly_but(("weibull",), FAMILIES_THAT_FALL))
+@pytest.mark.parametrize("leaf", nightly_but(("weibull",), FAMILIES))
 def test_regression_of_causes_is_that_of_each(leaf: str, rows: Rows) -> None:
     X, y = rows
     columns = Columns(numeric="spline(4)")
@@ -131,7 +130,6 @@ def test_predictions_and_scores(tree: PrognosticTree, rows: Rows) -> None:
             PrognosticTree(leaf={"relapse": "weibull"}),
             "leaf names leaves of relapse, and there is none of death",
         ),
-        (PrognosticTree(leaf=Spline(monotone=False)), "cannot increase"),
         (SoftSurvivalTree(trainer="nodec"), "use trainer=None"),
         (PrognosticTree(teacher=lambda X, times: None), "predict_cumulative_incidence"),
     ],

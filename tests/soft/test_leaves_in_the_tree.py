@@ -1,6 +1,5 @@
 """What the leaf families add to the estimator: options, left truncation, quantiles, starts, saved trees."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from sstorch import (
     Surv,
     SurvivalData,
 )
-from sstorch.exceptions import ConfigError, DataWarning, FormatError
+from sstorch.exceptions import ConfigError, FormatError
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import covering, nightly_but
@@ -196,27 +195,6 @@ def test_a_registered_family_is_saved_by_its_name(small_data: SurvivalData, tmp_
         del FAMILIES["rayleigh"]
     with pytest.raises(FormatError, match="unknown leaf 'rayleigh': first import the module that defines it"):
         SoftSurvivalTree.load(tmp_path / "rayleigh")
-
-
-def test_unconstrained_splines_that_rise_are_scored_with_a_warning(small_data: SurvivalData) -> None:
-    tree = _grown(small_data, leaf=Spline("hazard", monotone=False), n_starts=1)
-    with torch.no_grad():
-        for node in (2, 3):
-            tree.module_.leaf(node).shape.copy_(torch.tensor([2.0, -3.0, 2.0]))
-    y = (small_data.time, small_data.event)
-    times = np.unique(small_data.time)
-    assert (np.diff(np.asarray(tree.predict_survival_function(small_data.frame, times)), axis=1) > 0).any()
-    with pytest.warns(DataWarning, match="120 of 120 curves rise: scored as their running minimum"):
-        tree.score(small_data.frame, y)
-
-
-def test_curves_that_can_rise_have_no_quantiles_and_no_late_entries(small_data: SurvivalData) -> None:
-    tree = _grown(small_data, leaf=Spline("odds", monotone=False), n_starts=1)
-    for ask in (tree.predict_quantile, partial(tree.predict_rmst, tau=9.0)):
-        with pytest.raises(ConfigError, match="needs curves that cannot increase: use leaves"):
-            ask(small_data.frame)
-    with pytest.raises(ConfigError, match="entry times need curves that cannot increase"):
-        tree.fit(small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time))
 
 
 @pytest.mark.filterwarnings("ignore:.*far outside its training range:sstorch.exceptions.DataWarning")

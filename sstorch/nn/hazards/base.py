@@ -37,11 +37,10 @@ class HazardFamily(nn.Module, ABC):
     with closed forms overrides these methods.
 
     ``of_rate`` is True if g is the log of a rate, H about exp(g) t while small; else g is a log time.
-    ``can_rise`` is True if survival functions can increase for some parameters; ``closed_form`` if the family
-    defines :meth:`derivatives`; ``overflows`` if the loss can be infinite at finite parameters.
-    ``ratio`` names the exponential of a slope of g, if it is constant over time: ``"hazard ratio"``, ``"time
-    ratio"`` or ``"odds ratio"`` (of the event). ``sized_by_rows`` names the buffers whose last
-    dimension depends on the training rows. ``exportable`` is True if
+    ``closed_form`` is True if the family defines :meth:`derivatives`; ``overflows`` if the loss can be
+    infinite at finite parameters. ``ratio`` names the exponential of a slope of g, if it is constant over
+    time: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event). ``sized_by_rows`` names the
+    buffers whose last dimension depends on the training rows. ``exportable`` is True if
     :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which then must not branch on values.
 
     Constants determined by training rows, such as knots, are buffers with the leading batch shape of
@@ -59,7 +58,6 @@ class HazardFamily(nn.Module, ABC):
     name: str
     shape_names: tuple[str, ...]
     of_rate = False
-    can_rise = False
     closed_form = False
     overflows = True
     ratio: str | None = None
@@ -119,8 +117,8 @@ class HazardFamily(nn.Module, ABC):
     def interval_loss(self, log_lower: Tensor, log_upper: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """Negative log-likelihood of an event between two times, -log(S(lower) - S(upper)).
 
-        Computed as H(lower) - log(1 - exp(H(lower) - H(upper))). If the difference underflows, the smallest
-        normal number is used.
+        Computed as H(lower) - log(1 - exp(H(lower) - H(upper))), with the smallest normal number for a
+        difference that underflows.
         """
         before = self.hazard_before(log_lower, log_upper, linear, shape)
         after = self.cumulative_hazard(log_upper, linear, shape)
@@ -156,10 +154,6 @@ class HazardFamily(nn.Module, ABC):
     def neutral(self, log_time: Tensor) -> Tensor:
         """A linear predictor with a moderate H at a log time, for rows with weight zero."""
         return -log_time if self.of_rate else log_time
-
-    def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
-        """True if the density exists; None if everywhere, as in families with non-increasing survival."""
-        return None
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """Log time at which H reaches a value > 0, +inf if H stays below; differentiable in parameters."""
@@ -199,10 +193,12 @@ class HazardFamily(nn.Module, ABC):
             hazard, log_hazard = self.terms(torch.logaddexp(y, start), linear, shape)
             return hazard - gone, log_hazard
 
-        def quantile(hazard: Tensor) -> Tensor:
-            return since(self.log_quantile(hazard + gone, linear, shape))
-
-        return restricted_mean(quantile, terms, log_tau, since(corners))
+        return restricted_mean(
+            lambda hazard: since(self.log_quantile(hazard + gone, linear, shape)),
+            terms,
+            log_tau,
+            since(corners),
+        )
 
     def corners(self) -> Tensor:
         """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
@@ -276,29 +272,21 @@ class HazardFamily(nn.Module, ABC):
         """Buffers by name, each (*batch_shape, ...)."""
         return {name: value for name, value in self._buffers.items() if value is not None}
 
-    def with_constants(self, constants: Mapping[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
-        """Return the family with constants of :meth:`prepare` by name, each (*batch_shape, ...)."""
-        chosen = self._with(constants, batch_shape)
-        chosen._prepared = True
+    def with_constants(
+        self, constants: Mapping[str, Tensor], batch_shape: tuple[int, ...], prepared: bool = True
+    ) -> Self:
+        """Return the family with other constants, each (*batch_shape, ...), and the same parameters."""
+        chosen = copy.copy(self)
+        chosen._parameters, chosen._modules = self._parameters.copy(), self._modules.copy()
+        chosen._buffers = {**self._buffers, **constants}
+        chosen.batch_shape, chosen._prepared = batch_shape, prepared
         return chosen
-
-    def follow(self, constants: Mapping[str, Tensor]) -> None:
-        """Take buffers for other constants, in place: of their batch shape, and of sizes that rows decide."""
-        for name, value in constants.items():
-            own = self.constants()[name]
-            sizes = own.shape[len(self.batch_shape) :]
-            n_batch = value.ndim - len(sizes)
-            if value.shape[n_batch:] == sizes or (name in self.sized_by_rows and n_batch >= 0):
-                self._buffers[name] = own.new_zeros(value.shape)
-                self.batch_shape, self._prepared = tuple(value.shape[:n_batch]), True
 
     def select(self, problems: Tensor | slice | int) -> Self:
         """Select problems of a one-dimensional batch: positions (K,), a slice, or one."""
-        if not self._buffers:  # nothing differs between problems
-            return self._with({}, ()) if self.batch_shape else self
-        buffers = {name: value[problems] for name, value in self.constants().items()}
-        n_batch = 0 if isinstance(problems, int) else 1
-        return self._with(buffers, next(iter(buffers.values())).shape[:n_batch])
+        chosen = {name: value[problems] for name, value in self.constants().items()}
+        lead = next((value.shape[: not isinstance(problems, int)] for value in chosen.values()), ())
+        return self.with_constants(chosen, tuple(lead), self._prepared)
 
     def expand(self, batch_shape: tuple[int, ...]) -> Self:
         """The same family for every problem of a batch.
@@ -309,8 +297,8 @@ class HazardFamily(nn.Module, ABC):
         if self._buffers and self.batch_shape not in ((), batch_shape):
             raise ConfigError(f"family prepared for batch {self.batch_shape}, asked for batch {batch_shape}")
         lead = () if self.batch_shape == batch_shape else batch_shape
-        buffers = {name: part.expand(*lead, *part.shape).clone() for name, part in self.constants().items()}
-        return self._with(buffers, batch_shape)
+        wide = {name: part.expand(*lead, *part.shape).clone() for name, part in self.constants().items()}
+        return self.with_constants(wide, batch_shape, self._prepared)
 
     def options(self) -> dict[str, Any]:
         """Arguments, as plain values, from which the registry recreates this family."""
@@ -325,16 +313,15 @@ class HazardFamily(nn.Module, ABC):
         return ", ".join(f"{name}={value!r}" for name, value in self.options().items())
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        names = [name for name in self.constants() if prefix + name in state_dict]
-        self.follow({name: state_dict[prefix + name] for name in names})
+        n_batch = len(self.batch_shape)
+        for name, own in self.constants().items():
+            given, sizes = state_dict.get(prefix + name, own), own.shape[n_batch:]
+            lead = given.shape[: given.ndim - len(sizes)]
+            # Another batch shape, or sizes that rows decide.
+            if given is not own and (given.shape[len(lead) :] == sizes or name in self.sized_by_rows):
+                self._buffers[name] = own.new_zeros(given.shape)
+                self.batch_shape, self._prepared = tuple(lead), True
         super()._load_from_state_dict(state_dict, prefix, *others)
-
-    def _with(self, buffers: Mapping[str, Tensor], batch_shape: tuple[int, ...]) -> Self:
-        chosen = copy.copy(self)
-        chosen._parameters, chosen._modules = self._parameters.copy(), self._modules.copy()
-        chosen._buffers = {**self._buffers, **buffers}
-        chosen.batch_shape = batch_shape
-        return chosen
 
     def _aligned(self, constants: Tensor, n_dims: int) -> Tensor:
         """Constants (*batch_shape, C) for values of so many dimensions, (*batch_shape, 1, ..., C)."""
@@ -342,11 +329,14 @@ class HazardFamily(nn.Module, ABC):
         return constants.reshape(*lead, constants.shape[-1])
 
 
-def _mean_loss(theta: Tensor, family: HazardFamily, *rows: Tensor | None) -> Tensor:
-    """Weighted mean loss (R,) of intercepts and shapes (R, 1 + m), without covariates, arguments of start."""
-    log_time, event, weight, log_entry = rows
-    assert log_time is not None
-    assert event is not None
-    assert weight is not None
+def _mean_loss(
+    theta: Tensor,
+    family: HazardFamily,
+    log_time: Tensor,
+    event: Tensor,
+    weight: Tensor,
+    log_entry: Tensor | None,
+) -> Tensor:
+    """Weighted mean loss (R,) of intercepts and shapes (R, 1 + m), without covariates."""
     loss = family.loss(log_time, event, theta[:, :1], theta[:, None, 1:], log_entry)
     return (weight * torch.where(weight > 0, loss, 0.0)).sum(-1) / weight.sum(-1)

@@ -41,7 +41,7 @@ def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
     >>> make_family("weibull").shape_names
     ('log_a',)
     >>> make_family("spline_po", knots=1)
-    Spline('odds', knots=1, monotone=True, ancillary='constant')
+    Spline('odds', knots=1, ancillary='constant')
     """
     if isinstance(leaf, HazardFamily):
         if options:

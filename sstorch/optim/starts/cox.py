@@ -159,10 +159,11 @@ def initialize_cox(
         for (node, number, own), hazard in zip(drawn, hazards, strict=True):
             hazard = hazard[: len(own)]
             if bool((hazard.isfinite() & (hazard > 0)).all()):
-                target = family.to_scale(hazard).numpy()
+                # An estimated theta has its starting value, 1.
+                target = family.link(hazard.new_zeros(1)).inverse(hazard).numpy()
                 fitted = _least_squares(design[number, own], matrices[split[number]][own], target)
                 intercept, weights, slope = (torch.as_tensor(part).to(tree.log_time_scale) for part in fitted)
-                leaf, shape = tree.leaf(node), weights.log() if family.monotone else weights
+                leaf, shape = tree.leaf(node), weights.log()
                 leaf.intercept[number], leaf.slope[number] = intercept, slope
                 leaf.shape[number, : len(shape)] = shape
 
