@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from tqdm import tqdm
 from typing_extensions import override
 
 from sstorch.exceptions import ConfigError
@@ -19,12 +18,8 @@ from sstorch.nn import SoftTree
 class StepContext:
     """An inner step that has just ended, before its result is written back into the batch.
 
-    Attributes:
-        macro_iteration: counted from 1.
-        node: s.
-        step: ``BN``, ``LN`` or ``WLR``.
-        tree: the sub-batch that took this step, frozen but for its working set.
-        problems: positions of the sub-batch in the whole batch.
+    ``macro_iteration`` counts from 1, ``step`` is ``BN``, ``LN`` or ``WLR`` at ``node``; ``tree`` is the
+    sub-batch that took it, frozen but for its working set, of the ``problems`` (K,) of the whole batch.
     """
 
     macro_iteration: int
@@ -45,10 +40,10 @@ class Callback:
         """Before compilation of machine code, which takes about ten seconds, once per machine."""
 
     def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
-        """Before the first step, with the starting values and the maximum number of macro iterations.
+        """Before the first step, with the maximum number of macro iterations.
 
-        The module is the batch of trees, a :class:`~sstorch.nn.SoftTree`, or the network of a
-        :class:`~sstorch.TorchSurvival`.
+        The module is the batch of trees with starting values, a :class:`~sstorch.nn.SoftTree`, or the network
+        of a :class:`~sstorch.TorchSurvival`.
         """
 
     def on_step(self, context: StepContext) -> None:
@@ -81,7 +76,7 @@ def check_callbacks(callbacks: object) -> None:
 
 
 class ProgressBar(Callback):
-    """One tick per macro iteration: a bar on a terminal, plain lines elsewhere."""
+    """A line per macro iteration on standard error; on a terminal each takes the place of the last."""
 
     @override
     def on_compile(self) -> None:
@@ -89,24 +84,16 @@ class ProgressBar(Callback):
 
     @override
     def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
-        self._title = f"{module.n_problems} trees" if isinstance(module, SoftTree) else type(module).__name__
-        self._total, terminal = macro_iterations, sys.stderr.isatty()
-        self._bar = (
-            tqdm(total=self._total, desc=self._title, unit="pass", file=sys.stderr) if terminal else None
-        )
+        title = f"{module.n_problems} trees" if isinstance(module, SoftTree) else type(module).__name__
+        self._of = f"/{macro_iterations} of {title}"
 
     @override
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        newest = history.last_macro_iteration()
+        newest, end = history.last_macro_iteration(), "\r" if sys.stderr.isatty() else "\n"
         text = f"objective {newest['best_objective'].mean():.4f}, {len(newest)} training"
-        if self._bar is None:
-            line = f"pass {macro_iteration}/{self._total} of {self._title}: {text}"
-            print(line, file=sys.stderr, flush=True)
-        else:
-            self._bar.set_postfix_str(text)
-            self._bar.update(int(macro_iteration > 0))
+        print(f"pass {macro_iteration}{self._of}: {text}", end=end, file=sys.stderr, flush=True)
 
     @override
     def on_train_end(self, history: History) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        if sys.stderr.isatty():
+            print(file=sys.stderr)

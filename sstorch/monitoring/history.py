@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,9 @@ from numpy.typing import NDArray
 
 Columns = dict[str, NDArray[Any]]
 
-STEP_COLUMNS: tuple[str, ...] = (
-    "problem",
-    "macro_iteration",
-    "node",
-    "step",
-    "objective_before",
-    "objective_after",
-)
-STEP_COLUMNS += ("gradient_norm", "evaluations", "rows", "left_share", "status", "restarted")
-MACRO_COLUMNS = ("problem", "macro_iteration", "objective", "best_objective", "gradient_norm")
+STEP_COLUMNS = ["problem", "macro_iteration", "node", "step", "objective_before", "objective_after"]
+STEP_COLUMNS += ["gradient_norm", "evaluations", "rows", "left_share", "status", "restarted"]
+MACRO_COLUMNS = ["problem", "macro_iteration", "objective", "best_objective", "gradient_norm"]
 
 
 @dataclass
@@ -51,8 +43,7 @@ class History:
 
     def add_macro_iteration(self, **columns: Any) -> None:
         """Append macro iteration records; extra columns (``mass_<leaf>``) are allowed."""
-        extra = tuple(name for name in columns if name not in MACRO_COLUMNS)
-        self._macro.append(_columns(columns, MACRO_COLUMNS + extra))
+        self._macro.append(_columns(columns, list(dict.fromkeys([*MACRO_COLUMNS, *columns]))))
 
     @property
     def steps(self) -> pd.DataFrame:
@@ -63,11 +54,6 @@ class History:
     def macro_iterations(self) -> pd.DataFrame:
         """All macro iteration records."""
         return _frame(self._macro, MACRO_COLUMNS)
-
-    def last_steps(self, macro_iteration: int) -> pd.DataFrame:
-        """Step records of one macro iteration, or of later ones, searched from the end."""
-        chosen = takewhile(lambda block: block["macro_iteration"][0] >= macro_iteration, self._steps[::-1])
-        return _frame([*chosen][::-1], STEP_COLUMNS)
 
     def last_macro_iteration(self) -> pd.DataFrame:
         """The newest macro iteration records."""
@@ -89,14 +75,14 @@ class History:
         return History(*([b for b in part if b["macro_iteration"][0] <= macro_iteration] for part in tables))
 
 
-def _columns(columns: Mapping[str, Any], names: tuple[str, ...]) -> Columns:
+def _columns(columns: Mapping[str, Any], names: list[str]) -> Columns:
     arrays = {name: np.atleast_1d(np.asarray(columns[name])) for name in names}
     size = max(map(len, arrays.values()))
     # A record owns its numbers: what it was made from may change.
     return {name: np.broadcast_to(array, size).copy() for name, array in arrays.items()}
 
 
-def _frame(blocks: list[Columns], names: tuple[str, ...]) -> pd.DataFrame:
+def _frame(blocks: list[Columns], names: list[str]) -> pd.DataFrame:
     if not blocks:
         return pd.DataFrame({name: [] for name in names})
     return pd.DataFrame({name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]})

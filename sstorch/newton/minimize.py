@@ -25,11 +25,7 @@ _FIRST_LIFT, _LEVENBERG, _GROWTH, _LEAST = 1e-8, 1e-3, 4.0, 1e-6
 
 
 class Problem(ABC):
-    """K functions of D coefficients each, the members of a batch: what :func:`newton` minimises.
-
-    A function is a sum over rows, in nats; a negative log-likelihood, for instance. It need not be convex.
-    Members do not depend on each other.
-    """
+    """K functions of D coefficients each, in nats, the members of a batch: what :func:`newton` minimises."""
 
     @abstractmethod
     def value(self, theta: Tensor) -> Tensor:
@@ -41,16 +37,10 @@ class Problem(ABC):
 
     @abstractmethod
     def select(self, members: Tensor) -> Self:
-        """The same for some members, ascending positions (J,) among the K.
-
-        A dataclass with :class:`~sstorch.batched.Batched` has it.
-        """
+        """The same for some members, ascending positions (J,); :class:`~sstorch.batched.Batched` has it."""
 
     def step_size(self, step: Tensor) -> Tensor:
-        """Share of a step (K, D), in (0, 1], at which halving begins, (K,); 1 by default.
-
-        Less than 1 limits coefficients, such as logarithms of shapes, whose large steps overflow.
-        """
+        """Share of a step (K, D), in (0, 1], at which halving begins, (K,): large steps of logs overflow."""
         return step.new_ones(len(step))
 
     @property
@@ -95,11 +85,8 @@ class System(Batched):
     def of(cls, hessian: Tensor, precision: Tensor) -> Self:
         """Of symmetric matrices (K, D, D) with a precision (K, D) added to the diagonal.
 
-        Where that is not positive definite, the absolute diagonal is added to itself, in growing shares,
-        until it is (Levenberg).
-
-        Raises:
-            TrainingError: second derivatives are not finite.
+        Where that is not positive definite, growing shares of the absolute diagonal are added (Levenberg).
+        TrainingError where second derivatives are not finite.
         """
         matrix = hessian.clone()
         matrix.diagonal(dim1=-2, dim2=-1).add_(precision)
@@ -151,10 +138,7 @@ class Optimum(Batched):
         return cls(theta, *problems.derivatives(theta))
 
     def gain(self, prior: Gaussian, system: System | None = None) -> Tensor:
-        """Gain that is left to a Newton step, in nats, (K,): half the squared decrement.
-
-        ``system`` is that of Hessian and prior, if it is factored already.
-        """
+        """Gain that is left to a Newton step, in nats, (K,): half the squared decrement."""
         system = System.of(self.hessian, prior.precision) if system is None else system
         slope = self.gradient + prior.gradient(self.theta)
         return (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1) / 2
@@ -184,34 +168,20 @@ def newton(
     tolerance: float = TOLERANCE,
     at: Optimum | None = None,
 ) -> Optimum:
-    """Minimise K functions, each plus its prior, by damped Newton, from coefficients theta (K, D).
+    """Minimise K functions, each plus its prior, by damped Newton, from theta (K, D), where they are finite.
 
     A step is halved until the sum of function and prior falls enough (Armijo). Where their Hessian is not
     positive definite, a multiple of its absolute diagonal is added first (Levenberg), for each member by
-    itself: a member with a positive definite Hessian takes Newton's steps.
-
-    A member is done when half its squared Newton decrement, the gain that is left, is at most the tolerance,
-    in nats, and its Hessian positive definite, or when no step lowers the sum. A start at an exact saddle
-    point stays there.
-
-    Args:
-        problems: the functions.
-        prior: of their coefficients; ``Gaussian.flat(theta)`` for none.
-        theta: where to start, shape (K, D); the values there are finite.
-        tolerance: in nats.
-        at: derivatives at theta, if they are known.
-
-    Returns:
-        Coefficients and derivatives of each member; those after 100 steps where it is not done by then. Check
-        by ``gain``, at most ``UNCONVERGED``.
+    itself. A member is done when its gain is at most the tolerance, in nats, and its Hessian positive
+    definite, when no step lowers the sum, or after 100 steps: check its ``gain``, at most ``UNCONVERGED``. A
+    start at an exact saddle point stays there. ``at`` has the derivatives at theta, if they are known.
 
     Raises:
         TrainingError: second derivatives are not finite.
 
     References:
-        Nocedal and Wright (2006), Numerical Optimization, 2nd ed., 3.4, on Hessians that are not positive
-        definite; Marquardt (1963), Journal of the Society for Industrial and Applied Mathematics 11, 431-441,
-        on the diagonal.
+        Nocedal and Wright (2006), Numerical Optimization, 2nd ed., 3.4; Marquardt (1963), Journal of the
+        Society for Industrial and Applied Mathematics 11, 431-441, on the diagonal.
     """
     done = torch.zeros(len(theta), dtype=torch.bool, device=theta.device)
     at = Optimum.of(problems, theta) if at is None else at

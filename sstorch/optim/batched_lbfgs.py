@@ -1,11 +1,9 @@
 """Batched L-BFGS: many independent smooth problems of one dimension, minimised together.
 
-Each problem has its own step size, curvature history, stop and status, and is in its own phase: one batched
-evaluation answers the current request of every problem, be it the first try of an iteration or a trial deep
-inside a line search. Problems that are done leave the batch.
-
-All arithmetic is elementwise or sums within a problem, so each takes the same path alone and in any batch, up
-to rounding in the function itself. Decisions are masks; the host only looks which problems are done.
+One batched evaluation answers the current request of every problem, be it the first try of an iteration or a
+trial deep inside a line search. All arithmetic is elementwise or sums within a problem, so each takes the
+same path alone and in any batch, up to rounding in the function itself. Decisions are masks; the host only
+looks which problems are done.
 """
 
 from __future__ import annotations
@@ -67,10 +65,7 @@ class BatchedFunction(Protocol):
     """K scalar functions of d variables each."""
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (K,) and gradients (K, d), function k at row k of x (K, d), which is not changed.
-
-        Entries that are not finite mark a point outside the domain.
-        """
+        """Values (K,) and gradients (K, d) at the rows of x (K, d); not finite outside of the domain."""
         ...
 
     def select(self, problems: Tensor) -> BatchedFunction:
@@ -82,8 +77,7 @@ class BatchedFunction(Protocol):
 class BlockMetric(Batched):
     """Inverses of positive definite curvature matrices, block by block along the variables."""
 
-    # shapes (K, n_j, b_j, b_j); the variables are n_1 blocks of b_1, then n_2 of b_2, ..
-    inverses: tuple[Tensor, ...]
+    inverses: tuple[Tensor, ...]  # (K, n_j, b_j, b_j): variables are n_1 blocks of b_1, then n_2 of b_2, ...
 
     @classmethod
     def invert(cls, *curvatures: Tensor) -> BlockMetric:
@@ -122,11 +116,9 @@ class CurvatureHistory(Batched):
 
         a = R⁻¹ S g,   q = g - Yᵀ a,   b = R⁻ᵀ (D a - γ Y q),   H g = γ q + Sᵀ b.
 
-    With a metric M, γ M takes the place of γ. R⁻¹ itself is kept. Forgetting the oldest pair strikes a row
-    and a column out of it, a new pair adds a column, and both hold for any order of the rows; so pairs stay
-    where they were written, each problem overwrites its own oldest one, and nothing is shifted or solved. An
-    empty slot is a row and a column of zeros, whatever its s and y. There are m + 1 slots, and the next to be
-    written is always empty.
+    With a metric M, γ M takes the place of γ. R⁻¹ itself is kept: forgetting a pair strikes a row and a
+    column out of it, a new pair adds a column, for any order of the rows; nothing is shifted or solved. An
+    empty slot is a row and a column of zeros. The next of the m + 1 slots to be written is always empty.
     """
 
     s: Tensor  # (K, m + 1, d)
@@ -140,14 +132,9 @@ class CurvatureHistory(Batched):
     def empty(cls, x: Tensor, m: int) -> CurvatureHistory:
         """No pairs yet, for points x (K, d) and at most m pairs each."""
         k, d = x.shape
-        return cls(
-            s=x.new_zeros(k, m + 1, d),
-            y=x.new_zeros(k, m + 1, d),
-            inverse=x.new_zeros(k, m + 1, m + 1),
-            diagonal=x.new_zeros(k, m + 1),
-            scale=x.new_ones(k),
-            count=torch.zeros(k, dtype=torch.int64, device=x.device),
-        )
+        s, y, inverse = (x.new_zeros(k, m + 1, size) for size in (d, d, m + 1))
+        count = torch.zeros(k, dtype=torch.int64, device=x.device)
+        return cls(s, y, inverse, x.new_zeros(k, m + 1), x.new_ones(k), count)
 
     def direction(self, gradient: Tensor, metric: BlockMetric | None = None) -> Tensor:
         """The step -H g (K, d) for gradients g (K, d), the first guess of H a metric or, if None, 1."""
@@ -215,8 +202,6 @@ class LBFGSOptions:
         relative_tolerance: Converged when one iteration lowers the value by at most this fraction of
             max(|value|, 1), or by no more than rounding error. With 0 only the gradient is used, until it no
             longer decreases at a value constant up to rounding.
-        check_every: Evaluations between two checks for finished problems; by default 1 on the CPU and 4 on
-            other devices, since a check synchronises the device.
 
     Raises:
         ConfigError: If a setting is outside its range.
@@ -227,13 +212,10 @@ class LBFGSOptions:
     max_evaluations: int = 2000
     gradient_tolerance: float = 1e-6
     relative_tolerance: float = 2.2e-9
-    check_every: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in {"history": 1, "max_iterations": 0, "max_evaluations": 1}.items():
             check_integer(name, getattr(self, name), least)
-        if self.check_every is not None:
-            check_integer("check_every", self.check_every, 1)
         for name in ("gradient_tolerance", "relative_tolerance"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"`{name}` must be a number >= 0, got {getattr(self, name)!r}")
@@ -282,23 +264,13 @@ class _Problems(Batched):
             steepest = ~(_dot(gradient, scaled) < 0)
             direction = torch.where(steepest[:, None], direction, scaled)
         direction = torch.where((status == Status.RUNNING)[:, None], direction, 0.0)
-        return cls(
-            number=torch.arange(x.shape[0], device=x.device),
-            x=x,
-            value=value,
-            gradient=gradient,
-            gradient_norm=norm,
-            start_value=value,
-            status=status,
-            n_evaluations=zero + 1,
-            n_iterations=zero,
-            direction=direction,
-            steepest=steepest,
-            low_gradient=gradient,
-            search=LineSearch.start(value, _dot(gradient, direction)),
-            history=CurvatureHistory.empty(x, options.history),
-            metric=metric,
+        number, search = (
+            torch.arange(x.shape[0], device=x.device),
+            LineSearch.start(value, _dot(gradient, direction)),
         )
+        history, at = CurvatureHistory.empty(x, options.history), (x, value, gradient, norm)
+        state = value, status, zero + 1, zero, direction, steepest, gradient
+        return cls(number, *at, *state, search, history, metric)
 
     def running(self) -> Tensor:
         """Positions of the problems that are not done, for which a GPU makes the host wait."""
@@ -401,16 +373,14 @@ def minimize(
 ) -> OptimizationResult:
     """Minimise R independent functions of d variables from R starts.
 
-    The method is L-BFGS (Nocedal and Wright 2006, algorithm 7.5) with a strong Wolfe line search. No graph
-    is kept, and `function` is called in the grad mode of the caller.
+    The method is L-BFGS (Nocedal and Wright 2006, algorithm 7.5) with a strong Wolfe line search.
 
     Args:
         function: The R functions. They may return non-finite entries anywhere: the line search steps back
             from such points, and a start that is one is returned with status `NON_FINITE`.
         x0: (R, d), floating point; its device and dtype are those of the computation. R and d may be 0.
-        options: Tolerances and limits, each counted per problem; by default those of `LBFGSOptions()`.
-        metric: Inverse curvature of each function near its start, which scales the directions (a
-            preconditioner); by default none is known.
+        options: Tolerances and limits, each counted per problem.
+        metric: Inverse curvature of each function near its start, a preconditioner, if it is known.
 
     Returns:
         The best point of each problem, the value there and why it stopped.
@@ -421,14 +391,16 @@ def minimize(
     if x0.dim() != 2 or not x0.is_floating_point():
         raise ValueError(f"x0 must be floating point (R, d), found {x0.dtype} of shape {tuple(x0.shape)}.")
     options = options or LBFGSOptions()
-    check_every = options.check_every or (1 if x0.device.type == "cpu" else 4)
+    evaluations = (
+        1 if x0.device.type == "cpu" else 4
+    )  # until a look at what is done, for which a device waits
     problems = _Problems.start(function, x0.detach().clone(), options, metric)
     result = OptimizationResult(**{name: getattr(problems, name).clone() for name in _REPORTED})
     while len(running := problems.running()) > 0:
         if len(running) <= _COMPACT_AT * len(problems.number):
             problems.store(result)
             problems, function = problems.select(running), function.select(running)
-        for _ in range(check_every):
+        for _ in range(evaluations):
             problems.advance(*function.value_and_gradient(problems.trial()), options)
     problems.store(result)
     return result

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 Plain = bool | int | float | str | None
 # Increased when the content of a file changes, which then is that of other work.
-_VERSION = 3
+_VERSION = 4
 _REMEDY = "delete the file to begin anew"
 
 
@@ -39,6 +39,19 @@ class Checkpoint:
     def __init__(self, path: Path, digest: str) -> None:
         self._path, self._digest, self._prefix = path, digest, ""
         self._arrays: Arrays = {}
+        if not path.exists():
+            return
+        try:
+            with safe_open(path, framework="numpy") as file:
+                known = (file.metadata() or {})["digest"]
+                self._arrays |= {name: file.get_tensor(name) for name in sorted(file.keys())}
+        except (SafetensorError, KeyError) as error:
+            raise FormatError(f"{path} is no checkpoint, or truncated ({error}); {_REMEDY}") from error
+        if known != digest:
+            raise ConfigError(
+                f"`checkpoint` must be a file of a run with the same settings, data, starting values, device "
+                f"and versions, got {path} of another run: repeat that run, {_REMEDY}, or name another"
+            )
 
     def within(self, part: str) -> Self:
         """Return a part of the same file, with a state of its own."""
@@ -53,42 +66,12 @@ class Checkpoint:
         return unpack(arrays, device) if arrays else None
 
     def write(self, state: object) -> None:
-        """Replace the state of this part, and so the file: what :func:`~sstorch.packing.pack` takes.
-
-        Raises:
-            ConfigError: the file cannot be written; an existing file is unchanged.
-        """
+        """Replace the state of this part, and so the file; ConfigError where it stays unchanged."""
         for name in [name for name in self._arrays if name.startswith(self._prefix)]:
             del self._arrays[name]
         self._arrays |= {f"{self._prefix}{name}": np.array(a, order="C") for name, a in pack(state).items()}
-        content = {"digest": self._digest, "sha256": checksum(dump_arrays(self._arrays))}
-        try:
-            write_whole(self._path, dump_arrays(self._arrays, content))
-        except OSError as error:
-            raise _unwritable(self._path, error) from error
-
-    def load(self) -> None:
-        """Read the file, if there is one."""
-        if not self._path.exists():
-            return
-        try:
-            with safe_open(self._path, framework="numpy") as file:
-                content = file.metadata() or {}
-                self._arrays |= {name: file.get_tensor(name) for name in sorted(file.keys())}
-            if content["sha256"] != checksum(dump_arrays(self._arrays)):
-                raise FormatError(f"{self._path} is altered: its checksum does not fit; {_REMEDY}")
-            known = content["digest"]
-        except (SafetensorError, KeyError) as error:
-            raise FormatError(
-                f"{self._path} is no checkpoint, or truncated or altered ({error}); {_REMEDY}"
-            ) from error
-        except OSError as error:
-            raise ConfigError(f"checkpoint {self._path} cannot be read: {error.strerror or error}") from error
-        if known != self._digest:
-            raise ConfigError(
-                f"`checkpoint` must be a file of a run with the same settings, data, starting values, device "
-                f"and versions, got {self._path} of another run: repeat that run, {_REMEDY}, or name another"
-            )
+        with _writable(self._path):
+            write_whole(self._path, dump_arrays(self._arrays, {"digest": self._digest}))
 
 
 @contextmanager
@@ -102,7 +85,7 @@ def opened(
     without interruption, bit for bit; on CUDA, where some sums have no fixed order, up to rounding. A
     checkpoint that is open, or None, is returned as is.
 
-    Raises ConfigError (another identity, open elsewhere, cannot be written) or FormatError (altered).
+    Raises ConfigError (another identity, open elsewhere, cannot be written) or FormatError (truncated).
     """
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         yield checkpoint
@@ -110,17 +93,13 @@ def opened(
     path, sha = Path(checkpoint), hashlib.sha256(b"%d" % _VERSION)
     for name, value in plain_values(identity, ""):
         sha.update(f"{name}={value!r}\n".encode())
-    try:
-        if path.is_dir():
-            raise ConfigError(f"checkpoint {path} is a folder; name a file in it")
+    if path.is_dir():
+        raise ConfigError(f"checkpoint {path} is a folder; name a file in it")
+    with _writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = take_lock(_lock_path(path))
-    except OSError as error:
-        raise _unwritable(path, error) from error
     try:
-        made = Checkpoint(path, sha.hexdigest())
-        made.load()
-        yield made
+        yield Checkpoint(path, sha.hexdigest())
     finally:
         unlock(lock)
 
@@ -152,21 +131,18 @@ def kept(
 def plain_values(value: object, name: str) -> Iterator[tuple[str, Plain]]:
     """Settings or data as plain values by dotted names; tensors, arrays and frames by checksum.
 
-    Raises:
-        ConfigError: something is not a plain value, function, tensor, array, frame, module, or dataclass,
-            mapping or sequence of them, and need not look alike in two processes.
+    ConfigError for what need not look alike in two processes: no plain value, function, tensor, array, frame,
+    module, or dataclass, mapping or sequence of them.
     """
     parts: Mapping[Any, object] = {}
     if value is None or isinstance(value, bool | str):
         yield name, value
     elif isinstance(value, Integral):
         yield name, int(value)
-    elif isinstance(value, Real):
-        # JSON has no infinity.
+    elif isinstance(value, Real):  # JSON has no infinity
         yield name, float(value) if np.isfinite(float(value)) else str(value)
     elif isinstance(value, Tensor | np.ndarray):
-        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-        content = np.ascontiguousarray(array)
+        content = np.ascontiguousarray(value.detach().cpu() if isinstance(value, Tensor) else value)
         text = f"{content.dtype} {content.shape} sha256 {checksum(content.tobytes())}"
         yield name, float(content) if content.ndim == 0 else text
     elif isinstance(value, pd.DataFrame):
@@ -175,13 +151,13 @@ def plain_values(value: object, name: str) -> Iterator[tuple[str, Plain]]:
         yield name, value.name
         parts = value.options()
     elif isinstance(value, nn.Module):
-        for path, module in value.named_modules():
-            own = f"{name}.{path}".rstrip(".")
-            yield own, f"{type(module).__name__}({module.extra_repr()})"
-            plain = {key: item for key, item in vars(module).items() if key[0] != "_"}
-            values = {k: v for k, v in plain.items() if isinstance(v, bool | int | float | str | Tensor)}
-            yield from plain_values(values, own)
-        parts = value.state_dict()
+        yield name, repr(value)
+        parts = value.state_dict() | {
+            f"{path}.{key}".lstrip("."): item
+            for path, module in value.named_modules()
+            for key, item in vars(module).items()
+            if key[0] != "_" and isinstance(item, bool | int | float | str | Tensor)
+        }
     elif is_dataclass(value) and not isinstance(value, type):
         yield name, type(value).__name__
         parts = {item.name: getattr(value, item.name) for item in fields(value)}
@@ -204,6 +180,13 @@ def _lock_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
-def _unwritable(path: Path, error: OSError) -> ConfigError:
-    text = f"checkpoint {path} cannot be written: {error.strerror or error}; make room or name another place"
-    return ConfigError(text + "; the passes it holds are not lost" * path.is_file())
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """ConfigError in place of what the system says of a file."""
+    try:
+        yield
+    except OSError as error:
+        text = (
+            f"checkpoint {path} cannot be written: {error.strerror or error}; make room or name another place"
+        )
+        raise ConfigError(text + "; the passes it holds are not lost" * path.is_file()) from error

@@ -1,9 +1,8 @@
 """Variances of coefficients by marginal likelihood: penalties that are estimated instead of searched.
 
-Coefficients of one kind have independent normal priors of mean zero and one variance. It is the one at which
-the evidence, the likelihood of the data with the coefficients integrated out by Laplace's approximation, is
-largest; penalties are the inverse variances. In the terms of mixed models it is restricted maximum
-likelihood.
+Coefficients of one kind have independent normal priors of mean zero and one variance, whose inverse is their
+penalty. It maximises the evidence, the likelihood of the data with the coefficients integrated out by
+Laplace's approximation; in the terms of mixed models it is restricted maximum likelihood.
 
 References:
     MacKay (1992), Neural Computation 4, 415-447, the fixed point; Wood and Fasiolo (2017), Biometrics 73,
@@ -65,9 +64,7 @@ class Kinds:
     """Coefficients that share a variance."""
 
     names: tuple[str, ...]  # of the kinds
-    # number of each coefficient's kind, (D,); -1 for those that have none, such as the intercept, and
-    # ``HELD`` for those that stay where they start
-    of: Tensor
+    of: Tensor  # number of each coefficient's kind, (D,); -1 for none, ``HELD`` for what stays at its start
 
     def precision(self, penalty: Tensor) -> Tensor:
         """Prior precision of each coefficient, (K, G) -> (K, D)."""
@@ -97,10 +94,8 @@ class Estimates(Batched):
     evidence: Tensor  # log marginal likelihood, in nats, (K,)
     log_likelihood: Tensor  # at the coefficients, in nats, (K,)
     penalised: Tensor  # negative log-likelihood and penalties, in nats, (K,)
-    # inverse covariance of the coefficients given the data, by Laplace's approximation, factored
-    system: System
-    # effective degrees of freedom of each coefficient, (K, D): 1 less the share of its prior precision in
-    # that given the data
+    system: System  # inverse covariance of the coefficients given the data, by Laplace's approximation
+    # effective degrees of freedom, (K, D): 1 less the share of the prior in the precision given the data
     freedom: Tensor
     converged: Tensor  # whether penalties and coefficients are those of a maximum, boolean (K,)
     # which coefficients of the system these are; None for all
@@ -120,10 +115,7 @@ class Estimates(Batched):
         return rows @ self.system.solve(rows.expand(len(self.theta), -1, -1).mT)
 
     def part(self, places: slice, names: Mapping[str, str], share: float = 1.0) -> Estimates:
-        """Estimates of some coefficients, with kinds renamed, given the data alone; none may be eliminated.
-
-        Evidence and log-likelihood are those of all coefficients; of the objective it is a share.
-        """
+        """Estimates of some coefficients, kinds renamed; evidence and log-likelihood are those of all."""
         numbers = [self.kinds.names.index(name) for name in names]
         renumbered = torch.full((len(self.kinds.names) + 2,), -1, device=self.theta.device)
         renumbered[numbers] = torch.arange(len(numbers), device=self.theta.device)
@@ -156,10 +148,9 @@ def estimate(
     In every round the log-likelihood is replaced by its expansion at the present coefficients, for which the
     fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of
     Hessian and penalties; not where they are far from the optimum or the problem is not convex. A Newton
-    step, halved until the penalised likelihood gains, leads to the next. Steps of a variance that turns again
-    and again become shorter. ``mean`` (K, D) is that of the priors, zero by
-    default; vague ones have the mean ``start``. Penalties begin at ``first``, by kind; rounds end below a
-    ``gain`` in nats; ``careful`` is for problems that are not convex.
+    step leads to the next. ``mean`` (K, D) is that of the priors, zero by default; vague ones have the mean
+    ``start``. Penalties begin at ``first``, by kind; rounds end below a ``gain`` in nats; ``careful`` is for
+    problems that are not convex.
     """
     mean = torch.where(kinds.of >= 0, 0.0 if mean is None else mean, start)
     size = kinds.sums(torch.ones_like(start[:1]))
@@ -182,10 +173,8 @@ def estimate(
     else:
         at = newton(problems, prior(penalty), start, tolerance=_CLOSE)
     active = torch.arange(len(start), device=start.device)
-    factor = _FACTOR_GATES if careful else _FACTOR
-    updates = _UPDATES_GATES if careful else _MAX_UPDATES
-    if careful:
-        gain = max(gain, _GAIN_GATES)
+    factor, updates = (_FACTOR_GATES, _UPDATES_GATES) if careful else (_FACTOR, _MAX_UPDATES)
+    gain = max(gain, _GAIN_GATES) if careful else gain
     reach = torch.full_like(penalty, math.log(factor))
     turns, before = torch.zeros_like(penalty), torch.zeros_like(penalty)
     for number in range(_MAX_ROUNDS if kinds.names else 0):
@@ -233,19 +222,12 @@ def _evidence(at: Optimum, prior: Gaussian, system: System) -> Tensor:
 
 
 def _update(
-    at: Optimum,
-    kinds: Kinds,
-    size: Tensor,
-    penalty: Tensor,
-    mean: Tensor,
-    reach: Tensor,
-    updates: int = _MAX_UPDATES,
+    at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor, reach: Tensor, updates: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The fixed point of the variances, by factors of at most `reach` (K, G), and its coefficients.
 
     Then whether the coefficients are near the optimum, boolean (K,), else penalties stay; and the gain in
-    evidence (K,), in nats, by the slopes of the evidence at the penalties given: half of n - lambda tr V -
-    lambda ||b||^2 for each log variance.
+    evidence (K,), in nats, by its slopes, half of n - lambda tr V - lambda ||b||^2 for each log variance.
     """
     right = torch.matmul(at.hessian, at.theta[..., None]).squeeze(-1) - at.gradient
     precision = kinds.precision(penalty)
@@ -255,8 +237,7 @@ def _update(
     near = ((slope * newton_step).sum(-1) / 2 < _NEAR) & ~system.indefinite
     reach = torch.where(near[:, None], reach, 1.0)
     given, least, largest = penalty, penalty / reach, penalty * reach
-    before = torch.zeros_like(penalty)
-    slopes = torch.zeros_like(penalty)
+    before, slopes = torch.zeros_like(penalty), torch.zeros_like(penalty)
     done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)
     for update in range(updates):
         target = system.solve((right + precision * mean)[..., None]).squeeze(-1)
@@ -273,7 +254,7 @@ def _update(
             ratio = torch.where(before != 0, step / before, 0.0).clamp(min=0.0, max=0.9)
             step = step / (1 - ratio)
         before = step
-        new = torch.minimum(torch.maximum(penalty * step.exp(), least), largest).clamp(_LEAST, _LARGEST)
+        new = (penalty * step.exp()).clamp(least, largest).clamp(_LEAST, _LARGEST)
         moved = torch.where(new < _ASLEEP, (new / penalty).log().abs(), 0.0)
         # Each stops for itself, so that a problem does not depend on the others.
         penalty = torch.where(done, penalty, new)

@@ -1,16 +1,10 @@
 """Strong Wolfe line searches for a batch of problems, one trial step at a time.
 
-Every problem owns its own bracket and asks for one trial step; `LineSearch.advance` takes the answers of
-all problems together and moves each search on. No problem waits for another, and none knows of x: a search
-sees only values and slopes along its line.
-
 The bracket is that of Nocedal and Wright (2006), Numerical Optimization, algorithms 3.5 and 3.6, written as
 one rule: `low` is the best acceptable point so far, `high` the other end of an interval that holds a point
-fulfilling the strong Wolfe conditions, infinite until one is known.
-
-Close to a minimum the decrease drowns in the rounding error of the value while the slope is still exact.
-There the value is taken as flat, and slopes alone decide, after the approximate Wolfe conditions of Hager
-and Zhang (2005), SIAM Journal on Optimization 16(1), 170-192.
+fulfilling the strong Wolfe conditions, infinite until one is known. Where the decrease drowns in the rounding
+error of the value, slopes alone decide, by the approximate Wolfe conditions of Hager and Zhang (2005), SIAM
+Journal on Optimization 16(1), 170-192.
 """
 
 from __future__ import annotations
@@ -44,9 +38,7 @@ class LineSearch(Batched):
 
     origin: Tensor  # (K, 3), step 0, with the value and the (negative) slope there
     low: Tensor  # (K, 3), the best acceptable point so far, at first the origin
-    # (K, 3), the other end of the bracket; its step is infinite while there is none, its value where the
-    # function is not finite
-    high: Tensor
+    high: Tensor  # (K, 3), the other end of the bracket; step infinite for none, value where it is not finite
     step: Tensor  # (K,), the trial to be evaluated next
     n_trials: Tensor  # (K,) int64, trials answered so far
 
@@ -60,12 +52,11 @@ class LineSearch(Batched):
     def restart(self, problems: Tensor, value: Tensor, slope: Tensor) -> LineSearch:
         """Begin again where `problems` (K,) is true, from `value` (K,) and `slope` (K,) at step zero."""
         new, column = LineSearch.start(value, slope), problems[:, None]
+        points = ((new.origin, self.origin), (new.low, self.low), (new.high, self.high))
+        step, n_trials = (new.step, self.step), (new.n_trials, self.n_trials)
         return LineSearch(
-            torch.where(column, new.origin, self.origin),
-            torch.where(column, new.low, self.low),
-            torch.where(column, new.high, self.high),
-            torch.where(problems, new.step, self.step),
-            torch.where(problems, new.n_trials, self.n_trials),
+            *(torch.where(column, *pair) for pair in points),
+            *(torch.where(problems, *pair) for pair in (step, n_trials)),
         )
 
     def advance(self, value: Tensor, slope: Tensor) -> tuple[LineSearch, Tensor, Tensor]:

@@ -84,7 +84,7 @@ class Trainer(ABC):
         Raises:
             ConfigError: the checkpoint belongs to another run, is open in another process, or cannot be
                 written; or the engine does not support another setting.
-            FormatError: it is truncated or altered.
+            FormatError: it is truncated.
         """
         compiled = self.compiled(tree, objective, sample, callbacks)
         with ExitStack() as stack:

@@ -175,7 +175,7 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
             DataError: the data are invalid; the message names column, rows and remedy.
             ConfigError: a parameter has an invalid value, or the checkpoint belongs to other parameters, data
                 or versions of the software.
-            FormatError: the checkpoint is truncated or altered.
+            FormatError: the checkpoint is truncated.
             TrainingError: the objective, or a custom penalty, is not finite.
 
         Warns:

@@ -29,7 +29,6 @@ def test_tables_grow_and_scalars_are_repeated(history: History) -> None:
     assert (history.steps["rows"] == 10).all()
     assert list(history.steps["evaluations"]) == [4, 5, 6] * 4
     assert list(history.macro_iterations["mass_2"]) == [0.1, 0.2, 0.3] * 2
-    assert list(history.last_steps(2)["macro_iteration"]) == [2] * 6
     assert len(history.last_macro_iteration()) == 3
     assert len(History().steps) == 0
     own = history.of_problem(2)
@@ -52,9 +51,5 @@ def test_progress(
     for iteration in range(3):
         bar.on_macro_iteration(iteration, history)
     bar.on_train_end(history)
-    err = capsys.readouterr().err
-    if terminal:
-        assert "\r" in err
-        assert "2/5" in err
-    else:
-        assert err.splitlines()[-1] == "pass 2/5 of 3 trees: objective 1.1667, 3 training"
+    lines = capsys.readouterr().err.split("\r" if terminal else "\n")
+    assert lines[2:] == ["pass 2/5 of 3 trees: objective 1.1667, 3 training", "\n" if terminal else ""]

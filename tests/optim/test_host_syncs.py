@@ -24,7 +24,7 @@ COMPACTION = "data/design_matrix: DesignMatrix.select"
 
 PLAIN = TrainingObjective(1e-3, 1e-4)
 PENALISED = TrainingObjective(1e-3, 1e-4, own=[Ridge(0.1)])
-SHORT = LBFGSOptions(max_iterations=8, check_every=4)
+SHORT = LBFGSOptions(max_iterations=8)
 
 
 FITS = pytest.mark.parametrize(

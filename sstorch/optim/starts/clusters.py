@@ -37,9 +37,8 @@ def initialize_random(
 ) -> None:
     """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes from the family's start, in place.
 
-    Draws are made on the CPU in float64, node by node, so that a problem starts alike on every device.
-    Features that are ``curved`` (q,) start at zero: how many there are can depend on other splits of the
-    batch.
+    A problem starts alike on every device. Features that are ``curved`` (q,) start at zero: their number can
+    depend on other splits of the batch.
     """
     start_leaves(tree, sample)
     straight = np.ones(sample.x.shape[-1], dtype=bool) if curved is None else ~curved
@@ -83,11 +82,10 @@ def initialize_kmeans(
 ) -> None:
     """Gates from top-down binary k-means, leaves by maximum likelihood on the rows of each cluster, in place.
 
-    Each problem splits the rows of every node in two by k-means, ``repeats`` times over (the paper gives no
-    number), and keeps the partition with the lowest Davies-Bouldin index over the leaf clusters (Consolo,
-    Amaldi and Carrizosa; Davies and Bouldin 1979). Gates are logistic regressions onto the clusters. A node
-    that cannot be split sends its rows left; a leaf without events keeps the family's start, and so do all
-    leaves of a problem whose objective the fitted ones would make worse.
+    Of ``repeats`` partitions (the paper gives no number) the one with the lowest Davies-Bouldin index stays
+    (Consolo, Amaldi and Carrizosa; Davies and Bouldin 1979). Gates are logistic regressions onto clusters.
+    A node that cannot be split sends its rows left; a leaf without events keeps the family's start, and so do
+    all leaves of a problem whose objective the fitted ones would make worse.
     """
     seen = replace(sample, x=first_features(sample.x, tree.n_gate_features))
     cluster = torch.as_tensor(_best_partitions(tree.topology, seen, seeds, repeats))

@@ -38,18 +38,11 @@ class _PartialLikelihood(Batched):
 
     @classmethod
     def of(cls, x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> _PartialLikelihood:
-        """Sort the rows, which time in (K, n) does already; padding comes last."""
-        entry_order = entry.argsort(dim=1)
-        return cls(
-            x=x,
-            weight=weight,
-            first=torch.searchsorted(time, time),
-            last=torch.searchsorted(time, time, right=True) - 1,
-            entry_order=entry_order,
-            entered_late=torch.searchsorted(entry.gather(1, entry_order), time),
-            before_entry=torch.searchsorted(time, entry, right=True),
-            ridge=ridge,
-        )
+        """Of rows in the order of their time (K, n); padding comes last."""
+        entry_order, first = entry.argsort(dim=1), torch.searchsorted(time, time)
+        last, before_entry = (torch.searchsorted(time, at, right=True) for at in (time, entry))
+        entered_late = torch.searchsorted(entry.gather(1, entry_order), time)
+        return cls(x, weight, first, last - 1, entry_order, entered_late, before_entry, ridge)
 
     def breslow(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log relative risks (K, n), scaled hazard steps up to each (K, n + 1), log risk sets."""
@@ -81,9 +74,8 @@ def _sums_from(values: Tensor) -> Tensor:
 def cox_cumulative_hazards(x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> Tensor:
     """Fit K Cox models to rows (K, n) that all have an event; the cumulative hazard of each at its own time.
 
-    Features (K, n, p) are standardised, as lifelines does, so that the ridge, (1/2) ||beta||^2 added to the
-    mean negative log partial likelihood (Breslow 1974, Biometrics 30, 89-99), treats them alike. Rows of
-    weight 0 only pad.
+    Features (K, n, p) are standardised, as lifelines does; the ridge, (1/2) ||beta||^2, is added to the mean
+    negative log partial likelihood (Breslow 1974, Biometrics 30, 89-99). Rows of weight 0 only pad.
     """
     order = time.masked_fill(weight == 0, torch.inf).argsort(dim=1, stable=True)
     inverse = order.argsort(dim=1)
@@ -119,20 +111,16 @@ def initialize_cox(
 
     For each leaf a share 1/L of the rows with an event is drawn with replacement and a Cox model is fitted to
     them. Its cumulative hazard at each drawn row, on the scale of the spline, is regressed on the spline
-    basis and x, with weights of the basis that are positive, so that the curve falls (Consolo, Amaldi and
-    Carrizosa). A leaf whose Cox model cannot be fitted keeps the start of :func:`initialize_random`.
+    basis, with positive weights, and x (Consolo, Amaldi and Carrizosa). A leaf whose Cox model cannot be
+    fitted keeps the start of :func:`initialize_random`.
     """
     family = tree.family
-    if not isinstance(family, Spline):
-        raise TypeError(f"leaves are {family.name}, not splines")
+    assert isinstance(family, Spline)
     initialize_random(tree, sample, seeds, curved)
     design = family.design(sample.log_time).double().cpu().numpy()
-    log_time, event, weight = (
-        part.double().cpu().numpy() for part in (sample.log_time, sample.event, sample.weight)
-    )
-    entry = np.zeros_like(log_time)
-    if sample.log_entry is not None:
-        entry = sample.log_entry.double().exp().cpu().numpy()
+    late = torch.full_like(sample.log_time, -torch.inf) if sample.log_entry is None else sample.log_entry
+    given = sample.log_time, sample.event, sample.weight, late.exp()
+    log_time, event, weight, entry = (part.double().cpu().numpy() for part in given)
     matrices = last_features(sample.x, tree.in_features).to_dense().double().cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
     n_leaves = len(tree.topology.leaves)

@@ -1,9 +1,7 @@
 """Gates distilled from a regression: groups of rows for which it predicts alike.
 
-With all covariates in every leaf the likelihood gives a gate nothing for separating prognoses, only for
-separating regressions, whose differences are mostly noise. A regression without gates, the teacher, predicts
-the log time of every training row, free of the noise of censoring; gates are found on these predictions, and
-stay.
+With all covariates in every leaf the likelihood gives a gate nothing for separating prognoses. A regression
+without gates, the teacher, predicts the log time of every training row; gates are found on these predictions.
 """
 
 from __future__ import annotations
@@ -30,11 +28,10 @@ def gates_of_targets(
     topology: Topology,
     min_leaf: float,
 ) -> GateParameters:
-    """Gates of one column each that split the rows of R problems by predictions of teachers, (R, J, M).
+    """Gates of one column each by a regression tree of predictions of teachers, (R, J, M).
 
-    A regression tree is fitted to the predictions, each leaf at least `min_leaf` of the weight; its
-    thresholds are the gates (Hinton, Vinyals and Dean 2015, "Distilling the knowledge in a neural network").
-    Targets with a larger variance count more; gates of problems with the same targets and rows are the same.
+    Each leaf has at least `min_leaf` of the weight (Hinton, Vinyals and Dean 2015, "Distilling the knowledge
+    in a neural network").
     """
     stored = first_features(sample.x, n_gate_features).to("cpu", torch.float64)
     share = sample.weight.double() / sample.weight.double().sum(-1, keepdim=True)
@@ -42,8 +39,7 @@ def gates_of_targets(
     trees = []
     for problem, split in enumerate(stored.split.tolist()):
         given = targets[problem].double().cpu().numpy(), share[problem].cpu().numpy()
-        # Starts of a split with the same penalties have the same teacher, and so the same gates.
-        key = split, *(part.tobytes() for part in given)
+        key = split, *(part.tobytes() for part in given)  # starts of a split have the same teacher
         if key not in known:
             known[key] = regression_tree(stored.of_split(split), *given, columns, topology, min_leaf)
         trees.append(known[key])
@@ -58,10 +54,7 @@ def single_leaf(tree: SoftTree) -> SoftTree:
 
 
 def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: Sample) -> SoftTree:
-    """Leaves that are all the regression without gates, in place; it is returned as a tree of depth 0.
-
-    Penalties on leaves of the objective act; the sample is the training rows of the R problems.
-    """
+    """Leaves that are all the regression without gates, in place; it is returned as a tree of depth 0."""
     teacher = single_leaf(tree)
     start_leaves(teacher, sample)
     Joint().train(teacher, objective, sample)
@@ -72,10 +65,7 @@ def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: 
 
 @torch.no_grad()
 def log_hazard_targets(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
-    """Log cumulative hazard of each row at a time, times the root of the number of events, (R, M).
-
-    The hazard of a row is that of its most probable leaf; `log_time` (R,) is in original units.
-    """
+    """Log cumulative hazard of each row's leaf at a time (R,) x the root of the number of events, (R, M)."""
     at = (log_time.to(tree.log_time_scale) - tree.log_time_scale)[:, None, None]
     hazard = _hazards(tree, sample, at).gather(1, tree.apply_leaf(sample.x)[:, None]).squeeze(1)
     n_events = (sample.weight * sample.event).sum(-1, keepdim=True)
@@ -84,10 +74,9 @@ def log_hazard_targets(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tens
 
 @torch.no_grad()
 def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
-    """A log time that each row's risk goes with, shape (R, M): larger is later.
+    """A log time that each row's risk goes with, (R, M): the linear predictor, turned unless it is of times.
 
-    With constant shapes it is the linear predictor, turned where that is one of a hazard or of odds; with
-    linear ones minus the log cumulative hazard at the geometric mean of the training times.
+    With linear shapes it is minus the log cumulative hazard at the geometric mean of the training times.
     """
     family = teacher.family
     if family.ancillary == "constant" and family.ratio is not None:
@@ -101,9 +90,7 @@ def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
 def _hazards(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
     """Cumulative hazards of rows in all leaves at log times in model units (R, 1, 1), (R, L, M)."""
     leaves = tree.leaf_parameters()
-    linear, shape = (
-        leaves.linear_predictor(sample.x)[..., None],
-        leaves.shape_parameters(sample.x)[..., None, :],
-    )
+    linear = leaves.linear_predictor(sample.x)[..., None]
+    shape = leaves.shape_parameters(sample.x)[..., None, :]
     at = log_time[..., None].expand_as(linear)
     return tree.family.cumulative_hazard(at, linear, shape).squeeze(-1)

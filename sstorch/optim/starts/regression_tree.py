@@ -54,13 +54,12 @@ def regression_tree(
     min_leaf: float,
     given: Mapping[int, Split] | None = None,
 ) -> dict[int, Split]:
-    """The greedy least-squares tree of targets (J, n) in features of gates (n, q), by node.
+    """The greedy least-squares tree of targets (J, n), whose gains are summed, in features of gates (n, q).
 
     A number is cut halfway between two values, a column of categories into two sets by the means of the
-    target in each, of several targets by their first principal component; rows without any category are one
-    more (Breiman, Friedman, Olshen and Stone 1984, Classification and Regression Trees, 8.4 and 9.4). Gains
-    of targets are summed. Weights (n,) have the sum one, each side at least `min_leaf`. Splits that are
-    `given` stay.
+    target in each, of several targets by their first principal component (Breiman, Friedman, Olshen and Stone
+    1984, Classification and Regression Trees, 8.4 and 9.4). Weights (n,) have the sum one, each side at least
+    `min_leaf`. Splits that are `given` stay.
     """
 
     def best_cut(value: FloatArray, rows: IntArray) -> tuple[float, float]:
@@ -79,13 +78,11 @@ def model_tree(
     topology: Topology,
     min_leaf: float,
 ) -> dict[int, Split]:
-    """The greedy tree of least-squares lines of targets, by node, the best split first.
+    """The greedy tree of least-squares lines of targets: it finds slopes that differ between groups.
 
-    Each side of a cut has a line of its own, so that a slope that differs between groups is found, which a
-    difference of means would not show (Zeileis, Hothorn and Hornik 2008, Journal of Computational and
-    Graphical Statistics 17, 492-514). Lines are of standardised `lines` (n, p), gates of features (n, q);
-    errors of the targets (J, n) are weighted by their precision (J, n) and summed; rows weigh (n,), with sum
-    one.
+    Lines are of standardised `lines` (n, p), gates of features (n, q); errors of the targets (J, n) are
+    weighted by their precision (J, n) and summed; weights (n,) have the sum one (Zeileis, Hothorn and Hornik
+    2008, Journal of Computational and Graphical Statistics 17, 492-514).
     """
     design = np.column_stack([np.ones(len(x)), lines])
 
@@ -179,10 +176,7 @@ def _split_at(
     weight: FloatArray,
     deviation: FloatArray,
 ) -> Split:
-    """The gate that sends rows up to a cut of a column's values left.
-
-    `level` (n,) is that of rows of a category, None of a number; rows without any go the way of most.
-    """
+    """The gate that sends rows up to a cut of values left; `level` (n,) is that of a category, else None."""
     slope, side_of = np.zeros(len(deviation)), np.where(value <= cut, 1.0, -1.0)
     if level is None:
         sharpness = SHARPNESS / deviation[places[0]]

@@ -1,11 +1,7 @@
-"""What a bag of trees finds in the residuals of a regression.
+"""Out-of-bag means of a bag of trees on the residuals of a regression: what it misses, with little noise.
 
-The residual of a row is the Newton step its own likelihood would take from the regression. Trees of a bag are
-grown on them, and each row is given the mean of those that have not seen it: what the regression misses, with
-little of the noise.
-
-References:
-    Breiman (1996), Machine Learning 24, 123-140, bagging and out-of-bag estimates.
+The residual of a row is the Newton step its own likelihood would take from the regression (Breiman 1996,
+Machine Learning 24, 123-140, bagging and out-of-bag estimates).
 """
 
 from __future__ import annotations
