@@ -115,19 +115,20 @@ def _address_of(loop: Any) -> int:
 def _block(sums, first, begin, n, block, best, scale, state, cost):
     at_risk, survival, weight = state[0], state[1], state[2]
     alive, passed, event_weight = block[0], block[1], block[2]
+    leaving, events = sums[first, begin : begin + n], sums[first + 1, begin : begin + n]
+    square, total = sums[first + 2, begin : begin + n], cost[begin : begin + n]
     for i in range(n):
-        leaving, events = sums[first, begin + i], sums[first + 1, begin + i]
-        a = sums[first + 2, begin + i] + alive * (at_risk[i] - leaving)
-        weight[i] += event_weight * events
+        a = square[i] + alive * (at_risk[i] - leaving[i])
+        weight[i] += event_weight * events[i]
         b = passed * weight[i]
         if best:
             a = max(a, 0.0)
-            cost[begin + i] += scale * (a * b / max(a + b, 1e-300))
+            total[i] += scale * (a * b / max(a + b, 1e-300))
         else:
-            s = survival[i] * (1.0 - events / max(at_risk[i], 0.5))
+            s = survival[i] * (1.0 - events[i] / max(at_risk[i], 0.5))
             survival[i] = s
-            cost[begin + i] += scale * ((1.0 - s) * (1.0 - s) * a + s * s * b)
-        at_risk[i] -= leaving
+            total[i] += scale * ((1.0 - s) * (1.0 - s) * a + s * s * b)
+        at_risk[i] -= leaving[i]
 
 
 @compiled
@@ -141,8 +142,9 @@ def _curve_costs(sums, scale, blocks, n, cost, best):
         count = min(_AT_ONCE, n - begin)
         state[0], state[1], state[2] = 0.0, 1.0, 0.0
         for m in range(len(blocks)):
+            part = sums[3 * m, begin : begin + count]
             for i in range(count):
-                state[0, i] += sums[3 * m, begin + i]
+                state[0, i] += part[i]
         cost[begin : begin + count] = 0.0
         for m in range(len(blocks)):
             _block(sums, 3 * m, begin, count, blocks[m], best, scale, state, cost)

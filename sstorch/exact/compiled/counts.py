@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.tables import absorb_singles
+from sstorch.exact.compiled.tables import _rank, absorb_singles
 from sstorch.optim.compiled.jit import borrowed, call, compiled, entry, take
+
+_ROWS_AT_ONCE = 64
 
 
 class Rows(NamedTuple):
@@ -21,14 +26,15 @@ class Rows(NamedTuple):
     chain: IntArray  # (F,), where the chain of each feature begins
     last: IntArray  # the last features of the chains of all rows, ascending in each
     begin: IntArray  # (U,), where those of a row begin
-    # (U, F), how many chains before that of each feature a row has some of; -1 if it lacks the feature
+    # (F, U) int32, how many chains before that of each feature a row has some of; -1 if it lacks the feature
     below: IntArray
     kept: IntArray  # (D - 1, U), rows that have the first, the first two, ... features of a prefix.
     # (D - 1, U), how many chains they have some of, before that of the last of these features
     n_below: IntArray
     values: FloatArray  # (C, U), their sums
     size: IntArray  # (D - 1,), how many there are
-    single: FloatArray  # (F,), work space
+    single: FloatArray  # (2, F), work space for two channels
+    pairs: FloatArray  # (F over 2, 2), the same
 
 
 @compiled
@@ -36,33 +42,37 @@ def _read(rows, literals):
     """Fill `rows` but for chains and values, from rows (U, F)."""
     n_rows, n = literals.shape
     at = 0
-    for r in range(n_rows):
-        rows.begin[r] = at
-        count = 0
+    # Block by block, which stay in the first level cache, and without branches.
+    for start in range(0, n_rows, _ROWS_AT_ONCE):
+        end = min(start + _ROWS_AT_ONCE, n_rows)
+        for r in range(start, end):
+            rows.begin[r] = at
+            count = 0
+            for f in range(n):
+                has = np.int64(literals[r, f])
+                # All of a chain have the count of the chains before it; what is written too far is replaced.
+                count += has & (f == rows.chain[f])
+                rows.last[at + count - has] = f
+            at += count
+            rows.kept[0, r], rows.n_below[0, r] = r, 0
         for f in range(n):
-            if literals[r, f]:
-                # All of a chain have the count of the chains before it.
-                if f == rows.chain[f]:
-                    count += 1
-                rows.last[at + count - 1] = f
-                rows.below[r, f] = count - 1
-            else:
-                rows.below[r, f] = -1
-        at += count
-        rows.kept[0, r], rows.n_below[0, r] = r, count
+            begins = f == rows.chain[f]
+            for r in range(start, end):
+                has = np.int64(literals[r, f])
+                rows.n_below[0, r] += has & begins
+                rows.below[f, r] = has * rows.n_below[0, r] - 1
     rows.size[0] = n_rows
 
 
 @compiled
 def _keep(rows, level, feature):
     """The rows of a level that have one more feature, and some below it."""
-    count, in_chain = 0, rows.chain[feature] < feature
+    count, least = 0, 0 if rows.chain[feature] < feature else 1
     for i in range(rows.size[level - 1]):
         r = rows.kept[level - 1, i]
-        n_below = rows.below[r, feature]
-        if n_below > 0 or (n_below == 0 and in_chain):
-            rows.kept[level, count], rows.n_below[level, count] = r, n_below
-            count += 1
+        n_below = rows.below[feature, r]
+        rows.kept[level, count], rows.n_below[level, count] = r, n_below
+        count += n_below >= least  # a branch would be guessed wrong for every other row
     rows.size[level] = count
 
 
@@ -86,6 +96,55 @@ def _first_from(last, begin, end, low):
     return begin
 
 
+@intrinsic
+def _add_two(typingctx: Any, sums: Any, place: Any, last: Any, k: Any, first: Any, second: Any) -> Any:
+    """Add two values to sums[place + last[k]], (n, 2), by one instruction."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays = [context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 2)]
+        number = builder.load(builder.gep(arrays[1].data, [arguments[3]]))
+        entry = builder.gep(arrays[0].data, [builder.mul(builder.add(arguments[1], number), number.type(2))])
+        two = ir.VectorType(ir.DoubleType(), 2)
+        values = two(ir.Undefined)
+        for i in range(2):
+            values = builder.insert_element(values, arguments[4 + i], ir.IntType(32)(i))
+        entry = builder.bitcast(entry, two.as_pointer())
+        builder.store(builder.fadd(builder.load(entry, align=8), values), entry, align=8)
+        return context.get_dummy_value()
+
+    return types.none(sums, place, last, k, first, second), codegen
+
+
+@compiled
+def _count_two(rows, level, low, feature, binomials, channel, second):
+    """Sums of two channels over the rows of a level, of pairs, single features and all, in `rows`."""
+    pairs, single = rows.pairs, rows.single
+    pairs[binomials[low, 2] : binomials[feature, 2]] = 0.0
+    single[:, :feature] = 0.0
+    total, second_total = 0.0, 0.0
+    for i in range(rows.size[level]):
+        r = rows.kept[level, i]
+        begin = rows.begin[r]
+        end = begin + rows.n_below[level, i]
+        value, other = rows.values[channel, r], rows.values[second, r]
+        if value == 0.0 and other == 0.0:
+            continue
+        total += value
+        second_total += other
+        for j in range(_first_from(rows.last, begin, end, low) if low > 0 else begin, end):
+            d = rows.last[j]
+            if d >= feature:  # of its chain a row has what comes before
+                if rows.chain[d] >= feature:
+                    break
+                d = feature - 1
+            single[0, d] += value
+            single[1, d] += other
+            place = binomials[d, 2]
+            for k in range(begin, j):
+                _add_two(pairs, place, rows.last, k, value, other)
+    return total, second_total
+
+
 @compiled
 def _count_pairs(rows, level, low, feature, binomials, out, start):
     """Sums (C, n) of the rows of a level over pairs of features, the first one low .. feature - 1.
@@ -96,52 +155,51 @@ def _count_pairs(rows, level, low, feature, binomials, out, start):
     # The features before this one in its chain: all rows have them.
     rest = feature - 1 if level > 0 and rows.chain[feature] < feature else -1
     for channel in range(len(out)):
-        sums, single = out[channel, start : start + n], rows.single
-        sums[binomials[low, 2] :] = 0.0
-        single[:feature] = 0.0
-        total = 0.0
-        for i in range(rows.size[level]):
-            r = rows.kept[level, i]
-            begin = rows.begin[r]
-            end = begin + rows.n_below[level, i]
-            value = rows.values[channel, r]
-            if value == 0.0:
-                continue
-            total += value
-            for j in range(_first_from(rows.last, begin, end, low) if low > 0 else begin, end):
-                d = rows.last[j]
-                if d >= feature:  # of its chain a row has what comes before
-                    if rows.chain[d] >= feature:
-                        break
-                    d = feature - 1
-                single[d] += value
-                place = binomials[d, 2]
-                for k in range(begin, j):
-                    sums[place + rows.last[k]] += value
+        half = channel % 2
+        if half == 0:
+            totals = _count_two(
+                rows, level, low, feature, binomials, channel, min(channel + 1, len(out) - 1)
+            )
+        sums, single = out[channel, start : start + n], rows.single[half]
+        for i in range(binomials[low, 2], n):
+            sums[i] = rows.pairs[i, half]
         if rest >= 0:
             # Sums with this feature are those of single ones.
             place = binomials[rest, 2]
-            for e in range(rows.chain[feature]):
-                sums[place + e] = single[e]
-            single[rest] = total
+            first = rows.chain[feature]
+            sums[place : place + first] = single[:first]
+            single[rest] = totals[half]
         _add_up(rows, single, feature)
         for d in range(feature - 1, max(low, 1) - 1, -1):
             first, place = rows.chain[d], binomials[d, 2]
             # Rows that have the next one of the chain have this one.
             if d + 1 < feature and rows.chain[d + 1] <= d:
                 after = binomials[d + 1, 2]
-                for e in range(first):
-                    sums[place + e] += sums[after + e]
-            for e in range(first, d):
-                sums[place + e] = single[d]
+                sums[place : place + first] += sums[after : after + first]
+            sums[place + first : place + d] = single[d]
         for d in range(max(low, 1), feature):
             _add_up(rows, sums[binomials[d, 2] : binomials[d, 2] + d], rows.chain[d])
 
 
 @compiled
+def _count_below(t, rows, prefix, size, out, start):
+    """Sums (C, n) of the rows that have all features of a prefix, over the pairs below it."""
+    n = t.binomials[prefix[size - 1], 2]
+    for i in range(1, size):
+        if rows.chain[prefix[i - 1]] <= prefix[i]:  # what has the one before has it: as without it
+            place = t.of_size[size + 1]
+            place += _rank(t.binomials, prefix, (1 << size) - 1 - (1 << (size - 1 - i)), size, 2)
+            for channel in range(len(out)):
+                out[channel, start : start + n] = t.moments[channel, place : place + n]
+            return
+    _keep(rows, size, prefix[size - 1])
+    _count_pairs(rows, size, 0, prefix[size - 1], t.binomials, out, start)
+
+
+@compiled
 def _begin(t, rows, depth):
     """Moments of single features and, of a search deeper than 2, of pairs."""
-    n = rows.below.shape[1]
+    n = len(rows.below)
     for channel in range(len(t.moments)):
         sums = t.moments[channel, 1 : 1 + n]
         sums[:] = 0.0
@@ -174,16 +232,14 @@ def _visit(t, rows, depth, longest, first):
     entering = True
     while size > 0:
         if entering:
-            c = prefix[size - 1]
-            _keep(rows, size, c)
             if size == depth - 2:
-                _count_pairs(rows, size, 0, c, t.binomials, t.pairs, 0)
-                call(t.absorb, (t, prefix, size, depth, 1, c))
+                _count_below(t, rows, prefix, size, t.pairs, 0)
+                call(t.absorb, (t, prefix, size, depth, 1, prefix[size - 1]))
             elif longest < depth - 2:
-                start = t.of_size[size + 2]
-                for i in range(size):
-                    start += t.binomials[prefix[i], size + 2 - i]
-                _count_pairs(rows, size, 0, c, t.binomials, t.moments, start)
+                start = t.of_size[size + 2] + _rank(t.binomials, prefix, (1 << size) - 1, size, 2)
+                _count_below(t, rows, prefix, size, t.moments, start)
+            else:
+                _keep(rows, size, prefix[size - 1])
             after[size] = 2
         if size < longest and after[size] < prefix[size - 1]:
             prefix[size] = after[size]

@@ -9,7 +9,7 @@ import numpy as np
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.feature_costs import FeatureCosts
 from sstorch.exact.task import Task, scale_of
-from sstorch.optim.compiled.jit import compiled
+from sstorch.optim.compiled.jit import compiled, elementwise
 
 
 class Prices(NamedTuple):
@@ -95,6 +95,15 @@ def prices_of_pairs(p, prefix, size, low, high, out):
             at += d
 
 
+@elementwise
+def _paid(costs, rows, price, lower, upper, n, out):
+    """Costs of n leaves from `lower` on with what their rows, and those from `upper` on, pay."""
+    paid, cost = out[lower : lower + n], costs[lower : lower + n]
+    without, present = rows[lower : lower + n], rows[upper : upper + n]
+    for i in range(n):
+        paid[i] = cost[i] + price[i] * (without[i] + present[i])
+
+
 @compiled
 def pay(costs, rows, price, size, n, signs, by_d, by_e):
     """Costs of leaves without d, and without e, of pairs below a prefix, with what rows pay for its test.
@@ -103,22 +112,18 @@ def pay(costs, rows, price, size, n, signs, by_d, by_e):
     rows with and without the feature pay is in the cost of the leaf without it.
     """
     for s in range(signs):
-        without_d = (4 * (s >> 1) + (s & 1)) * n
-        without_e = 2 * s * n
-        for i in range(n):
-            both = rows[without_d + i] + rows[without_d + 2 * n + i]
-            by_d[without_d + i] = costs[without_d + i] + price[size, i] * both
-        for i in range(n):
-            both = rows[without_e + i] + rows[without_e + n + i]
-            by_e[without_e + i] = costs[without_e + i] + price[size + 1, i] * both
+        without_d, without_e = (4 * (s >> 1) + (s & 1)) * n, 2 * s * n
+        _paid(costs, rows, price[size, :n], without_d, without_d + 2 * n, n, by_d)
+        _paid(costs, rows, price[size + 1, :n], without_e, without_e + n, n, by_e)
 
 
-@compiled
+@elementwise
 def lower_paid(table, place, width, left, right, n, signs, bit, price, j, rows):
     """Lower entries of a table as for free tests, by costs with what rows pay for a test of feature j."""
     for s in range(signs):
         without = ((s >> bit) << (bit + 1)) | (s & ((1 << bit) - 1))
         at, lower, upper = place + s * width, without * n, (without | (1 << bit)) * n
+        least, a, b = table[at : at + n], left[lower : lower + n], right[upper : upper + n]
+        absent, present, each = rows[lower : lower + n], rows[upper : upper + n], price[j, :n]
         for i in range(n):
-            paid = left[lower + i] + price[j, i] * (rows[lower + i] + rows[upper + i])
-            table[at + i] = min(table[at + i], paid + right[upper + i])
+            least[i] = min(least[i], a[i] + each[i] * (absent[i] + present[i]) + b[i])

@@ -177,7 +177,7 @@ class _Helper:
     @cached_property
     def _rows(self) -> Rows:
         rows = self._shared[1]
-        names = ("kept", "n_below", "size", "single")
+        names = ("kept", "n_below", "size", "single", "pairs")
         return rows._replace(**{name: getattr(rows, name).copy() for name in names})
 
     def visit(self, *task: Any) -> None:
@@ -355,14 +355,15 @@ class CompiledProblem:
         levels = depth - 1
         return Rows(
             chain=self.chain,
-            last=np.empty(int(self.literals.sum()), dtype=np.int64),
+            last=np.empty(int(self.literals.sum()) + 1, dtype=np.int64),
             begin=np.empty(n_rows, dtype=np.int64),
-            below=np.empty((n_rows, n), dtype=np.int64),
+            below=np.empty((n, n_rows), dtype=np.int32),
             kept=np.empty((levels, n_rows), dtype=np.int64),
             n_below=np.empty((levels, n_rows), dtype=np.int64),
             values=self.values,
             size=np.empty(levels, dtype=np.int64),
-            single=np.empty(n),
+            single=np.empty((2, n)),
+            pairs=np.empty((comb(n, 2), 2)),
         )
 
 

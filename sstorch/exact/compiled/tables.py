@@ -3,6 +3,8 @@
 A set of k features p1 > p2 > ... > pk is its prefix of the first k - 2 and the pair of the last two, d > e.
 Sets come in colexicographic order, so that the pairs below a prefix, and below every part of it, are
 neighbours: all loops run over pairs. The signs of a set are bits of a number, that of p1 the highest.
+
+Loops run over slices: an index that is a sum could be negative, and its loop would not become vector code.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.costs import Form, leaf_costs
 from sstorch.exact.compiled.curves import Curves, add_curves_of_pairs, add_curves_of_singles, sign_rows
 from sstorch.exact.compiled.prices import Prices, lower_paid, pay, price_below, prices_of_pairs
-from sstorch.optim.compiled.jit import borrowed, compare, compiled, entry
+from sstorch.optim.compiled.jit import borrowed, compare, compiled, elementwise, entry
 
 
 class Tables(NamedTuple):
@@ -61,26 +63,21 @@ def _rank(binomials, prefix, chosen, size, more):
     return rank
 
 
-@compiled
-def _subtract(array, lower, upper, n):
-    for i in range(n):
-        array[lower + i] -= array[upper + i]
-
-
-@compiled
-def _four_cells(out, none, n, single, s, total, low, high):
-    """Cells of the pairs low <= d < high, e < d from `none` on, n of each sign, from sums with both."""
+@elementwise
+def _four_cells(cells, single, total, low, high):
+    """Cells (4, n) of the pairs low <= d < high, e < d, from sums with both, the last of the four."""
+    at = 0
     for d in range(low, high):
-        with_d = single[s, d]
+        with_d = single[d]
         rest = total - with_d
+        neither, only_e = cells[0, at : at + d], cells[1, at : at + d]
+        only_d, both = cells[2, at : at + d], cells[3, at : at + d]
         for e in range(d):
-            i = none + e
-            both = out[i + 3 * n]
-            no_d = single[s, e] - both
-            out[i + 2 * n] = with_d - both
-            out[i + n] = no_d
-            out[i] = rest - no_d
-        none += d
+            no_d = single[e] - both[e]
+            only_d[e] = with_d - both[e]
+            only_e[e] = no_d
+            neither[e] = rest - no_d
+        at += d
 
 
 @compiled
@@ -99,39 +96,37 @@ def _cells(t, prefix, size, depth, low, high):
             place[more, s] = t.of_size[k + more] + _rank(t.binomials, prefix, s, size, more)
     single = t.single
     for channel in range(len(t.moments)):
-        moments, out = t.moments[channel], t.sums[channel]
+        moments, cells = t.moments[channel], t.sums[channel, : 4 * subsets * n].reshape(subsets, 4, n)
         for s in range(subsets):
             total[s] = moments[place[0, s]]
-            first, second, both = place[1, s], place[2, s] + start, (4 * s + 3) * n
-            for x in range(high):
-                single[s, x] = moments[first + x]
+            first, second = place[1, s], place[2, s] + start
+            single[s, :high] = moments[first : first + high]
             if size + 2 < depth or s + 1 < subsets:
-                for i in range(n):
-                    out[both + i] = moments[second + i]
+                cells[s, 3] = moments[second : second + n]
             else:
-                for i in range(n):
-                    out[both + i] = t.pairs[channel, start + i]
+                cells[s, 3] = t.pairs[channel, start : start + n]
         for i in range(size):
             for s in range(subsets):
                 if (s >> i) & 1:
                     lower = s ^ (1 << i)
                     total[lower] -= total[s]
-                    for x in range(high):
-                        single[lower, x] -= single[s, x]
-                    _subtract(out, (4 * lower + 3) * n, (4 * s + 3) * n, n)
+                    single[lower, :high] -= single[s, :high]
+                    cells[lower, 3] -= cells[s, 3]
         for s in range(subsets):
-            _four_cells(out, 4 * s * n, n, single, s, total[s], low, high)
+            _four_cells(cells[s], single[s], total[s], low, high)
     return n
 
 
-@compiled
+@compare
 def _lower(table, place, width, left, right, n, signs, bit):
     """Lower n entries of each sign of the other features to sums of costs without and with that of a bit."""
     for s in range(signs):
         without = ((s >> bit) << (bit + 1)) | (s & ((1 << bit) - 1))
-        at, lower, upper = place + s * width, without * n, (without | (1 << bit)) * n
+        at, upper = place + s * width, without | (1 << bit)
+        least = table[at : at + n]
+        a, b = left[without * n : (without + 1) * n], right[upper * n : (upper + 1) * n]
         for i in range(n):
-            table[at + i] = min(table[at + i], left[lower + i] + right[upper + i])
+            least[i] = min(least[i], a[i] + b[i])
 
 
 @compare
@@ -142,15 +137,18 @@ def _lower_by_pairs(table, place, width, by_d, by_e, right, at, n, low, high, wi
     from `at` on, n of each sign. Entries of d by its sign are from `place` on, `width` of each; those of e
     are gathered in rows 2 s and 2 s + 1 of `without`.
     """
+    absent, present = without[2 * s], without[2 * s + 1]
     for d in range(low, high):
         least0, least1 = math.inf, math.inf
+        not_d, not_d_e = by_d[at : at + d], by_d[at + n : at + n + d]
+        not_e, not_e_d = by_e[at : at + d], by_e[at + 2 * n : at + 2 * n + d]
+        only_e, only_d = right[at + n : at + n + d], right[at + 2 * n : at + 2 * n + d]
+        both = right[at + 3 * n : at + 3 * n + d]
         for e in range(d):
-            i = at + e
-            both = right[i + 3 * n]
-            least0 = min(least0, by_e[i] + right[i + n])
-            least1 = min(least1, by_e[i + 2 * n] + both)
-            without[2 * s, e] = min(without[2 * s, e], by_d[i] + right[i + 2 * n])
-            without[2 * s + 1, e] = min(without[2 * s + 1, e], by_d[i + n] + both)
+            least0 = min(least0, not_e[e] + only_e[e])
+            least1 = min(least1, not_e_d[e] + both[e])
+            absent[e] = min(absent[e], not_d[e] + only_d[e])
+            present[e] = min(present[e], not_d_e[e] + both[e])
         table[place + d] = min(table[place + d], least0)
         table[place + width + d] = min(table[place + width + d], least1)
         at += d
@@ -201,9 +199,10 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
         place = block + 2 * s * width
         _lower_by_pairs(least, place, width, by_d, by_e, right, 4 * s * n, n, low, high, without, s)
     for s in range(signs):
+        place = block + s * width
+        best, other = least[place : place + high], without[s]
         for e in range(high):
-            place = block + s * width + e
-            least[place] = min(least[place], without[s, e])
+            best[e] = min(best[e], other[e])
 
 
 @compiled
@@ -232,9 +231,10 @@ def absorb_prefix(t, prefix, size, depth, low, below):
         block = t.begin[k] + (_rank(t.binomials, prefix, (1 << size) - 1, size, 2) << k) + start
         for b in range(1, t.budgets[k]):
             for s in range(1 << k):
-                place = block + (b - 1) * t.width[k] + s * last
+                place, at = block + (b - 1) * t.width[k] + s * last, slice(s * n, (s + 1) * n)
+                best, smaller, least = t.costs[b, at], t.costs[t.smaller[k, b], at], t.least[place : place + n]
                 for i in range(n):
-                    t.costs[b, s * n + i] = min(t.least[place + i], t.costs[t.smaller[k, b], s * n + i])
+                    best[i] = min(least[i], smaller[i])
         for i in range(t.splits.shape[1]):
             target = t.splits[k, i, 0]
             if target < 0:
@@ -264,8 +264,9 @@ def absorb_singles(t, below):
         add_curves_of_singles(t.curves, -1, 0, t.sums[0], t.costs[0])
     for b in range(1, t.budgets[1]):
         place = t.begin[1] + (b - 1) * t.width[1]
+        best, smaller, least = t.costs[b], t.costs[t.smaller[1, b]], t.least[place : place + 2 * n]
         for i in range(2 * n):
-            t.costs[b, i] = min(t.least[place + i], t.costs[t.smaller[1, b], i])
+            best[i] = min(least[i], smaller[i])
     for i in range(t.splits.shape[1]):
         target = t.splits[1, i, 0]
         if target < 0:
