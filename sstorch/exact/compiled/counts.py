@@ -157,9 +157,7 @@ def _count_pairs(rows, level, low, feature, binomials, out, start):
     for channel in range(len(out)):
         half = channel % 2
         if half == 0:
-            totals = _count_two(
-                rows, level, low, feature, binomials, channel, min(channel + 1, len(out) - 1)
-            )
+            totals = _count_two(rows, level, low, feature, binomials, channel, min(channel + 1, len(out) - 1))
         sums, single = out[channel, start : start + n], rows.single[half]
         for i in range(binomials[low, 2], n):
             sums[i] = rows.pairs[i, half]

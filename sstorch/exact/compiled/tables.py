@@ -118,6 +118,12 @@ def _cells(t, prefix, size, depth, low, high):
 
 
 @compare
+def _lesser(out, one, other):
+    for i in range(len(out)):
+        out[i] = min(one[i], other[i])
+
+
+@compare
 def _lower(table, place, width, left, right, n, signs, bit):
     """Lower n entries of each sign of the other features to sums of costs without and with that of a bit."""
     for s in range(signs):
@@ -200,9 +206,8 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
         _lower_by_pairs(least, place, width, by_d, by_e, right, 4 * s * n, n, low, high, without, s)
     for s in range(signs):
         place = block + s * width
-        best, other = least[place : place + high], without[s]
-        for e in range(high):
-            best[e] = min(best[e], other[e])
+        best = least[place : place + high]
+        _lesser(best, best, without[s, :high])
 
 
 @compiled
@@ -231,10 +236,9 @@ def absorb_prefix(t, prefix, size, depth, low, below):
         block = t.begin[k] + (_rank(t.binomials, prefix, (1 << size) - 1, size, 2) << k) + start
         for b in range(1, t.budgets[k]):
             for s in range(1 << k):
-                place, at = block + (b - 1) * t.width[k] + s * last, slice(s * n, (s + 1) * n)
-                best, smaller, least = t.costs[b, at], t.costs[t.smaller[k, b], at], t.least[place : place + n]
-                for i in range(n):
-                    best[i] = min(least[i], smaller[i])
+                place, at = block + (b - 1) * t.width[k] + s * last, s * n
+                smaller = t.costs[t.smaller[k, b], at : at + n]
+                _lesser(t.costs[b, at : at + n], t.least[place : place + n], smaller)
         for i in range(t.splits.shape[1]):
             target = t.splits[k, i, 0]
             if target < 0:
@@ -264,9 +268,7 @@ def absorb_singles(t, below):
         add_curves_of_singles(t.curves, -1, 0, t.sums[0], t.costs[0])
     for b in range(1, t.budgets[1]):
         place = t.begin[1] + (b - 1) * t.width[1]
-        best, smaller, least = t.costs[b], t.costs[t.smaller[1, b]], t.least[place : place + 2 * n]
-        for i in range(2 * n):
-            best[i] = min(least[i], smaller[i])
+        _lesser(t.costs[b, : 2 * n], t.least[place : place + 2 * n], t.costs[t.smaller[1, b], : 2 * n])
     for i in range(t.splits.shape[1]):
         target = t.splits[1, i, 0]
         if target < 0:
