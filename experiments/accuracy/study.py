@@ -37,7 +37,7 @@ from sstorch import (
     metrics,
 )
 from sstorch.bench.baselines import make_baseline
-from sstorch.data import Schema, stratified_folds
+from sstorch.data import stratified_folds
 from sstorch.data.folds import Fold, split
 from sstorch.data.sources import read_survset
 from sstorch.exceptions import DataError
@@ -106,8 +106,7 @@ class Ebm:
 
 
 def baseline(name: str) -> Callable[[SurvivalData], Any]:
-    model = make_baseline(name)
-    return lambda train: model.fit(train, Schema.of(train.frame))
+    return lambda train: make_baseline(name).fit(train.frame, train.y)
 
 
 def ours(estimator: Callable[[], Any]) -> Callable[[SurvivalData], Any]:

@@ -9,7 +9,7 @@ import pandas as pd
 from hazardous import SurvivalBoost
 
 from sstorch.bench.baselines.base import Encoder
-from sstorch.data import Schema, SurvivalData
+from sstorch.data import Surv, SurvivalData
 
 
 class Boosting:
@@ -20,10 +20,11 @@ class Boosting:
         stochastic optimization with competing risks", AISTATS.
     """
 
-    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Boosting:
+    def fit(self, X: pd.DataFrame, y: Surv) -> Boosting:
         """Fit the boosted trees."""
-        self.encoder = Encoder(schema, train)
-        self.model = SurvivalBoost(show_progressbar=False, random_state=seed)
+        train = SurvivalData(X, y)
+        self.encoder = Encoder(train)
+        self.model = SurvivalBoost(show_progressbar=False, random_state=0)
         self.model.fit(self.encoder.x, pd.DataFrame({"event": train.cause, "duration": train.time}))
         return self
 

@@ -31,13 +31,15 @@ class CompriskForest:
     n_trees: int = 200
     min_leaf: int = 15
 
-    def fit(self, train: Any, schema: Any, seed: int = 0) -> FittedForest:
+    def fit(self, X: Any, y: Any) -> FittedForest:
         """Fit the forest, as the baselines of the package."""
         from sstorch.bench.baselines.base import Encoder
+        from sstorch.data import SurvivalData
 
-        encoder = Encoder(schema, train)
+        train = SurvivalData(X, y)
+        encoder = Encoder(train)
         folder = tempfile.TemporaryDirectory()
-        settings = {"n_trees": self.n_trees, "min_leaf": self.min_leaf, "seed": seed}
+        settings = {"n_trees": self.n_trees, "min_leaf": self.min_leaf, "seed": 0}
         rows = {"x": encoder.x, "time": train.time, "cause": train.cause}
         np.savez(Path(folder.name, "train.npz"), **rows, **settings)
         _run("fit", folder.name)

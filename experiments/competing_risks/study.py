@@ -105,7 +105,7 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
             elif model in TREES:
                 fitted = soft_tree(**TREES[model])._fit_data(train, schema)
             else:
-                fitted = PEERS[model].fit(train, schema)
+                fitted = PEERS[model].fit(train.frame, train.y)
             seconds = cpu_seconds() - start
             about = {"dataset": name, "fold": fold, "model": model, "seconds": round(seconds, 3)}
             if model == "tree":

@@ -132,9 +132,8 @@ class StudyConfig:
     Attributes:
         folder: of the results.
         datasets: names of data sets; None for the one of ``dataset``.
-        models: nodes by name, each with a ``_target_``: an estimator or a
-            :class:`~sstorch.bench.baselines.base.Baseline`. A parameter that is a list makes a model for each
-            of its values; ``optional: true`` leaves a model out whose packages are not installed.
+        models: nodes of estimators by name, each with a ``_target_``. A parameter that is a list makes a
+            model for each value; ``optional: true`` leaves a model out whose packages are not installed.
         only: names of some of the models; None for all.
         n_jobs: number of concurrent tasks on this machine.
     """

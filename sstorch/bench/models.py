@@ -1,4 +1,4 @@
-"""The models of runs and studies: soft trees, baselines, and estimators of any other class."""
+"""The models of runs and studies: soft trees, and estimators of any other class, such as baselines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -16,7 +16,6 @@ import torch
 from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines.base import Baseline
 from sstorch.bench.config import build
 from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData
@@ -38,11 +37,10 @@ class Fit(NamedTuple):
     """One fitted model of a cross-validation."""
 
     fold: int  # that it did not see
-    predictor: Any  # Curves, or with competing causes PredictsIncidence
+    predictor: Any  # with falling_curves(X, times), with competing causes predict_cumulative_incidence
     start: int = 0  # its initial solution; 0 where there is one alone
     chosen: bool = True  # of all starts of the fold the one that is returned to a user
     objective: float = np.nan  # of its training, where recorded
-    facts: Mapping[str, Any] = {}  # of the choice, as JSON holds them
 
 
 class StudyModel:
@@ -50,7 +48,8 @@ class StudyModel:
 
     Args:
         name: by which the results are known.
-        estimator: with ``fit(X, y)`` and ``predict_survival_function(X, times)``.
+        estimator: with ``fit(X, y)`` and ``predict_survival_function(X, times)``. Where it has them,
+            ``versions()``, of the packages that it needs, and ``check_rows(data)`` raise before any work.
 
     Attributes:
         depth: largest depth of the trees; None for other models.
@@ -58,13 +57,9 @@ class StudyModel:
     """
 
     def __init__(self, name: str, estimator: Any) -> None:
-        self.name, self.estimator = name, estimator
+        self.name, self.estimator, self.n_starts = name, estimator, 1
         depths = (getattr(self.estimator, name, None) for name in DEPTHS)
         self.depth = next((depth for depth in depths if isinstance(depth, int)), None)
-        self.n_starts = 1
-
-    def check(self) -> None:
-        """Raise a ConfigError, before any work, if a setting does not exist or a package is missing."""
 
     def check_data(self, data: SurvivalData) -> None:
         """Raise a ConfigError or DataError, before any work, if it cannot be fitted to rows of such data."""
@@ -73,6 +68,8 @@ class StudyModel:
                 f"{type(self.estimator).__name__} must have predict_cumulative_incidence for competing "
                 "causes: choose another model, or one cause as dataset.event"
             )
+        if has_method(self.estimator, "check_rows"):
+            self.estimator.check_rows(data)
 
     def settings(self) -> dict[str, Plain]:
         """Everything that shapes its results, as plain values by name."""
@@ -82,8 +79,10 @@ class StudyModel:
         return name | dict(plain_values(values, "estimator"))
 
     def versions(self) -> dict[str, str]:
-        """Versions of torch and of the package that it comes from, if it comes from one."""
+        """Versions of torch and of the packages that it comes from; ConfigError if one is not installed."""
         found, package = {"torch": str(torch.__version__)}, type(self.estimator).__module__.partition(".")[0]
+        if has_method(self.estimator, "versions"):
+            return {**found, **self.estimator.versions()}
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
         return found
@@ -101,61 +100,21 @@ class StudyModel:
         return FittedModel(copied if made is None else made, train)
 
 
-class BaselineModel(StudyModel):
-    """A baseline, fitted to each fold separately on the CPU, with a seed."""
-
-    def __init__(self, name: str, estimator: Baseline, seed: int) -> None:
-        super().__init__(name, estimator)
-        self._seed = seed
-
-    def check(self) -> None:
-        """See :class:`StudyModel`."""
-        self.estimator.check()
-
-    def check_data(self, data: SurvivalData) -> None:
-        """See :class:`StudyModel`."""
-        self.estimator.check_rows(data)
-
-    def settings(self) -> dict[str, Plain]:
-        """See :class:`StudyModel`."""
-        kind: dict[str, Plain] = {"baseline": self.estimator.name, "seed": self._seed}
-        return {**kind, **dict(plain_values(self.estimator.settings(), self.estimator.name))}
-
-    def versions(self) -> dict[str, str]:
-        """See :class:`StudyModel`."""
-        found: dict[str, str] = self.estimator.versions()
-        return found
-
-    def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
-        """See :class:`StudyModel`."""
-        for fold, train in enumerate(splits):
-            yield Fit(fold, self.estimator.fit(train.followed(), schema, self._seed))
-
-
 class SoftTreeModel(StudyModel):
-    """Soft trees: all starts of all folds are one batch; settings are checked here.
-
-    Raises:
-        ConfigError: a parameter has an invalid value.
-    """
+    """Soft trees: all starts of all folds are one batch; a ConfigError if a parameter is invalid."""
 
     def __init__(self, name: str, estimator: SoftEstimator) -> None:
         super().__init__(name, estimator)
         self.batch_settings = estimator._batch_settings()
         self.depth, self.n_starts = self.batch_settings.depth, self.batch_settings.n_starts
 
-    @property
-    def is_fair(self) -> bool:
-        """Whether a fairness penalty compares sensitive groups."""
-        return self.batch_settings.fairness is not None
-
-    def check(self) -> None:
-        """See :class:`StudyModel`."""
-        if self.is_fair:
-            raise ConfigError(f"{self.name}: a study has no sensitive groups: leave penalties.fairness out")
-
     def check_data(self, data: SurvivalData) -> None:
         """See :class:`StudyModel`."""
+        if self.batch_settings.fairness is not None and data.groups is None:
+            raise ConfigError(
+                f"{self.name}.penalties.fairness needs dataset.sensitive=COLUMN in a run; studies have no "
+                "sensitive groups"
+            )
         check_causes(data, self.batch_settings)
         self.batch_settings.check_columns(data)
 
@@ -178,45 +137,37 @@ class SoftTreeModel(StudyModel):
 def fits_of(batch: TrainedBatch, n_folds: int, settings: BatchSettings, setting: int = 0) -> Iterator[Fit]:
     """The trees of the first splits of a trained batch, at a position among its coefficients."""
     for fold in range(n_folds):
-        best, shared = batch.best_start(fold, setting), _SharedRows()
+        best, known = batch.best_start(fold, setting), dict[tuple[int, str], Any]()
         for start in range(batch.n_starts):
             tree = batch.fitted(fold, start, setting, settings.prediction)
             place = batch.position(fold, start, setting)
-            facts = {"choice": asdict(batch.choices[place])} if batch.choices else {}
-            objective = float(batch.objective[place])
-            yield Fit(fold, ScoredTree(tree, shared), start, start == best, objective, facts)
-
-
-class _SharedRows(dict[tuple[int, str], Any]):
-    """Encoded rows and outcomes of tables, which all starts of a fold share."""
-
-    def once(self, table: pd.DataFrame, what: str, make: Any) -> Any:
-        """What is known of a table, else what is made; the table is kept, so that its identity stays."""
-        if (id(table), what) not in self:
-            self[id(table), what] = table, make()
-        return self[id(table), what][1]
+            yield Fit(fold, ScoredTree(tree, known), start, start == best, float(batch.objective[place]))
 
 
 class ScoredTree:
-    """A trained tree that shares encoded rows with the other trees of its fold."""
+    """A trained tree; `known` has encoded rows and outcomes of tables, shared by the starts of a fold."""
 
-    def __init__(self, tree: FittedTree, shared: _SharedRows) -> None:
-        self._tree, self._shared = tree, shared
+    def __init__(self, tree: FittedTree, known: dict[tuple[int, str], Any]) -> None:
+        self._tree, self._known = tree, known
 
     @property
     def module_(self) -> SoftTree:
         """The tree of the first cause, as estimators have it."""
         return self._tree.module
 
+    def _once(self, X: pd.DataFrame, what: str, make: Any) -> Any:
+        if (id(X), what) not in self._known:
+            self._known[id(X), what] = X, make()  # the table is kept, so that its identity stays
+        return self._known[id(X), what][1]
+
     def _encode(self, X: pd.DataFrame) -> RowFeatures:
-        encoded: RowFeatures = self._shared.once(X, "x", lambda: self._tree.encode(X))
+        encoded: RowFeatures = self._once(X, "x", lambda: self._tree.encode(X))
         return encoded
 
     def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """S(t | x), until any cause, (n, n_times)."""
-        if self._tree.competing:
-            return self._tree.curves(self._encode(X), times)
-        return self._tree.falling_curves(self._encode(X), times)
+        curves = self._tree.curves if self._tree.competing else self._tree.falling_curves
+        return curves(self._encode(X), times)
 
     def predict_cumulative_incidence(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """Cumulative incidence of each of K causes, (n, K, n_times)."""
@@ -228,7 +179,7 @@ class ScoredTree:
 
     def log_likelihood(self, X: pd.DataFrame, y: object) -> float:
         """Mean log-likelihood per row, in the unit of the data."""
-        rows = self._shared.once(X, "y", lambda: SurvivalData(X, y, require_events=False))
+        rows = self._once(X, "y", lambda: SurvivalData(X, y, require_events=False))
         return self._tree.log_likelihood(self._encode(X), rows)
 
 
@@ -285,8 +236,8 @@ def models_of(name: str, node: Mapping[str, Any], seed: int, where: str) -> list
     Args:
         name: of the node.
         node: with a ``_target_``; with ``optional`` a model is left out, with a DataWarning, where what it
-            needs is not installed. ConfigError if it makes neither estimator nor baseline.
-        seed: ``random_state`` of estimators that have one and whose node does not, and seed of baselines.
+            needs is not installed. ConfigError if it makes no estimator, or a package is missing.
+        seed: ``random_state`` of estimators that have one and whose node does not.
         where: name of the node, for messages.
     """
     models: list[StudyModel] = []
@@ -294,27 +245,26 @@ def models_of(name: str, node: Mapping[str, Any], seed: int, where: str) -> list
         optional, made = chosen.pop("optional", False), build(chosen, where)
         if "random_state" not in chosen and "random_state" in getattr(made, "get_params", dict)():
             made.set_params(random_state=seed)
-        model = as_model(name + suffix, made, seed, where)
-        if optional:
-            try:
-                model.check()
-            except ConfigError as error:
-                warn(f"{model.name} is left out: {error}")
-                continue
+        model = as_model(name + suffix, made, where)
+        try:
+            model.versions()
+        except ConfigError as error:
+            if not optional:
+                raise
+            warn(f"{model.name} is left out: {error}")
+            continue
         models.append(model)
     return models
 
 
-def as_model(name: str, made: Any, seed: int, where: str) -> StudyModel:
-    """The model for an estimator or baseline; ConfigError if it is neither."""
+def as_model(name: str, made: Any, where: str) -> StudyModel:
+    """The model for an estimator; ConfigError if it is none."""
     if isinstance(made, SoftEstimator):
         return SoftTreeModel(name, made)
-    if isinstance(made, Baseline):
-        return BaselineModel(name, made, seed)
     if not has_method(made, "fit") or not has_method(made, "predict_survival_function"):
         raise ConfigError(
-            f"{where} must be an estimator with fit(X, y) and predict_survival_function(X, times), or a "
-            f"baseline, got {type(made).__name__}"
+            f"{where} must be an estimator with fit(X, y) and predict_survival_function(X, times), got "
+            f"{type(made).__name__}"
         )
     return StudyModel(name, made)
 

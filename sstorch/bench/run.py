@@ -24,7 +24,7 @@ from sstorch.bench.cross_validation import (
     make_folds,
     split_names,
 )
-from sstorch.bench.models import BaselineModel, Fit, SoftTreeModel, StudyModel, as_model, models_of
+from sstorch.bench.models import Fit, SoftTreeModel, StudyModel, as_model, models_of
 from sstorch.bench.run_folder import EVERY, RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, printed, score_fits, scores_of, wide
 from sstorch.data import Schema, SurvivalData
@@ -63,15 +63,13 @@ def run(config: Config, config_text: str, folder: RunFolder) -> float:
 
 
 def _run(config: Config, config_text: str, folder: RunFolder) -> float:
-    cv, model = config.cv, as_model("model", build(config.model, "model"), config.seed, "model")
+    cv, model = config.cv, as_model("model", build(config.model, "model"), "model")
     if config.threads is not None and config.threads < 1:
         raise ConfigError(f"`threads` must be at least 1 or null, got {config.threads}")
     callbacks = [_callback(node, f"callbacks.{name}") for name, node in (config.callbacks or {}).items()]
     report("reading", 0, 1)
     data = config.dataset.load()
     data.refuse_intervals("a run")
-    if isinstance(model, SoftTreeModel) and model.is_fair and data.groups is None:
-        raise ConfigError("model.penalties.fairness needs dataset.sensitive=COLUMN")
     model.check_data(data)
     peers = _peers(config, model, data) if cv.peers else []
     checksum = data_checksum(data)
@@ -138,7 +136,6 @@ def _peers(config: Config, model: StudyModel, data: SurvivalData) -> list[StudyM
         try:
             for peer in models_of(name, node, config.seed, f"peers.{name}"):
                 if not isinstance(peer, SoftTreeModel) or type(peer.estimator) is not type(model.estimator):
-                    peer.check()
                     peer.check_data(data)
                     peers.append(peer)
         except SstorchError as error:
@@ -199,10 +196,10 @@ def score_run(
     data, causes = data.counted(), data.causes is not None
     schema, parts = Schema.of(data.frame), split(data, result.folds)
     width = sum(len(schema.categories.get(name, ("",))) for name in schema.inputs)
-    first = BaselineModel(AALEN_JOHANSEN if causes else KAPLAN_MEIER, make_baseline("kaplan_meier"), 0)
+    first = StudyModel(AALEN_JOHANSEN if causes else KAPLAN_MEIER, make_baseline("kaplan_meier"))
     models = [first, *peers]
     if width * len(data) <= MOST_NUMBERS:
-        models.append(BaselineModel(CAUSE_COX if causes else COX, make_baseline("cox_lifelines"), 0))
+        models.append(StudyModel(CAUSE_COX if causes else COX, make_baseline("cox_lifelines")))
 
     def scored(name: str, fits: Iterable[Fit]) -> list[Any]:
         wanted = {"test": SCORES[:-1]}

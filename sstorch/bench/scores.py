@@ -12,7 +12,6 @@ import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines.base import Curves
 from sstorch.bench.models import Fit, ScoredTree
 from sstorch.checks import has_method
 from sstorch.data import SurvivalData
@@ -139,9 +138,7 @@ class RowsToScore:
         y, known = (GivenRows(None, part.y.weighted(part.uneven_weight)).rows for part in (rows, train))
         self._scored = Scored.on_grids(y, known, grids, events)
 
-    def scores(
-        self, predictor: Curves | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
-    ) -> dict[str, Score]:
+    def scores(self, predictor: Any, names: Sequence[str] = CURVE_SCORES) -> dict[str, Score]:
         """Scores of a model that was fitted on ``train``.
 
         Args:
@@ -154,7 +151,6 @@ class RowsToScore:
         """
         rows, found = self._rows, dict[str, Score]()
         if rows.causes is None:
-            assert isinstance(predictor, Curves)
             scored = self._scored.with_curves(predictor.falling_curves(rows.frame, self._scored.times))
         elif has_method(predictor, "predict_cumulative_incidence"):
             names = scores_of(rows)[:-1]

@@ -66,8 +66,6 @@ def plan(
         raise ConfigError(f"the study has two models {min(twice, key=str)}; give each a different name")
     if not sources or not models:
         raise ConfigError("the study has nothing to do: name data sets, and soft trees or baselines")
-    for model in models:
-        model.check()
     tasks, folds_of = [], {}
     for source in sources:
         data = source.load()
@@ -96,13 +94,12 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
     model, data = task.model, _data_of(task)
     parts = split(data, make_folds(data, task.n_folds, task.seed))
     names, spent = {"train": TRAIN_SCORES, "test": CURVE_SCORES}, list[float]()
-    about = list[dict[str, Any]]()
     begin = time.perf_counter()
     with warnings.catch_warnings():
         # Of the data alone, such as few events: each fold would repeat them.
         warnings.simplefilter("ignore", DataWarning)
         fits = model.fits([part.train for part in parts], Schema.of(data.frame), device)
-        fits = _noted(fits, spent, about)
+        fits = _timed(fits, spent)
         rows = score_fits(fits, data, parts, names, thin=True, groups=model.depth != 0)
     scoring = time.perf_counter() - begin - sum(spent)
     facts = {
@@ -115,21 +112,18 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
         "seed": task.seed,
         "data": task.digest,
         "finished": datetime.now(UTC).isoformat(timespec="microseconds"),
-        **({"fits": about} if about else {}),
     }
     return rows, facts
 
 
-def _noted(fits: Iterator[Fit], spent: list[float], about: list[dict[str, Any]]) -> Iterator[Fit]:
-    """Pass fits on, and note the seconds that each takes, and its facts."""
+def _timed(fits: Iterator[Fit], spent: list[float]) -> Iterator[Fit]:
+    """Pass fits on, and note the seconds that each takes."""
     while True:
         begin = time.perf_counter()
         fit = next(fits, None)
         spent.append(time.perf_counter() - begin)
         if fit is None:
             return
-        if fit.facts:
-            about.append({"fold": fit.fold, "start": fit.start, **fit.facts})
         yield fit
 
 

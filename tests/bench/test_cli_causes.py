@@ -90,7 +90,7 @@ def test_study_of_causes_has_scores_of_each_cause(table: pd.DataFrame, tmp_path:
     data = _data(table)
     folds = make_folds(data, 2, 0)
     train, rows = data.subset(folds != 1), data.subset(folds == 1)
-    plain = make_baseline("kaplan_meier").fit(train, Schema.of(data.frame))
+    plain = make_baseline("kaplan_meier").fit(train.frame, train.y)
     expected = metrics.evaluate(plain, train, rows, metrics=["ibs"])["value"]
     assert test["kaplan_meier", 1, "ibs:death"] == pytest.approx(expected["death", "ibs"], rel=1e-12)
     assert np.isnan(test["tree", 1, "c_groups"])

@@ -8,7 +8,6 @@ from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.models import SoftTreeModel
 from sstorch.bench.run import COX, KAPLAN_MEIER, TREE, peer_table, score_run
-from sstorch.data import Schema
 from sstorch.exceptions import DataWarning
 
 
@@ -29,7 +28,7 @@ def test_a_run_is_beside_plain_models_on_its_folds(small_data: SurvivalData) -> 
         np.testing.assert_allclose(tree[name], own[name], rtol=1e-12)
     # Kaplan-Meier of the other folds, scored as any model is.
     outside, inside = small_data.subset(result.folds != 1), small_data.subset(result.folds == 1)
-    fitted = make_baseline("kaplan_meier").fit(outside, Schema.of(small_data.frame))
+    fitted = make_baseline("kaplan_meier").fit(outside.frame, outside.y)
     grid = metrics.evaluation_times(inside.time, outside.time, "graf")
     curves = fitted.falling_curves(inside.frame, grid), grid
     value = metrics.evaluate(curves, outside, inside, metrics=["ibs_graf"])["value"].iloc[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
@@ -221,41 +221,26 @@ def test_rows_in_any_order_have_the_scores_of_the_public_metrics() -> None:
         assert found[name].value == pytest.approx(value, abs=1e-12), name
 
 
-@dataclasses.dataclass(frozen=True)
-class Broken:
-    """A baseline that fails until a file is there."""
+class Broken(BaseEstimator):
+    """An estimator that fails until a file is there."""
 
-    file: Path
-    name: str = "broken"
+    def __init__(self, file: str = "") -> None:
+        self.file = file
 
-    def check(self) -> None:
-        """Nothing is needed."""
-
-    def check_rows(self, rows: SurvivalData) -> None:
-        """All can be used."""
-
-    def settings(self) -> dict:
-        return {"file": str(self.file)}
-
-    def versions(self) -> dict:
-        return {}
-
-    def fit(self, train: SurvivalData, schema: Schema, seed: int) -> SoftSurvivalTree:
-        if not self.file.exists():
+    def fit(self, X: pd.DataFrame, y: Surv) -> SoftSurvivalTree:
+        if not Path(self.file).exists():
             raise DataError("the file is not there yet")
-        return SoftSurvivalTree(depth=0).fit(train.frame, (train.time, train.event))
+        return SoftSurvivalTree(depth=0).fit(X, y)
+
+    def predict_survival_function(self, X: pd.DataFrame, times: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
 
 
 def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
     cohort: DatasetConfig, tmp_path: Path
 ) -> None:
-    from sstorch.bench.models import BaselineModel
-
     store, told = ResultStore(tmp_path / "study"), []
-    models = [
-        BaselineModel("broken", Broken(tmp_path / "file"), 0),
-        *baseline_models({"kaplan_meier": {}}, 0),
-    ]
+    models = [StudyModel("broken", Broken(str(tmp_path / "file"))), *baseline_models({"kaplan_meier": {}}, 0)]
     tasks = plan([cohort], models, 3, 0, store)
     (failed,) = run(tasks, store, ["cpu"], told.append)
     assert failed.error == "DataError: the file is not there yet"
@@ -294,7 +279,7 @@ def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytes
     with pytest.warns(DataWarning, match="rpart is left out: .*install R with"):
         assert baseline_models({"rpart": {"depth": 2, "optional": True}}, 0) == []
     with pytest.raises(ConfigError, match="install R with"):
-        baseline_models({"rpart": {"depth": 2}}, 0)[0].check()
+        baseline_models({"rpart": {"depth": 2}}, 0)
 
 
 def test_a_grid_names_its_models() -> None:

@@ -23,13 +23,14 @@ def make_baseline(name: str, **options: Any) -> Baseline:
     Raises:
         ConfigError: no such baseline or setting.
 
-    >>> make_baseline("sksurv", depth=3).settings()
-    {'depth': 3}
+    >>> make_baseline("sksurv", depth=3)
+    LogRankTree(depth=3)
     """
     if name not in BASELINES:
         nearest = nearest_text(name, list(BASELINES))
         raise ConfigError(f"no baseline {name!r}; choose one of {names_text(BASELINES)}.{nearest}")
     try:
-        return BASELINES[name](**{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+        return BASELINES[name](**given)
     except TypeError as error:
         raise ConfigError(f"the baseline {name!r} has no such setting: {error}") from error

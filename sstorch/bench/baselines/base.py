@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import BaseEstimator
 
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
@@ -19,9 +20,10 @@ from sstorch.data.outcomes import as_surv
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.scored import PredictsIncidence
 from sstorch.usage import install_extra, pip_install
 
+# Survival (n, n_times), or incidences of K causes (n, K, n_times), of features (n, p) at times.
+Predict = Callable[[FloatArray, FloatArray], FloatArray]
 # Largest rise of a curve that counts as rounding; some packages predict in float32.
 _ROUNDING = 1e-5
 # Its exponential is a number of float64, and large enough for S = 0.
@@ -30,31 +32,16 @@ _LARGEST_LOG = 700.0
 _LEAST_SURVIVAL = 1e-12
 
 
-@runtime_checkable
-class Curves(Protocol):
-    """A fitted model of one event, of any kind.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Baseline(BaseEstimator, ABC):  # type: ignore[misc]
+    """Reference model: an estimator of scikit-learn; the package behind it checks its parameters.
 
-    Parametric ones also have ``log_likelihood(X, y)``, the mean per row in the unit of the data;
-    curves that are step functions have no density and no such method.
-    """
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival S(t | x), shape (n, n_times), in [0, 1] and not rising with t.
-
-        Args:
-            X: rows with the columns of the schema; other columns are ignored, in any order.
-            times: finite numbers >= 0, shape (n_times,), in the unit of the training times.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Baseline(ABC):
-    """Reference model: a frozen dataclass of settings, of which the package behind it checks the values.
-
-    Trees have the field ``depth``. Raw columns are encoded with statistics of the training rows: one 0/1
+    Trees have the parameter ``depth``. Raw columns are encoded with statistics of the training rows: one 0/1
     feature per category (all 0 if missing), missing numbers replaced by the mean, numbers scaled to [0, 1]
     (:class:`~sstorch.data.Preprocessor`), constant columns excluded.
+
+    Args:
+        random_state: random seed; equal seeds give equal curves.
     """
 
     name: ClassVar[str]
@@ -62,34 +49,50 @@ class Baseline(ABC):
     # What it supports apart from times and events: "entry", "weights"; "causes" at once, not one by one.
     knows: ClassVar[tuple[str, ...]] = ()
 
-    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Curves | PredictsIncidence:
+    random_state: int = 0
+
+    def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
         """Fit the model; of competing causes, models of their hazards, put together to incidences.
 
         Args:
-            train: training rows.
-            schema: columns and vocabularies, possibly of a larger table.
-            seed: random seed; equal seeds give equal curves.
+            X: training rows, a frame with raw columns or an array (n, p).
+            y: their outcome, :class:`~sstorch.Surv` or (time, event), each (n,).
+            sample_weight: weights (n,) >= 0.
 
         Raises:
             ConfigError: a package or program is missing.
             DataError: the rows are not supported (:meth:`check_rows`), or all features are constant.
             TrainingError: fitting failed.
         """
-        self.check()
+        self.versions()
+        train = SurvivalData(X, y, sample_weight=sample_weight).followed()
         self.check_rows(train)
+        self._encoder = Encoder(train)
         if train.causes is None or "causes" in self.knows:
-            fitted: Curves | PredictsIncidence = self._fit(train, schema, seed)
-            return fitted
-        of_causes = [self._fit(train.of_cause(name), schema, seed) for name in train.cause_names]
-        return cause_specific(of_causes, train.event_times)
+            self._predict: Predict = self._fit(self._encoder, train)
+        else:
+            of_causes = [self._fit(self._encoder, train.of_cause(name)) for name in train.cause_names]
+            self._predict = cause_specific(of_causes, train.event_times)
+        return self
 
     @abstractmethod
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Any:
-        """Fit the model, after all checks."""
+    def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
+        """Fit the model to the features of the encoder, after all checks."""
 
-    def check(self) -> None:
-        """Raise a ConfigError with the command that installs it if something that it needs is missing."""
-        self.versions()
+    def predict_survival_function(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival S(t | x), shape (n, n_times), in [0, 1] and not rising with t.
+
+        Args:
+            X: rows with the training columns; other columns are ignored, in any order.
+            times: finite numbers >= 0, shape (n_times,), in the unit of the training times.
+        """
+        return self._predict(self._encoder(X), check_times(times))
+
+    falling_curves = predict_survival_function
+
+    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Cumulative incidence of each of K causes at times >= 0, (n, K, n_times), in [0, 1], rising."""
+        return self._predict(self._encoder(X), check_times(times))
 
     def check_rows(self, rows: SurvivalData) -> None:
         """Raise a DataError for rows with intervals, weights or entry times that it does not support."""
@@ -104,12 +107,8 @@ class Baseline(ABC):
             )
         rows.refuse_intervals("the baseline")
 
-    def settings(self) -> dict[str, Any]:
-        """Every setting and its value."""
-        return asdict(self)
-
     def versions(self) -> dict[str, str]:
-        """Versions of this package and of required packages."""
+        """Versions of this package and of required packages; ConfigError if one is not installed."""
         found = {"sstorch": __version__}
         for package in self.packages:
             try:
@@ -124,19 +123,20 @@ class Baseline(ABC):
 
 
 class Encoder:
-    """Raw columns to the numbers a model takes, learned from training rows.
+    """Raw columns to the numbers a model takes, learned from training rows, without constant features."""
 
-    Features that are constant in the training rows are excluded: most solvers refuse or warn of them. The
-    features of the training rows are kept as `x`, shape (n, p).
-    """
-
-    def __init__(self, schema: Schema, train: SurvivalData) -> None:
-        self._preprocessor = Preprocessor(schema).fit(train.frame, train.uneven_weight)
+    def __init__(self, train: SurvivalData) -> None:
+        self._preprocessor = Preprocessor(Schema.of(train.frame)).fit(train.frame, train.uneven_weight)
         encoded = self._preprocessor.transform(train.frame)
         self._varies = np.ptp(encoded, axis=0) > 0
+        self._train: FloatArray = encoded[:, self._varies]
+
+    @property
+    def x(self) -> FloatArray:
+        """The features of the training rows, (n, p); a DataError if there are none."""
         if not self._varies.any():
             raise DataError("every feature is constant in the training rows: the model cannot be fitted")
-        self.x: FloatArray = encoded[:, self._varies]
+        return self._train
 
     def __call__(self, X: object) -> FloatArray:
         """Encode rows, shape (n, p)."""
@@ -151,31 +151,37 @@ def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> IntArray:
     return stratified_folds(train.event, min(n_folds, n_events), seed, train.subject)
 
 
-# ---------------------------------------------------------------------- fitted models
+# ---------------------------------------------------------------------- predictions
 
 
-@dataclass(frozen=True)
-class KnownCurves:
-    """Curves known at some times: 1 at time zero, the last value beyond the last time.
+def steps(knots: FloatArray, values: Callable[[FloatArray], npt.ArrayLike]) -> Predict:
+    """Curves that keep the value of the last of the knots, increasing times > 0; 1 before the first.
 
-    Between two times they keep the value of the first, or are straight lines.
+    `values` are S at the knots, (n, n_knots), of features.
     """
 
-    knots: FloatArray  # strictly increasing times > 0, (n_knots,)
-    values: Callable[[object], npt.ArrayLike]  # S at the knots, (n, n_knots), from rows with the raw columns
-    straight: bool = False
+    def predict(x: FloatArray, times: FloatArray) -> FloatArray:
+        return _with_start(values(x))[:, np.searchsorted(knots, times, side="right")]
 
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """See :class:`~sstorch.bench.baselines.base.Curves`."""
-        grid, nodes = check_times(times), np.append(0.0, self.knots)
-        curves = np.pad(checked_curves(self.values(X)), ((0, 0), (1, 0)), constant_values=1.0)
-        right = np.searchsorted(nodes, grid, side="right")
-        if not self.straight:
-            return curves[:, right - 1]
-        right = np.clip(right, 1, len(nodes) - 1)
-        share = np.minimum((grid - nodes[right - 1]) / (nodes[right] - nodes[right - 1]), 1.0)
+    return predict
+
+
+def straight_lines(knots: FloatArray, values: Callable[[FloatArray], npt.ArrayLike]) -> Predict:
+    """As :func:`steps`, with straight lines between time zero and the knots."""
+    nodes = np.append(0.0, knots)
+
+    def predict(x: FloatArray, times: FloatArray) -> FloatArray:
+        curves = _with_start(values(x))
+        right = np.clip(np.searchsorted(nodes, times, side="right"), 1, len(knots))
+        share = np.minimum((times - nodes[right - 1]) / (nodes[right] - nodes[right - 1]), 1.0)
         joined: FloatArray = curves[:, right - 1] * (1.0 - share) + curves[:, right] * share
         return joined
+
+    return predict
+
+
+def _with_start(curves: npt.ArrayLike) -> FloatArray:
+    return np.pad(checked_curves(curves), ((0, 0), (1, 0)), constant_values=1.0)
 
 
 def checked_curves(curves: npt.ArrayLike) -> FloatArray:
@@ -220,25 +226,12 @@ class BreslowBaseline:
             curves: FloatArray = np.exp(-np.outer(risk, self.hazard))
         return curves
 
-    def curves(self, log_risk: Callable[[object], FloatArray]) -> KnownCurves:
-        """Curves of rows by their log risks."""
-        return KnownCurves(self.jumps, lambda X: self.survival(log_risk(X)))
+    def curves(self, log_risk: Callable[[FloatArray], FloatArray]) -> Predict:
+        """Curves of rows by the log risks (n,) of their features."""
+        return steps(self.jumps, lambda x: self.survival(log_risk(x)))
 
 
-@dataclass(frozen=True)
-class KnownIncidences:
-    """Incidences that are steps."""
-
-    jumps: FloatArray  # strictly increasing times, (n_jumps,)
-    values: Callable[[object], FloatArray]  # at the jumps, (n, K, n_jumps), from rows with the raw columns
-
-    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Cumulative incidence of each cause at times >= 0, (n, K, n_times), in [0, 1], rising with t."""
-        at = np.searchsorted(self.jumps, check_times(times), side="right")
-        return np.pad(self.values(X), ((0, 0), (0, 0), (1, 0)))[..., at]
-
-
-def cause_specific(models: list[Curves], jumps: FloatArray) -> KnownIncidences:
+def cause_specific(models: list[Predict], jumps: FloatArray) -> Predict:
     """A survival model of each cause, the others being censored, put together to incidences.
 
     With cumulative hazards H_k = -log S_k of the models the causes share what S = exp(-sum H_k) loses at each
@@ -248,13 +241,14 @@ def cause_specific(models: list[Curves], jumps: FloatArray) -> KnownIncidences:
         Prentice and others (1978), Biometrics 34, 541-554.
     """
 
-    def values(X: object) -> FloatArray:
-        survival = np.stack([model.falling_curves(X, jumps) for model in models], axis=1)
+    def predict(x: FloatArray, times: FloatArray) -> FloatArray:
+        survival = np.stack([model(x, jumps) for model in models], axis=1)
         hazard = -np.log(np.maximum(survival, _LEAST_SURVIVAL))
-        steps = np.diff(hazard, axis=2, prepend=0.0)
+        gained = np.diff(hazard, axis=2, prepend=0.0)
         lost = -np.diff(np.exp(-hazard.sum(axis=1)), axis=1, prepend=1.0)
-        total = steps.sum(axis=1, keepdims=True)
-        shares = np.divide(steps, total, out=np.zeros_like(steps), where=total > 0)
-        return np.asarray(np.cumsum(shares * lost[:, None], axis=2))
+        total = gained.sum(axis=1, keepdims=True)
+        shares = np.divide(gained, total, out=np.zeros_like(gained), where=total > 0)
+        incidence = np.cumsum(shares * lost[:, None], axis=2)
+        return np.pad(incidence, ((0, 0), (0, 0), (1, 0)))[..., np.searchsorted(jumps, times, side="right")]
 
-    return KnownIncidences(jumps, values)
+    return predict

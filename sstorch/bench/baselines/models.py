@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 import subprocess
 import tempfile
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.base import check_times
-from sstorch.bench.baselines.base import (
-    Baseline,
-    BreslowBaseline,
-    Encoder,
-    KnownCurves,
-    KnownIncidences,
-    inner_folds,
-)
-from sstorch.data import Schema, Surv, SurvivalData
+from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, Predict, inner_folds, steps
+from sstorch.data import Surv, SurvivalData
 from sstorch.data.columns import array_names
 from sstorch.exceptions import ConfigError, TrainingError, warn
 from sstorch.metrics.censoring import risk_sets
@@ -41,20 +32,19 @@ _TRIES = 4
 _DIGITS = "%.17g"
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class KaplanMeierBaseline(Baseline):
     """Kaplan-Meier estimate of all training rows, without features; Aalen-Johansen of competing causes."""
 
     name: ClassVar[str] = "kaplan_meier"
     knows: ClassVar = ("entry", "weights", "causes")
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves | KnownIncidences:
+    def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
         if train.causes is not None:
-            jumps = train.event_times
-            incidences = metrics.aalen_johansen(train.weighted_y, jumps)
-            return KnownIncidences(jumps, lambda X: np.repeat(incidences[None], len(schema.frame_of(X)), 0))
+            y = train.weighted_y
+            return lambda x, times: np.repeat(metrics.aalen_johansen(y, times)[None], len(x), axis=0)
         known = KaplanMeier.fit(train.weighted_y)
-        return KnownCurves(known.times, lambda X: np.tile(known.values, (len(schema.frame_of(X)), 1)))
+        return steps(known.times, lambda x: np.tile(known.values, (len(x), 1)))
 
 
 # ---------------------------------------------------------------------- scikit-survival
@@ -70,24 +60,23 @@ def grouped_times(time: FloatArray, event: BoolArray) -> FloatArray:
     return np.where(before >= 0, events[np.maximum(before, 0)], time.min())
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class ScikitSurvivalModel(Baseline):
     """An estimator of scikit-survival that predicts step functions."""
 
     packages: ClassVar = ("scikit-survival",)
 
     @abstractmethod
-    def _estimator(self, seed: int) -> Any:
+    def _estimator(self) -> Any:
         """The estimator, not fitted."""
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
-        encoder, time = Encoder(schema, train), grouped_times(train.time, train.event)
-        model = self._estimator(seed).fit(encoder.x, Surv(time, train.event).to_structured())
-        predict = model.predict_survival_function
-        return KnownCurves(model.unique_times_, lambda X: predict(encoder(X), return_array=True))
+    def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
+        time = grouped_times(train.time, train.event)
+        model = self._estimator().fit(encoder.x, Surv(time, train.event).to_structured())
+        return steps(model.unique_times_, lambda x: model.predict_survival_function(x, return_array=True))
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class LogRankTree(ScikitSurvivalModel):
     """``SurvivalTree``: log-rank splits, a Kaplan-Meier curve in each leaf."""
 
@@ -95,13 +84,13 @@ class LogRankTree(ScikitSurvivalModel):
 
     depth: int = 5
 
-    def _estimator(self, seed: int) -> Any:
+    def _estimator(self) -> Any:
         from sksurv.tree import SurvivalTree
 
-        return SurvivalTree(max_depth=self.depth, random_state=seed)
+        return SurvivalTree(max_depth=self.depth, random_state=self.random_state)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class RandomForest(ScikitSurvivalModel):
     """``RandomSurvivalForest``; its curve is the mean of the trees' Kaplan-Meier curves."""
 
@@ -111,42 +100,41 @@ class RandomForest(ScikitSurvivalModel):
     min_leaf: int = 15  # least number of training rows of a leaf
     n_jobs: int = 1  # threads; the curves do not depend on it
 
-    def _estimator(self, seed: int) -> Any:
+    def _estimator(self) -> Any:
         from sksurv.ensemble import RandomSurvivalForest
 
         return RandomSurvivalForest(
-            n_estimators=self.n_trees, min_samples_leaf=self.min_leaf, n_jobs=self.n_jobs, random_state=seed
+            n_estimators=self.n_trees,
+            min_samples_leaf=self.min_leaf,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
         )
 
 
-@dataclass(frozen=True)
-class GradientBoosting(Baseline):
+@dataclass(kw_only=True, eq=False, repr=False)
+class GradientBoosting(ScikitSurvivalModel):
     """``GradientBoostingSurvivalAnalysis`` of the partial likelihood, with Breslow's baseline hazard."""
 
     name: ClassVar[str] = "gradient_boosting"
-    packages: ClassVar = ("scikit-survival",)
 
     n_trees: int = 100  # number of boosting steps
     learning_rate: float = 0.1  # factor of each tree
     depth_of_trees: int = 3  # largest depth of each
     subsample: float = 1.0  # share of the rows that each tree is fitted to
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
+    def _estimator(self) -> Any:
         from sksurv.ensemble import GradientBoostingSurvivalAnalysis
 
-        encoder, time = Encoder(schema, train), grouped_times(train.time, train.event)
-        model = GradientBoostingSurvivalAnalysis(
+        return GradientBoostingSurvivalAnalysis(
             n_estimators=self.n_trees,
             learning_rate=self.learning_rate,
             max_depth=self.depth_of_trees,
             subsample=self.subsample,
-            random_state=seed,
-        ).fit(encoder.x, Surv(time, train.event).to_structured())
-        baseline = BreslowBaseline.of(model.predict(encoder.x), (time, train.event))
-        return baseline.curves(lambda X: model.predict(encoder(X)))
+            random_state=self.random_state,
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Cox(Baseline):
     """Cox regression of scikit-survival with Efron's ties and a ridge; Breslow's baseline hazard.
 
@@ -163,17 +151,15 @@ class Cox(Baseline):
     penalties: tuple[float, ...] = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
     inner_folds: int = 5  # folds, stratified by event, of the choice (fewer if there are fewer events)
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
-        encoder = Encoder(schema, train)
-        model = self._chosen(encoder.x, train, seed)
-        baseline = BreslowBaseline.of(encoder.x @ model.coef_, train.y)
-        return baseline.curves(lambda X: encoder(X) @ model.coef_)
+    def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
+        slopes = self._chosen(encoder.x, train).coef_
+        return BreslowBaseline.of(encoder.x @ slopes, train.y).curves(lambda x: x @ slopes)
 
-    def _chosen(self, x: FloatArray, train: SurvivalData, seed: int) -> Any:
+    def _chosen(self, x: FloatArray, train: SurvivalData) -> Any:
         """The fitted regression of the best penalty, its ``alpha``."""
         scores = dict.fromkeys(self.penalties, 0.0)
         if len(scores) > 1:
-            folds = inner_folds(train, self.inner_folds, seed)
+            folds = inner_folds(train, self.inner_folds, self.random_state)
             scores = {p: _score(x, train.time, train.event, folds, p) for p in scores}
         for penalty in sorted(scores, key=lambda penalty: -scores[penalty]):
             model = fit_cox(x, train.time, train.event, penalty)
@@ -249,7 +235,7 @@ def _converges(fitter: Any, *arguments: Any, **columns: Any) -> bool:
     return bool(np.isfinite(fitter.params_).all())
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class LifelinesCox(Baseline):
     """``CoxPHFitter`` with a small ridge, Efron's ties, weights and entry times; Breslow's baseline hazard.
 
@@ -262,10 +248,10 @@ class LifelinesCox(Baseline):
 
     ridge: float = 10.0  # twice the factor of squared effects of features in standard deviations, whatever n
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
+    def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
         from lifelines import CoxPHFitter
 
-        encoder, fitter = Encoder(schema, train), CoxPHFitter(penalizer=self.ridge / len(train))
+        fitter = CoxPHFitter(penalizer=self.ridge / len(train))
         table = _table(encoder.x, train).assign(weight=train.sample_weight)
         columns = {"weights_col": "weight", "entry_col": "entry"}
         if not train.entry.any():  # without them it is faster
@@ -273,35 +259,10 @@ class LifelinesCox(Baseline):
         if not _converges(fitter, table, "time", "event", **columns):
             raise TrainingError("Cox regression does not converge; give a larger ridge")
         slopes = fitter.params_.to_numpy(np.float64)
-        baseline = BreslowBaseline.of(encoder.x @ slopes, train.weighted_y)
-        return baseline.curves(lambda X: encoder(X) @ slopes)
+        return BreslowBaseline.of(encoder.x @ slopes, train.weighted_y).curves(lambda x: x @ slopes)
 
 
-@dataclass(frozen=True)
-class AFTCurves:
-    """Curves of a fitted regression of lifelines."""
-
-    encoder: Encoder
-    fitter: Any
-    unit: float  # of its times, in that of the training times
-    zero_time: float  # replaces a time of zero when rows are scored: half the smallest training time
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """See :class:`~sstorch.bench.baselines.base.Curves`."""
-        x = self.encoder(X)
-        rows = pd.DataFrame(x, columns=array_names(x.shape[1]))
-        found = self.fitter.predict_survival_function(rows, times=check_times(times) / self.unit)
-        return np.asarray(found, np.float64).T
-
-    def log_likelihood(self, X: object, y: object) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in the training unit."""
-        rows = SurvivalData(X, y, require_events=False, zero_time=self.zero_time)
-        table = _table(self.encoder(rows.frame), rows, self.unit)
-        mean = self.fitter.score(table, scoring_method="log_likelihood")
-        return float(mean - rows.event.mean() * np.log(self.unit))
-
-
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class AcceleratedFailureTime(Baseline):
     """A parametric regression of log time, by lifelines.
 
@@ -316,15 +277,15 @@ class AcceleratedFailureTime(Baseline):
     # ridge, relative to the mean log-likelihood, on coefficients of features of unit variance
     penalizer: float = 0.01
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> AFTCurves:
+    def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
         import lifelines
 
-        encoder = Encoder(schema, train)
-        unit = float(np.exp(np.log(train.time).mean()))  # far from 1 the optimiser starts badly
-        table = _table(encoder.x, train, unit)
+        # Unit of its times: far from 1 the optimiser starts badly.
+        self._unit, self._zero_time = float(np.exp(np.log(train.time).mean())), train.zero_time
+        table = _table(encoder.x, train, self._unit)
         for penalizer in self.penalizer * 10.0 ** np.arange(_TRIES):
-            fitter = getattr(lifelines, self.fitter)(penalizer=float(penalizer))
-            if _converges(fitter, table, "time", "event", entry_col="entry"):
+            self._fitted = getattr(lifelines, self.fitter)(penalizer=float(penalizer))
+            if _converges(self._fitted, table, "time", "event", entry_col="entry"):
                 break
         else:
             raise TrainingError(
@@ -333,10 +294,22 @@ class AcceleratedFailureTime(Baseline):
         if penalizer > self.penalizer:
             text = f"the {self.name} regression converges only with penalizer={penalizer:g}, not with "
             warn(f"{text}{self.penalizer:g}")
-        return AFTCurves(encoder, fitter, unit, train.zero_time)
+        return partial(_aft_curves, self._fitted, self._unit)
+
+    def log_likelihood(self, X: object, y: object) -> float:
+        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in the training unit."""
+        rows = SurvivalData(X, y, require_events=False, zero_time=self._zero_time)
+        table = _table(self._encoder(rows.frame), rows, self._unit)
+        mean = self._fitted.score(table, scoring_method="log_likelihood")
+        return float(mean - rows.event.mean() * np.log(self._unit))
 
 
-@dataclass(frozen=True)
+def _aft_curves(fitter: Any, unit: float, x: FloatArray, times: FloatArray) -> FloatArray:
+    rows = pd.DataFrame(x, columns=array_names(x.shape[1]))
+    return np.asarray(fitter.predict_survival_function(rows, times=times / unit), np.float64).T
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class WeibullAFT(AcceleratedFailureTime):
     """Weibull regression."""
 
@@ -344,7 +317,7 @@ class WeibullAFT(AcceleratedFailureTime):
     fitter: ClassVar = "WeibullAFTFitter"
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class LogLogisticAFT(AcceleratedFailureTime):
     """Log-logistic regression."""
 
@@ -368,7 +341,7 @@ def leaf_of(nodes: pd.DataFrame, x: FloatArray) -> IntArray:
     return node
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class RTree(Baseline):
     """A tree of R; every setting but the depth is the default of its package.
 
@@ -386,8 +359,7 @@ class RTree(Baseline):
             raise ConfigError(found)
         return super().versions() | found
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
-        encoder = Encoder(schema, train)
+    def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
         table = pd.DataFrame(encoder.x, columns=array_names(encoder.x.shape[1]))
         table = table.assign(time=train.time, event=train.event.astype(int))
         with tempfile.TemporaryDirectory() as name:
@@ -402,17 +374,17 @@ class RTree(Baseline):
                 f"the tree of {self.name} was read wrongly: training rows are in other leaves"
             )
         survival = curves.ffill(axis=1).to_numpy()  # prodlim gives NA beyond the last time of a leaf
-        return KnownCurves(np.unique(train.time), lambda X: survival[leaf_of(nodes, encoder(X))])
+        return steps(np.unique(train.time), lambda x: survival[leaf_of(nodes, x)])
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class RPart(RTree):
     """Recursive partitioning by the exponential deviance, with curves of ``pec::pecRpart``."""
 
     name: ClassVar[str] = "rpart"
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class CTree(RTree):
     """Conditional inference tree of party, with curves of ``pec::pecCtree``."""
 
@@ -430,7 +402,7 @@ def _run(*arguments: str) -> str:
     return done.stdout
 
 
-@functools.cache
+@cache
 def _r_found() -> dict[str, str] | str:
     """Versions by package, or what is missing; R takes seconds to start, and is started once."""
     remedy = (

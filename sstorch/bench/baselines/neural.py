@@ -16,15 +16,23 @@ import numpy as np
 import torch
 
 from sstorch._types import FloatArray
-from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, KnownCurves, inner_folds
-from sstorch.data import Schema, SurvivalData
+from sstorch.bench.baselines.base import (
+    Baseline,
+    BreslowBaseline,
+    Encoder,
+    Predict,
+    inner_folds,
+    steps,
+    straight_lines,
+)
+from sstorch.data import SurvivalData
 from sstorch.exceptions import TrainingError
 
 # Times, and survival there, (n, n_times), of features (n, p).
 _Trained = tuple[FloatArray, Callable[[FloatArray], FloatArray]]
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class NeuralBaseline(Baseline):
     """A multilayer perceptron, stopped early by the loss on a fifth of the training rows.
 
@@ -33,7 +41,6 @@ class NeuralBaseline(Baseline):
     """
 
     packages: ClassVar = ("pycox", "torchtuples")
-    straight: ClassVar[bool] = False  # curves between the times of predictions
 
     hidden: tuple[int, ...] = (32, 32)  # width of each hidden layer
     dropout: float = 0.1  # share of hidden units that are dropped in training
@@ -48,17 +55,17 @@ class NeuralBaseline(Baseline):
     def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> _Trained:
         """Train on float32 features, and stop by the rows `left_out`, (n,)."""
 
-    def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> KnownCurves:
-        encoder, left_out = Encoder(schema, train), inner_folds(train, 5, seed) == 0
-        with _reproducible(seed):
+    def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
+        left_out = inner_folds(train, 5, self.random_state) == 0
+        with _reproducible(self.random_state):
             knots, predict = self._train(_float32(encoder.x), train, left_out)
 
-        def values(X: object) -> FloatArray:
+        def values(x: FloatArray) -> FloatArray:
             # Its loaders draw random numbers even to predict.
-            with _reproducible(seed), np.errstate(over="ignore"):
-                return predict(_float32(encoder(X)))
+            with _reproducible(self.random_state), np.errstate(over="ignore"):
+                return predict(_float32(x))
 
-        return KnownCurves(knots, values, self.straight)
+        return straight_lines(knots, values) if self.name == "logistic_hazard" else steps(knots, values)
 
     def _mlp(self, n_features: int, n_outputs: int, **options: Any) -> torch.nn.Module:
         made: torch.nn.Module = _packages()[1].practical.MLPVanilla(
@@ -66,15 +73,12 @@ class NeuralBaseline(Baseline):
         )
         return made
 
-    def _model(self, kind: str, net: torch.nn.Module) -> Any:
-        """A model of pycox of the network, with its optimiser."""
-        steps = torch.optim.AdamW(net.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
-        return getattr(_packages()[0].models, kind)(net, steps, device="cpu")
-
-    def _run(self, model: Any, kept: tuple[Any, Any], left_out: Any) -> None:
-        """Fit a model of pycox to ``kept``, features and target, and take the weights best for others."""
+    def _run(self, kind: str, net: torch.nn.Module, kept: tuple[Any, Any], left_out: Any) -> Any:
+        """A model of pycox fitted to ``kept``, features and target, with the weights best for others."""
         from torchtuples.callbacks import EarlyStopping
 
+        step = torch.optim.AdamW(net.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        model = getattr(_packages()[0].models, kind)(net, step, device="cpu")
         with tempfile.TemporaryDirectory() as folder:
             # Without a path it leaves a file in the working directory.
             stop = EarlyStopping(patience=self.patience, file_path=str(Path(folder, "weights.pt")))
@@ -83,9 +87,10 @@ class NeuralBaseline(Baseline):
                 model.fit(*kept, size, self.epochs, [stop], verbose=False, val_data=left_out)
         if not np.isfinite(model.val_metrics.to_pandas()["loss"].min()):
             raise TrainingError(f"training of {self.name} diverged; give a smaller learning_rate")
+        return model
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class DeepSurv(NeuralBaseline):
     """A network in place of the linear predictor of a Cox model, with Breslow's baseline hazard.
 
@@ -100,9 +105,8 @@ class DeepSurv(NeuralBaseline):
     def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> _Trained:
         # Only their order counts, and float32 keeps small integers apart.
         rank, event = _float32(np.unique(train.time, return_inverse=True)[1]), _float32(train.event)
-        model = self._model("CoxPH", self._mlp(x.shape[1], 1, output_bias=False))
         kept, others = ((x[rows], (rank[rows], event[rows])) for rows in (~left_out, left_out))
-        self._run(model, kept, others)
+        model = self._run("CoxPH", self._mlp(x.shape[1], 1, output_bias=False), kept, others)
 
         def log_risk(x: FloatArray) -> FloatArray:
             return np.asarray(model.predict(x), dtype=np.float64)[:, 0]
@@ -111,7 +115,7 @@ class DeepSurv(NeuralBaseline):
         return baseline.jumps, lambda x: baseline.survival(log_risk(x))
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class CoxTime(NeuralBaseline):
     """A relative risk that may depend on time, g(t, x), with Breslow's baseline hazard.
 
@@ -129,10 +133,9 @@ class CoxTime(NeuralBaseline):
         scaled = _float32((time - time.mean()) / time.std())
         network = pycox.models.cox_time.MLPVanillaCoxTime
         net = network(x.shape[1], list(self.hidden), batch_norm=False, dropout=self.dropout)
-        model = self._model("CoxTime", net)
         # Its loss samples one row at risk for each event: ten times as many make it steadier.
         repeated = tuples.tuplefy(x[~kept], (scaled[~kept], event[~kept])).repeat(10).cat()
-        self._run(model, (x[kept], (scaled[kept], event[kept])), repeated)
+        model = self._run("CoxTime", net, (x[kept], (scaled[kept], event[kept])), repeated)
         with np.errstate(over="ignore"):
             baseline = model.compute_baseline_hazards(x, (scaled, event), set_hazards=False)
         baseline = baseline[baseline > 0]
@@ -145,7 +148,7 @@ class CoxTime(NeuralBaseline):
         return time[first][np.isin(distinct, baseline.index)], survival
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class NeuralLogisticHazard(NeuralBaseline):
     """A discrete hazard for each of several intervals, whose ends are quantiles of Kaplan-Meier's estimate.
 
@@ -158,7 +161,6 @@ class NeuralLogisticHazard(NeuralBaseline):
     """
 
     name: ClassVar[str] = "logistic_hazard"
-    straight: ClassVar[bool] = True
 
     n_cuts: int = 20  # times that the network predicts at, 0 among them; fewer where they coincide
 
@@ -167,9 +169,8 @@ class NeuralLogisticHazard(NeuralBaseline):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of cuts that coincide
             position, event = labels.fit_transform(train.time, train.event)
-        model = self._model("LogisticHazard", self._mlp(x.shape[1], len(labels.cuts)))
         kept, others = ((x[rows], (position[rows], event[rows])) for rows in (~left_out, left_out))
-        self._run(model, kept, others)
+        model = self._run("LogisticHazard", self._mlp(x.shape[1], len(labels.cuts)), kept, others)
 
         def survival(x: FloatArray) -> FloatArray:
             curves = np.asarray(model.predict_surv(x), dtype=np.float64)
@@ -199,18 +200,12 @@ def _reproducible(seed: int) -> Iterator[None]:
 
 
 def _packages() -> tuple[Any, Any]:
-    """pycox, which makes a folder for data sets at its import, not where it is installed; torchtuples."""
-    given = os.environ.get("PYCOX_DATA_DIR")
-    if given is None:
-        os.environ["PYCOX_DATA_DIR"] = str(Path(tempfile.gettempdir(), "pycox"))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecations within it
-            import pycox.models
-            import torchtuples
-    finally:
-        if given is None:
-            del os.environ["PYCOX_DATA_DIR"]
+    """pycox, whose import makes a folder for data sets, not where it is installed; torchtuples."""
+    os.environ.setdefault("PYCOX_DATA_DIR", str(Path(tempfile.gettempdir(), "pycox")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations within it
+        import pycox.models
+        import torchtuples
     return pycox, torchtuples
 
 

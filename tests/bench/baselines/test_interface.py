@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 
 from sstorch import Surv, SurvivalData, metrics
 from sstorch.bench import make_baseline
 from sstorch.bench.baselines import BASELINES
-from sstorch.bench.baselines.base import Baseline, Curves
-from sstorch.data import Schema
+from sstorch.bench.baselines.base import Baseline
 from sstorch.exceptions import ConfigError, DataError
 
 # As small as shows what is tested.
@@ -29,7 +29,7 @@ GRID = np.array([0.0, 1.0, 5.0, 20.0, 40.0, 60.0, 1e4])
 def quick(name: str) -> Baseline:
     baseline = make_baseline(name, **QUICK.get(name, {}))
     try:
-        baseline.check()
+        baseline.versions()
     except ConfigError as error:
         pytest.skip(str(error))
     return baseline
@@ -62,17 +62,17 @@ def data() -> SurvivalData:
     return SurvivalData(frame, (np.minimum(time, censoring), time <= censoring))
 
 
-def fit(baseline: Baseline, data: SurvivalData) -> Curves:
-    return baseline.fit(data, Schema.of(data.frame))
+def fit(baseline: Baseline, data: SurvivalData) -> Baseline:
+    return clone(baseline).fit(data.frame, data.y, data.uneven_weight)
 
 
 @pytest.fixture(scope="module")
-def fitted(baseline: Baseline, data: SurvivalData) -> Curves:
+def fitted(baseline: Baseline, data: SurvivalData) -> Baseline:
     return fit(baseline, data)
 
 
 def test_curves_are_survival_curves_in_the_unit_of_the_data(
-    baseline: Baseline, fitted: Curves, data: SurvivalData
+    baseline: Baseline, fitted: Baseline, data: SurvivalData
 ) -> None:
     curves = fitted.falling_curves(data.frame, GRID)
     assert (curves.shape, curves.dtype) == ((len(data), len(GRID)), np.float64)
@@ -89,7 +89,7 @@ def test_curves_are_survival_curves_in_the_unit_of_the_data(
 
 
 def test_equal_seeds_give_equal_curves_and_global_states_are_unchanged(
-    baseline: Baseline, fitted: Curves, data: SurvivalData
+    baseline: Baseline, fitted: Baseline, data: SurvivalData
 ) -> None:
     first = fitted.falling_curves(data.frame, GRID)
     np.random.seed(77)  # noqa: NPY002
@@ -100,12 +100,14 @@ def test_equal_seeds_give_equal_curves_and_global_states_are_unchanged(
 
 
 @pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
-def test_unknown_and_missing_values_have_no_category(fitted: Curves, data: SurvivalData) -> None:
+def test_unknown_and_missing_values_have_no_category(fitted: Baseline, data: SurvivalData) -> None:
     rows = data.frame[:3].copy()
     rows["group"] = ["unheard of", None, "never"]
     rows["age"], rows["noise"] = np.nan, 0.0
     curves = fitted.falling_curves(rows, GRID)
     np.testing.assert_allclose(curves[1:], curves[:1].repeat(2, axis=0), rtol=1e-5)
+    with pytest.raises(DataError, match="finite and >= 0"):
+        fitted.falling_curves(rows, [-1.0])
     with pytest.raises(DataError, match="no column 'age'"):
         fitted.falling_curves(data.frame.drop(columns="age"), GRID)
 
@@ -124,13 +126,13 @@ def test_rows_outside_the_fold_change_nothing(baseline: Baseline, data: Survival
 
 
 def test_settings_are_a_record(baseline: Baseline) -> None:
-    assert type(baseline)(**baseline.settings()) == baseline
+    assert type(baseline)(**baseline.get_params()).get_params() == baseline.get_params()
     assert set(baseline.versions()) >= {"sstorch", *baseline.packages}
     assert BASELINES[baseline.name] is type(baseline)
 
 
 def test_rows_that_a_baseline_does_not_support_raise(baseline: Baseline, data: SurvivalData) -> None:
-    y, schema = (data.time, data.event), Schema.of(data.frame)
+    y = data.time, data.event
     rows = {
         "weights": SurvivalData(data.frame, y, sample_weight=np.arange(1.0, len(data) + 1)),
         "entry": SurvivalData(data.frame, Surv(*y, entry=np.where(data.time > 5, 1.0, 0.0))),
@@ -138,10 +140,10 @@ def test_rows_that_a_baseline_does_not_support_raise(baseline: Baseline, data: S
     for name, each in rows.items():
         if name not in baseline.knows:
             with pytest.raises(DataError, match=r"does not support weights|observed from time zero"):
-                baseline.fit(each, schema)
+                fit(baseline, each)
     seen = SurvivalData(data.frame, Surv.interval(0.5 * data.time, data.time))
     with pytest.raises(DataError, match="interval-censored"):
-        baseline.fit(seen, schema)
+        fit(baseline, seen)
 
 
 @pytest.mark.parametrize("name", ["cox", "deepsurv"])

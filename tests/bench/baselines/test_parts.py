@@ -1,13 +1,15 @@
 """Parts of baselines, by hand and compared with other packages."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from lifelines import CoxPHFitter
 
 from sstorch import SurvivalData
-from sstorch.bench.baselines.base import BreslowBaseline, KnownCurves, checked_curves
+from sstorch.bench.baselines.base import BreslowBaseline, checked_curves, steps, straight_lines
 from sstorch.bench.baselines.models import grouped_times, partial_log_likelihood
-from sstorch.exceptions import DataError, TrainingError
+from sstorch.exceptions import TrainingError
 
 KNOTS, VALUES = np.array([2.0, 5.0]), np.array([[0.8, 0.4], [1.0, 0.0]])
 
@@ -38,18 +40,15 @@ def test_infinite_risks_are_not_nan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("straight", "expected"),
+    ("kind", "expected"),
     [
-        (False, [[1, 1, 0.8, 0.8, 0.4, 0.4], [1, 1, 1, 1, 0, 0]]),
-        (True, [[1, 0.9, 0.8, 0.6, 0.4, 0.4], [1, 1, 1, 0.5, 0, 0]]),
+        (steps, [[1, 1, 0.8, 0.8, 0.4, 0.4], [1, 1, 1, 1, 0, 0]]),
+        (straight_lines, [[1, 0.9, 0.8, 0.6, 0.4, 0.4], [1, 1, 1, 0.5, 0, 0]]),
     ],
 )
-def test_curves_between_knots(straight: bool, expected: list[list[float]]) -> None:
-    curves = KnownCurves(KNOTS, lambda _: VALUES, straight)
-    found = curves.falling_curves(None, [0.0, 1.0, 2.0, 3.5, 5.0, 99.0])
-    np.testing.assert_allclose(found, expected)
-    with pytest.raises(DataError, match="finite and >= 0"):
-        curves.falling_curves(None, [-1.0])
+def test_curves_between_knots(kind: Any, expected: list[list[float]]) -> None:
+    predict = kind(KNOTS, lambda _: VALUES)
+    np.testing.assert_allclose(predict(None, np.array([0.0, 1.0, 2.0, 3.5, 5.0, 99.0])), expected)
 
 
 def test_rounding_is_removed_and_more_raises() -> None:

@@ -35,15 +35,14 @@ def _needs_r(request: pytest.FixtureRequest) -> None:
     if "without_r" in request.node.name:
         return
     try:
-        make_baseline("rpart").check()
+        make_baseline("rpart").versions()
     except ConfigError as error:
         pytest.skip(str(error))
 
 
 def test_curves_are_those_of_pec(gbsg2: SurvivalData, tmp_path) -> None:
     train, test = gbsg2.subset(range(500)), gbsg2.subset(range(500, 686))
-    schema = Schema.of(gbsg2.frame)
-    preprocessor = Preprocessor(schema).fit(train.frame)
+    preprocessor = Preprocessor(Schema.of(gbsg2.frame)).fit(train.frame)
     for name, rows in {"train": train, "test": test}.items():
         table = pd.DataFrame(preprocessor.transform(rows.frame)).add_prefix("x")
         table.assign(time=rows.time, event=rows.event.astype(int)).to_csv(
@@ -56,13 +55,13 @@ def test_curves_are_those_of_pec(gbsg2: SurvivalData, tmp_path) -> None:
     for name in ("rpart", "ctree"):
         peer = pd.read_csv(tmp_path / f"{name}.csv").to_numpy()
         assert len(np.unique(peer[:, 3])) >= 3
-        fitted = make_baseline(name, depth=3).fit(train, schema)
+        fitted = make_baseline(name, depth=3).fit(train.frame, train.y)
         np.testing.assert_allclose(fitted.falling_curves(test.frame, TIMES), peer, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["rpart", "ctree"])
 def test_a_leaf_has_the_kaplan_meier_curve_of_its_rows(gbsg2: SurvivalData, name: str) -> None:
-    fitted = make_baseline(name, depth=2).fit(gbsg2, Schema.of(gbsg2.frame))
+    fitted = make_baseline(name, depth=2).fit(gbsg2.frame, gbsg2.weighted_y)
     times = np.r_[np.unique(gbsg2.time), 1e5]
     curves = fitted.falling_curves(gbsg2.frame, times)
     leaves, leaf = np.unique(curves, axis=0, return_inverse=True)
@@ -77,9 +76,8 @@ def test_a_leaf_has_the_kaplan_meier_curve_of_its_rows(gbsg2: SurvivalData, name
 def test_a_tree_without_a_split_is_kaplan_meier(name: str) -> None:
     rng = np.random.default_rng(0)
     data = SurvivalData(rng.uniform(size=(15, 1)), (rng.exponential(size=15), np.ones(15, dtype=int)))
-    schema = Schema.of(data.frame)
-    curves = make_baseline(name).fit(data, schema).falling_curves(data.frame, data.time)
-    plain = make_baseline("kaplan_meier").fit(data, schema).falling_curves(data.frame, data.time)
+    curves = make_baseline(name).fit(data.frame, data.y).falling_curves(data.frame, data.time)
+    plain = make_baseline("kaplan_meier").fit(data.frame, data.y).falling_curves(data.frame, data.time)
     np.testing.assert_allclose(curves, plain, atol=1e-9)
 
 
@@ -95,4 +93,4 @@ def test_the_remedy_is_said_without_r(gbsg2: SurvivalData, monkeypatch: pytest.M
     monkeypatch.setattr(r_trees, "_r_found", r_trees._r_found.__wrapped__)
     for name in ("rpart", "ctree"):
         with pytest.raises(ConfigError, match=r"no Rscript; .*apt-get install r-base-core"):
-            make_baseline(name).fit(gbsg2, Schema.of(gbsg2.frame))
+            make_baseline(name).fit(gbsg2.frame, gbsg2.weighted_y)

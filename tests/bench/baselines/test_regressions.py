@@ -33,7 +33,7 @@ def test_kaplan_meier_with_entry_and_weights_equals_lifelines(small_data: Surviv
     entry, weight = 0.4 * small_data.time, np.arange(len(small_data)) % 3 + 1.0
     y = Surv(small_data.time, small_data.event, entry=entry, weight=weight)
     rows = SurvivalData(small_data.frame, y)
-    fitted = make_baseline("kaplan_meier").fit(rows, Schema.of(rows.frame))
+    fitted = make_baseline("kaplan_meier").fit(rows.frame, rows.weighted_y)
     times = np.r_[np.unique(rows.time), 1e5]
     peer = KaplanMeierFitter().fit(rows.time, rows.event, entry=entry, weights=weight.astype(int))
     expected = peer.survival_function_at_times(times)
@@ -43,7 +43,7 @@ def test_kaplan_meier_with_entry_and_weights_equals_lifelines(small_data: Surviv
 def test_cox_equals_lifelines_with_the_same_ridge(gbsg2: SurvivalData) -> None:
     pytest.importorskip("sksurv")
     penalty, times = 4.0, [365.0, 1000.0, 2000.0]
-    fitted = Cox(penalties=(penalty,)).fit(gbsg2, Schema.of(gbsg2.frame))
+    fitted = Cox(penalties=(penalty,)).fit(gbsg2.frame, gbsg2.y)
     table = encoded(gbsg2)
     # lifelines scales features to unit variance, and its likelihood and penalty are a mean over rows.
     scale = table.drop(columns=["time", "event"]).std().to_numpy()
@@ -64,7 +64,7 @@ def test_cox_chooses_by_held_out_rows() -> None:
     for effect in (0.0, 6.0):
         time = rng.exponential(size=200) * np.exp(-effect * x[:, 0])
         data = SurvivalData(x, (time, rng.uniform(size=200) < 0.7))
-        chosen.append(Cox(penalties=(0.01, 1.0, 1000.0))._chosen(x, data, 0).alpha)
+        chosen.append(Cox(penalties=(0.01, 1.0, 1000.0))._chosen(x, data).alpha)
     assert chosen[0] == 1000.0
     assert chosen[1] < 1000.0
 
@@ -81,16 +81,16 @@ def test_cox_passes_over_penalties_that_do_not_converge(
 
     monkeypatch.setattr(cox, "fit_cox", stubborn)
     x = small_data.frame.to_numpy()
-    assert Cox(penalties=(0.1, 2.0, 50.0))._chosen(x, small_data, 0).alpha == 50.0
+    assert Cox(penalties=(0.1, 2.0, 50.0))._chosen(x, small_data).alpha == 50.0
     with pytest.raises(TrainingError, match="none of the ridge penalties"):
-        Cox(penalties=(0.1, 2.0))._chosen(x, small_data, 0)
+        Cox(penalties=(0.1, 2.0))._chosen(x, small_data)
 
 
 def test_cox_of_start_stop_rows_equals_lifelines(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 3))
     frame = pd.concat([data.frame, data.frame.assign(pnodes=data.frame["pnodes"] + 3.0)], ignore_index=True)
     rows = SurvivalData(frame, halved(data.y))
-    fitted = make_baseline("cox_lifelines", ridge=1.0).fit(rows, Schema.of(rows.frame))
+    fitted = make_baseline("cox_lifelines", ridge=1.0).fit(rows.frame, rows.weighted_y)
     table = encoded(rows).assign(id=rows.subject, start=rows.entry, stop=rows.time).drop(columns="time")
     scale = table.drop(columns=["id", "start", "stop", "event"]).std().to_numpy()
     columns = {"id_col": "id", "event_col": "event", "start_col": "start", "stop_col": "stop"}
@@ -106,7 +106,7 @@ def test_cox_with_entry_and_weights_by_its_definition(small_data: SurvivalData) 
     time = small_data.time + 1e-3 * np.arange(n)  # without ties
     entry, weight = np.where(np.arange(n) % 2, 0.5 * time, 0.0), np.arange(n) % 3 + 1.0
     rows = SurvivalData(small_data.frame, Surv(time, small_data.event, entry=entry, weight=weight))
-    fitted = make_baseline("cox_lifelines").fit(rows, Schema.of(rows.frame))
+    fitted = make_baseline("cox_lifelines").fit(rows.frame, rows.weighted_y)
     hazard_at_60 = -np.log(fitted.falling_curves(rows.frame, [60.0])[:, 0])
     beta = np.linalg.lstsq(np.column_stack([np.ones(n), x]), np.log(hazard_at_60), rcond=None)[0][1:]
     # Gradient of the log partial likelihood: that of the ridge on standardised features.
@@ -128,7 +128,7 @@ def test_aft_equals_lifelines(gbsg2: SurvivalData, name: str, fitter: type, late
     data = gbsg2.subset(np.arange(0, 686, 2))
     entry = 0.3 * data.time * (data.frame["age"] > 50) * late
     rows = SurvivalData(data.frame, Surv(data.time, data.event, entry=entry.to_numpy()))
-    fitted = make_baseline(name, penalizer=0.02).fit(rows, Schema.of(data.frame))
+    fitted = make_baseline(name, penalizer=0.02).fit(rows.frame, rows.weighted_y)
     table = encoded(data).assign(entry=entry.to_numpy())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -151,13 +151,13 @@ def test_aft_uses_larger_penalties_with_a_warning(
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(WeibullAFTFitter, "fit", stubborn)
-    schema, limit = Schema.of(small_data.frame), 0.05
+    limit = 0.05
     with pytest.warns(DataWarning, match=r"converges only with penalizer=0.1, not with 0.01"):
-        fitted = make_baseline("weibull_aft").fit(small_data, schema)
-    assert fitted.fitter.penalizer == pytest.approx(0.1)
+        fitted = make_baseline("weibull_aft").fit(small_data.frame, small_data.y)
+    assert fitted._fitted.penalizer == pytest.approx(0.1)
     limit = 1e9
     with pytest.raises(TrainingError, match="does not converge, even with penalizer=10"):
-        make_baseline("weibull_aft").fit(small_data, schema)
+        make_baseline("weibull_aft").fit(small_data.frame, small_data.y)
 
 
 @pytest.mark.parametrize("name", ["sksurv", "rsf", "gradient_boosting"])
@@ -175,9 +175,13 @@ def test_trees_equal_scikit_survival(gbsg2: SurvivalData, name: str) -> None:
         ),
     }[name]
     train, test = gbsg2.subset(range(500)), gbsg2.subset(range(500, 686))
-    schema, times = Schema.of(gbsg2.frame), np.linspace(0.0, 2000.0, 50)
-    curves = make_baseline(name, **settings).fit(train, schema, seed=2).falling_curves(test.frame, times)
-    preprocessor = Preprocessor(schema).fit(train.frame)
+    times = np.linspace(0.0, 2000.0, 50)
+    curves = (
+        make_baseline(name, random_state=2, **settings)
+        .fit(train.frame, train.y)
+        .falling_curves(test.frame, times)
+    )
+    preprocessor = Preprocessor(Schema.of(gbsg2.frame)).fit(train.frame)
     peer.fit(preprocessor.transform(train.frame), Structured.from_arrays(train.event, train.time))
     functions = peer.predict_survival_function(preprocessor.transform(test.frame))
     expected = np.array([f(np.clip(times, *f.domain)) for f in functions])
