@@ -15,9 +15,8 @@ SHARED = MappingProxyType({"shared": True})
 class Batched:
     """Mixin for dataclasses of K problems.
 
-    A field is a tensor whose first dimension counts the problems, anything with a ``select`` of its own (such
-    as another batched dataclass or a module), a tuple of these, or None. A field that all problems share is
-    marked with ``field(metadata=SHARED)``.
+    A field is a tensor whose first dimension counts the problems, anything with a ``select``, a tuple of
+    these, or None; one that all problems share is ``field(metadata=SHARED)``.
     """
 
     def select(self, problems: Tensor | slice) -> Self:

@@ -1,8 +1,4 @@
-"""Checks of arguments, and the words of their messages.
-
-What is returned has the shape, the type and the range that is assumed; what cannot be used raises with the
-first offending rows. `name` is the argument's name for the message.
-"""
+"""Checks of arguments, and the words of their messages; `name` is that of the argument."""
 
 import datetime
 import difflib
@@ -27,20 +23,15 @@ from sstorch.memory import at_once
 DATA_ROW = "data row"
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
-# What the kinds of NumPy types that are not numbers are called in messages, and the remedy.
+# What the kinds of NumPy types that are not numbers are called in messages, with the remedy.
 _NOT_NUMBERS = {
-    "U": ("text", ""),
-    "S": ("text", ""),
-    "M": ("dates", "; subtract the start and divide by one unit"),
-    "m": ("time spans", "; divide by one unit of time"),
-    "c": ("complex numbers", ""),
-    "V": ("records", ""),
+    "U": "text",
+    "S": "text",
+    "M": "dates; subtract the start and divide by one unit",
+    "m": "time spans; divide by one unit of time",
+    "c": "complex numbers",
+    "V": "records",
 }
-
-
-# ---------------------------------------------------------------------- words of messages
-
-
 # Labels of the rows that are read, (n,), None if messages call rows by their positions; and a mask of those
 # that messages are about, None for all.
 _named: ContextVar[tuple[pd.Index | None, BoolArray | None]] = ContextVar("named", default=(None, None))
@@ -48,10 +39,9 @@ _named: ContextVar[tuple[pd.Index | None, BoolArray | None]] = ContextVar("named
 
 @contextmanager
 def wording(rows: object = None, part: BoolArray | None = None) -> Iterator[None]:
-    """Let messages of the body name rows by the index of a frame, unless it counts from 0.
+    """Let messages of the body name rows by the index of a frame, unless an outer body has set one.
 
-    `part` (n,) marks the rows that are looked at, where messages get marks of these alone. What an outer body
-    has set stays.
+    `part` (n,) marks the rows that are looked at, where messages get marks of these alone.
     """
     labels, outer = _named.get()
     index = getattr(rows, "index", None)
@@ -67,8 +57,7 @@ def wording(rows: object = None, part: BoolArray | None = None) -> Iterator[None
 def rows_text(bad: BoolArray) -> str:
     """Number of the marked rows and the first of them: ``"2 rows (0-based positions 3, 8)"``.
 
-    While a file is read these are its rows below the header, ``"2 rows (data rows 4, 9)"``, and while a frame
-    is read with an index of its own its labels, ``"2 rows (index labels p7, p12)"``.
+    While a file is read ``(data rows 4, 9)``, and a frame with its own index ``(index labels p7, p12)``.
     """
     where, n, (labels, part) = np.flatnonzero(bad), len(bad), _named.get()
     if part is not None and n == part.sum():
@@ -110,9 +99,6 @@ def nearest_text(name: str, names: Iterable[str]) -> str:
     near = {n.casefold(): n for n in proposed}
     hits = difflib.get_close_matches(str(name).casefold(), list(near), n=1)
     return f" Did you mean {proposed[near[hits[0]]]!r}?" if hits else ""
-
-
-# ---------------------------------------------------------------------- names, numbers and options
 
 
 def check_columns_exist(wanted: Iterable[str], present: Sequence[str]) -> None:
@@ -158,7 +144,7 @@ def check_truncation(tau: float) -> float:
 
 
 def check_after(after: object, n_rows: int, X: object = None) -> FloatArray:
-    """Times >= 0 at which rows `X` are known to be alive, (n_rows,), from one of all rows or one of each."""
+    """Times >= 0 at which rows `X` are event-free, (n_rows,), from one of all rows or one of each."""
     check_same_order(X=X, after=after)
     times = as_numbers(after, "after")
     if times.shape not in {(), (n_rows,)}:
@@ -197,21 +183,12 @@ def check_device(device: object) -> None:
         raise ConfigError(f"device {device!r} requested, but torch sees {text}; use device='cpu'")
 
 
-# ---------------------------------------------------------------------- arrays
-
-
 def as_numbers(values: Any, name: str) -> FloatArray:
-    """The values, of any shape, as float64; what is not a number raises a `DataError`.
+    """The values, of any shape, as float64; a DataError for other things than numbers and booleans.
 
-    Numbers and booleans pass. Text is refused even where it spells numbers, as are dates and time spans,
-    whose unit would be guessed, complex numbers, masked entries, and tensors that are not in host memory or
-    carry a gradient.
+    Text is refused even where it spells numbers, as are dates and time spans, whose unit would be guessed.
     """
     expected = f"{name} must be an array of numbers in host memory, "
-    if isinstance(values, torch.Tensor) and values.requires_grad:
-        raise DataError(f"{expected}got a tensor that requires grad; pass {name}.detach().")
-    if isinstance(values, torch.Tensor) and values.device.type != "cpu":
-        raise DataError(f"{expected}got a tensor on {values.device}; pass {name}.cpu().")
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise DataError(f"{expected}got a masked array with masked entries; remove these rows.")
     try:
@@ -220,14 +197,14 @@ def as_numbers(values: Any, name: str) -> FloatArray:
         if array.dtype.kind == "O":
             array = np.where(pd.isna(array), np.nan, array)
             kinds = {_kind_of(cell) for cell in {type(cell): cell for cell in array.flat}.values()}
-        for kind, (what, remedy) in _NOT_NUMBERS.items():
+        for kind, what in _NOT_NUMBERS.items():
             if kind in kinds:
-                raise DataError(f"{expected}got {what}{remedy}.")
+                raise DataError(f"{expected}got {what}.")
         return array.astype(np.float64, copy=False)
     except DataError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:  # of NumPy, pandas or torch
-        raise DataError(f"{name} must be an array of numbers: {error}.") from error
+        raise DataError(f"{name} must be an array of numbers: {str(error).rstrip('.')}.") from error
 
 
 def _kind_of(cell: object) -> str:
@@ -251,10 +228,7 @@ def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) ->
 
 
 def check_weight(weight: object, n_rows: int) -> FloatArray | None:
-    """Weights of the rows as float64, finite, >= 0, of a positive sum, shape (n_rows,), a copy; None is None.
-
-    A row of weight 2 counts as two equal rows, one of weight 0 not at all.
-    """
+    """A copy of the weights of rows, (n_rows,) float64, finite, >= 0, of a positive sum; None is None."""
     if weight is None:
         return None
     values = as_numbers(weight, "sample_weight")
@@ -272,9 +246,8 @@ def check_weight(weight: object, n_rows: int) -> FloatArray | None:
 def check_same_order(**parts: Any) -> None:
     """Refuse arguments of the same rows whose row labels contradict each other: rows would be mixed up.
 
-    Labels are the index of a pandas object or outcome; what has none is passed over. Two that differ must not
-    have the same labels in a different order, or a part of their labels in common. An index that counts from
-    0 is no label: rows correspond by position, unless the other index is a permutation of it.
+    Labels, those of a pandas object or outcome, contradict others in another order, and those they have in
+    part. An index that counts from 0 is no label unless the other one is a permutation of it.
     """
     labels = {name: getattr(part, "index", None) for name, part in parts.items()}
     indexed = {name: index for name, index in labels.items() if isinstance(index, pd.Index)}
@@ -299,9 +272,6 @@ def is_count(index: object) -> bool:
     return isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
 
 
-# ---------------------------------------------------------------------- trees
-
-
 def check_tree(tree: object, needs: str, wanted: str = "survival tree") -> None:
     """Raise ConfigError for what has not the attribute that a tree has, such as a pipeline or a search."""
     if hasattr(type(tree), needs):
@@ -313,26 +283,16 @@ def check_tree(tree: object, needs: str, wanted: str = "survival tree") -> None:
     )
 
 
-# ---------------------------------------------------------------------- times and events
-
-
-def blocks(n_rows: int, width: int, elements: int = 2**20) -> Iterator[slice]:
+def blocks(n_rows: int, width: int, elements: int = 2**20) -> list[slice]:
     """Slices of consecutive rows, each with at most so many elements, within the limit of memory.
 
-    The default is 8 MB of float64, so that a few such arrays are small compared with the curves themselves.
-
-    Examples:
-        >>> list(blocks(5, width=10, elements=30))
-        [slice(0, 3, None), slice(3, 6, None)]
+    >>> blocks(5, width=10, elements=30)
+    [slice(0, 3, None), slice(3, 5, None)]
     """
     step = at_once(width, elements)
-    return (slice(start, start + step) for start in range(0, n_rows, step))
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
 
 
 def has_method(model: object, name: str) -> bool:
-    """Whether an object, not a class, has a method.
-
-    ``isinstance`` with a protocol does not find methods that an object finds by ``__getattr__``, as the Cox
-    model of lifelines does, from Python 3.12 on.
-    """
+    """Whether an object, not a class, has a method, of its own or by ``__getattr__``."""
     return not isinstance(model, type) and callable(getattr(model, name, None))

@@ -1,16 +1,15 @@
 """Entry points of the commands.
 
-Help, versions, missing files and Ctrl-C are answered before torch loads, which takes seconds.
+Help, versions and Ctrl-C are answered before torch loads, which takes seconds.
 """
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sstorch._version import __version__
-from sstorch.exceptions import EXIT_INTERRUPTED, DataError, exit_codes
+from sstorch.exceptions import EXIT_INTERRUPTED, exit_codes
 from sstorch.usage import configuration
 
 _HELP = """sstorch trains and cross-validates soft survival trees; without arguments, on GBSG2.
@@ -43,9 +42,9 @@ def help_text() -> str:
 
 @contextmanager
 def _interruptible(command: str) -> Iterator[None]:
-    """End with one line where a file is missing, or Ctrl-C comes while modules load or a command starts."""
+    """End with one line if Ctrl-C comes while a command starts, and silently if the output is closed."""
     try:
-        with exit_codes(command, (DataError, BrokenPipeError)):
+        with exit_codes(command, (BrokenPipeError,)):
             yield
     except KeyboardInterrupt:
         print(f"\n{command}: interrupted before it began; nothing was written", file=sys.stderr)
@@ -54,22 +53,12 @@ def _interruptible(command: str) -> Iterator[None]:
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Load modules without searching them for garbage, now or later: a quarter of the time they take."""
-    if "torch" in sys.modules:  # a process with garbage of its own, which must not last forever
-        yield
-        return
+    """Load modules without searching them for garbage: a quarter of the time they take."""
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         gc.enable()
-
-
-def _check_exists(name: str, what: str) -> None:
-    path = os.path.expanduser(name)
-    if not os.path.exists(path):
-        raise DataError(f"{path}: no such {what}")
 
 
 def sstorch() -> None:
@@ -82,12 +71,6 @@ def sstorch() -> None:
         if "--version" in words:
             print(f"sstorch {__version__}", flush=True)
             return
-        # With an option it is a sweep over files, or no run; and another data set takes no file.
-        if "dataset=csv" in words and not any(word.startswith("-") for word in words):
-            for word in words:
-                setting, _, value = word.lstrip("+").partition("=")
-                if setting == "dataset.path" and value not in ("", "null") and "${" not in value:
-                    _check_exists(value.strip("'\""), "file")
         with _loading():
             from sstorch.bench.cli import main
         main()
@@ -95,10 +78,7 @@ def sstorch() -> None:
 
 def report() -> None:
     """Write the report of a run or a study; see :mod:`sstorch.bench.reporting`."""
-    words = sys.argv[1:]
     with _interruptible("sstorch-report"):
-        if words and not words[0].startswith("-"):
-            _check_exists(words[0], "file or folder")
         with _loading():
             from sstorch.bench.reporting import main
         main()

@@ -35,11 +35,7 @@ class FormatError(SstorchError, ValueError):
 
 
 class JobError(SstorchError):
-    """A job of a sweep has ended with an exit code and printed its error; the other jobs go on."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__(exit_code)
-        self.exit_code = exit_code
+    """A job of a sweep has ended with the exit code ``args[0]`` and printed its error; other jobs go on."""
 
 
 class DataWarning(UserWarning):
@@ -89,14 +85,13 @@ def print_refusal(command: str, error: Exception | str, where: str = "") -> None
 def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[None]:
     """End a command with the exit code that represents the error in its body.
 
-    `refusals` are printed in one line behind the name of the command; any other error is a defect and keeps
-    its traceback. Characters that the output cannot encode are printed as escapes.
+    `refusals` are printed in one line behind the name of the command; any other error keeps its traceback.
     """
     _escape_output()
     try:
         yield
     except JobError as error:
-        sys.exit(error.exit_code)
+        sys.exit(error.args[0])
     except refusals as error:
         print_refusal(command, error)
         sys.exit(EXIT_REFUSED)
@@ -109,10 +104,7 @@ def _escape_output() -> None:
 
 
 def show_warnings_as_notes(command: str) -> None:
-    """From now on print a warning as one line, once; its place in the code means nothing to the caller.
-
-    A job of a launcher begins here, whose output is that of another process.
-    """
+    """From now on print a warning as one line, once, without its place in the code."""
     _escape_output()
     shown = set[str]()
 

@@ -27,9 +27,8 @@ from sstorch.packing import Arrays, layout_of, value_of
 def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Write a file aside, then move it to its place in one step; the folder exists.
 
-    Whoever reads ``path`` at any moment, also after a crash or a power failure, finds what was there before
-    or all of the new content. Several processes may write the same file: the last one wins. An `OSError`
-    leaves what was there as it was, without new files.
+    A reader finds what was there before or all of the new content at any moment, also after a crash, and
+    after an `OSError` what was there. Several processes may write the same file: the last one wins.
     """
     # Random, since processes of several machines can have one number.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -45,25 +44,10 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     finally:
         with suppress(OSError):
             aside.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name of a file last through a power failure, where folders can be opened."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def try_lock(path: Path) -> BaseFileLock | None:
-    """Take the lock of a path, a file that is there as long as it is held, without waiting for it.
-
-    None if it is held, in this process or another. The file cannot be made: `OSError`.
-    """
+    """Take the lock of a path, a file that exists while it is held; None if it is held already."""
     lock = FileLock(path, blocking=False, thread_local=False)
     try:
         lock.acquire()
@@ -99,9 +83,8 @@ def write_folder(
 ) -> None:
     """Write a model into ``folder``, which is made if missing; values of the state are packed.
 
-    Each file is written aside and then moved into place; the JSON names the checksums of the tensors and of
-    its own content, so that a folder with one new and one old file, or an altered one, is refused when it is
-    read.
+    The JSON names the checksums of the tensors and of its own content: an altered folder, or one new and one
+    old file, are refused when they are read.
     """
     arrays: Arrays = {}
     packed = {key: layout_of(value, arrays) for key, value in state.items()}

@@ -16,10 +16,9 @@ EstimatorT = TypeVar("EstimatorT", bound=BaseEstimator)
 
 @dataclass
 class Parameters:
-    """Related parameters of an estimator, such as the coefficients of its penalties.
+    """Related parameters of an estimator, a dataclass with defaults, such as those of its penalties.
 
-    A subclass is a dataclass whose fields have defaults and are not changed on the way in. ``get_params`` and
-    ``set_params`` are those of scikit-learn, so that ``penalties__ridge`` is a parameter of a grid.
+    ``get_params`` and ``set_params`` are those of scikit-learn: a grid may have ``penalties__ridge``.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -38,12 +37,8 @@ class Parameters:
     @property
     def changed(self) -> dict[str, Any]:
         """The values that are not those by default."""
-        usual = type(self)()
-        return {
-            name: value
-            for name, value in self.get_params().items()
-            if value is not getattr(usual, name) and value != getattr(usual, name)
-        }
+        usual = type(self)().get_params()
+        return {name: value for name, value in self.get_params().items() if value != usual[name]}
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
@@ -51,10 +46,7 @@ class Parameters:
 
 
 def restored(kind: type[EstimatorT], parameters: Mapping[str, Any]) -> EstimatorT:
-    """An estimator with saved parameters; those that a subclass sets itself are set after its constructor.
-
-    Those of another class, as of a subclass, are left out.
-    """
+    """An estimator with saved parameters; those that its constructor lacks are set after it."""
     names = kind._get_param_names() & parameters.keys()
     estimator: EstimatorT = kind(**{name: parameters[name] for name in names})
     bases: list[type[BaseEstimator]] = [base for base in kind.__mro__ if issubclass(base, BaseEstimator)]

@@ -16,9 +16,7 @@ from threadpoolctl import ThreadpoolController
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Numbers that an operation of training takes, below which a second thread gains little. On two idle cores
-# fits of 10,000 rows and 8 columns take as long with one thread as with two, of 3,000 rows 7 to 23 % less, of
-# 30,000 rows up to 13 % more.
+# Numbers that an operation of training takes, below which a second thread gains nothing on two idle cores.
 FEW = 2**19
 # Contexts of all threads that are in one_blas_thread(), whose first and last one set the number and reset it.
 _inside, _lock, _limit = [0], Lock(), ExitStack()
@@ -26,8 +24,7 @@ _inside, _lock, _limit = [0], Lock(), ExitStack()
 
 @cache
 def _libraries(with_scipy: bool) -> ThreadpoolController:
-    """Libraries of linear algebra that are loaded; scipy has its own."""
-    return ThreadpoolController()
+    return ThreadpoolController()  # scipy, once it is loaded, has its own
 
 
 @contextmanager

@@ -17,10 +17,7 @@ def checkout() -> Path | None:
 
 
 def configuration() -> Traversable:
-    """Folder of the configuration: in the checkout around this package, else in the package.
-
-    A package that was installed elsewhere must not lend its configuration to a checkout.
-    """
+    """Folder of the configuration: in the checkout around this package, else in the package."""
     root = checkout()
     return resources.files("sstorch.configs") if root is None else root / "configs"
 

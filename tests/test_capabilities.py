@@ -1,7 +1,6 @@
 """Every estimator with every kind of outcome of ``docs/fitting.md``: equal data give equal numbers.
 
-Each kind has its rows in two forms: integer weights and repeated rows, arrays and
-names of columns. What is asked of a model of the one is asked of a model of the other.
+Each kind has its rows in two forms: integer weights and repeated rows, arrays and names of columns.
 """
 
 import functools
@@ -33,8 +32,6 @@ from sstorch.exceptions import DataError
 
 PAGE = Path(__file__).parents[1] / "docs" / "fitting.md"
 Numbers = npt.NDArray[np.float64]
-# Results by name; equal names of the two forms of the same rows are to be equal.
-Result = dict[str, Numbers]
 pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning", "ignore::UserWarning")
 
 LINEAR = Columns(numeric="linear")
@@ -137,122 +134,78 @@ CELLS = [
 ]
 
 
-# ---------------------------------------------------------------------- operations
-
-
-def _named(**values: Any) -> Result:
-    return {name: np.asarray(value, dtype=np.float64).ravel() for name, value in values.items()}
-
-
-def _after(model: Any) -> dict[str, float]:
-    """What predictions of a model with time-varying covariates ask for."""
-    return {"after": 0.0} if getattr(model, "time_varying_", False) else {}
-
-
-def _of_table(table: pd.DataFrame, left_out: tuple[str, ...]) -> Result:
-    """The finite values of a table of metrics, by metric and cause; each that is missing has a reason."""
-    value = table["value"].to_numpy(dtype=np.float64)
-    missing = np.isnan(value)
-    assert not missing.all(), table
-    assert (table["reason"].to_numpy()[missing] != "").all(), table
-    rows = {str(name): value[[row]] for row, name in enumerate(table.index) if not missing[row]}
-    return {name: found for name, found in rows.items() if not any(part in name for part in left_out)}
-
-
-def predict(model: Any, case: Case, tmp_path: Path) -> Result:
-    """Risk, group, survival, medians and means of eight rows, the incidence of each competing cause."""
-    last, after = float(times()[-1]), _after(model)
-    median = np.minimum(model.predict_quantile(new(), **after), last)
-    found = _named(
-        risk=model.predict(new()),
-        group=model.apply(new()),
-        survival=model.predict_survival_function(new(), times(), **after),
-        median=median,
-        mean=model.predict_rmst(new(), last, **after),
-    )
+def results(model: Any, case: Case) -> dict[str, Any]:
+    """What predictions, scores, a validation and a table of groups return, by name."""
+    # A model with time-varying covariates predicts from a time on.
+    after = {"after": 0.0} if getattr(model, "time_varying_", False) else {}
+    last, rows = float(times()[-1]), (case.X, case.outcome)
+    found = {
+        "risk": model.predict(new()),
+        "group": model.apply(new()),
+        "survival": model.predict_survival_function(new(), times(), **after),
+        "median": np.minimum(model.predict_quantile(new(), **after), last),
+        "mean": model.predict_rmst(new(), last, **after),
+    }
     if model.causes_:
-        found |= _named(incidence=model.predict_cumulative_incidence(new(), times(), **after))
-    return found
-
-
-def scores(model: Any, case: Case, tmp_path: Path) -> Result:
-    """The estimator's score and the table of metrics.
-
-    Left out is the mean negative log-likelihood, which is that of a row.
-    """
-    rows = (case.X, case.outcome)
-    if _after(model):  # curves from time zero, which the table is of, are not known
-        return _named(score=model.score(case.X, case.y))
-    found = _of_table(metrics.evaluate(model, rows, rows), ("negative_log_likelihood",))
-    return found | _named(score=model.score(case.X, case.y, sample_weight=case.weight))
-
-
-def validated(model: Any, case: Case, tmp_path: Path) -> Result:
-    """The table of a validation at the median event time.
-
-    Left out is the calibration by a Cox model, in which equal rows are ties, and rows of weight 2 are not.
-    """
-    after = 0.5 * float(times()[0]) if _after(model) else None  # rows at risk then, followed from there
-    report = validate(model, case.X, case.outcome, horizon=float(times()[1]), after=after, n_resamples=0)
+        found["incidence"] = model.predict_cumulative_incidence(new(), times(), **after)
+    # Equal rows are ties in the calibration by a Cox model; a mean negative log-likelihood is that of a row.
     tied = ("calibration_intercept", "calibration_slope", "ici", "e50", "e90", "e_max")
-    return _of_table(report.to_frame(), tied if case.weight is not None else ())
-
-
-def group_table(model: Any, case: Case, tmp_path: Path) -> Result:
-    """Medians, survival or incidences of the groups, predicted and observed."""
-    table = validation.group_table(model, case.X, case.y, horizons=times(), sample_weight=case.weight)
-    kept = [name for name in table.columns if name[1] in ("estimate", "model")]
-    assert kept, table
-    return _named(table=table[kept])
-
-
-def saved(model: Any, case: Case, tmp_path: Path) -> Result:
-    """Predictions of the saved model, which are those of the model."""
-    model.save(tmp_path / "model")
-    found = predict(type(model).load(tmp_path / "model"), case, tmp_path)
-    for name, value in predict(model, case, tmp_path).items():
-        np.testing.assert_array_equal(found[name], value)
-    return found
-
-
-OPERATIONS = {operation.__name__: operation for operation in (predict, scores, validated, group_table, saved)}
+    left_out = ("negative_log_likelihood", *(tied if case.weight is not None else ()))
+    tables = {}
+    if after:  # curves from time zero, which the table of metrics is of, are not known
+        found["score"] = model.score(case.X, case.y)
+        after = {"after": 0.5 * float(times()[0])}  # rows at risk then, followed from there
+    else:
+        found["score"] = model.score(case.X, case.y, sample_weight=case.weight)
+        tables["scores"] = metrics.evaluate(model, rows, rows)
+    report = validate(model, *rows, horizon=float(times()[1]), n_resamples=0, **after)
+    tables["validation"] = report.to_frame()
+    for title, table in tables.items():
+        value = table["value"].to_numpy(dtype=np.float64)
+        missing = np.isnan(value)
+        assert not missing.all(), table
+        assert (table["reason"].to_numpy()[missing] != "").all(), table
+        named = zip(table.index, value, missing, strict=True)
+        found |= {
+            f"{title} {name}": each
+            for name, each, absent in named
+            if not absent and not any(part in str(name) for part in left_out)
+        }
+    groups = validation.group_table(model, case.X, case.y, horizons=times(), sample_weight=case.weight)
+    return found | {"groups": groups[[name for name in groups.columns if name[1] in ("estimate", "model")]]}
 
 
 @functools.cache
-def fitted(estimator: str, kind: str, form: int, device: str = "cpu") -> Any:
-    """A model of one form of the rows, which several cells ask."""
+def fitted(estimator: str, kind: str, form: int, device: str = "cpu", factor: float = 1.0) -> Any:
+    """A model of one form of the rows, with multiplied weights."""
     case = forms(estimator, kind)[form]
     model = clone(ESTIMATORS[estimator])
     if kind == "weights" and estimator in ESTIMATED:
         model.set_params(penalties__ridge=1e-3)
     if device != "cpu":
         model.set_params(device=device)
-    return model.fit(case.X, case.y, sample_weight=case.weight)
+    weight = None if case.weight is None else factor * case.weight
+    return model.fit(case.X, case.y, sample_weight=weight)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize(("estimator", "kind"), CELLS)
-def test_equal_data_give_equal_numbers(estimator: str, kind: str, operation: str, tmp_path: Path) -> None:
-    one, other = (
-        OPERATIONS[operation](fitted(estimator, kind, form), case, tmp_path)
-        for form, case in enumerate(forms(estimator, kind))
-    )
+def assert_same(one: dict[str, Any], other: dict[str, Any], rtol: float = 1e-6, atol: float = 1e-8) -> None:
     shared = one.keys() & other.keys()
-    assert shared
+    assert shared >= {"risk", "survival", "score", "groups"}
     for name in shared:
-        np.testing.assert_allclose(one[name], other[name], rtol=1e-6, atol=1e-8, err_msg=name)
+        pair = (np.asarray(each[name], dtype=np.float64) for each in (one, other))
+        np.testing.assert_allclose(*pair, rtol=rtol, atol=atol, err_msg=name)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_multiplied_weights_fit_the_same_model(estimator: str, tmp_path: Path) -> None:
-    case, _ = forms(estimator, "weights")
-    assert case.weight is not None
-    found = [
-        predict(clone(ESTIMATORS[estimator]).fit(case.X, case.y, sample_weight=weight), case, tmp_path)
-        for weight in (case.weight, 7.0 * case.weight)
-    ]
-    for name, value in found[0].items():
-        np.testing.assert_allclose(found[1][name], value, rtol=1e-6, atol=1e-8, err_msg=name)
+@pytest.mark.parametrize(("estimator", "kind"), CELLS)
+def test_equal_data_give_equal_numbers(estimator: str, kind: str, tmp_path: Path) -> None:
+    first, second = forms(estimator, kind)
+    model = fitted(estimator, kind, 0)
+    expected = results(model, first)
+    assert_same(results(fitted(estimator, kind, 1), second), expected)
+    if kind == "weights":
+        assert_same(results(fitted(estimator, kind, 0, factor=7.0), first), expected)
+    model.save(tmp_path / "model")
+    assert_same(results(type(model).load(tmp_path / "model"), first), expected, 0, 0)
 
 
 # Pairs that together run what is computed on the device.
@@ -268,15 +221,11 @@ ON_CUDA = [
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 @pytest.mark.parametrize(("estimator", "kind"), ON_CUDA)
-def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str, tmp_path: Path) -> None:
+def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str) -> None:
     case, _ = forms(estimator, kind)
-    for operation in (predict, scores, group_table):
-        cpu, cuda = (operation(fitted(estimator, kind, 0, at), case, tmp_path) for at in ("cpu", "cuda"))
-        assert cpu.keys() == cuda.keys()
-        for name, value in cpu.items():
-            # Minima are reached to the tolerance of the minimiser.
-            message = f"{operation.__name__}: {name}"
-            np.testing.assert_allclose(cuda[name], value, rtol=1e-5, atol=1e-7, err_msg=message)
+    cpu, cuda = (results(fitted(estimator, kind, 0, at), case) for at in ("cpu", "cuda"))
+    # Minima are reached to the tolerance of the minimiser.
+    assert_same(cuda, cpu, 1e-5, 1e-7)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

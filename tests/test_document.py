@@ -65,7 +65,7 @@ def test_every_kind_of_block_in_both_formats() -> None:
     )
     frame = pd.DataFrame({"score": [0.71234, np.nan]}, index=["a", "b"])
     frame.columns = pd.MultiIndex.from_tuples([("S(1)", "estimate")])
-    picture = Picture("plot", Figure(figsize=(6, 2)), "Caption.", "In words")
+    picture = Picture("plot", Figure(figsize=(16, 2)), "Caption.", "In words")
     inner = Section("Inner", [["x", "y"], table, frame, picture], folded=True)
     report = Document("T", "s", [Section("Outer", ["Text.", inner])])
     assert [one.name for one in report.pictures()] == ["plot"]
@@ -88,6 +88,6 @@ def test_every_kind_of_block_in_both_formats() -> None:
         '<tr><th scope="row">one</th>\n<td>1<small>note</small></td>\n'
         '<td class="left">two</td>\n</tr>\n'
     ) in html
-    assert '<figure class="wide" tabindex="0"><img alt="In words" src="data:image/svg+xml;base64,' in html
+    assert '<figure class="broad" tabindex="0"><img alt="In words" src="data:image/svg+xml;base64,' in html
     assert html.endswith("</details>\n</section>\n</main>\n</body>\n</html>\n")
     assert html == to_html(report)

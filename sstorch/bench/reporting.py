@@ -77,7 +77,7 @@ def write_document(build: Callable[[], Document], folder: Path) -> Document:
             raise PermissionError("no permission to write")
         document = build()
         for picture in document.pictures():
-            write_whole(folder / FIGURES / f"{picture.name}.png", picture.png())
+            write_whole(folder / FIGURES / f"{picture.name}.png", picture.saved("png"))
         write_whole(folder / "report.md", to_markdown(document).encode())
         write_whole(folder / "report.html", to_html(document).encode())
     except OSError as error:

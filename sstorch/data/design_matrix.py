@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.batched import SHARED, Batched
+from sstorch.checks import blocks
 from sstorch.memory import at_once
 
 # A category with more levels is stored as codes; indicators of fewer are as cheap as numbers.
@@ -22,14 +23,6 @@ MAX_TILE_FEATURES = 32
 MAX_TILE_ELEMENTS = 2**24
 # Multiples of the golden ratio modulo one are evenly spread and never periodic.
 _GOLDEN = 0.6180339887498949
-# Elements of the rows that are worked on at once: they fill a cache.
-_ELEMENTS = 2**20
-
-
-def row_blocks(n_rows: int, width: int, most: int = _ELEMENTS) -> list[slice]:
-    """Consecutive rows with ``width`` elements each, in blocks within the memory limit."""
-    size = at_once(width, most)
-    return [slice(first, min(first + size, n_rows)) for first in range(0, n_rows, size)]
 
 
 @dataclass(frozen=True)
@@ -291,7 +284,7 @@ class DesignMatrix(Batched):
         sizes = self.levels.new_tensor([n_levels for _, n_levels in self.blocks])
         firsts = sizes.cumsum(0) - sizes
         pairs = weight.new_zeros(len(levels), len(levels))
-        for block in row_blocks(len(weight) if isinstance(rows, slice) else len(rows), width):
+        for block in blocks(len(weight) if isinstance(rows, slice) else len(rows), width):
             at = block if isinstance(rows, slice) else rows[block]
             x = self[at]
             z = weight.new_ones(len(x), width)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -23,8 +23,8 @@ from sstorch._types import FloatArray
 FIGURES = "figures"
 ABSENT = "\N{EN DASH}"
 DIGITS = 3
-# Inches: a figure up to here can be read at the width of a telephone, and of a page.
-_NARROW, _BROAD = 5.0, 14.0
+# Inches up to which a figure can be read at the width of a page.
+_BROAD = 14.0
 # A column with any other word is set flush left.
 _NUMERIC = re.compile(r"(?:[\W\d]|to|n\. d\.|not reached)*")
 
@@ -52,25 +52,13 @@ class Picture(NamedTuple):
     caption: str
     alternative: str  # its content in words, for those who cannot see it
 
-    @property
-    def width(self) -> str:
-        """``"wide"`` if it is too wide to be shrunk to a telephone, ``"broad"`` if to a page, else empty."""
-        inches = self.figure.get_figwidth()
-        return "broad wide" if inches > _BROAD else "wide" if inches > _NARROW else ""
-
-    def png(self) -> bytes:
-        """The figure as a PNG file, the same at every call."""
-        return self._saved(format="png", dpi=144, metadata={"Software": None})
-
-    def svg(self) -> bytes:
-        """The figure as an SVG file, the same at every call."""
-        # Ids inside an SVG file are hashes with this salt, and neither format keeps the time of drawing.
-        with mpl.rc_context({"svg.hashsalt": "sstorch", "svg.fonttype": "path"}):
-            return self._saved(format="svg", metadata={"Date": None, "Creator": None})
-
-    def _saved(self, **options: Any) -> bytes:
+    def saved(self, kind: Literal["png", "svg"]) -> bytes:
+        """The figure as a file, the same at every call."""
         stream = io.BytesIO()
-        self.figure.savefig(stream, **options)
+        metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+        # Ids inside an SVG file are hashes with this salt.
+        with mpl.rc_context({"svg.hashsalt": "sstorch", "svg.fonttype": "path"}):
+            self.figure.savefig(stream, format=kind, dpi=144, metadata=metadata)
         self.figure.set_layout_engine("none")  # the axes have their places: half the time of a second file
         return stream.getvalue()
 
@@ -89,9 +77,9 @@ Block = str | list[str] | pd.DataFrame | Picture | Section
 class Document(NamedTuple):
     """A report."""
 
-    title: str  # of the whole
-    subtitle: str  # one line below it
-    sections: Sequence[Section]  # in order
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
 
     def pictures(self) -> Iterator[Picture]:
         """All figures, in order."""
@@ -111,9 +99,6 @@ def as_table(header: Sequence[str], rows: Sequence[Sequence[object]], caption: s
     frame.columns = pd.Index(header[1:], name=header[0])
     frame.attrs = {"caption": caption}
     return frame
-
-
-# ---------------------------------------------------------------------- numbers
 
 
 def number(value: float, digits: int = DIGITS) -> str:
@@ -154,9 +139,6 @@ def seconds(value: float) -> str:
 def listed(names: list[str]) -> str:
     """Names with commas and a final "and"."""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
-
-
-# ---------------------------------------------------------------------- pages
 
 
 def _table(frame: pd.DataFrame) -> tuple[list[str], list[list[Cell]]]:
@@ -206,8 +188,9 @@ def _html(block: Block, level: int) -> str:
     if isinstance(block, list):
         return "\n".join(["<ul>", *(f"<li>{escape(item)}</li>" for item in block), "</ul>"])
     if isinstance(block, Picture):
-        start = f'<figure class="{block.width}" tabindex="0">' if block.width else "<figure>"
-        source = f"data:image/svg+xml;base64,{base64.b64encode(block.svg()).decode()}"
+        broad = block.figure.get_figwidth() > _BROAD
+        start = '<figure class="broad" tabindex="0">' if broad else "<figure>"
+        source = f"data:image/svg+xml;base64,{base64.b64encode(block.saved('svg')).decode()}"
         image = f'<img alt="{escape(block.alternative)}" src="{source}">'
         return f"{start}{image}\n<figcaption>{escape(block.caption)}</figcaption></figure>"
     return _html_table(block)

@@ -75,7 +75,7 @@ def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     Integers stay as they are. Returns the values (C, E), and the unit of each channel (C,).
     """
-    parts = list(blocks(len(values), max(values.shape[1], 1), _BLOCK))
+    parts = blocks(len(values), max(values.shape[1], 1), _BLOCK)
     whole = np.concatenate([(part == np.rint(part)).all(axis=1) for part in (values[at] for at in parts)])
     if whole.all():
         return values, np.ones(len(values))

@@ -10,7 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
-from sstorch.data.design_matrix import DesignMatrix, row_blocks
+from sstorch.checks import blocks
+from sstorch.data.design_matrix import DesignMatrix
 from sstorch.newton import Problem
 from sstorch.nn import HazardFamily
 from sstorch.nn.losses import component_losses, derivatives_by_autograd
@@ -149,7 +150,7 @@ class LinearHazards(Batched, Problem):
 
     @cached_property
     def _row_blocks(self) -> list[slice]:
-        return row_blocks(self.weight.shape[1], len(self.weight) * _ELEMENTS_A_ROW, _ELEMENTS)
+        return blocks(self.weight.shape[1], len(self.weight) * _ELEMENTS_A_ROW, _ELEMENTS)
 
     def part(self, rows: slice) -> Sample:
         """Times of some rows, with the weights of the problems; features are those of all rows."""

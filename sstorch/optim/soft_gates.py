@@ -19,7 +19,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
-from sstorch.data.design_matrix import row_blocks
+from sstorch.checks import blocks
 from sstorch.newton import Problem
 from sstorch.nn import Topology
 from sstorch.nn.functional import log_sigmoid_pair
@@ -228,7 +228,7 @@ class SoftGates(Batched, Problem):
 
     @cached_property
     def _row_blocks(self) -> list[slice]:
-        return row_blocks(self.n_rows, len(self._weight) * self._layout.latents[-1].stop ** 2, _ELEMENTS)
+        return blocks(self.n_rows, len(self._weight) * self._layout.latents[-1].stop ** 2, _ELEMENTS)
 
     def _of_kinds(self, rows: slice) -> tuple[Tensor, ...]:
         """Features of some rows that each kind of latents is linear in, (K, n, a)."""

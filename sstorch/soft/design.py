@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sstorch.checks import blocks
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.basis import Feature
-from sstorch.data.design_matrix import DesignMatrix, last_features, row_blocks
+from sstorch.data.design_matrix import DesignMatrix, last_features
 from sstorch.data.folds import stratified_folds
 from sstorch.newton import Gaussian, newton
 from sstorch.nn import HazardFamily, LeafParameters
@@ -258,10 +259,10 @@ def _moments(x: DesignMatrix, share: Tensor) -> tuple[Tensor, Tensor]:
     variance = torch.zeros_like(mean)
     for split in range(len(share)):
         part = x.of_split(split)
-        blocks = row_blocks(len(part), max(1, len(x.places)), _ELEMENTS)
-        for rows in blocks:
+        parts = blocks(len(part), max(1, len(x.places)), _ELEMENTS)
+        for rows in parts:
             mean[split, x.places] += (share[split, rows, None] * part.numbers[rows]).sum(0)
-        for rows in blocks:
+        for rows in parts:
             away = part.numbers[rows] - mean[split, x.places]
             variance[split, x.places] += (share[split, rows, None] * away.square_()).sum(0)
         for k, (first, size) in enumerate(x.blocks):

@@ -115,30 +115,20 @@ def test_help_is_short_and_lists_the_choices(app: App) -> None:
         assert set(line.split()[1:]) == files
 
 
-@pytest.mark.parametrize(
-    ("command", "words", "out", "err"),
-    [
-        ("sstorch", ["--help"], help_text() + "\n", ""),
-        ("report", ["/no"], "", "sstorch-report: error: /no: no such file or folder\n"),
-    ],
-)
-def test_help_and_missing_files_take_less_than_a_second_without_torch(
-    command: str, words: list[str], out: str, err: str
-) -> None:
-    code = f"""
+def test_help_takes_less_than_a_second_without_torch() -> None:
+    code = """
 import atexit, sys, time
 def end():
-    assert not {{"torch", "numpy"}} & set(sys.modules)
+    assert not {"torch", "numpy"} & set(sys.modules)
     assert time.process_time() < 1
     sys.stdout.write("light")
 atexit.register(end)
-sys.argv = {["sstorch", *words]!r}
-from sstorch.commands import {command}
-{command}()
+sys.argv = ["sstorch", "--help"]
+from sstorch.commands import sstorch
+sstorch()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == (f"{out}light", err)
-    assert done.returncode == (2 if err else 0)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{help_text()}\nlight", "", 0)
 
 
 def test_version_and_missing_data_file(app: App) -> None:

@@ -40,8 +40,8 @@ def with_value(row, column, value):
         ({"time": np.array([1, 2, 3], dtype="M8[D]")}, "got dates"),
         ({"time": np.array([1, 2, 3]) + 0j}, "got complex numbers"),
         ({"time": np.ma.masked_array(TIME, mask=[0, 1, 0])}, "masked entries"),
-        ({"time": torch.tensor(TIME, requires_grad=True)}, r"time\.detach"),
-        ({"time": torch.ones(3, device="meta")}, "got a tensor on meta"),
+        ({"time": torch.tensor(TIME, requires_grad=True)}, r"tensor\.detach"),
+        ({"time": torch.ones(3, device="meta")}, "meta"),
         ({"event": [1, 0]}, "event must have 3 rows"),
         ({"event": TIME, "time": EVENT}, r"event must be .*in the order"),
         ({"times": [1.0, 1.0]}, "times must be strictly increasing"),
@@ -66,9 +66,9 @@ def test_invalid_rows_and_curves_raise(changed, words):
 @pytest.mark.parametrize(
     ("train", "words"),
     [
-        (None, "train: a survival model requires y"),
-        (np.ones((2, 2)), "train: y is a plain array"),
-        ((TIME, EVENT, EVENT), "train: y is a tuple"),
+        (None, "train: .* requires y to be passed"),
+        (np.ones((2, 2)), "train: y .*plain array"),
+        ((TIME, EVENT, EVENT), "train: y .*got tuple"),
         ((TIME, [1, 0]), "train event must have 3 rows"),
         ((EVENT, TIME), "train event must be True/1"),
         (([1.0, -1.0, 2.0], EVENT), "train time must be finite"),

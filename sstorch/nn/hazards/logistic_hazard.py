@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from sstorch._types import FloatArray
-from sstorch.data.design_matrix import row_blocks
+from sstorch.checks import blocks
 from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn.functional import log_expm1, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import Ancillary, Derivatives, HazardFamily
@@ -204,7 +204,7 @@ class LogisticHazard(HazardFamily):
         share, logits = weight / weight.sum(-1, keepdim=True), []
         at, begin = _places(log_time, ends), _places(entry, ends)
         number, _, _, excess = at
-        for some in row_blocks(ends.shape[-1], share.numel()):
+        for some in blocks(ends.shape[-1], share.numel()):
             k = torch.arange(some.start, some.stop, device=share.device)[:, None, None]
             # All of an interval is left before it, nothing after it.
             entered, left = (
