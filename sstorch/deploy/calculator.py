@@ -162,7 +162,7 @@ def duration_text(texts: Mapping[str, str], value: float, unit: str | None) -> s
 def labelled(rule: str, labels: Mapping[str, str]) -> str:
     """A rule with labels of columns in place of their names; categories of the same name stay."""
     names = "|".join(re.escape(name) for name in sorted(labels, key=len, reverse=True))
-    before = r"^|[(:]|where |and |or |< |\d "
+    before = r"^|[(:]|and |or |< |\d "
     after = r"[=):]| (?:is |in |not in |<=|>|always |never |[-+(])"
     return re.sub(f"({before})({names})(?={after})", lambda found: found[1] + labels[found[2]], rule)
 

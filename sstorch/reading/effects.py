@@ -115,12 +115,7 @@ def _table(
 def _known_values(
     preprocessor: Preprocessor, frame: pd.DataFrame, n_points: int
 ) -> dict[str, tuple[float | str, list[float] | list[str]]]:
-    """Reference of each column among the values of rows that a tree knows, and the values that it takes.
-
-    The reference is the median, of an even number of rows the lower middle one: a value that occurs; or the
-    mode. Values are all categories that training rows had, or at most ``n_points`` evenly spaced numbers and
-    the reference.
-    """
+    """Reference of each column among the values of rows that a tree knows, and the values that it takes."""
     categories: dict[str, list[str]] = {name: [] for name in preprocessor.schema.categories}
     for (column, category), scale in zip(preprocessor.schema.origins, preprocessor.scale_, strict=True):
         if category is not None and scale:
@@ -240,11 +235,7 @@ def explain_row(
     longer: Mapping[int, str],
     cause: str | None = None,
 ) -> Explanation:
-    """Path and contributions of one row, of the columns of the preprocessing, at increasing horizons.
-
-    `longer` is by gate the side with the longer survival, ``"yes"`` or ``"no"``; none if unknown. With
-    competing causes the linear predictor of `cause` is explained.
-    """
+    """Path and contributions of one row; `longer` is by gate the side with the longer survival, if known."""
     if len(frame) != 1:
         raise DataError(f"x has {len(frame)} rows; explain one at a time, such as X.iloc[[0]]")
     x, module, preprocessor = dense(tree.encode(frame)), tree.module, tree.preprocessor

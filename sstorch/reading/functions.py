@@ -1,34 +1,20 @@
-"""Texts and tables of a fitted tree: rules, gates, groups, coefficients; the interface that they read."""
+"""Texts and tables of a fitted tree: rules, gates, groups, coefficients."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch.checks import check_tree
-from sstorch.deploy.calculator import PageNode
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import Inferable
 from sstorch.reading.nodes import Reading
 from sstorch.reading.scores import Score, against_modes, leaf_slopes
-
-
-class HasText(Protocol):
-    """A fitted tree, soft or exact, that can be written as text and as a graph."""
-
-    def _export_text(self, n_terms: int | None) -> str:
-        """Indented rules."""
-
-    def _page_nodes(self) -> list[PageNode]:
-        """Conditions, children and groups, the root first."""
-
-    def _leaf_texts(self) -> list[str]:
-        """A line on each group or leaf, by number."""
 
 
 class ReadableTree(Inferable, Protocol):
@@ -47,25 +33,25 @@ def fitted_tree(tree: ReadableTree) -> FittedTree:
     return tree._tree
 
 
-def export_text(tree: HasText, n_terms: int | None = 4) -> str:
+def export_text(tree: Any, n_terms: int | None = 4) -> str:
     """Export the tree as indented rules in original units, with rows, events and median of each group.
 
     See ``tree.summary()`` for further results, :func:`sstorch.plots.plot_tree` for a figure.
 
     Args:
-        tree: fitted.
+        tree: fitted, soft or exact.
         n_terms: maximum number of terms of a rule, by size of the effect; None for all.
     """
     check_tree(tree, "_export_text")
-    return tree._export_text(n_terms)
+    return str(tree._export_text(n_terms))
 
 
-def export_graphviz(tree: HasText) -> str:
+def export_graphviz(tree: Any) -> str:
     """Export the tree in the DOT language of Graphviz (``dot -Tsvg``).
 
     Args:
-        tree: fitted; each edge has the condition under which a row takes it, each leaf its line of
-            :func:`export_text`.
+        tree: fitted, soft or exact; each edge has the condition under which a row takes it, each leaf its
+            line of :func:`export_text`.
     """
     check_tree(tree, "_export_text")
     nodes, texts = tree._page_nodes(), tree._leaf_texts()

@@ -32,21 +32,13 @@ _COUNTS, _STATISTICS = ("rows", "subjects", "events"), ("", "estimate", "lower",
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a fitted tree from its training rows.
+    """What is read of a fitted tree from its training rows."""
 
-    Attributes:
-        nodes: counts by node, see :func:`node_table`.
-        groups: table of the groups, see :func:`sstorch.reading.leaf_table`.
-        rules: of the gates, by node.
-        late_fit: sentences of :func:`late_fit`.
-        training_rows: fingerprint of the rows.
-    """
-
-    nodes: pd.DataFrame
-    groups: pd.DataFrame
-    rules: Mapping[int, GateRule]
-    late_fit: tuple[str, ...]
-    training_rows: str
+    nodes: pd.DataFrame  # of :func:`node_table`
+    groups: pd.DataFrame  # of :func:`sstorch.reading.leaf_table`
+    rules: Mapping[int, GateRule]  # of the gates, by node
+    late_fit: tuple[str, ...]  # of :func:`late_fit`
+    training_rows: str  # their fingerprint
 
     @classmethod
     def of(cls, tree: FittedTree, x: RowFeatures, data: SurvivalData, event_times: FloatArray) -> Self:
@@ -86,10 +78,7 @@ class Reading:
 
     @cached_property
     def longer(self) -> dict[int, str]:
-        """For each gate that divides the rows: the side with the longer survival, ``"yes"`` or ``"no"``.
-
-        That is the side with the higher mean survival, as groups are numbered.
-        """
+        """For each gate that divides the rows: the side with the longer mean survival, "yes" or "no"."""
         survival = self.nodes[MEAN_SURVIVAL].round(PROGNOSIS_DIGITS)
         sides = {}
         for node in self.nodes.index[self.nodes.index < (self.nodes.index.max() + 1) // 2]:
@@ -117,11 +106,10 @@ def group_of(tree: FittedTree, leaf: int) -> int:
 
 
 def node_table(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> pd.DataFrame:
-    """Counts of the training rows of each node, by heap number.
+    """Rows, subjects where these have several, and events (of each cause) of each node, by heap number.
 
-    Columns: ``rows``, where subjects have several also ``subjects``, and ``events``, unweighted, with
-    competing causes also ``events CAUSE`` of each; and ``mean survival``, the weighted mean predicted
-    (event-free) survival up to the end of follow-up, by which groups are numbered, nan without rows.
+    ``mean survival`` is the weighted mean predicted (event-free) survival up to the end of follow-up, by
+    which groups are numbered, nan without rows.
     """
     depth = tree.module.topology.depth
     # Node of each row at each level, (n, D + 1).

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import torch
@@ -19,15 +18,12 @@ from sstorch.data.schema import MISSING_LEVEL
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.scores import Score, terms_of, to_numbers
 
-# Categories, and thresholds, that a rule names in its short form.
+# Categories that a rule names in its short form.
 _MOST_WORDS = 8
 # Most digits of a number in a rule, and those of a number that no row constrains.
 _MOST_DIGITS, _USUAL_DIGITS = 15, 3
-# A list of categories, what separates thresholds, and marks of both.
-_LIST, _THRESHOLDS = re.compile(r"\{([^{}]*)\}"), re.compile(r", (?=(?:<=|>|always|never) )")
-_MARKS = re.compile(r"[,{}]")
-# Of categories of some columns that are looked at to write a rule as a list.
-_MOST_COMBINATIONS = 256
+# A list of categories, and marks of it.
+_LIST, _MARKS = re.compile(r"\{([^{}]*)\}"), re.compile(r"[,{}]")
 # Indicators of categories of the rows that a rule is made of.
 _MOST_ELEMENTS = 2**23
 _SIDES = "always", "never"
@@ -37,37 +33,27 @@ _SIDES = "always", "never"
 class GateRule:
     """The rule of a gate as it is written: rows go left, the side of "yes", where it holds.
 
-    It is a sum of terms that is compared with zero, or the threshold of one number, which may depend on a
-    category, or lists of categories. A column of 0 and 1 is a category in the last two.
+    It is the threshold of one number, a list of categories of one column, or a sum compared with zero.
     """
 
-    # the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``, ``"pnodes
-    # <= 3 where horTh is no, <= 7 where horTh is yes"``
-    holds: str
-    fails: str  # the same of the other rows: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``
+    holds: str  # ``"pnodes <= 5"``, ``"tgrade in {II, III}"``, of a sum its end, ``"-14.05 >= 0"``
+    fails: str  # the same of the other rows: ``"pnodes > 5"``, ``"tgrade is I"``, ``"-14.05 < 0"``
     # of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none
     terms: tuple[str, ...] = ()
-    threshold: float | None = None  # of a rule that has one for all
+    threshold: float | None = None  # of a number
 
     @classmethod
-    def of(
-        cls,
-        score: Score,
-        x: FloatArray,
-        left: BoolArray,
-        switches: Mapping[str, float],
-    ) -> GateRule:
-        """The rule of a gate's score, with as few digits as send all rows the way they go.
+    def of(cls, score: Score, x: FloatArray, left: BoolArray, switches: Mapping[str, float]) -> GateRule:
+        """The rule of a gate's score, with the fewest digits that misplace the fewest rows.
 
         `x` are values of its terms for the rows that pass the gate, (n, T). Where these all go one way, or
-        are none, numbers have three digits or more. Rounding may leave no such number of digits; it is then
-        the smallest that misplaces the fewest rows.
+        are none, numbers have three digits or more.
         """
         used = np.flatnonzero(score.weight * score.scale)
         least = 1 if left.any() and not left.all() else _USUAL_DIGITS
         if len(used) == 0:
             return cls.ordered(_SIDES, swap=score.constant < 0)
-        if written := _rule_of_few(*_with_categories(score, x, switches), left):
+        if written := _rule_of_column(*_with_categories(score, x, switches), left):
             return written
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
         weight, scale, offset = score.weight[order], score.scale[order], score.offset[order]
@@ -103,8 +89,7 @@ class GateRule:
     def text(self, n_terms: int | None = None, right: bool = False) -> str:
         """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``; with `right` that of the rows that go right.
 
-        The `n_terms` largest terms are written out; the others are counted, as are the categories of a list
-        beyond the eighth. None writes all.
+        The `n_terms` largest terms and eight categories are written out, the others counted; None writes all.
         """
         shown = list(self.terms)
         if n_terms is not None and len(shown) > check_integer("n_terms", n_terms, 0):
@@ -113,19 +98,39 @@ class GateRule:
         return " ".join([*shown, side if n_terms is None else shortened(side)])
 
 
-def _rule_of_few(score: Score, x: FloatArray, left: BoolArray) -> GateRule | None:
-    """The rule of a gate on a number, on categories, or on a number and a category; None if it is a sum."""
+def _rule_of_column(score: Score, x: FloatArray, left: BoolArray) -> GateRule | None:
+    """The rule of a gate on one number or on the categories of one column; None if it is a sum."""
     used = np.flatnonzero(score.weight * score.scale)
-    numbers = [int(j) for j in used if score.terms[j].category is None]
-    columns = list(dict.fromkeys(score.terms[j].columns[0] for j in used if j not in numbers))
-    if any(score.terms[j].is_curve or len(score.terms[j].columns) > 1 for j in numbers):
+    columns = {score.terms[j].columns for j in used}
+    (column, *others) = min(columns)
+    if len(columns) > 1 or others or score.terms[used[0]].is_curve:
         return None
-    if len(columns) > 1:
-        return None if numbers else _joint_rule(score, x, columns)
-    if len(numbers) > 1:
-        return None
-    number, column = (numbers[0] if numbers else None), (columns[0] if columns else None)
-    return _rule_by_category(score, x, left, number, column)
+    if score.terms[used[0]].category is not None:
+        return _rule_of_categories(score, x, column)
+    (j,) = used
+    slope, values = score.weight[j] * score.scale[j], x[:, j] / score.scale[j] + score.offset[j]
+    below = ~left if slope > 0 else left
+    least = 1 if left.any() and not left.all() else _USUAL_DIGITS
+    text, name = threshold_text(-score.constant / slope, values, below, least), score.terms[j].name
+    return GateRule.ordered((f"{name} <= {text}", f"{name} > {text}"), slope > 0, float(text))
+
+
+def _rule_of_categories(score: Score, x: FloatArray, column: str) -> GateRule:
+    """The rule of a gate on one categorical column: which categories, and missing values, go left."""
+    # The categories that training rows had.
+    block = [
+        j
+        for j, (term, scale) in enumerate(zip(score.terms, score.scale, strict=True))
+        if term.columns == (column,) and term.category is not None and scale != 0
+    ]
+    sides: tuple[list[str], list[str]] = [], []
+    for j in block:
+        sides[int(score.constant + score.weight[j] < 0)].append(str(score.terms[j].category))
+    none = [score.constant >= 0] if (x[:, block].sum(axis=1) == 0).any() else []  # side of missing values
+    if not (sides[0] or True in none) or not (sides[1] or False in none):
+        return GateRule.ordered(_SIDES, swap=not (sides[0] or True in none))
+    left, right = (none[0], not none[0]) if none else (None, None)
+    return GateRule(membership(column, *sides, left), membership(column, *sides[::-1], right))
 
 
 def _with_categories(score: Score, x: FloatArray, switches: Mapping[str, float]) -> tuple[Score, FloatArray]:
@@ -163,99 +168,10 @@ def switches(tree: FittedTree, x: RowFeatures) -> dict[str, float]:
     return found
 
 
-def _rule_by_category(
-    score: Score, x: FloatArray, left: BoolArray, number: int | None, column: str | None
-) -> GateRule:
-    """The rule of a gate on a number, a categorical column, or both: a threshold for each category.
-
-    Without a number every category is always, or never, on a side.
-    """
-    constant, block = score.constant, [] if column is None else _block(score, column)
-    words: list[str | None] = [str(score.terms[j].category) for j in block] or [""]
-    shifts, of_row = np.zeros(1), np.zeros(len(x), dtype=np.int64)
-    if block:
-        shifts, of_row = score.weight[block], x[:, block].argmax(axis=1)
-        if (missing := x[:, block].sum(axis=1) == 0).any():
-            words, shifts = [*words, None], np.append(shifts, 0.0)
-            of_row = np.where(missing, len(words) - 1, of_row)
-    scale, offset, slope, values = 1.0, 0.0, -1.0, np.zeros(len(x))
-    if number is not None:
-        scale, offset = score.scale[number], score.offset[number]
-        slope, values = score.weight[number] * scale, x[:, number] / scale + offset
-    below = ~left if slope > 0 else left
-    # Categories by threshold: of one threshold they are one, and beyond the training range alone decisive.
-    found: dict[str, list[str | None]] = {}
-    for place, word in enumerate(words):
-        exact, rows = -(constant + shifts[place]) / slope, of_row == place
-        if number is not None and (column is None or offset <= exact < offset + 1 / scale):
-            least = 1 if below[rows].any() and not below[rows].all() else _USUAL_DIGITS
-            found.setdefault(threshold_text(exact, values[rows], below[rows], least), []).append(word)
-        else:
-            found.setdefault("never" if exact < offset else "always", []).append(word)
-    listed = {}
-    for threshold, inside in () if column is None else found.items():
-        own, others = (
-            [str(w) for w in words if w is not None and (w in inside) == is_own] for is_own in (1, 0)
-        )
-        listed[threshold] = membership(str(column), own, others, None if words[-1] else None in inside)
-    if set(found) == {"never", "always"}:  # the number decides nothing within its range
-        return GateRule.ordered((listed["always"], listed["never"]), slope > 0)
-    order = sorted(found, key=lambda text: text in _SIDES)
-
-    def side(sign: str, sides: Sequence[str]) -> str:
-        texts = [dict(zip(_SIDES, sides, strict=True)).get(each, sign + each) for each in order]
-        if len(order) == 1:
-            return texts[0] if order[0] in _SIDES else f"{name} {texts[0]}"
-        parts = [f"{text} where {listed[each]}" for text, each in zip(texts, order, strict=True)]
-        return f"{name} {', '.join(parts)}"
-
-    name = "" if number is None else score.terms[number].name
-    value = float(order[0]) if len(order) == 1 and order[0] not in _SIDES else None
-    return GateRule.ordered((side("<= ", _SIDES), side("> ", _SIDES[::-1])), slope > 0, value)
-
-
-def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule | None:
-    """The rule of a gate on some categorical columns alone, if "and" or "or" expresses it.
-
-    One side then holds all combinations of some categories of each column, and the other side the rest.
-    """
-    blocks = [_block(score, column) for column in columns]
-    n_combinations = math.prod(len(block) for block in blocks)
-    if n_combinations > _MOST_COMBINATIONS or any((x[:, block].sum(axis=1) == 0).any() for block in blocks):
-        return None
-    combinations = np.array(list(product(*blocks)))
-    left = score.weight[combinations].sum(axis=1) + score.bias >= 0
-    if left.all() or not left.any():
-        return GateRule.ordered(_SIDES, swap=not left.all())
-    for side in (True, False):
-        ours = [[j for j in block if (combinations[left == side] == j).any()] for block in blocks]
-        if math.prod(len(block) for block in ours) != np.count_nonzero(left == side):
-            continue
-        inside, outside = [], []
-        for column, block, chosen in zip(columns, blocks, ours, strict=True):
-            words = [str(score.terms[j].category) for j in chosen]
-            if others := [str(score.terms[j].category) for j in block if j not in chosen]:
-                inside.append(membership(column, words, others, None))
-                outside.append(membership(column, others, words, None))
-        return GateRule.ordered((" and ".join(inside), " or ".join(outside)), swap=not side)
-    return None
-
-
-def _block(score: Score, column: str) -> list[int]:
-    """Terms of the categories of a column that training rows had."""
-    return [
-        j
-        for j, (term, scale) in enumerate(zip(score.terms, score.scale, strict=True))
-        if term.columns == (column,) and term.category is not None and scale != 0
-    ]
-
-
 def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
-    """The rules of all gates, by node.
+    """The rules of all gates, by node, with the numbers of digits that training rows `x`, (n, p), ask for.
 
-    The most frequent category of a column among the rows at a gate is its reference, where none is missing:
-    it is not written, and of two categories only one is. Numbers have as few digits as send all training
-    rows `x`, (n, p), the way they go.
+    The most frequent category of a column among the rows at a gate is its reference, where none is missing.
     """
     topology = tree.module.topology
     leaf, rules, known = tree.leaf(x) + 2**topology.depth, {}, switches(tree, x)
@@ -270,10 +186,7 @@ def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
 
 
 def _rows_for_rule(score: Score, x: DesignMatrix, rows: IntArray) -> IntArray:
-    """Rows at a gate that its rule is made of: of very many with categories one of each and a part.
-
-    A rule needs to know of each category, of missing ones, and roughly where numbers lie.
-    """
+    """Rows at a gate that its rule is made of: of very many with categories one of each and a part."""
     categories = sum(term.category is not None for term in score.of_used_columns().terms)
     stride = len(rows) * categories // _MOST_ELEMENTS + 1
     if stride == 1:
@@ -333,11 +246,7 @@ def conditions(
         if bounded not in found or (rule.threshold < found[bounded][1]) == bounded.endswith("<="):
             found[bounded] = text, rule.threshold
     several = len(found) > 1
-    compound = (" or ", " where ")
-    return " and ".join(
-        f"({text})" if several and any(word in text for word in compound) else text
-        for text, _ in found.values()
-    )
+    return " and ".join(f"({text})" if several and " or " in text else text for text, _ in found.values())
 
 
 def _with_references(score: Score, x: FloatArray) -> Score:
@@ -354,10 +263,9 @@ def _with_references(score: Score, x: FloatArray) -> Score:
 
 
 def membership(column: str, words: Sequence[str], others: Sequence[str], missing: bool | None) -> str:
-    """The statement that a categorical column has one of some categories, of which `others` are the rest.
+    """The statement that a column has one of some categories, or none of the `others` if these are fewer.
 
-    Names the categories, or those that are excluded if these are fewer by more than one. Missing values are a
-    category ``missing``; None if there are no rows without a category.
+    `missing` is whether missing values are among them; None if no row has one.
     """
     inside, outside = [_label(word) for word in words], [_label(word) for word in others]
     if missing is not None:
@@ -376,17 +284,14 @@ def _label(word: str) -> str:
 
 
 def shortened(rule: str) -> str:
-    """A rule with at most eight categories in its lists, and at most eight thresholds; the others counted."""
-    most = max(_MOST_WORDS // max(len(_LIST.findall(rule)), 1), 1)
+    """A rule with at most eight categories in its list, the others counted."""
 
     def brief(found: re.Match[str]) -> str:
         words = re.findall(r'"[^"]*"|[^,\s][^,]*', found[1])
-        hidden = len(words) - most
-        return found[0] if hidden <= 0 else f"{{{', '.join(words[:most])} and {hidden} more}}"
+        hidden = len(words) - _MOST_WORDS
+        return found[0] if hidden <= 0 else f"{{{', '.join(words[:_MOST_WORDS])} and {hidden} more}}"
 
-    parts = _THRESHOLDS.split(_LIST.sub(brief, rule))
-    hidden = len(parts) - _MOST_WORDS
-    return ", ".join(parts[:_MOST_WORDS]) + (f" and {hidden} more thresholds" if hidden > 0 else "")
+    return _LIST.sub(brief, rule)
 
 
 def threshold_text(value: float, values: FloatArray, below: BoolArray, least: int) -> str:

@@ -24,10 +24,10 @@ class Term:
 
     name: str  # such as ``"age"``, ``"grade=II"``, ``"s(age)"``, ``"log(size)"`` or ``"age:grade=II"``
     columns: tuple[str, ...]  # the raw column; of a product both
-    category: str | None  # None unless it is one
+    category: str | None
     base: tuple[int, ...]  # positions of its columns among the scaled columns and categories
     places: tuple[int, ...]  # of its features among those of the score
-    is_curve: bool = False  # whether it is one
+    is_curve: bool = False
     logged: bool = False  # whether it is a product with the logarithm of a column
 
 
@@ -54,23 +54,19 @@ def terms_of(preprocessor: Preprocessor, features: Sequence[Feature]) -> list[Te
 
 @dataclass(frozen=True)
 class Score:
-    """A linear score on encoded features, term by term.
+    """A linear score on encoded features: the sum of weight x value over the terms, plus the bias.
 
-    The score of a row is the sum of weight x value over the terms, plus the bias. Values are the encoded
-    features themselves, except that a curve is one value, which spans one unit over the training range.
+    Values are the encoded features, except that a curve is one value, which spans one unit over the training
+    range, with the most that it changes the score there as its weight, negative where it falls.
     """
 
     terms: list[Term]  # T of them
-    # shape (T,); of a curve the most that it changes the score within the training range, negative where it
-    # ends lower than it begins
-    weight: FloatArray
-    bias: float  # of the score
-    # units of a term's value in an original unit, shape (T,); of a curve, and a product with a logarithm, 1;
-    # 0 of a term without information in the training rows
+    weight: FloatArray  # (T,)
+    bias: float
+    # units of a value in an original unit, (T,); of curves and logarithms 1, without information 0
     scale: FloatArray
-    offset: FloatArray  # the original number where the value is zero, shape (T,)
-    # of each curve, by its position, the weights of its features, and what they sum to at the smallest
-    # training value
+    offset: FloatArray  # the original number where the value is zero, (T,)
+    # of each curve, by its position, the weights of its features and their sum at the smallest training value
     curves: Mapping[int, tuple[FloatArray, float]]
 
     @classmethod
@@ -127,12 +123,9 @@ class Score:
         return np.stack(columns, axis=1)
 
     def table(self) -> pd.DataFrame:
-        """The terms, largest effect first, without those that have no information in the training rows.
+        """Informative terms, largest effect first: ``column``, ``coefficient`` (per unit), ``effect``.
 
-        Indexed by name: ``column`` (the raw column, or two with a colon between), ``coefficient`` (change of
-        the score per original unit, or where the category applies) and ``effect`` (change over the training
-        range of a number, or where the category applies). A curve, and a product with a logarithm, has its
-        effect as its coefficient, too.
+        A curve, and a product with a logarithm, has its effect as its coefficient.
         """
         table = pd.DataFrame(
             {
@@ -158,11 +151,10 @@ class Score:
         return replace(self, weight=weight, bias=bias)
 
     def effect_by_column(self, schema: Schema) -> pd.Series:
-        """Largest change of the score that each of the raw columns can make within its training range.
+        """Largest change of the score that each raw column can make within its training range.
 
-        That of a number is its effect's size, and that of an indicator of its missing values; that of a
-        categorical column is the difference between its highest and lowest category, a missing one (effect 0)
-        among them. A product counts for both columns.
+        Of a categorical column from its lowest to its highest category, a missing one (effect 0) among them;
+        a product counts for both columns.
         """
         names, owner = np.asarray(schema.inputs), schema.indicators
         high, low = pd.Series(0.0, index=names), pd.Series(0.0, index=names)
@@ -181,8 +173,7 @@ class Score:
 def _curve(preprocessor: Preprocessor, places: list[int], base: int) -> FloatArray:
     """Some features, those of a curve, over the training range of its column, (k, their number)."""
     basis = preprocessor.basis_
-    if basis is None:
-        raise ValueError("curves of columns that stay as they are")
+    assert basis is not None
     even = np.linspace(0, 1, _CURVE_POINTS)
     # Evenly on the logarithm, too: most rows of a skewed column may be between the first two even points.
     of_logs = [
@@ -201,10 +192,7 @@ def to_numbers(tensor: Tensor) -> FloatArray:
 
 
 def against_modes(tree: FittedTree, node: int, cause: str | None = None) -> pd.DataFrame:
-    """The table of a score in which every category is compared with the most frequent one of its column.
-
-    That one, whose effect is none, is excluded.
-    """
+    """The table of a score, categories compared with the most frequent one, which is excluded."""
     score = Score.of_node(tree, node, cause)
     modes = {column: mode for column, mode in tree.preprocessor.mode_.items() if mode is not None}
     references = [

@@ -19,21 +19,12 @@ from sstorch.reading.nodes import Reading, group_of
 from sstorch.reading.rules import number_text
 from sstorch.reading.scores import leaf_slopes, to_numbers
 
-# Terms of a rule, and slopes, that a summary writes out, the others are counted; groups up to which it has
-# slopes that differ.
-_SUMMARY_TERMS, _SUMMARY_SLOPES, _SUMMARY_GROUPS = 4, 8, 4
-# Contrasts of a hazard that a summary has.
-_MOST_CONTRASTS = 8
+# Of a summary: terms of a rule, slopes, groups up to which it has slopes that differ, contrasts of a hazard.
+_SUMMARY_TERMS, _SUMMARY_SLOPES, _SUMMARY_GROUPS, _MOST_CONTRASTS = 4, 8, 4, 8
 
 
 def describe_tree(tree: FittedTree, reading: Reading, slopes: bool) -> str:
-    """The rules of a tree, the slopes of its groups, and a table of the groups, as text.
-
-    A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
-    effect of the feature's whole training range); a category counts 1 if it applies. Gates that send all
-    training rows one way, and leaves without rows, are excluded. Without ``slopes`` those of the groups are
-    excluded.
-    """
+    """The rules of a tree, with `slopes` those of its groups, and a table of the groups, as text."""
     module, root, shown = tree.module, reading.root, reading.in_order(tree)
     lines = [f"Details: {_kind(tree)}, {rows_text(root)}, {events_text(tree, root)}"]
     lines.append(as_text(tree, reading, _SUMMARY_TERMS))
@@ -66,11 +57,7 @@ def _kind(tree: FittedTree) -> str:
 
 
 def effect_lines(tree: FittedTree, reading: Reading) -> list[str]:
-    """Slopes of each hazard, without standard errors; none where groups are many and theirs differ.
-
-    The change over the training range in each group, or once if groups share it, the largest first; the most
-    frequent category of a column in the training rows is its reference.
-    """
+    """Change of each hazard over the training range, largest first; none where many groups differ."""
     shown, lines = reading.in_order(tree), list[str]()
     share = tree.shares_slopes(shown)
     if not share and len(shown) > _SUMMARY_GROUPS:
@@ -168,10 +155,7 @@ def as_text(tree: FittedTree, reading: Reading, n_terms: int | None) -> str:
 
 
 def leaf_texts(tree: FittedTree, reading: Reading) -> dict[int, str]:
-    """By node, a line on each group that has rows: its number, rows, events and predicted median.
-
-    The median is of the time free of any event; there is none where covariates are time-varying.
-    """
+    """By node, a line on each group with rows: number, rows, events, predicted (event-free) median."""
     numbers = {leaf: group_of(tree, leaf) for leaf in reading.leaves}
     predicted = reading.groups.loc[:, (slice(None), "model")].droplevel("statistic", axis=1)
     predicted = predicted.groupby(level="group").first().loc[list(numbers.values())]
@@ -204,10 +188,7 @@ def group_sentences(
     time_unit: str | None,
     time_varying: bool = False,
 ) -> list[str]:
-    """A sentence on each group with rows of a table of groups, longest survival first: rule, rows, estimates.
-
-    `rules` are by group; `root` has the ``rows``, and ``subjects`` where these have several, of all groups.
-    """
+    """A sentence on each group with rows of a table of groups: rule, rows of those of `root`, estimates."""
     sentences, competing = [], table.index.nlevels > 1
     for group in table.index.unique("group"):
         own = table.xs(group, level="group") if competing else table.loc[[group]]

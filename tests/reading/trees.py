@@ -1,7 +1,6 @@
 """Trees whose gates are set by hand, and rules as one reads them."""
 
 import copy
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -51,16 +50,6 @@ def sum_holds(rule: str, raw: pd.DataFrame) -> np.ndarray:
 
 def satisfies(rule: str, X: pd.DataFrame) -> np.ndarray:
     """Whether any other rule holds of rows."""
-    for word, joined in ((" or ", np.any), (" and ", np.all)):
-        if word in rule:
-            return np.asarray(joined([satisfies(part, X) for part in rule.split(word)], axis=0))
-    if " where " in rule:
-        name, rest = rule.split(" ", 1)
-        parts = [part.split(" where ") for part in re.split(r", (?=<=|>|always|never)", rest)]
-        texts = [text if text in ("always", "never") else f"{name} {text}" for text, _ in parts]
-        return np.any(
-            [satisfies(t, X) & satisfies(rows, X) for t, (_, rows) in zip(texts, parts, strict=True)], 0
-        )
     if rule in ("always", "never"):
         return np.full(len(X), rule == "always")
     name, sign, value = rule.split(" ", 2)
