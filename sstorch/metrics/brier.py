@@ -158,10 +158,7 @@ def _ended(survival: FloatArray, other: BoolArray) -> FloatArray:
 
 
 def reference_curves(train: Outcome, times: FloatArray, n_rows: int, cause: int | None = None) -> FloatArray:
-    """Kaplan-Meier of the training rows as the prediction for every row, shape (n_rows, n_times).
-
-    Of a cause one minus the estimate of Aalen and Johansen.
-    """
+    """Kaplan-Meier of training rows, of a cause 1 - Aalen-Johansen, for every row, (n_rows, n_times)."""
     known = training(train, causes=cause is not None)
     if cause is None:
         curve = KaplanMeier.fit(known, level=None).at(times)
@@ -192,10 +189,7 @@ def _weights(
 
 @dataclass(frozen=True, eq=False)
 class GrafIntegrals:
-    """Sums over rows and integrals over time of curves, for the convention "graf".
-
-    G is not in them, so that scores with several estimates of G share one pass over the curves.
-    """
+    """Sums over rows and integrals over time of curves, without G: scores with several G share one pass."""
 
     rows: Observed  # the rows in the order of time, without those of weight 0, n of them
     # Times between which curves are straight, the last piece cut off at tmax, shape (K + 1,)

@@ -1,11 +1,9 @@
 """Calibration of the predicted risk of an event by one time, by pseudo-values of the observed risk.
 
-Predictions are S_i(t), of a cause one minus its cumulative incidence, and z_i = log(-log S_i(t)) is their
-place on the scale of a hazard ratio. The pseudo-value Y_i of the event by t stands for whether row i had it.
-One regression gives all: the risk is F = 1 - exp(-exp(x b)), fitted to Y by weighted least squares. With
-x b = a + z its coefficient is the calibration intercept, 0 if predictions are right on average; with
-x b = a + b z the slope, 1 if they are neither too extreme nor too alike; with a spline of z it is the
-calibration curve, whose distances from the diagonal are ICI, E50, E90 and Emax.
+Predictions are S_i(t), of a cause one minus its cumulative incidence, and z_i = log(-log S_i(t)). The risk F
+= 1 - exp(-exp(x b)) is fitted to pseudo-values by weighted least squares. With x b = a + z its coefficient is
+the calibration intercept, with x b = a + b z the slope; with a spline of z it is the calibration curve, whose
+distances from the diagonal are ICI, E50, E90 and Emax.
 
 References:
     Andersen, Klein and Rosthoj (2003), Biometrika 90, 15-27, for pseudo-values; Klein and Andersen (2005),
@@ -88,12 +86,7 @@ def _pseudo_values(rows: HorizonRows) -> FloatArray:
 def calibration_slope(rows: HorizonRows) -> tuple[float, FloatArray]:
     """The coefficient of z in a regression of pseudo-values on (1, z), and its influences, (n,).
 
-    Below 1 predictions are too extreme, as after overfitting. Other definitions fit a Cox model of z to
-    follow-up up to t, or to all of it: with effects that wane, their slope is larger.
-
-    References:
-        van Houwelingen (2000), Statistics in Medicine 19, 3401-3415, for the slope of a Cox model; van
-        Geloven et al. (2022), BMJ 377, e069249.
+    Below 1 predictions are too extreme. The slope of a Cox model of z is larger where effects wane.
     """
     z = _places(rows, "the calibration slope")
     if not _varies(z):
@@ -106,11 +99,7 @@ def calibration_slope(rows: HorizonRows) -> tuple[float, FloatArray]:
 def calibration_intercept(rows: HorizonRows) -> tuple[float, FloatArray]:
     """The log hazard ratio a to be added to every z, with slope 1, and its influences, (n,).
 
-    It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)). Above 0 predicted risks are
-    too low.
-
-    References:
-        Andersen, Klein and Rosthoj (2003), Biometrika 90, 15-27; van Geloven et al. (2022), BMJ 377, e069249.
+    It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)); above 0 risks are too low.
     """
     z = _places(rows, "the calibration intercept")
     regression = _Cloglog.of(rows, np.ones((len(rows), 1)), z)
@@ -128,13 +117,9 @@ def _places(rows: HorizonRows, measure: str) -> FloatArray:
 
 @dataclass(frozen=True)
 class _Cloglog(Problem):
-    """Weighted least squares of risks F = 1 - exp(-exp(x b + offset)) to pseudo-values.
+    """Weighted least squares of risks F = 1 - exp(-exp(x b + offset)) to pseudo-values Y.
 
-    The estimating equations of independence with a constant variance, sum_i w_i dF_i/db (Y_i - F_i) = 0, as
-    ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them.
-
-    References:
-        Klein and Andersen (2005), Biometrics 61, 223-229.
+    It solves sum_i w_i dF_i/db (Y_i - F_i) = 0, as R's ``geese(mean.link = "cloglog", jack = TRUE)``.
     """
 
     x: Tensor  # (n, p)
@@ -195,10 +180,7 @@ class _Cloglog(Problem):
         )
 
     def influence(self, beta: FloatArray) -> FloatArray:
-        """Weighted influences of rows on the coefficients, (n, p), at some, (p,).
-
-        Their products summed over subjects are the sandwich covariance.
-        """
+        """Weighted influences of rows on the coefficients, (n, p); products sum to their covariance."""
         bread, moved, distance = self._sandwich(beta)
         return np.asarray((-self.weight.numpy() * distance)[:, None] * moved @ np.linalg.inv(bread))
 
@@ -220,14 +202,7 @@ def _varies(z: FloatArray) -> bool:
 
 
 class CalibrationErrors(NamedTuple):
-    """Distances between predicted and smoothed observed survival, summarised over rows.
-
-    Attributes:
-        ici: mean, the integrated calibration index.
-        e50: median.
-        e90: 90 % quantile.
-        e_max: largest.
-    """
+    """Distances of predicted from smoothed observed survival: mean, median, 90 % quantile, largest."""
 
     ici: float
     e50: float
@@ -276,13 +251,9 @@ def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> Calibr
 def error_limits(rows: HorizonRows, level: float, name: str) -> Estimate[float]:
     """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions.
 
-    Sampling error of the curve increases every distance: estimates are biased upwards, and bootstrap
-    percentiles even more. These limits invert a test of how far the curve deviates from the diagonal, in
-    multiples of the estimated deviation. For each, the distribution of the estimate is simulated from the
-    normal distribution of the d coefficients of the curve; a multiple is accepted if the region of
-    probability ``level`` contains the estimate: the shortest interval of the estimate; for E50, which is near
-    0 wherever the curve crosses the diagonal, of the estimate to the power of d, the volume of coefficients
-    at this distance. Coverage of 95 % limits: ``experiments/validation``.
+    Sampling error of the curve increases every distance, and bootstrap percentiles even more. These limits
+    invert a test of how far the curve deviates from the diagonal, in multiples of the estimated deviation;
+    see `ErrorTest`. Coverage of 95 % limits: ``experiments/validation``.
     """
     if (curve := _CURVES.get(rows)) is None:
         curve = _CURVES[rows] = _Curve.of(rows)
@@ -294,7 +265,12 @@ def error_limits(rows: HorizonRows, level: float, name: str) -> Estimate[float]:
 
 
 class ErrorTest:
-    """Tests of what an error of calibration truly is, whose inversion gives its limits."""
+    """Tests of a true multiple of the deviation of the curve, whose inversion gives limits of its summary.
+
+    The distribution of the estimate is simulated from the normal distribution of the d coefficients of the
+    curve. A multiple is accepted if the estimate is in its shortest interval of probability `level`; for E50,
+    which is near 0 wherever the curve crosses the diagonal, in that of the estimate to the power of d.
+    """
 
     def __init__(
         self, rows: HorizonRows, name: str, level: float = 0.95, curve: _Curve | None = None
@@ -421,11 +397,7 @@ class _Curve:
 
 
 def _basis(z: FloatArray, knots: FloatArray) -> FloatArray:
-    """z, and with knots the cubic term that is linear outside of them, in the unit of z, shape (n, 1 or 2).
-
-    References:
-        Harrell (2015), Regression Modeling Strategies, 2nd edition, section 2.4.5.
-    """
+    """z, and with knots the cubic term that is linear outside of them (Harrell 2015, 2.4.5), (n, 1 or 2)."""
     if knots.size == 0:
         return z[:, None]
     first, middle, last = knots

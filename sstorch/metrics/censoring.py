@@ -45,7 +45,7 @@ def risk_sets(rows: Observed) -> RiskSets:
 def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArray:
     """Whether rows (n,) of positive weight determine survival at times t of any shape.
 
-    They do up to the longest observed time, and beyond it where all rows observed that long had an event.
+    They do up to the longest time, and beyond it if all rows observed that long had an event.
     """
     if time.size == 0:
         return np.zeros(np.shape(t), dtype=bool)
@@ -99,18 +99,15 @@ def censoring_distribution(
 
 
 def floored(censoring: KaplanMeier) -> KaplanMeier:
-    """G for weights 1 / G: where it is 0, as after a censored last training row, its last positive value.
-
-    A tiny constant does not help: with 1e-4 one row outweighs ten thousand others.
-    """
+    """G for weights 1 / G: where it is 0, as after a censored last training row, its last positive value."""
     least = censoring.values[censoring.values > 0.0].min(initial=1.0)
     return KaplanMeier.steps(censoring.times, np.maximum(censoring.values, least))
 
 
 def ipcw_weights(y: Outcome, *, train: Outcome) -> FloatArray:
-    """Inverse probability of censoring weights, (n,): 1 / G(t_i-) for observed events, else 0.
+    """1 / G(t_i-) for observed events, else 0, (n,), with the G of training rows, see `floored`.
 
-    Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331. G is that of the training rows, see `floored`.
+    Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
     """
     rows = read_rows(y, "a weight 1 / G", weight=True)
     g = floored(censoring_distribution(training(train))).before(rows.time)

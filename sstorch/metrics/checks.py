@@ -50,9 +50,9 @@ def check_cause(
 
 
 def check_times(times: npt.ArrayLike, rows: FloatArray | None = None) -> FloatArray:
-    """The grid of curves as float64, shape (n_times,): finite, >= 0, strictly increasing.
+    """The grid of curves as float64, (n_times,): finite, >= 0, strictly increasing.
 
-    A time that differs from one of `rows` (n,) by rounding becomes that one, for values at single times.
+    A time that differs from one of `rows` (n,) by rounding becomes that one.
     """
     grid = check_vector(times, "times")
     wrong = ~np.isfinite(grid) | (grid < 0.0)
@@ -91,9 +91,8 @@ def check_overlap(time: FloatArray, grid: FloatArray) -> None:
 def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
     """Survival curves S_i(t_k) as float64, in [0, 1] and falling, shape (n_rows, n_times).
 
-    A curve may rise above its running minimum, or leave [0, 1], by rounding: 1e-9 in float64, 16 machine
-    epsilons in a coarser type (1.9e-6 in float32), of which the running minimum in [0, 1] is returned. Curves
-    of 16 bits are refused: their rounding is as large as differences between models.
+    Rounding passes: 1e-9 in float64, 16 machine epsilons in float32, of whose curves the running minimum is
+    returned.
     """
     curves, shape = as_numbers(survival, "survival"), (n_rows, n_times)
     if curves.shape != shape:

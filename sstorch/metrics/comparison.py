@@ -34,21 +34,13 @@ def corrected_resampled_t_test(
 ) -> ResampledTTest:
     """Compare two models by their scores, (k,) each, on the same k folds or random splits.
 
-    Training sets of `n_train` rows overlap: scores on `n_test` rows are correlated, and the usual t test is
-    anti-conservative. Its variance s^2 / k is replaced by s^2 (1 / k + n_test / n_train). If all differences
-    are equal and not 0, as for rounded scores on few splits, interval, t and p are NaN. If all are 0, p is 1.
+    Training sets of `n_train` rows overlap: the variance s^2 / k of the t test is replaced by that of Nadeau
+    and Bengio (2003), Machine Learning 52, 239-281, s^2 (1 / k + n_test / n_train). If all differences are
+    equal and not 0, interval, t and p are NaN; if all are 0, p is 1.
 
     Raises:
         DataError: scores that are not finite, lengths that differ, or fewer than two splits.
         ConfigError: no rows, or a level out of range.
-
-    References:
-        Nadeau and Bengio (2003), Machine Learning 52, 239-281.
-
-    Examples:
-        >>> test = corrected_resampled_t_test([0.70, 0.72, 0.69], [0.68, 0.69, 0.68], n_train=200, n_test=100)
-        >>> round(test.difference, 3), round(test.p_value, 4)
-        (0.02, 0.1598)
     """
     one = check_vector(first, "first")
     two = check_vector(second, "second", one.size)
@@ -94,8 +86,8 @@ def bootstrap(
 ) -> FloatArray:
     """Values of a statistic of row numbers, a number or (k,), in resamples of rows, (n_resamples, k).
 
-    With `subject`, 0 .. n_subjects - 1, (n,), resamples are of subjects. Values are NaN where the statistic
-    a `DataError`, as without a comparable pair, or is not finite.
+    With `subject`, (n,), resamples are of subjects. NaN where the statistic raises a `DataError` or is
+    infinite.
     """
     rng, draw = np.random.default_rng(random_state), resampler(n, subject)
     drawn = []
@@ -122,8 +114,7 @@ class Percentiles(NamedTuple):
 def percentiles(drawn: FloatArray, level: float) -> Percentiles:
     """Percentile limits and p-value from values in resamples, (n_resamples,), NaN where not defined.
 
-    References:
-        Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
+    Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
     """
     known = drawn[~np.isnan(drawn)]
     n_undefined = drawn.size - known.size

@@ -1,9 +1,8 @@
 """Concordance of predictions and the order of the events, under censoring and with competing causes.
 
-Harrell's counts every comparable pair alike, Uno's weights them so that the censoring distribution drops out
-of the limit. Predictions are survival curves, compared at the earlier of the two times, a risk score, or
-groups. Where rows entered late, Harrell's counts the pairs that were at risk together. With competing causes
-Harrell's censors the other causes; that of Wolbers et al. compares with rows that another cause has ended.
+Harrell's counts every comparable pair alike, Uno's weights them so that the limit does not depend on
+censoring. With competing causes Harrell's censors the other causes; that of Wolbers et al. compares with rows
+that another cause has ended.
 """
 
 from dataclasses import replace

@@ -1,12 +1,8 @@
 """Curves over time: of any model, read in order, summarised, and conditional on survival to a landmark.
 
-Who is at risk at a landmark s, entry <= s < time, is seen from s on whenever it entered. So scores that know
-no late entry are defined for these rows, their times t - s and the conditional curves S(s + t) / S(s), and so
-are weights for censoring from training rows that are chosen alike.
-
-References:
-    van Houwelingen (2007), Scandinavian Journal of Statistics 34, 70-85; Schoop, Graf and Schumacher (2008),
-    Biometrics 64, 603-610, for the Brier score.
+Rows at risk at a landmark s, entry <= s < time, are scored from s on with S(s + t) / S(s) and training rows
+that are chosen alike: van Houwelingen (2007), Scandinavian Journal of Statistics 34, 70-85; Schoop, Graf and
+Schumacher (2008), Biometrics 64, 603-610.
 """
 
 import inspect
@@ -30,10 +26,8 @@ _ROUNDING = 4 * np.finfo(np.float64).eps
 def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
     """Ask an estimator for the curves of X on a grid, shape (n, n_times).
 
-    It has ``predict_survival_function(X, times)`` -> (n, n_times); that of lifelines, which gives a DataFrame
-    with a row per time and a column per subject; or that of scikit-survival, ``(X, return_array=False)``,
-    which gives a step function per row: it is 1 before its first time and keeps its last value beyond its
-    last one.
+    It has ``predict_survival_function(X, times)`` of this package or of lifelines, a frame with a row per
+    time, or that of scikit-survival, ``(X, return_array=False)``, with a step function per row.
     """
     predict = model.predict_survival_function
     parameters = _parameters(predict)
@@ -83,10 +77,7 @@ def _expected(model: Any, got: str) -> str:
 
 
 class CurvesInOrder:
-    """Curves S_i(t_k), (n, n_times), read at some times, all rows next to each other in an order, (n,).
-
-    Arrays of curves in Fortran order whose rows are in that order already are not copied.
-    """
+    """Curves S_i(t_k), (n, n_times), read at some times in an order of rows, (n,), if possible uncopied."""
 
     def __init__(self, curves: FloatArray, order: IntArray) -> None:
         self._curves = curves
@@ -127,14 +118,7 @@ def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> Float
 
 
 def median_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike) -> FloatArray:
-    """Time at which each curve, (n, n_times), reaches 1/2, (n,); infinite for one that ends above it.
-
-    Curves are interpolated linearly between the times, and from S(0) = 1.
-
-    Examples:
-        >>> median_survival_time([[0.75, 0.25], [0.9, 0.8]], [1.0, 2.0]).tolist()
-        [1.5, inf]
-    """
+    """Time at which each curve, (n, n_times), linear from S(0) = 1, reaches 1/2, (n,); infinite if never."""
     curves, nodes = _from_one(survival, times)
     reached = curves <= 0.5
     right = np.where(reached.any(axis=1), reached.argmax(axis=1), 0)  # 0: never reached, or at once

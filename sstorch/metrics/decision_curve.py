@@ -78,10 +78,7 @@ def benefits_of(rows: HorizonRows, thresholds: npt.ArrayLike) -> pd.DataFrame:
 
 
 def net_benefits(rows: HorizonRows, thresholds: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Net benefit of the model and of treating all, and how many rows the model treats, each (n_thresholds,).
-
-    For thresholds that passed `check_thresholds`; NaN where it is unknown.
-    """
+    """Net benefit of the model and of treating all, and the rows that it treats, (n_thresholds,) each."""
     rows = rows.take(np.lexsort((~rows.y.event, rows.y.time)))
     odds, above = thresholds / (1.0 - thresholds), 1.0 - rows.survival >= thresholds[:, None] - _ROUNDING
     share = above @ rows.y.weights / rows.y.weights.sum()
@@ -93,10 +90,9 @@ def net_benefits(rows: HorizonRows, thresholds: FloatArray) -> tuple[FloatArray,
 
 
 def _incidence(rows: HorizonRows, inside: BoolArray) -> float:
-    """Incidence at the horizon of some rows, all in the order of time, events first among ties.
+    """Incidence at the horizon of some rows, all in the order of time; 0 without rows, NaN if it is unknown.
 
-    0 without rows, NaN if it is unknown: the last row was censored before the horizon. Tied events one after
-    the other have the factors (r - 1) / r, (r - 2) / (r - 1), ..., with the product of the formula.
+    Tied events have the factors (r - 1) / r, (r - 2) / (r - 1), ..., with the product of the formula.
     """
     if not inside.any():
         return 0.0

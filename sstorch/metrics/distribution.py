@@ -15,12 +15,9 @@ from sstorch.metrics.outcome import Outcome, read_rows
 
 
 class DCalibration(NamedTuple):
-    """Result of `d_calibration`.
+    """Result of `d_calibration`: Pearson's chi squared of the bins against equal shares, and its p-value.
 
-    Attributes:
-        statistic: Pearson's chi-squared of the bins against equal shares.
-        p_value: p-value of the null hypothesis of calibration.
-        table: one row per bin of predicted probability: lower, upper, observed, expected numbers of rows.
+    The table has a row per bin of predicted probability: lower, upper, observed, expected numbers of rows.
     """
 
     statistic: float

@@ -97,14 +97,10 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
 
 
 def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
-    """Default times of scores of incidences, (n_times,): quantiles of the training event times from 2 % on.
+    """Times of scores of incidences, (n_times,): about a hundred quantiles of the event times from 2 % on.
 
-    The last of about a hundred is `tau`, or the 90 % quantile, since censoring weights increase beyond it. A
-    tuple is (time, cause); rows of weight 0 are ignored. Raises a DataError without an event.
-
-    Examples:
-        >>> incidence_times(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), tau=2.5)[[0, -1]].round(2).tolist()
-        [1.04, 2.5]
+    The last is `tau`, or the 90 % quantile, since censoring weights increase beyond. A tuple is (time,
+    cause).
     """
     known = read_rows(y, "a grid of times", causes=True, entry=True, weight=True).counted()
     if tau is not None:
@@ -118,18 +114,11 @@ def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
 
 
 def thinned(times: FloatArray, n_rows: int) -> FloatArray:
-    """Thin a grid of increasing times, (n_times,), so that curves of many rows need bounded memory.
+    """Thin increasing times, (n_times,), so that curves of many rows need bounded memory.
 
-    Up to 2^27 values (rows x times), such as 10 000 rows at 13 000 times, the grid is unchanged. Beyond, it
-    has at most 512 of its times, fewer if 512 would exceed 2^26 values, but at least 32. One half are
-    quantiles of the grid, including its ends; the other half are the first times at or after equal steps,
-    since late times can be far apart. The grid depends on rows, times and a lower memory limit
-    (:func:`sstorch.memory.memory`), never on the free memory of the machine.
-
-    Examples:
-        >>> times = np.arange(300_000.0)
-        >>> [thinned(times, n).size for n in (400, 100_000, 1_000_000, 100_000_000)]
-        [300000, 512, 67, 32]
+    Up to 2^27 values (rows x times) all remain, beyond at most 512, at least 32, of at most 2^26 values: half
+    are quantiles, half the first at or after equal steps. They do not depend on the free memory of the
+    machine.
     """
     limit = set_limit()
     whole, most = (
@@ -145,15 +134,11 @@ def thinned(times: FloatArray, n_rows: int) -> FloatArray:
 
 
 def thinned_together(grids: dict[str, FloatArray], n_rows: int) -> dict[str, FloatArray]:
-    """Grids that are read off the same curves, as they are or :func:`thinned` together.
-
-    Each then has the times of the thinned union within its own range, and its own ends; one without times
-    stays so.
-    """
+    """Grids of the same curves, :func:`thinned` together; each keeps its range and its ends."""
     union = np.unique(np.concatenate([[], *grids.values()]))
     some = thinned(union, n_rows)
     if some.size == union.size:
         return grids
-    ends = {name: (grid[0], grid[-1]) if grid.size else (np.inf, -np.inf) for name, grid in grids.items()}
-    some = np.union1d(some, [end for pair in ends.values() for end in pair if np.isfinite(end)])
+    some = np.unique(np.concatenate([some, *(grid[[0, -1]] for grid in grids.values() if grid.size)]))
+    ends = {name: (grid.min(initial=np.inf), grid.max(initial=-np.inf)) for name, grid in grids.items()}
     return {name: some[(some >= first) & (some <= last)] for name, (first, last) in ends.items()}

@@ -19,13 +19,10 @@ _NO_VARIANCE = 1e-20
 
 
 class LogrankTest(NamedTuple):
-    """Result of `logrank_test`.
+    """Result of `logrank_test`: chi squared, its degrees of freedom, and p of no difference.
 
-    Attributes:
-        statistic: chi squared.
-        degrees_of_freedom: rank of the covariance of observed minus expected events: the number of groups
-            minus one, less where groups are never at risk at an event together with others.
-        p_value: p-value of the null hypothesis of no difference between the groups.
+    Degrees of freedom are the rank of the covariance: the number of groups minus one, less where groups are
+    never at risk at an event together with others.
     """
 
     statistic: float
@@ -143,10 +140,7 @@ def gray_test(
 def _groups_and_strata(
     group: npt.ArrayLike, strata: npt.ArrayLike | None, weight: FloatArray
 ) -> tuple[IntArray, int, list[BoolArray]]:
-    """Number of each row's group, (n,), how many groups have weight, and the rows of each stratum.
-
-    A row without weight may have any number.
-    """
+    """Number of each row's group, (n,), how many groups have weight, and the rows of each stratum."""
     n = len(weight)
     stratum, codes = (
         pd.factorize(row_labels(labels, n, name), sort=True)[0]
@@ -186,10 +180,7 @@ def _steps_of(rows: Observed, times: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def _residuals(rows: Observed, group: IntArray, times: FloatArray, table: RiskTable) -> FloatArray:
-    """Score residuals of each row in a Cox model of the groups without effects, (n, n_groups).
-
-    Their weighted sums are observed less expected events of the log-rank test; ties are Breslow's.
-    """
+    """Score residuals, (n, n_groups), of a Cox model without effects: weighted sums are excess events."""
     events, at_risk = table
     exposed = at_risk.sum(axis=0)
     risk = np.where(exposed > 0, exposed, 1.0)
@@ -206,9 +197,8 @@ def _residuals(rows: Observed, group: IntArray, times: FloatArray, table: RiskTa
 def _influence(rows: Observed, cause: int, group: IntArray, n_groups: int) -> FloatArray:
     """Derivatives of Gray's score of each group with respect to the weights of the rows, (n, n_groups).
 
-    The score of group k is the sum over times of d_k - R_k D / R, with its events d_k of the cause, their
-    sum D, its R_k = Y_k (1 - F_k-) / S_k-, and their sum R. It is homogeneous in the weights: weights times
-    derivatives sum to the score.
+    The score of group k is the sum over times of d_k - R_k D / R, with R_k = Y_k (1 - F_k-) / S_k-; D and R
+    are sums.
     """
     event, own = rows.event, rows.cause == cause
     times = np.unique(rows.time[event])

@@ -175,8 +175,7 @@ def survival_and_error(
 ) -> tuple[FloatArray, FloatArray]:
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
-    Rows and groups are as in :func:`risk_table`, weights and ``robust`` as in `Weighting`. The error is 0 at
-    S = 1; at S = 0, where it has no value, it keeps its last one.
+    The error is 0 at S = 1; at S = 0, where it has no value, it keeps its last one.
     """
     events, at_risk = table = risk_table(rows, group, n_groups, times)
     survival = _survival(table)
@@ -193,9 +192,9 @@ def survival_and_error(
 
 
 def _robust_variance(rows: Observed, group: IntArray, times: FloatArray, table: RiskTable) -> FloatArray:
-    """Variance of log S by the infinitesimal jackknife, (n_groups, n_times), as ``survfit(robust=TRUE)``.
+    """Variance of log S by the infinitesimal jackknife, (n_groups, n_times), meaningless after S = 0.
 
-    Therneau and Grambsch (2000), Modeling Survival Data, section 7. After S = 0 values mean nothing.
+    As R's ``survfit(robust=TRUE)``: Therneau and Grambsch (2000), Modeling Survival Data, section 7.
     """
     time, event, entry, weight = rows.time, rows.event, rows.entry, rows.weights
     events, at_risk = table
@@ -269,10 +268,9 @@ def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArr
 
 
 def median_follow_up(y: Outcome) -> Estimate[float]:
-    """Median follow-up by reverse Kaplan-Meier with limits: Schemper and Smith (1996), Control. Clin. Trials.
+    """Median follow-up by reverse Kaplan-Meier with limits; infinite if not reached.
 
-    It is infinite if not reached; limits are NaN if no row was censored. A start-stop row that a later one of
-    its subject continues does not end the follow-up.
+    Schemper and Smith (1996), Controlled Clinical Trials 17. Rows that a later one continues do not end it.
     """
     rows = read_rows(y, "the median follow-up", entry=True, weight=True)
     lost = rows.ends & ~rows.event

@@ -1,7 +1,4 @@
-"""Cumulative incidences by the estimate of Aalen and Johansen, their errors and derivatives by weights.
-
-With one event it is one minus the estimate of Kaplan and Meier.
-"""
+"""Cumulative incidences of Aalen and Johansen, their errors and derivatives; K = 1 is 1 - Kaplan-Meier."""
 
 from __future__ import annotations
 
@@ -61,19 +58,11 @@ def aalen_johansen_error(
     n_causes: int | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Standard errors of :func:`aalen_johansen`, (K, n_times), by the infinitesimal jackknife.
+    """Standard errors of :func:`aalen_johansen`, (K, n_times), by the infinitesimal jackknife over subjects.
 
-    The root of the sum over subjects of squared influences, which depends on neither splits of follow-up into
-    start-stop rows nor the scale of weights. It equals R's ``survfit`` for ``Surv(time, factor)``, and
-    Greenwood's error for a single cause, equal weights and no left truncation.
-
-    References:
-        Jaeckel (1972), "The infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
-
-    Examples:
-        >>> aalen_johansen_error(([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1]), times=[1.0, 3.0]).round(4)
-        array([[0.2165, 0.2165],
-               [0.    , 0.2165]])
+    They equal R's ``survfit`` for ``Surv(time, factor)``, and Greenwood's for one cause, equal weights and no
+    left truncation; splits of follow-up and the scale of weights change nothing. Jaeckel (1972), MM
+    72-1215-11.
     """
     rows = _read(y, sample_weight, n_causes)
     rows = rows._replace(weight=check_weighting(rows.weight, rows.time.size).values)
@@ -84,10 +73,7 @@ def aalen_johansen_error(
 
 
 def incidence_and_influence(rows: Observed, t: float) -> tuple[FloatArray, FloatArray]:
-    """Incidences at a time, (K,), and their derivatives with respect to the weights of rows, (K, n).
-
-    Times the weights, the derivatives are influences: the root of their sum of squares is the error.
-    """
+    """Incidences at a time, (K,), and their derivatives with respect to the weights of rows, (K, n)."""
     estimate = _Estimate.of(rows)
     m = int(steps_up_to(estimate.steps, t))
     return estimate.incidence[:, m], estimate.influence(rows, m)
@@ -124,8 +110,7 @@ class _Estimate(NamedTuple):
     def influence(self, rows: Observed, m: int) -> FloatArray:
         """Derivatives of the incidences after m steps with respect to the weights of the rows, (K, n).
 
-        A row at risk at a step makes the hazards of the step smaller, and with an event there larger by one
-        of n; a larger hazard adds to its cause and takes from what all causes have later.
+        A larger hazard adds to its cause and takes from what all causes have later.
         """
         events, at_risk = self.events[:, :m], self.at_risk[:m]
         total = events.sum(axis=0)

@@ -1,17 +1,12 @@
 """Measures of predictions at one horizon, each declared once by the function that computes it.
 
-A measure gives its value and the influences of the rows: derivatives with respect to the weights of the rows,
-each times its weight (the infinitesimal jackknife). Its standard error is the root of their sum of squares,
-rows of one subject added up first. Censoring weights 1 / G are from the same rows, and their derivatives are
-in the influences. To first order that is the influence function of Blanche et al., which timeROC and
-riskRegression use. Limits are Wald limits on a scale: for scores in (0, 1) the logit, which near 0 and 1
-holds the score more often, for ratios the logarithm. They are NaN where no variance can be estimated, as from
-a single event. The errors of calibration have limits that invert a test, the concordance of Wolbers et al.
-those of a bootstrap in `sstorch.validation.validate`.
-
-References:
-    Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397; Jaeckel (1972), "The
-    infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
+A measure gives its value and the influences of the rows: derivatives with respect to their weights, each
+times the weight. Its standard error is the root of their sum of squares, rows of a subject added up first.
+Weights 1 / G are from the same rows, with their derivatives in the influences: to first order that is the
+influence function of Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397, as in
+timeROC and riskRegression. Limits are Wald limits on a scale, for scores in (0, 1) the logit, for ratios the
+logarithm; NaN where no variance can be estimated. Errors of calibration invert a test, the concordance of
+Wolbers et al. has limits of a bootstrap in `sstorch.validation.validate`.
 """
 
 from __future__ import annotations
@@ -153,25 +148,16 @@ _of_scores = partial(_declare, ideal=1.0, method=JACKKNIFE, scale="logit", highe
 
 @_of_scores("concordance, Harrell", events="one")
 def c_harrell_t(rows: HorizonRows) -> Influences:
-    """Concordance of predicted survival with the order of events up to t, in O(n log n).
+    """Concordance up to t as `concordance_harrell` with `tied_time="censored_later"`, other causes censored.
 
-    `concordance_harrell` with `tied_time="censored_later"`: a row followed up to t without an event survives
-    longer than one with an event by t. With competing causes other causes are censored.
-
-    References:
-        Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387; Therneau and Atkinson, Concordance,
-        vignette of the R package survival, for the infinitesimal jackknife.
+    Influences: Therneau and Atkinson, Concordance, vignette of the R package survival.
     """
     return _concordance(rows)[0]
 
 
 @_of_scores("concordance, Uno", events="one")
 def c_uno_t(rows: HorizonRows) -> Influences:
-    """As `c_harrell_t` with pairs of weight 1 / G(t_i-)^2.
-
-    References:
-        Uno et al. (2011), Statistics in Medicine 30, 1105-1117.
-    """
+    """As `c_harrell_t` with pairs of weight 1 / G(t_i-)^2: Uno et al. (2011), Statistics in Medicine 30."""
     rows.check_from_zero("Uno's concordance")
     (value, influence), excess = _concordance(rows, _censoring_weights(rows)[0] ** 2)
     return value, influence + _through_weights(rows, 2.0 * excess, 0.0)
@@ -200,11 +186,7 @@ def c_wolbers(rows: HorizonRows) -> float:
 def auc(rows: HorizonRows) -> Influences:
     """The cumulative/dynamic AUC at t: `cumulative_dynamic_auc` with G from these rows.
 
-    With competing causes, cases have the cause of interest by t, and controls are all other rows with a known
-    status at t. Influences are NaN from one case or one control.
-
-    References:
-        Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397.
+    Blanche et al. (2013), Statistics in Medicine 32, 5381-5397. No influences from one case or one control.
     """
     rows.check_from_zero("the AUC")
     at_event, at_risk = _censoring_weights(rows)
@@ -231,14 +213,10 @@ def auc(rows: HorizonRows) -> Influences:
 
 @_declare("observed over expected risk", 1.0, JACKKNIFE, "log")
 def oe_ratio(rows: HorizonRows) -> Influences:
-    """Observed risk by t (Aalen-Johansen, one minus Kaplan-Meier) over the mean predicted risk.
+    """Observed risk by t (Aalen-Johansen) over the mean predicted risk, which is taken as known.
 
-    The mean predicted risk is taken as known. Above 1 predicted risks are too low. For equal weights the
-    error of the observed risk is Greenwood's.
-
-    References:
-        McLernon et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et al. (2017), BMJ 356,
-        i6460, for limits on the log scale; van Geloven et al. (2022), BMJ 377, e069249, for competing causes.
+    Above 1 risks are too low. McLernon et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et al.
+    (2017), BMJ 356, i6460.
     """
     rows.check_from_zero("the observed over the mean predicted risk")
     rows.check_events()
@@ -276,11 +254,7 @@ for _name, _title in zip(CalibrationErrors._fields, _TITLES, strict=True):
 
 @_declare("Brier score", 0.0, JACKKNIFE, "logit", few=True, higher_is_better=False)
 def brier(rows: HorizonRows) -> Influences:
-    """The Brier score at t: `brier_score` with G from these rows.
-
-    References:
-        Blanche, Proust-Lima, Loubere et al. (2015), Biometrics 71, 102-113.
-    """
+    """`brier_score` at t with G from these rows: Blanche et al. (2015), Biometrics 71, 102-113."""
     rows.check_from_zero("the Brier score")
     return _brier(rows, rows.survival)
 
@@ -289,8 +263,7 @@ def brier(rows: HorizonRows) -> Influences:
 def scaled_brier(rows: HorizonRows) -> Influences:
     """1 - BS / BS_0, with the Aalen-Johansen estimate of these rows as prediction for all rows in BS_0.
 
-    This prediction has the lowest Brier score of all constant predictions; its error has no first-order
-    effect.
+    It has the lowest score of all constant predictions; its error has no first-order effect.
     """
     value, influence = brier(rows)
     best, best_influence = _brier(rows, np.full(len(rows), 1.0 - rows.incidence()[0]))
@@ -303,7 +276,7 @@ def scaled_brier(rows: HorizonRows) -> Influences:
 def _concordance(rows: HorizonRows, inverse: FloatArray | None = None) -> tuple[Influences, FloatArray]:
     """Concordance up to the horizon with pairs of a weight `inverse`, (n,), at events, one if None.
 
-    Influences of all rows are NaN from a single event; the last result is the part of an event's own pairs.
+    The last result is the part of an event's own pairs; influences are NaN from a single event.
     """
     entry = rows.y.entry
     inside = np.arange(len(rows)) if entry is None else np.flatnonzero(entry < rows.t)
@@ -359,9 +332,9 @@ def _censoring_weights(rows: HorizonRows) -> tuple[FloatArray, float]:
 def _through_weights(rows: HorizonRows, at_event: FloatArray, at_risk: float) -> FloatArray:
     """How a sum of terms c_i / G moves with the weight of each row that G is estimated from, times it, (n,).
 
-    `at_event` (n,) are its terms at events, which read G(t_i-), and `at_risk` is the sum of those that read
-    G(t). One more row of weight w that is censored at u moves log G from there on by -w / (Y - N), and one at
-    risk of it by w N / (Y (Y - N)), Y rows at risk of censoring at u and N censored there.
+    `at_event` (n,) are its terms at events, which read G(t_i-), and `at_risk` the sum of those that read
+    G(t). A row of weight w censored at u moves log G by -w / (Y - N), one at risk by w N / (Y (Y - N)); Y at
+    risk, N censored.
     """
     distinct, position, n_events, censored, at_or_after = risk_sets(
         Observed(rows.y.time, rows.y.event, weight=rows.y.weight)

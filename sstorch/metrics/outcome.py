@@ -1,7 +1,6 @@
 """Outcomes as metrics read them: checked arrays of a `Surv`, or of a tuple (time, event) or (time, cause).
 
-One event is the case of a single cause. A function names the parts of an outcome that it supports. Others
-raise a DataError with the remedy, so that entry times, weights or competing causes are never ignored.
+A function names the parts of an outcome that it supports; others raise a DataError with the remedy.
 """
 
 from __future__ import annotations
@@ -23,16 +22,9 @@ from sstorch.metrics.checks import check_cause, check_time
 
 
 class Observed(NamedTuple):
-    """Checked outcome of rows; functions of this package take it as `y`, too.
+    """Checked outcome of n rows; functions of this package take it as `y`, too.
 
-    Attributes:
-        time: observed times, shape (n,).
-        cause: cause of the event, 1 .. K, 0 where the row was censored, shape (n,); booleans for one event.
-        entry: times from which rows were at risk, -inf for time zero, shape (n,); None if all were at risk
-            from time zero. A row is at risk at t where entry < t <= time.
-        weight: weights of the rows, shape (n,); None is one each.
-        id: subject of each row, as given, shape (n,); None if rows are subjects.
-        n_causes: K.
+    A row is at risk at t where entry < t <= time.
     """
 
     time: FloatArray
@@ -64,10 +56,7 @@ class Observed(NamedTuple):
 
     @property
     def survived(self) -> FloatArray:
-        """Times, (n,); of a censored row that a later one of its subject continues just after its end.
-
-        Such a subject is known to survive an event of another one at that time.
-        """
+        """Times, (n,); of a censored row that a later one of its subject continues just after its end."""
         return np.where(self.ends | self.event, self.time, np.nextafter(self.time, np.inf))
 
     def take(self, rows: Any) -> Observed:
@@ -104,12 +93,11 @@ def read_rows(
     prefix: str = "",
     **others: Any,
 ) -> Observed:
-    """Read an outcome, for the function that messages call `what`.
+    """Read an outcome, for the function that messages call `what`, which supports the parts that are True.
 
-    With `causes` the outcome may have several, and a tuple is (time, cause): 0 for censored rows and 1 .. K,
-    with K = `n_causes`, or the largest cause if that is None. The function supports entry times if `entry`,
-    and uneven weights if `weight`. `sample_weight` (n,) takes the place of the weights of `y`, `prefix` goes
-    before "time" and "event" in messages, and `others` are arguments whose row labels have to be in order.
+    With `causes` a tuple is (time, cause), K = `n_causes` or the largest. `sample_weight` (n,) takes the
+    place of the weights of `y`, `prefix` goes before "time" in messages, row labels of `others` have to be in
+    order.
     """
     name = f"{prefix.strip()}: " if prefix else ""
     weight = weight or sample_weight is not None
@@ -163,10 +151,7 @@ def read_scored(y: Outcome, what: str, cause: int | str | None, **options: Any) 
 
 
 def training(train: Outcome, *, causes: bool = False) -> Observed:
-    """Training rows of positive weight, which give G or Kaplan-Meier.
-
-    Each cause ends observation as an event does; with `causes` a tuple is (time, cause).
-    """
+    """Training rows of positive weight, for G or Kaplan-Meier; with `causes` a tuple is (time, cause)."""
     given: Any = tuple(train) if isinstance(train, list) else train
     causes = causes or (isinstance(train, Surv) and train.causes is not None)
     what = "an estimate from the training rows"

@@ -1,8 +1,6 @@
 """Comparable pairs of rows, and how many of them predictions put in the order of the events.
 
-Rows are put in the order of time, events before censorings where times tie. Then the partners of an event,
-the rows whose event came or is still to come later, are everything from some position on, and a count over
-partners is a count over the tail of an array.
+In the order of time, events before censorings, the partners of an event are everything from some position on.
 """
 
 from collections.abc import Iterator
@@ -115,8 +113,8 @@ class ComparablePairs:
     def compare_curves(self, curves: FloatArray, column: IntArray) -> tuple[FloatArray, FloatArray]:
         """Weight of the partners of each event with S_i < S_j at its time, and with S_i = S_j, each (m,).
 
-        `curves` (n, n_times) are read for each of `events` in a `column` (m,), never falling, or -1 for
-        S = 1. Counts are exact integers where rows have no weights; `event_weight` is not in them.
+        Curves (n, n_times) are read in a `column` (m,), never falling, or -1 for S = 1; `event_weight` is not
+        counted.
         """
         parts = [
             (self._count_column if alone else self._count_pairs)(curves, column, some)
@@ -131,8 +129,8 @@ class ComparablePairs:
     ) -> tuple[FloatArray, FloatArray]:
         """Counts of m events that read the same column, in O(n log m).
 
-        Rows that are partners of all these events are put among the values of the events; those between
-        the first and the last event, which are few, are compared by ranks.
+        Partners of all these events are put among the values of the events, the few others are compared by
+        ranks.
         """
         first, last = int(self.start[some.start]), int(self.start[some.stop - 1])
         at = int(column[some.start])
@@ -186,10 +184,7 @@ class ComparablePairs:
 
 @dataclass(frozen=True)
 class Compared:
-    """Predictions compared at every event, from which concordances are read.
-
-    The comparison is by far the longest part of a concordance, and the same for Harrell's and for Uno's.
-    """
+    """Predictions compared at every event: the longest part of a concordance, shared by all of them."""
 
     pairs: ComparablePairs  # the comparable pairs, without weights of events beyond those of the rows
     time: FloatArray  # of each event, not falling, shape (m,)
@@ -224,10 +219,7 @@ class Compared:
         return cls(pairs, time, *pairs.compare_curves(curves, column))
 
     def with_tied_times(self, rows: Observed, survival: FloatArray, times: FloatArray) -> Self:
-        """These curves, compared by ``tied_time="exclude"``, with the pairs of equal times of ``"all"`` too.
-
-        Rows of one time read one column, so that all pairs of equal times are counted by one ranking.
-        """
+        """These curves, compared by `tied_time="exclude"`, with the pairs of equal times of "all" too."""
         pairs = comparable_pairs(rows, "all", None)
         time, event = rows.survived[pairs.order], rows.event[pairs.order]
         own = survival_at(survival[pairs.order], times, time)
@@ -237,10 +229,7 @@ class Compared:
         return type(self)(pairs, self.time, self.lower + lower, self.tied + tied - pairs.own)
 
     def concordance(self, tau: float | None = None, event_weight: FloatArray | None = None) -> float:
-        """Share of concordant pairs, of all events that were compared, or of those before tau.
-
-        `event_weight` (n,) is read at events.
-        """
+        """Share of concordant pairs of the events before tau, with a further weight (n,) at events."""
         m = self.time.size if tau is None else int(np.searchsorted(self.time, check_horizon(tau, "tau")))
         parts = (self.lower, self.tied, self.pairs.partners())
         concordant, tied, total = (self.pairs.weigh(counts[:m], event_weight) for counts in parts)
@@ -277,12 +266,10 @@ def rank_sums(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Weight of the rows of an interval that rank below each query, and of those that rank alike, both (m,).
 
-    Queries (m,) have ranks and intervals of rows, from `begin` to before `end`; rows (n,) have ranks, in
-    their order, and weights. Ranks are read bit by bit, from the highest: at each bit the rows are split, in
-    stable order, into those with a 0 and those with a 1, so that an interval stays one in each half. A query
-    whose own bit is 1 outranks all rows of its interval with a 0, a difference of two running counts, and
-    goes on among those with a 1. After the last bit its interval holds its equals. Sums are exact integers
-    without weights.
+    Queries (m,) have ranks and intervals of rows, from `begin` to before `end`; rows (n,) have ranks and
+    weights. Ranks are read bit by bit, from the highest: rows are split, in stable order, into those with a 0
+    and with a 1, so that an interval stays one in each half. A query whose bit is 1 outranks the rows of its
+    interval with a 0.
     """
     n = rank.size
     begin, end = begin.astype(np.int32), end.astype(np.int32)

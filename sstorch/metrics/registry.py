@@ -1,7 +1,4 @@
-"""Metrics by name: what `evaluate`, scorers, studies and reports read.
-
-A metric is declared once, by `metric` above the function of scored rows and of a cause, 1 for one event.
-"""
+"""Metrics by name, each declared once, by `metric` above a function of scored rows and of a cause."""
 
 from __future__ import annotations
 
@@ -42,7 +39,6 @@ class Metric:
     title: str  # in words
     short: str  # title where there is little room
     higher_is_better: bool | None  # direction; None where neither is, as of a p-value
-    source: str = ""  # publication of the definition
     # Outcomes that it is defined for; none if it is a score of something other than predictions
     outcomes: tuple[Kind, ...] = ()
     # From scored rows and the number of a cause, 1 for one event; None if `evaluate` asks the model
@@ -73,10 +69,7 @@ METRICS: dict[str, Metric] = {}
 
 
 def declare(name: str, *, tags: Iterable[str] = (), **facts: Any) -> Metric:
-    """Enter a metric; arguments are the attributes of `Metric`.
-
-    A function that is defined again, as in a notebook, replaces the previous one.
-    """
+    """Enter a metric; a function that is defined again, as in a notebook, replaces the previous one."""
     new = Metric(name, tags=frozenset(tags), **facts)
     known = METRICS.get(name)
     if known is not None:
@@ -100,33 +93,20 @@ def metric(
 ) -> Callable[[Function], Function]:
     """Declare a metric under the name of the function that reads it off scored rows.
 
-    The first sentence of its docstring is the title, the rest the publication. `tags` are words; the others
-    are attributes of `Metric`.
+    The first sentence of its docstring is the title; `tags` are words; the others are attributes of `Metric`.
     """
 
     def enter(function: Function) -> Function:
-        title, _, source = " ".join((function.__doc__ or "").split()).partition(". ")
-        declare(
-            function.__name__,
-            title=title.rstrip("."),
-            short=short,
-            higher_is_better=higher_is_better,
-            source=source.rstrip("."),
-            value=function,
-            outcomes=outcomes,
-            tags=tags.split(),
-            **facts,
-        )
+        title = " ".join((function.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+        facts.update(title=title, short=short, higher_is_better=higher_is_better, value=function)
+        declare(function.__name__, outcomes=outcomes, tags=tags.split(), **facts)
         return function
 
     return enter
 
 
 def names_of(kind: Kind | None = None, tag: str | None = None) -> list[str]:
-    """Names of metrics of an outcome, or of a selection, in the order of their declaration.
-
-    Without a selection those that are computed only where they are named are excluded.
-    """
+    """Names of metrics of an outcome, or of a selection, as declared; without one those not only "asked"."""
     return [
         name
         for name, known in METRICS.items()
@@ -156,11 +136,8 @@ def c_harrell(rows: Scored, _: int) -> float:
 
 @metric("C_H ties", True, entry=True, tags="study published asked", alias="c_harrell")
 def c_harrell_ties(rows: Scored, _: int) -> float:
-    """Concordance (Harrell, tied times count).
-
-    Antolini, Boracchi and Biganzoli (2005), Statistics in Medicine 24, 3927-3944.
-    """
-    return rows.compared.with_tied_times(rows.y, rows.checked, rows.times).concordance(rows.tau)
+    """Concordance (Harrell, tied times count). Antolini et al. (2005), Statistics in Medicine 24."""
+    return rows.compared.with_tied_times(rows.y, rows.curves(), rows.times).concordance(rows.tau)
 
 
 @metric("C_U", True, tags="study peers accuracy published")
@@ -171,10 +148,7 @@ def c_uno(rows: Scored, _: int) -> float:
 
 @metric("AUC", True, tags="study accuracy published")
 def cd_auc(rows: Scored, _: int) -> float:
-    """Mean cumulative/dynamic AUC.
-
-    Lambert and Chevret (2016), Statistical Methods in Medical Research 25, 2088-2102.
-    """
+    """Mean cumulative/dynamic AUC. Lambert and Chevret (2016), Statistical Methods in Medical Research 25."""
     # Times of the grid with cases and controls among these rows, up to tau.
     times = rows.on_grid("osst")[1]
     first = rows.y.time[rows.y.event].min(initial=np.inf)
@@ -183,7 +157,7 @@ def cd_auc(rows: Scored, _: int) -> float:
     times = times[np.diff(KaplanMeier.fit(rows.y, level=None).at(times), prepend=1.0) < 0.0]
     if not times.size:
         raise DataError("times: no time has both cases and controls: AUC(t) is not defined.")
-    curves = rows.checked.T[np.searchsorted(rows.times, times)].T
+    curves = rows.curves().T[np.searchsorted(rows.times, times)].T
     return mean_cumulative_dynamic_auc(
         rows.y, cumulative_dynamic_auc(rows.y, curves, times, train=rows.train), times
     )
@@ -197,10 +171,7 @@ def ibs_graf(rows: Scored, _: int) -> float:
 
 @metric("IBS own", False, tags="study published asked", alias="ibs")
 def ibs_graf_own(rows: Scored, _: int) -> float:
-    """Integrated Brier score (graf, weights of the scored rows).
-
-    Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
-    """
+    """Integrated Brier score (graf, weights of the scored rows). Graf et al. (1999)."""
     return rows.graf.score(rows.y)
 
 
@@ -229,10 +200,7 @@ def ibs_osst(rows: Scored, _: int) -> float:
 
 @metric("scaled IBS", True)
 def scaled_ibs_graf(rows: Scored, _: int) -> float:
-    """Scaled integrated Brier score (graf).
-
-    Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
-    """
+    """Scaled integrated Brier score (graf). Kattan and Gerds (2018), Diagn. and Prognostic Research 2."""
     times = rows.on_grid("graf")[1]
     overall = reference_curves(rows.train, times, rows.y.time.size)
     reference = integrated_brier_score(rows.y, overall, times, train=rows.train)
@@ -241,16 +209,13 @@ def scaled_ibs_graf(rows: Scored, _: int) -> float:
 
 @metric("ICI", False, tags="study peers")
 def ici_pseudo(rows: Scored, _: int) -> float:
-    """Integrated calibration index (pseudo-observations).
-
-    Austin, Harrell and van Klaveren (2020), Statistics in Medicine 39, 2714-2742.
-    """
+    """Integrated calibration index (pseudo-observations). Austin et al. (2020), Statistics in Medicine 39."""
     time, event = rows.y.time, rows.y.event
     events = time[event & (time <= rows.last)]
     if events.size == 0:
         raise DataError("event: no test row has an event: the median event time is not defined.")
     t = float(np.median(events))
-    predicted = survival_at(rows.checked, rows.times, np.full(time.size, t))
+    predicted = survival_at(rows.curves(), rows.times, np.full(time.size, t))
     # Steps of few rows predict 0 and 1, which have no place on the scale of the curve.
     inside = np.clip(predicted, _LEAST, 1.0 - _LEAST)
     return calibration_errors(HorizonRows.of(read_rows(rows.y, "the ICI"), inside, t)).ici
@@ -258,13 +223,10 @@ def ici_pseudo(rows: Scored, _: int) -> float:
 
 @metric("D-cal.", None, tags="study", rejection=True)
 def d_calibration_p(rows: Scored, _: int) -> float:
-    """D-calibration: share of fits with p < .05.
-
-    Haider, Hoehn, Davis and Greiner (2020), Journal of Machine Learning Research 21 (85).
-    """
+    """D-calibration: share of fits with p < .05. Haider et al. (2020), J. Machine Learning Research 21."""
     y = read_rows(rows.y, "D-calibration")
     check_overlap(y.time, rows.times)
-    return d_calibration_at(y.event, survival_at(rows.checked, rows.times, y.time)).p_value
+    return d_calibration_at(y.event, survival_at(rows.curves(), rows.times, y.time)).p_value
 
 
 # ---------------------------------------------------------------------- a cause, at the last of the times
@@ -320,10 +282,7 @@ def ibs(rows: Scored, cause: int) -> float:
 
 @_of_cause("scaled IBS F", True)
 def scaled_ibs(rows: Scored, cause: int) -> float:
-    """Scaled integrated Brier score of the incidence.
-
-    Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
-    """
+    """Scaled integrated Brier score of the incidence. Kattan and Gerds (2018)."""
     overall = reference_curves(rows.train, rows.times, rows.y.time.size, cause)
     return relative_score(ibs(rows, cause), _over_times(rows, overall, cause), "Aalen-Johansen")
 
@@ -333,7 +292,6 @@ declare(
     title="Negative log-likelihood",
     short="-log L",
     higher_is_better=False,
-    source="Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, chapter 3",
     outcomes=("event", "competing"),
     entry=True,
     needs="log_likelihood",

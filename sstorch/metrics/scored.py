@@ -1,7 +1,6 @@
 """Rows with their predicted curves, which every metric of a name is a function of.
 
-Curves are those of each cause: the probability that it has not happened by t, one minus its cumulative
-incidence. With one event that is survival itself, whose digits near 0 the difference of 1 and F would lose.
+Curves are one minus the cumulative incidence of each cause; with one event that is survival itself.
 """
 
 from __future__ import annotations
@@ -58,18 +57,7 @@ class PredictsIncidence(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Test rows, their curves and the training rows.
-
-    Attributes:
-        y: outcome of the test rows, of K causes.
-        train: outcome of the training rows.
-        times: times of the curves, shape (n_times,).
-        names: of the K causes; empty for one event.
-        tau: truncation of scores; None for none. With causes it is the last of the times.
-        grids: for each convention with a grid of its own the columns of `times` that belong to it.
-        survival: predicted one minus the incidence of each cause, shape (n, K, n_times); None until there is
-            a model.
-    """
+    """Outcome of test rows, of K causes, their curves, and the outcome of the training rows."""
 
     y: Observed
     train: Observed
@@ -101,9 +89,8 @@ class Scored:
     ) -> Self:
         """Predict, or take, the curves of the test rows; with `after`, those at risk then, from there.
 
-        The model is an estimator, see `predict_curves`, one with `predict_cumulative_incidence` for causes,
-        or the pair (curves, times) of the test rows, survival (n, n_times) or incidences (n, K, n_times);
-        then X of `test` is not read.
+        The model is an estimator, or the pair (curves, times): survival (n, n_times) or incidences (n, K,
+        n_times).
         """
         known, given = split_rows(train, "train", model), split_rows(test, "test", model)
         kind, names = same_kind(known.y, given.y), known.y.causes or ()
@@ -142,11 +129,11 @@ class Scored:
             events = np.sort(y.time[y.event & (y.time > 0.0)])
             also = events[max(events.size - 1, 0) // 2 :][:1]
         rows = cls.on_grids(y, train_y, grids, also, tau=tau)
-        return rows.with_curves(predict(rows.times)[:, 0])
+        return replace(rows, survival=predict(rows.times))
 
     def with_curves(self, survival: FloatArray) -> Self:
         """These rows with the curves (n, n_times) of a model of one event."""
-        return replace(self, survival=survival[:, None])
+        return replace(self, survival=check_survival(survival, self.y.time.size, self.times.size)[:, None])
 
     @property
     def kind(self) -> Kind:
@@ -159,15 +146,9 @@ class Scored:
         return np.inf if self.tau is None else self.tau
 
     def curves(self, cause: int = 1) -> FloatArray:
-        """One minus the incidence of a cause, (n, n_times), which `check_survival` has passed."""
+        """One minus the incidence of a cause, (n, n_times); survival of one event."""
         assert self.survival is not None
-        return self.checked if cause == 1 else self.survival[:, cause - 1]
-
-    @cached_property
-    def checked(self) -> FloatArray:
-        """The curves of the first cause, or of the event, once `check_survival` has passed them."""
-        assert self.survival is not None
-        return check_survival(self.survival[:, 0], len(self.survival), self.times.size)
+        return self.survival[:, cause - 1]
 
     @property
     def uno_weight(self) -> FloatArray:
@@ -183,7 +164,7 @@ class Scored:
     def compared(self) -> Compared:
         """The curves compared at every event, for the concordances that share it."""
         pairs: ComparablePairs = self._once("pairs", lambda: comparable_pairs(self.y))
-        return Compared.of_curves(pairs, self.y, self.checked, self.times)
+        return Compared.of_curves(pairs, self.y, self.curves(), self.times)
 
     @cached_property
     def graf(self) -> GrafIntegrals:
@@ -194,11 +175,11 @@ class Scored:
         """Curves and times on the grid of a convention, or on the whole grid where it has none."""
         columns = self.grids.get(convention)
         if columns is None:
-            return self.checked, self.times
+            return self.curves(), self.times
         if columns.size and columns[-1] - columns[0] + 1 == columns.size:  # a view: many rows are large
             whole = slice(int(columns[0]), int(columns[-1]) + 1)
-            return self.checked[:, whole], self.times[whole]
-        return self.checked.T[columns].T, self.times[columns]
+            return self.curves()[:, whole], self.times[whole]
+        return self.curves().T[columns].T, self.times[columns]
 
 
 def kind_of(y: Surv) -> Kind:
@@ -280,10 +261,7 @@ def _checked_curves(values: Any, n_rows: int, names: tuple[str, ...], n_times: i
 def default_grids(
     time: FloatArray, train_time: FloatArray, conventions: Iterable[str]
 ) -> dict[str, FloatArray]:
-    """`evaluation_times` of each convention, without those that have too few: their metrics raise.
-
-    With many rows they are `thinned_together`.
-    """
+    """`evaluation_times` of each convention, thinned for many rows; those with too few times are left out."""
     grids = {}
     for convention in conventions:
         with suppress(DataError):

@@ -1,8 +1,4 @@
-"""Sampling weights, sums over subjects, and tests by a covariance.
-
-A weight of 2 is that of one observed row that represents two of the population. Counts of observed rows are
-given by repeating the rows.
-"""
+"""Sampling weights (of rows that represent several), sums over subjects, and tests by a covariance."""
 
 from __future__ import annotations
 
@@ -55,10 +51,7 @@ def check_weighting(sample_weight: npt.ArrayLike | None, n_rows: int) -> Weighti
 
 
 def exposed_weight(leaving: FloatArray, at_risk: FloatArray, size: FloatArray) -> FloatArray:
-    """Weight at risk, equal to that of the rows that leave if the rest is a rounding error of sums of `size`.
-
-    With a rest of 1e-16 curves would not fall to 0, and weights 1 / G would be near infinity.
-    """
+    """Weight at risk, equal to that of the rows that leave if the rest is rounding of sums of `size`."""
     return np.where(at_risk - leaving > NONE_LEFT * size, at_risk, leaving)
 
 
@@ -79,10 +72,7 @@ def covariance_of(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatAr
 
 
 def rank_test(values: FloatArray, covariance: FloatArray) -> tuple[float, int, float]:
-    """Test that values (k,), which vary only in the range of their covariance (k, k), are zero.
-
-    Chi squared, the rank of the covariance as degrees of freedom, and p; 0, 0 and 1 without variance.
-    """
+    """Chi squared, degrees of freedom and p of values (k,) = 0 in the range of their covariance (k, k)."""
     variance = covariance.diagonal()
     scale = np.sqrt(variance[variance > 0])
     correlation = covariance[variance > 0][:, variance > 0] / scale / scale[:, None]
