@@ -24,21 +24,16 @@ one leaves it open:
 * "sksurv": `brier_score` and `integrated_brier_score` of sksurv.metrics; times at which these raise are cut:
   below the smallest test time, at or beyond the largest, beyond the last training time if G is positive.
 * "surtree": Huisman, van der Linden and Demirovic (2024), "Optimal survival trees: a dynamic programming
-  approach", equation 25, as the authors evaluate it: G and Kaplan-Meier from the training rows, weights and
-  trapezoids of scikit-survival, entries len // 10 and 9 len // 10 of the sorted DISTINCT test times, the
-  upper one moved down by 1e-3 where it is the largest. Test rows beyond the training follow-up stay in, as in
-  the paper; the authors drop them.
+  approach", equation 25, as the authors evaluate it: weights and trapezoids of scikit-survival between
+  entries len // 10 and 9 len // 10 of the sorted DISTINCT test times, the upper one moved down by 1e-3 where
+  it is the largest. Test rows beyond the training follow-up stay in, as in the paper; the authors drop them.
 * "osst": Zhang, Xin, Seltzer and Rudin (2024), "Optimal sparse survival trees", as its package computes it
   (`osst.model.metrics`), from the first to the last of the given times; the paper's equation 1 integrates
   from 0 and divides by y_max. Left rectangles are exact for curves that step at those times only.
 
-`sstorch.metrics.evaluation_times` gives the grids. On one stretch between grid times, with u in [0, 1] along
-it, a curve is S = l + d u. The two terms of the score integrate to
-
-    int (1 - S)^2 / G dt = (1 - l)^2 M_0 - 2 (1 - l) d M_1 + d^2 M_2,    M_r = int u^r / G dt,
-    int S^2 dt           = l^2 H_0 + 2 l d H_1 + d^2 H_2,                H_r = int u^r dt,
-
-so the moments of the step function 1 / G are all that is needed: O(n n_times) for all rows.
+`sstorch.metrics.evaluation_times` gives the grids. Between grid times a curve is S = l + d u, u in [0, 1],
+and int (1 - S)^2 / G dt = (1 - l)^2 M_0 - 2 (1 - l) d M_1 + d^2 M_2 with M_r = int u^r / G dt: the moments of
+1 / G are all that is needed, O(n n_times) for all rows.
 """
 
 from dataclasses import dataclass

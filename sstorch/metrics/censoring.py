@@ -63,14 +63,10 @@ def censoring_distribution(
 
     Estimate it on the TRAINING rows, as the metrics do with their argument `train`.
 
-    Args:
-        y: outcome of the rows, a `Surv` or the tuple (time, event). With entry times (left truncation) G is
-            conditional on being under observation at the first entry; a row that a later one of its subject
-            continues is not censored.
-        tied_events: whether a row with an event at t is at risk of censoring at t: "removed" if not
-            (scikit-survival, and all metrics here except the convention "osst"), "at_risk" if it is, the
-            Kaplan-Meier formula with the reversed event indicator (lifelines, pycox, OSST).
-        sample_weight: weights of the rows, shape (n,); None for the weights of `y`.
+    Entry times (left truncation) of `y` count: G is conditional on being under observation at the first
+    entry; a row that a later one of its subject continues is not censored. `tied_events` is whether a row
+    with an event at t is at risk of censoring at t: "removed" if not (scikit-survival, and all metrics here
+    except the convention "osst"), "at_risk" if it is (lifelines, pycox, OSST).
 
     Returns:
         G, with `at(t)` for G(t) and `before(t)` for G(t-).

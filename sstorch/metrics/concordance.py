@@ -37,11 +37,9 @@ def concordance_harrell(
 ) -> float:
     """Compute the concordance C_H of survival curves or of a risk score, without censoring weights.
 
-    Over pairs t_i < t_j with an event in i, the share in which row i has the higher risk, the mean of
-    1[r_i > r_j] + 0.5 1[r_i = r_j], or the lower predicted survival at t_i: S_i(t_i) < S_j(t_i). Values are
-    compared exactly. Time is O(n log n) for a risk score and O(n n_events) for curves, memory is bounded.
-
-    With entry times and `tied_time="censored_later"` that of a risk score equals R's
+    Over pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j], or of the same for
+    predicted survival at t_i, S_i(t_i) < S_j(t_i). Values are compared exactly. Time is O(n log n) for a risk
+    score and O(n n_events) for curves. With `tied_time="censored_later"` that of a risk score equals R's
     `concordance(Surv(entry, time, event) ~ risk)`; of a cause it equals comprisk's ``concordance_index_cr``.
 
     Args:
@@ -50,13 +48,12 @@ def concordance_harrell(
         prediction: survival S_i(t_k) at `times`, shape (n, n_times); without `times` a risk, shape (n,).
         times: the grid of the curves. Include every distinct event time: S at other times is the
             right-continuous step function through the grid, and 1 before the first.
-        tied_time: pairs with t_i = t_j. "exclude" omits them, as t_i < t_j in the formula; "censored_later"
-            adds pairs with an event in i and none in j, since the event of j is later (scikit-survival,
-            lifelines, and Antolini in pycox), but not two events at the same time; "all" also adds these, as
-            two pairs, one in each order.
+        tied_time: pairs with t_i = t_j. "exclude" omits them; "censored_later" adds pairs with an event in i
+            and none in j (scikit-survival, lifelines, and Antolini in pycox); "all" also adds two events at
+            the same time, as two pairs, one in each order.
         tau: only pairs with t_i < tau count; None for all. Unit of `y`.
-        cause: as in `sstorch.metrics`; other causes are censored, so that the ranking of cause-specific
-            hazards is measured. :func:`concordance_wolbers` measures the ranking of probabilities.
+        cause: as in `sstorch.metrics`; other causes are censored: the ranking of cause-specific hazards.
+            :func:`concordance_wolbers` measures the ranking of probabilities.
         sample_weight: weights of the rows, shape (n,); the weight of a pair is the product.
 
     Returns:
@@ -95,10 +92,9 @@ def concordance_uno(
     """Compute the concordance C_U of survival curves or of a risk score, with pair weights G(t_i-)^-2.
 
     As `concordance_harrell`, whose arguments and errors it has, but a pair with an event at t_i has the
-    weight 1 / G^2, the inverse probability that both rows are under observation, G from `train`. The limit
-    does not depend on censoring. Choose tau with G well above 0; otherwise a few late events dominate. Where
-    no event ties with a censoring, that of a risk score with `tied_time="censored_later"` equals
-    `concordance_index_ipcw` of scikit-survival.
+    weight 1 / G^2, G from `train`, so that the limit does not depend on censoring. Choose tau with G well
+    above 0; otherwise a few late events dominate. Where no event ties with a censoring, that of a risk score
+    with `tied_time="censored_later"` equals `concordance_index_ipcw` of scikit-survival.
 
     References:
         Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117, whose pairs and
@@ -177,10 +173,8 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     The prediction is the Kaplan-Meier curve of the training rows of the group, or of all training rows for a
     group without training rows. Pairs within a group count half: 0.5 means no separation.
 
-    Args:
-        y: as in `concordance_harrell`, which gives the same for these curves.
-        group: a number or a label for each row, shape (n,).
-        train: outcome and group of the training rows.
+    `concordance_harrell` gives the same for these curves. `group` is a number or a label for each row, (n,),
+    `train` are outcome and group of the training rows.
 
     Raises:
         DataError: invalid arguments, or no two rows are comparable.

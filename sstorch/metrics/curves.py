@@ -133,11 +133,8 @@ def median_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike) -> Float
 def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike, *, tau: float) -> FloatArray:
     """Compute the restricted mean survival time E[min(T, tau)] of each curve: the area up to tau.
 
-    Args:
-        survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), reaching tau. Curves are
-            interpolated linearly between the times and from S(0) = 1.
-        tau: the restriction, in the unit of `times`.
+    Curves (n, n_times) are linear between the `times`, (n_times,), strictly increasing and reaching `tau`,
+    and from S(0) = 1; `tau` is in the unit of `times`.
 
     Returns:
         The means in the unit of `times`, shape (n,).

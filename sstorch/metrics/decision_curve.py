@@ -35,20 +35,14 @@ def net_benefit(
 ) -> pd.DataFrame:
     """Compute the net benefit of a model, of treating all and of treating none, at risk thresholds.
 
-    Args:
-        y: as in `sstorch.metrics`. With left truncation rows are at risk from entry on, and the result is for
-            a population followed from time zero.
-        survival: predicted S_i(t), shape (n,); with competing causes one minus the incidence of the cause.
-        t: the time, in the unit of `y`.
-        thresholds: risk thresholds for treatment, in [0, 1), shape (n_thresholds,).
-        cause: number or name of the cause of interest, for competing causes.
-        sample_weight: weights of the rows, shape (n,); None for those of `y`.
+    Arguments are described in `sstorch.metrics`; `survival` is predicted S_i(t), (n,), of a cause one minus
+    its incidence, `t` in the unit of `y`, `thresholds` are risks in [0, 1), (n_thresholds,). With left
+    truncation the result is for a population followed from time zero.
 
     Returns:
         A row per threshold, indexed by it: net_benefit, treat_all and treat_none (0), in events per row;
         n_above, the number of rows with a risk of at least the threshold; reason for a NaN, or "". The net
-        benefit is NaN if all rows above the threshold have follow-up below t and the last is censored: S(t)
-        cannot be estimated. It is 0 if no row is above the threshold.
+        benefit is 0 without a row above the threshold, and NaN if their follow-up does not reach t.
 
     Raises:
         DataError: invalid arguments, or a time outside the observed ones.

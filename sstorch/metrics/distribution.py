@@ -34,11 +34,10 @@ def d_calibration(
 ) -> DCalibration:
     """Test D-calibration: S_i(t_i) of calibrated curves is uniform on [0, 1].
 
-    A row with an event counts in the bin [lower, upper) that contains S_i(t_i) (the top bin includes 1). A
-    row censored at c is distributed over the probabilities below s = S_i(c): (s - lower) / s in the bin of s
-    and (upper - lower) / s in each bin below; s = 0 counts in the lowest bin. Distributed rows vary less than
-    rows in bins: with half of the rows censored the test at level 5 % rejects true curves in 0.2 % of
-    simulations, and a large p-value is weak evidence.
+    A row with an event counts in the bin [lower, upper) of S_i(t_i) (the top bin includes 1). A row censored
+    at c is distributed over the probabilities below s = S_i(c): (s - lower) / s in the bin of s and (upper -
+    lower) / s in each bin below; s = 0 counts in the lowest bin. With half of the rows censored the test at
+    level 5 % rejects true curves in 0.2 % of simulations: a large p-value is weak evidence.
 
     Arguments are described in `sstorch.metrics`; `times` should hold every distinct observed time: elsewhere
     S is read as the right-continuous step function through the grid, and as 1 before the first. `n_bins` is

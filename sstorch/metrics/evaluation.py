@@ -15,7 +15,7 @@ from sstorch.data.causes import cause_number
 from sstorch.data.outcomes import as_surv
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.registry import ASKED, METRICS, check_names, names_of
-from sstorch.metrics.scored import GivenRows, Rows, Scored, kind_of, same_kind, split_rows
+from sstorch.metrics.scored import GivenRows, Rows, Scored, same_kind, split_rows
 
 _WORDS = {"event": "one event", "competing": "competing causes"}
 
@@ -29,21 +29,17 @@ def evaluate(
     tau: float | None = None,
     after: float | None = None,
 ) -> pd.DataFrame:
-    """Score a model by name, for every type of outcome.
+    """Score a model by name, for every type of outcome; `docs/metrics.md` defines the metrics.
 
-    `docs/metrics.md` lists the names. One event: "c_harrell", "c_uno", "cd_auc", "ibs_graf", "ibs_sksurv",
-    "ibs_surtree", "ibs_osst", "scaled_ibs_graf", "d_calibration_p" (a p-value), "ici_pseudo" (at the median
-    test event time). Competing causes, per cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the
-    horizon tau; "ibs" and "scaled_ibs" over quantiles of the training event times up to tau. Both:
-    "negative_log_likelihood".
+    One event: "c_harrell", "c_uno", "cd_auc", "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst",
+    "scaled_ibs_graf", "d_calibration_p" (a p-value), "ici_pseudo" (at the median test event time). Competing
+    causes, per cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs" and
+    "scaled_ibs" over quantiles of the training event times up to tau. Both: "negative_log_likelihood".
 
-    Weights of test rows are used in each metric that supports them, weights of training rows in the censoring
-    distribution and the reference curves. With entry times (left truncation) "c_harrell" and
-    "c_cause_specific" use pairs at risk at the same time, and the likelihood is conditional on survival to
-    entry; other metrics need a landmark, `after`.
-
-    Curves are predicted at every distinct test time up to 2^27 values (rows x times), beyond that at
-    quantiles: 512 for 130 000 rows, 67 for a million. They need half a GiB.
+    Weights of training rows are used in the censoring distribution and the reference curves. With entry times
+    (left truncation) "c_harrell" and "c_cause_specific" use pairs at risk at the same time, and the
+    likelihood is conditional on survival to entry; other metrics need a landmark, `after`. Beyond 2^27 values
+    (rows x times) curves are predicted at at most 512 of the times.
 
     Args:
         model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or a model of
@@ -54,9 +50,8 @@ def evaluate(
         test: test rows, in the same form.
         metrics: names; None for all metrics defined for the outcome and the model.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
-        after: a landmark: training and test rows at risk at this time, entry <= after < time, are scored with
-            conditional curves. All times, including `tau`, count from the landmark. Follow-up continues
-            through later start-stop rows, see `Surv.followed_from`.
+        after: a landmark: rows at risk at this time, entry <= after < time, are scored with conditional
+            curves. All times, including `tau`, count from the landmark; see `Surv.followed_from`.
 
     Returns:
         A row per metric, indexed by its name, and with competing causes by cause and name: value;
@@ -132,7 +127,7 @@ def _loss(model: Any, name: str, given: GivenRows, after: float | None) -> float
     if after is not None:
         given = given.take(*given.y.entering(after))
     y = given.y
-    if kind_of(y) == "event" and y.weight is not None and not np.ptp(y.weight):
+    if y.causes is None and y.weight is not None and not np.ptp(y.weight):
         y = y.weighted(None)
     return -float(getattr(model, method)(given.X, y))
 

@@ -27,10 +27,10 @@ def group_parity(survival: npt.ArrayLike, weights: npt.ArrayLike, group: npt.Arr
     check_same_order(survival=survival, group=group)
     measure, codes = check_vector(weights, "weights"), check_vector(group, "group")
     curves = check_survival(survival, codes.size, measure.size)
-    centre, parts = curves.mean(axis=0), [curves[codes == number] for number in np.unique(codes)]
+    parts = [(curves - curves[0])[codes == number] for number in np.unique(codes)]
     if len(parts) < 2:
         raise DataError("group: all rows are of one group; two groups are needed.")
-    moments = [(len(part), (part - centre).mean(axis=0), part.var(axis=0)) for part in parts]
+    moments = [(len(part), part.mean(axis=0), part.var(axis=0)) for part in parts]
     total = pairs = 0.0
     for (first, mean, variance), (second, other_mean, other_variance) in combinations(moments, 2):
         squares = variance + other_variance + (mean - other_mean) ** 2
@@ -73,14 +73,8 @@ def group_scores(
 ) -> pd.DataFrame:
     """Score predictions by group.
 
-    Args:
-        y: outcome of the rows, a `Surv`, whose entry times (left truncation) count in Kaplan-Meier and in the
-            pairs of the concordance, or the tuple (time, event).
-        survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid, strictly increasing, shape (n_times,).
-        group: group of each row, 0 .. n_groups - 1, shape (n,).
-        tau: horizon of ``rmst`` and of the calibration, within the grid.
-        n_groups: number of groups.
+    Arguments are described in `sstorch.metrics`; entry times (left truncation) of `y` count. `group` is
+    0 .. n_groups - 1, (n,), `tau` the horizon of ``rmst`` and of the calibration, within the grid.
 
     Returns:
         One row per group: ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean

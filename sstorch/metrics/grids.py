@@ -29,18 +29,15 @@ LEAST_TIMES = 32
 
 
 def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention: str = "graf") -> FloatArray:
-    """Default grid of times of a convention, without clipping of curves.
+    """Default grid of times of a convention.
 
-    "graf": the distinct positive test times, so that `concordance_harrell` can use the same curves, and 200
-    equal steps up to the largest, for a precise integral with few test rows. "sksurv": the distinct test
-    times strictly inside both the test and the training follow-up. "surtree": from the 10 to the 90 %
+    "graf": the distinct positive test times and 200 equal steps up to the largest. "sksurv": the distinct
+    test times strictly inside both the test and the training follow-up. "surtree": from the 10 to the 90 %
     quantile of the distinct test times, 101 points if the range is at most 100 units of time, else steps of
     one unit, at most 10,000. "osst": the distinct test times.
 
-    Args:
-        time: observed times of the test rows, shape (n,).
-        train_time: observed times of the training rows, shape (n_train,), in the unit of `time`.
-        convention: "graf", "sksurv", "surtree" or "osst"; the times of "trapezoid" are up to its user.
+    `time` (n,) are the observed times of the test rows, `train_time` (n_train,) those of the training rows in
+    the same unit; the times of the convention "trapezoid" are up to its user.
 
     Returns:
         The grid, strictly increasing, shape (n_times,), in the unit of `time`.

@@ -40,18 +40,11 @@ def logrank_test(
     """Log-rank test of no difference between two or more groups, optionally stratified.
 
     With unequal sampling weights it is the robust score test of the weighted Cox model, as in R's
-    ``coxph(..., ties="breslow", robust=TRUE)``: the variance of observed minus expected events is the sum
-    over subjects of squared weighted score residuals. The result does not depend on the scale of weights.
+    ``coxph(..., ties="breslow", robust=TRUE)``, whatever their scale. Groups defined on the same rows, such
+    as leaves of a tree on its training rows, differ by construction: p is valid only on other rows.
 
-    Groups defined on the same rows, such as leaves of a tree on its training rows, differ by construction:
-    the p-value is valid only on other rows.
-
-    Args:
-        y: as in `sstorch.metrics`, with its entry times (left truncation).
-        group: a number or a label for each row, shape (n,).
-        sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
-        strata: a number or a label for each row, shape (n,): rows are compared within strata; differences and
-            variances are summed. None for one stratum.
+    Arguments are described in `sstorch.metrics`; entry times (left truncation) of `y` count. `group` and
+    `strata` are a number or a label for each row, (n,): rows are compared within strata.
 
     Returns:
         Chi squared, degrees of freedom, and p; 0, 0 and 1 where no two groups are compared.
@@ -104,13 +97,11 @@ def gray_test(
 ) -> LogrankTest:
     """Gray's test of equal cumulative incidences of a cause in two or more groups, optionally stratified.
 
-    The log-rank test of :func:`logrank_test` with other causes censored compares cause-specific hazards. This
-    test compares subdistribution hazards; its null hypothesis is equality of the cumulative incidence
-    functions. Scores are those of Gray with rho = 0: the number at risk of a group is Y(t) (1 - F(t-)) /
-    S(t-), with F and S its Aalen-Johansen and Kaplan-Meier estimates. The variance is the sum over subjects
-    of squared influences (infinitesimal jackknife) instead of Gray's formula under the null hypothesis:
-    p-values differ slightly from R's ``cuminc``, but are valid for left truncation, sampling weights and
-    several rows per subject.
+    :func:`logrank_test` with other causes censored compares cause-specific hazards, this test subdistribution
+    hazards. Scores are those of Gray with rho = 0: the number at risk of a group is Y(t) (1 - F(t-)) / S(t-),
+    with F and S its Aalen-Johansen and Kaplan-Meier estimates. The variance is the sum over subjects of
+    squared influences instead of Gray's formula under the null hypothesis: p-values differ slightly from R's
+    ``cuminc``, but are valid for left truncation, sampling weights and several rows per subject.
 
     Arguments, result and errors are as in :func:`logrank_test`, but for `y`, a `Surv` with causes or the
     tuple (time, cause) with 0 for censored rows and 1 .. K for causes, and `cause`, by number or by name; an

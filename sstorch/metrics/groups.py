@@ -103,12 +103,8 @@ class KaplanMeier:
     ) -> KaplanMeier:
         """Estimate survival and its limits.
 
-        Args:
-            y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time,
-                event). With unequal sampling weights influences are summed by subject.
-            level: level of the limits, at each time, in (0, 1); None for none.
-            sample_weight: weights >= 0, shape (n,); None for the weights of `y`. Limits do not depend on
-                their scale.
+        Entry times (left truncation) of `y` count. `level` is that of the limits at each time, in (0, 1),
+        None for none. With unequal sampling weights (n,), of any scale, influences are summed by subject.
 
         Raises:
             DataError: invalid arguments, or rows of a subject that overlap.

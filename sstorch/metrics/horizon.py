@@ -48,13 +48,9 @@ class HorizonRows:
     ) -> Self:
         """Create rows from outcomes, predictions, weights and horizon, with checks.
 
-        Args:
-            y: a :class:`~sstorch.Surv`, or (time, event), n rows; (time, cause) if a cause is given.
-            survival: predicted S_i(t), one probability per row, shape (n,); with competing causes one minus
-                the cumulative incidence of the cause.
-            t: the horizon, in the unit of `y`.
-            sample_weight: weights of the rows, shape (n,); None for those of `y`.
-            cause: number or name of the cause of interest, for competing causes; None for the first.
+        Arguments are described in `sstorch.metrics`; `survival` is predicted S_i(t), (n,), of a cause one
+        minus its cumulative incidence, `t` in the unit of `y`. With competing causes and no `cause`, the
+        first.
 
         Raises:
             DataError: invalid arguments, interval-censored times, or a time outside the observed ones.

@@ -29,11 +29,9 @@ def aalen_johansen(
     R's ``survfit`` for ``Surv(time, factor)``; lifelines' ``AalenJohansenFitter`` breaks ties of times at
     random.
 
-    Args:
-        y: as in `sstorch.metrics`, with its entry times (left truncation); a tuple is (time, cause).
-        times: times of the incidences, shape (n_times,); constant beyond the last row.
-        n_causes: K; None for that of the `Surv`, or the largest cause.
-        sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
+    Arguments are described in `sstorch.metrics`; entry times (left truncation) of `y` count. At `times`,
+    (n_times,), incidences are constant beyond the last row; `n_causes` is K, None for that of the `Surv` or
+    the largest cause.
 
     Returns:
         shape (K, n_times), non-decreasing right-continuous step functions.

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeGuard
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
@@ -38,7 +37,6 @@ from sstorch.metrics.pairs import ComparablePairs, Compared, comparable_pairs
 # Outcomes that metrics distinguish: one event (right-censored or counting), competing causes.
 Kind = Literal["event", "competing"]
 Rows = SurvivalData | tuple[Any, Any]
-Curves = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
 class PredictsSurvival(Protocol):
@@ -93,32 +91,30 @@ class Scored:
         n_times).
         """
         known, given = split_rows(train, "train", model), split_rows(test, "test", model)
-        kind, names = same_kind(known.y, given.y), known.y.causes or ()
-        if kind == "competing":
+        names = known.y.causes or () if same_kind(known.y, given.y) == "competing" else ()
+        if names:
             with named("test"):
                 given = given._replace(y=recoded(given.y, names))
-        given_curves = {"survival": model[0]} if _is_curves(model) else {}
-        check_same_order(X=given.X, y=given.y, **given_curves)
-        if _is_curves(model):
+        known, whole, (counted, given) = known.counted()[1], given, given.counted()
+        if isinstance(model, tuple) and len(model) == 2:
             if after is not None:
                 raise DataError(
                     "after must be None where curves are given: a model predicts conditional ones."
                 )
+            check_same_order(X=whole.X, y=whole.y, survival=model[0])
             grid = check_times(model[1])
-            survival = _checked_curves(model[0], len(given.y), names, grid.size)
-        known, (counted, given) = known.counted()[1], given.counted()
-        observed = np.unique(given.rows.time)
-        if after is not None:
-            known, given = known.from_landmark(after, "train"), given.from_landmark(after, "test")
-        y, train_y = given.rows, known.rows
-        if _is_curves(model):
+            survival = _checked_curves(model[0], len(whole.y), names, grid.size)[counted]
             last = check_horizon(tau, "tau") if names and tau is not None else np.inf
             count = int(np.searchsorted(grid, last, side="right"))
             if not count:
                 raise DataError(
                     f"times must include values up to tau={tau:g}, got {grid[0]:g} to {grid[-1]:g}."
                 )
-            return cls(y, train_y, grid[:count], names, tau, survival=survival[counted][..., :count])
+            return cls(given.rows, known.rows, grid[:count], names, tau, survival=survival[..., :count])
+        observed = np.unique(given.rows.time)
+        if after is not None:
+            known, given = known.from_landmark(after, "train"), given.from_landmark(after, "test")
+        y, train_y = given.rows, known.rows
         predict = predictor(model, given.X, names, len(given.y), after, observed)
         if names:
             times = incidence_times(train_y, tau)
@@ -182,22 +178,16 @@ class Scored:
         return self.curves().T[columns].T, self.times[columns]
 
 
-def kind_of(y: Surv) -> Kind:
-    """The kind of an outcome, as metrics distinguish it; DataError for interval-censored times."""
-    if y.intervals is not None:
-        raise no_intervals("a score of predictions")
-    return "event" if y.causes is None else "competing"
-
-
 def same_kind(train: Surv, test: Surv) -> Kind:
-    """The kind of both outcomes."""
-    one, other = kind_of(train), kind_of(test)
-    if one != other:
-        name = "test" if one == "competing" else "train"
+    """The kind of both outcomes; DataError for interval-censored times."""
+    if train.intervals is not None or test.intervals is not None:
+        raise no_intervals("a score of predictions")
+    if (train.causes is None) != (test.causes is None):
+        name = "train" if train.causes is None else "test"
         raise DataError(
             f"{name}: y has no causes, and the other rows have; give Surv(time, cause, causes=...)"
         )
-    return one
+    return "event" if train.causes is None else "competing"
 
 
 def predictor(
@@ -321,7 +311,3 @@ def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> Given
     if not len(outcome):
         raise DataError(f"{name}: the data have no rows")
     return GivenRows(X, outcome)
-
-
-def _is_curves(model: object) -> TypeGuard[Curves]:
-    return isinstance(model, tuple) and len(model) == 2
