@@ -62,7 +62,7 @@ def colon() -> None:
     )
     X["nodes"] = X["nodes"].fillna(-1.0)
     features = Binarizer("surtree").fit_transform(X)
-    task = LogLikelihood(frame["time"], frame["status"], time_tolerance=1e-6)
+    task = LogLikelihood(frame["time"], frame["status"])
     print(f"{len(X)} rows, {task.event.sum()} events, {features.shape[1]} binary features")
     for depth, nodes, published in ((2, 3, 0.70269), (3, 5, 0.692248), (4, 15, 0.652018)):
         loss = solve(features, task, depth, nodes).loss / len(X)

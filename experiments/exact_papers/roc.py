@@ -112,7 +112,8 @@ def methods(
     if depth <= 2:
         yield "AUC", of_tree(solve_areas(A, b, depth)[-1].tree, X, y, train)
     yield "front of 5 weights", of_front([decided(trees[w], weights[w]) for w in WEIGHTS], y, train)
-    yield "front of all trees", of_front([front.tree(i).predict(X) for i in range(len(front))], y, train)
+    every = [front.tree(number).predict(X) for number in range(len(front.totals))]
+    yield "front of all trees", of_front(every, y, train)
 
     cart: dict[float | None, tuple[Scores, np.ndarray]] = {}
     for w in (None, *WEIGHTS):

@@ -87,18 +87,17 @@ class LeafCurves:
         return np.stack([at[:, 1] - at[:, 0] for at in every], axis=1)
 
     def scaled(self, factors: FloatArray) -> LeafCurves:
-        """The curves with hazards times a factor of each leaf and cause, (L, K); S^c for one factor c.
+        """The curves with hazards times a factor of each cause, (K,); S^c for one cause.
 
         At each event time log survival falls by parts of the causes in proportion to their hazards.
         """
         rates = np.diff(self.hazards, axis=2, prepend=0.0)
-        total, wanted = rates.sum(axis=1), (factors[:, :, None] * rates).sum(axis=1)
-        power = np.repeat(factors.mean(axis=1, keepdims=True), len(self.times), axis=1)
-        np.divide(wanted, total, out=power, where=total > 0.0)
+        total, wanted = rates.sum(axis=1), factors @ rates
+        power = np.divide(wanted, total, out=np.ones_like(total), where=total > 0.0)
         before = np.column_stack([np.ones(len(self.survival)), self.survival[:, :-1]])
         kept = np.divide(self.survival, before, out=np.ones_like(before), where=before > 0.0)
         survival = np.cumprod(kept**power, axis=1, dtype=np.float64)
-        return LeafCurves(self.times, survival, factors[:, :, None] * self.hazards)
+        return LeafCurves(self.times, survival, factors[:, None] * self.hazards)
 
     @property
     def order(self) -> IntArray:

@@ -17,13 +17,10 @@ from sstorch.exceptions import DataError
 
 @dataclass(frozen=True)
 class Patterns:
-    """Distinct rows of a binary matrix, over its distinct columns.
+    """Distinct rows of a binary matrix, over its distinct columns that are not constant.
 
-    Columns that are constant, or that repeat or complement another one, split nothing again and are excluded.
     A column that is 1 in more than half of the rows is turned over, so that products of columns are sparse.
-
-    Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
-    column. A feature may be a chain of its own.
+    Features are chains: rows that have one of a chain have all those before it, as with thresholds.
     """
 
     literals: npt.NDArray[np.uint8]  # (U, F), the distinct rows, sorted by the features
@@ -42,10 +39,7 @@ class Patterns:
 
     @classmethod
     def of(cls, features: object, merge_columns: bool = True) -> Patterns:
-        """Collapse the rows and columns of a binary matrix, (N, p). Raises DataError: it is not binary.
-
-        Without `merge_columns` those that repeat or complement others stay: their tests may cost differently.
-        """
+        """Collapse a binary matrix, (N, p); with `merge_columns` columns that repeat or complement others."""
         matrix, names = check_binary(features)
         n = len(matrix)
         by_column = np.ascontiguousarray(matrix.T)
@@ -87,11 +81,7 @@ class Patterns:
 
 
 def check_binary(features: object) -> tuple[BoolArray, list[str]]:
-    """The feature matrix as (N, p) booleans, and the names of its columns.
-
-    Raises:
-        DataError: no matrix with rows and columns, or an entry that is neither 0 nor 1.
-    """
+    """The feature matrix as (N, p) booleans, and the names of its columns. DataError: it is not binary."""
     if isinstance(features, pd.DataFrame):
         names = [str(name) for name in features.columns]
         array: npt.NDArray[Any] = features.to_numpy()
@@ -115,11 +105,7 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
 
 
 def _chains(codes: list[int]) -> tuple[IntArray, IntArray]:
-    """An order of the features (F,), and where in it the chain of each begins, (F,).
-
-    A chain are neighbours of which each is in no rows but those of the one before, or in all of them.
-    The bits of a code are the rows of a feature.
-    """
+    """An order of features (F,), by codes with rows as bits, and where the chain of each begins, (F,)."""
     n = len(codes)
     order: list[int] = []
     chain: list[int] = []
@@ -136,10 +122,7 @@ def _chains(codes: list[int]) -> tuple[IntArray, IntArray]:
 
 
 def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
-    """Index of one row of each group of equal rows, and the group of every row, of literals (F, N).
-
-    Groups come in the order of their first feature, then the second, and so on.
-    """
+    """Index of one row of each group of equal rows, in order, and the group of every row, of (F, N)."""
     words = max(1, -(-len(literals) // 64))
     padded = np.zeros((literals.shape[1], 64 * words), dtype=np.bool_)
     padded[:, : len(literals)] = literals.T

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from sstorch.checks import check_horizon, check_integer
 from sstorch.exact.tree import Nested
 from sstorch.exceptions import ConfigError, DataError
 
@@ -102,14 +103,11 @@ class Work(NamedTuple):
         """Raise ConfigError, with the estimate, for a search without room in memory or of months."""
         if self.bytes <= memory and self.seconds <= 1e7:
             return
-        units = ((86400 * 365.25, "years"), (86400, "days"), (3600, "hours"), (60, "minutes"))
-        rounded = (f"{self.seconds / size:.0f} {name}" for size, name in units if self.seconds >= 2 * size)
-        duration = next(rounded, f"{self.seconds:.2g} seconds")
         raise ConfigError(
-            f"{n_features} different binary features are too many for depth {depth}: {self.cells:.2g} leaves "
-            f"to evaluate, about {self.bytes / 2**30:.1f} GiB and {duration} on one core "
-            f"(memory={memory / 2**30:.1f} GiB is allowed). Choose a smaller max_depth, fewer thresholds, as "
-            "with binarize='quantiles', or a larger memory"
+            f"{n_features} different binary features are too many for depth {depth}: "
+            f"{self.cells:.2g} leaves, {self.bytes / 2**30:.1f} GiB and {self.seconds / 3600:.2g} hours "
+            f"on one core (memory={memory / 2**30:.1f} GiB is allowed). Choose a smaller max_depth, fewer "
+            "thresholds, as with binarize='quantiles', or a larger memory"
         )
 
 
@@ -117,15 +115,13 @@ def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the ta
     """DataError: rows of matrix and task differ, or no leaf has as many; ConfigError: `min_leaf` < 1."""
     if n_rows != other_rows:
         raise DataError(f"features: {n_rows} rows, but {other} has {other_rows}")
-    if min_leaf < 1:
-        raise ConfigError(f"min_leaf must be at least 1 row, got {min_leaf}")
-    if min_leaf > n_rows:
+    if check_integer("min_leaf", min_leaf, 1) > n_rows:
         raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
 
 
 def check_limits(max_nodes: int | None, time_limit: float | None) -> None:
     """ConfigError: a limit is out of range."""
-    if max_nodes is not None and max_nodes < 0:
-        raise ConfigError(f"max_nodes must be at least 0, or None for no limit, got {max_nodes}")
-    if time_limit is not None and not time_limit > 0.0:
-        raise ConfigError(f"time_limit must be seconds above 0, or None for no limit, got {time_limit}")
+    if max_nodes is not None:
+        check_integer("max_nodes", max_nodes, 0)
+    if time_limit is not None:
+        check_horizon(time_limit, "time_limit")

@@ -50,11 +50,7 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int, **others: An
 
 
 def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple[npt.NDArray[Any], IntArray]:
-    """Sorted classes (K,), and the position of each row's class among them (N,).
-
-    Raises:
-        DataError: no list of labels, or a label that is none of the classes.
-    """
+    """Sorted classes (K,), and the position of each row's class among them (N,). DataError: it has none."""
     given = np.asarray(labels)
     if given.ndim != 1 or len(given) == 0:
         raise DataError(f"labels must be one class per row, got the shape {given.shape}")
@@ -71,10 +67,7 @@ def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple
 
 
 def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Round each channel (C, E) to multiples of a power of two, so coarse that all sums of it are exact.
-
-    Integers stay as they are. Returns the values (C, E), and the unit of each channel (C,).
-    """
+    """Channels (C, E), but for integers, rounded to multiples of a unit (C,) that make all sums exact."""
     parts = blocks(len(values), max(values.shape[1], 1), _BLOCK)
     whole = np.concatenate([(part == np.rint(part)).all(axis=1) for part in (values[at] for at in parts)])
     if whole.all():
@@ -94,19 +87,14 @@ def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 def whole_weights(weight: FloatArray) -> tuple[FloatArray, float]:
     """Weights (N,) as whole numbers, all sums of which are exact, and the unit: weight = whole * unit.
 
-    So a risk set without rows has exactly no weight. Integers keep their values; others are rounded to 47
-    bits below the largest, or to as many as the sum of all weights leaves.
+    So a risk set without rows has exactly no weight. Integers keep their values.
     """
     (rounded,), (unit,) = quantise(weight[None])
     return rounded / unit, float(unit)
 
 
 def weighted_rows(y: object, sample_weight: npt.ArrayLike | None = None) -> Observed:
-    """Outcomes of one event or of several causes, with whole weights; rows of weight 0 have no event.
-
-    Raises:
-        DataError: see `sstorch.Surv`; or weights that are negative, not finite, or all 0.
-    """
+    """Outcomes with whole weights; rows of weight 0 have no event. DataError: see `Surv`; or weights."""
     outcome = as_surv(y)
     rows = read_rows(outcome, "an exact tree", causes=outcome.causes is not None, entry=True, weight=True)
     weight, _ = whole_weights(check_weights(sample_weight, len(rows.time), y=outcome))

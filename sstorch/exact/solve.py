@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import comb
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_integer, is_number_of
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Deadline, Found, Work, check_limits, check_rows
 from sstorch.exact.rows import finite_vector, quantise
@@ -93,15 +95,16 @@ def solve(
         ('optimal', 0.3641, [0, -1, -1])
     """
     patterns = Patterns.of(features, merge_columns=not hasattr(task, "feature_costs"))
-    limit = _check_settings(task, max_depth, max_nodes, leaf_penalty, min_events, n_threads)
     check_limits(max_nodes, time_limit)
+    limit = _check_settings(task, max_depth, max_nodes, leaf_penalty, min_events, memory)
     check_rows(len(patterns.of_row), task.n_rows, min_leaf)
     depth = min(max_depth, max(1, patterns.n_features))  # no path tests a feature twice
     # A test that separates no rows may still make later ones cheaper: leaves without rows are none.
     least: tuple[int, ...] = ()
     if min_leaf > 1 or min_events > 0 or hasattr(task, "feature_costs"):
         least = (min_leaf, min_events)[: 2 if min_events else 1]
-    rows = _Rows(patterns, task, least, memory, n_threads or torch.get_num_threads())
+    n_threads = torch.get_num_threads() if n_threads is None else check_integer("n_threads", n_threads, 1)
+    rows = _Rows(patterns, task, least, memory, n_threads)
     assumed: FloatArray | None = None
     if guess is not None:
         if max_nodes is not None or hasattr(task, "feature_costs"):
@@ -190,16 +193,10 @@ class _Rows:
         form, curves = Form.of(task), Curves.none(n_features)
         if isinstance(task, IntegratedBrier):
             leavers, n_blocks = Leavers.of(patterns, task), len(task.blocks.alive)
-            room = 8 * n_patterns * 3 * n_blocks
-            if leavers.followed(n_blocks, depth, n_patterns, n_features):
+            too_large = 8 * n_patterns * 3 * n_blocks > self.memory
+            if too_large or leavers.followed(n_blocks, depth, n_patterns, n_features):
                 form, curves = form._replace(followed=True), Curves.of(leavers, patterns, task.blocks)
                 values = leavers.at_risk(n_patterns)
-            elif room > self.memory:
-                raise ConfigError(
-                    f"sums of {n_patterns} different rows in {n_blocks} blocks of the time axis take "
-                    f"{room / 2**30:.2g} GiB (memory={self.memory / 2**30:.1f} GiB is allowed). Put the "
-                    "times in buckets (n_buckets), or allow more memory"
-                )
             else:
                 values = leavers.sums(n_blocks, 0, n_patterns)
         else:
@@ -240,37 +237,27 @@ class _Rows:
 
 
 def _check_settings(
-    task: Any,
-    max_depth: int,
-    max_nodes: int | None,
-    leaf_penalty: float,
-    min_events: int,
-    n_threads: int | None,
+    task: Any, max_depth: int, max_nodes: int | None, leaf_penalty: float, min_events: int, memory: int
 ) -> int:
     """Check settings against each other and the task; returns the largest number of branch nodes."""
-    if not 0 <= max_depth <= MAX_DEEP_DEPTH:
+    if check_integer("max_depth", max_depth, 0) > MAX_DEEP_DEPTH:
         raise ConfigError(f"max_depth must be 0 to {MAX_DEEP_DEPTH}, got {max_depth}")
-    if max_depth > MAX_EXACT_DEPTH:
-        if max_nodes is not None:
-            raise ConfigError(
-                f"max_nodes must be None for trees deeper than {MAX_EXACT_DEPTH}, which depth and "
-                f"leaf_penalty bound, got {max_nodes}"
-            )
-        if hasattr(task, "feature_costs"):
-            raise ConfigError(
-                f"max_depth must be at most {MAX_EXACT_DEPTH} with costs of tests, got {max_depth}"
-            )
-    if not 0.0 <= leaf_penalty < INFINITY:
-        raise ConfigError(f"leaf_penalty must be a number of at least 0, got {leaf_penalty}")
-    if n_threads is not None and n_threads < 1:
-        raise ConfigError(f"n_threads must be at least 1, or None for as many as torch has, got {n_threads}")
-    if min_events < 0:
-        raise ConfigError(f"min_events must be at least 0, got {min_events}")
-    if min_events and not hasattr(task, "event"):
-        raise ConfigError(f"min_events={min_events}: this task has no events")
-    if min_events and min_events > (n_events := int(np.count_nonzero(task.event))):
-        raise DataError(
-            f"min_events={min_events}: not even a single leaf has that many events, there are {n_events}"
+    if max_depth > MAX_EXACT_DEPTH and max_nodes is not None:
+        raise ConfigError(
+            f"max_nodes must be None for trees deeper than {MAX_EXACT_DEPTH}, which depth and leaf_penalty "
+            f"bound, got {max_nodes}"
         )
+    if max_depth > MAX_EXACT_DEPTH and hasattr(task, "feature_costs"):
+        raise ConfigError(f"max_depth must be at most {MAX_EXACT_DEPTH} with costs of tests, got {max_depth}")
+    if not is_number_of(leaf_penalty, Real) or not 0.0 <= leaf_penalty < INFINITY:
+        raise ConfigError(f"leaf_penalty must be a finite number of at least 0, got {leaf_penalty!r}")
+    check_integer("memory", memory, 1)
+    if check_integer("min_events", min_events, 0):
+        if not hasattr(task, "event"):
+            raise ConfigError(f"min_events={min_events}: this task has no events")
+        if min_events > (n_events := int(np.count_nonzero(task.event))):
+            raise DataError(
+                f"min_events={min_events}: not even a single leaf has that many events, there are {n_events}"
+            )
     most: int = 2**max_depth - 1
     return most if max_nodes is None else min(max_nodes, most)

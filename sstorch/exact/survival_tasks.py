@@ -14,7 +14,7 @@ from sstorch.data import Surv
 from sstorch.exact.hazards import BaselineHazard, hazard_ratios
 from sstorch.exact.rows import check_weights, weighted_rows, whole_weights
 from sstorch.exact.task import LeafCost, log
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics import censoring_distribution
 
 _TINY = 1e-290
@@ -41,23 +41,17 @@ class LogLikelihood:
     With E events and H = Σ Λ(t_i) in a leaf, θ = E / H is the maximum likelihood estimate, and the loss of
     the leaf is -Σ_{events} log Λ(t_i) - E log(E / H) >= 0: half its deviance against the model with one θ per
     row. A leaf without events has loss 0 (its θ is reported as 0.5 / H). A split never increases the loss.
-
-    With competing causes the likelihood of cause-specific hazards is a product over causes: the loss is the
-    sum over causes, each with the other causes censored.
+    With competing causes the loss is the sum over causes, each with the other causes censored.
 
     With left truncation Λ is estimated from the rows at risk, entry < t <= time, and Λ(t_i) - Λ(entry_i)
-    replaces Λ(t_i). Splitting a row in two at any time does not change trees, and changes all losses by the
-    same constant.
-
-    With weights Λ is the weighted estimate, and E, H and the loss are weighted sums. Integer weights are
-    equivalent to repeated rows; scaling the weights scales the loss and does not change the tree. `min_leaf`
-    and `min_events` of a search are unweighted counts.
+    replaces Λ(t_i): splitting a row in two changes all losses by the same constant. With weights Λ, E, H and
+    the loss are weighted; integer weights are equivalent to repeated rows, and the scale of weights scales
+    the loss.
 
     Args:
         time: observed times, shape (N,).
         event: True or 1 if the event was observed, shape (N,); with causes 1 .. K, 0 if censored.
         n_causes: K.
-        time_tolerance: Λ is evaluated at t + time_tolerance. 0 is the definition; pystreed uses 1e-6.
         entry: entry times, shape (N,); None for time zero.
         sample_weight: weights, shape (N,), >= 0; None is one each.
 
@@ -70,7 +64,6 @@ class LogLikelihood:
 
     Raises:
         DataError: see :class:`~sstorch.Surv`; negative or infinite weights; or a cause without events.
-        ConfigError: a tolerance with left-truncated rows.
 
     References:
         LeBlanc and Crowley (1992), Biometrics 48, 411-425. Huisman, van der Linden and Demirović (2024),
@@ -84,7 +77,6 @@ class LogLikelihood:
         event: npt.ArrayLike,
         *,
         n_causes: int = 1,
-        time_tolerance: float = 0.0,
         entry: npt.ArrayLike | None = None,
         sample_weight: npt.ArrayLike | None = None,
     ) -> None:
@@ -99,13 +91,7 @@ class LogLikelihood:
             if not part.event.any():
                 what = "an event" if n_causes == 1 else f"cause {cause}"
                 raise DataError(f"event: no row has {what}, so there is no hazard to estimate")
-        if rows.entry is not None and time_tolerance:
-            raise ConfigError(
-                f"time_tolerance={time_tolerance!r}: some rows entered late, and Λ is read at exactly their "
-                "times; leave it 0"
-            )
-        read = rows._replace(time=rows.time + time_tolerance) if time_tolerance else rows
-        self.hazards = np.stack([BaselineHazard.of(part).exposure(read) for part in self._of_cause])
+        self.hazards = np.stack([BaselineHazard.of(part).exposure(rows) for part in self._of_cause])
         self.constant = 0.0
         for part, hazard in zip(self._of_cause, self.hazards, strict=True):
             self.constant -= float((self.weight[part.event] * np.log(hazard[part.event])).sum())
@@ -130,10 +116,7 @@ class LogLikelihood:
         return total
 
     def row_costs(self, rows: IntArray, times: FloatArray, curves: FloatArray) -> FloatArray:
-        """Costs (n,) of some rows with given cumulative hazards, see `reference_costs`.
-
-        The curves (n, K, 1 + T) are steps: before the first of the `times` (T,), then from each on.
-        """
+        """Costs (n,) of rows with cumulative hazards (n, K, 1 + T) before `times` (T,) and from each on."""
         every = np.arange(len(rows))
         read = curves[every, :, np.searchsorted(times, self.time[rows], side="right")]
         if self._rows.entry is not None:
@@ -169,14 +152,11 @@ class IntegratedBrier:
         1/N Σ_{k < T-1} w_k [(1 - S_k)^2 g_k n_k + S_k^2 e_k],
 
     n_k the rows of the leaf observed longer than u_k and e_k the sum of g over its events up to u_k. With
-    weights, N, n_k and e_k are sums of weights, and G and S are weighted estimates: integer weights are
-    equivalent to repeated rows, and the scale of the weights has no effect.
+    weights these are weighted: integer weights are equivalent to repeated rows, and the scale of the weights
+    has no effect. S is the Kaplan-Meier curve of the leaf, as in OSST; a split can increase the loss. The
+    bound of a search is the loss of the best step function, S_k = g_k n_k / (g_k n_k + e_k) between events.
 
-    S is the Kaplan-Meier curve of the leaf, as in OSST; a split can increase the loss. The bound of a search
-    is the loss of the best step function, S_k = g_k n_k / (g_k n_k + e_k) between two events.
-
-    Entry times are not supported: under left truncation weights also need the probability of entry, which the
-    censoring distribution does not determine.
+    Entry times are not supported: under left truncation weights also need the probability of entry.
 
     Args:
         time: observed times, shape (N,).
@@ -197,6 +177,8 @@ class IntegratedBrier:
     References:
         Zhang, Xin, Seltzer and Rudin (2024), Optimal sparse survival trees, AISTATS.
     """
+
+    leaf_cost: LeafCost  # in machine code alone, see `Form.of` of sstorch.exact.compiled.costs
 
     def __init__(
         self,
@@ -242,10 +224,9 @@ class IntegratedBrier:
         self._part[inside] = alive[self._position[inside]] - alive[begin[self._block[inside] - 1]]
 
     def leaving(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Rows (E,) that leave in a block of the time axis, the block of each (E,) and its three sums (3, E).
+        """Rows (E,) that leave in a block of the time axis, their block, (E,), and three sums, (3, E).
 
-        These are its weight, that of its event, and what a censored row has seen of the block's weights. Rows
-        censored before the first event, or with weight 0, are in none.
+        These are its weight, that of its event, and what a censored row has seen of the block's weights.
         """
         rows = self._inside
         sums = self.weight[rows] * np.stack([np.ones(len(rows)), self.event[rows], self._part[rows]])
@@ -258,38 +239,17 @@ class IntegratedBrier:
         values[block, :, rows] = sums.T
         return values.reshape(-1, self.n_rows)
 
-    @property
-    def leaf_cost(self) -> LeafCost:
-        """Cost of a leaf from its sums; a search takes the kernel of `sstorch.exact.compiled.costs`."""
-        blocks = np.stack(self.blocks, axis=1).tolist()
-
-        def cost(sums: FloatArray, i: int) -> float:
-            at_risk, survival, weight, total = float(sums[::3, i].sum()), 1.0, 0.0, 0.0
-            for m, (alive, passed, gain) in enumerate(blocks):
-                leaving, events, part = sums[3 * m : 3 * m + 3, i].tolist()
-                weight += gain * events
-                a, b = part + alive * (at_risk - leaving), passed * weight
-                survival *= 1.0 - events / max(at_risk, 0.5)
-                at_risk -= leaving
-                total += (1.0 - survival) ** 2 * a + survival**2 * b
-            return total
-
-        return cost
-
     def loss(self, leaf: IntArray) -> float:
-        """Σ_i Σ_k w_k [(1 - S_k)^2 g_k 1(t_i > u_k) + S_k^2 g(t_i) d_i 1(t_i <= u_k)] / N, rows by weight.
-
-        S is the curve of the leaf of the row.
-        """
+        """Σ_i Σ_k w_k [(1 - S_k)^2 g_k 1(t_i > u_k) + S_k^2 g(t_i) d_i 1(t_i <= u_k)] / N, rows by weight."""
         parts = [np.flatnonzero(leaf == label) for label in np.unique(leaf)]
         return sum(float(self._costs(rows, self._curve(rows)[None]).sum()) for rows in parts)
 
     def row_costs(self, rows: IntArray, times: FloatArray, curves: FloatArray) -> FloatArray:
-        """Costs (n,) of some rows with given survival curves (n, 1 + T), see `LogLikelihood.row_costs`."""
+        """Costs (n,) of some rows with survival curves (n, 1 + T), see `LogLikelihood.row_costs`."""
         return self._costs(rows, curves[:, np.searchsorted(times, self._grid, side="right")])
 
     def _costs(self, rows: IntArray, survival: FloatArray) -> FloatArray:
-        """Costs (n,) of some rows with curves at the distinct times of all rows, (n, T), or one (1, T)."""
+        """Costs (n,) of some rows with curves at the distinct times, (n, T), or one (1, T)."""
         start, position = np.zeros((len(survival), 1)), self._position[rows]
         alive = np.hstack([start, np.cumsum(self._width * self._inverse * (1.0 - survival) ** 2, axis=1)])
         dead = np.hstack([start, np.cumsum(self._width * survival**2, axis=1)])

@@ -17,7 +17,7 @@ from sstorch.exceptions import ConfigError, DataError
 
 @cache
 def _least_of(n_decisions: int) -> LeafCost:
-    """The smallest of so many sums; their number is known when it is compiled, and no loop is left."""
+    """The smallest of so many sums."""
 
     def leaf_cost(sums: FloatArray, i: int) -> float:
         least: float = sums[0, i]
@@ -31,9 +31,8 @@ def _least_of(n_decisions: int) -> LeafCost:
 class DecisionCosts:
     """Mean cost of rows if each leaf takes the one of K decisions with the smallest total cost.
 
-    This is classification with separate costs per row, and any task with finitely many decisions. With minus
-    the scores of :func:`policy_scores`, or of a model, it is minus the value of a policy that assigns one of
-    K treatments to each leaf. A split never increases the loss.
+    With minus the scores of :func:`policy_scores`, or of a model, it is minus the value of a policy that
+    assigns one of K treatments to each leaf. A split never increases the loss.
 
     Args:
         costs: cost of each row under each decision, (N, K), any sign; lower is better.
@@ -127,11 +126,6 @@ class Classification(DecisionCosts):
         (1, 0.0, 4)
         >>> task.classes[solution.decisions()].tolist()
         ['well', 'ill', 'ill', 'well']
-        >>> prices = FeatureCosts.of(["cheap", "dear"], {"cheap": 0.1, "dear": 0.6})
-        >>> task = Classification([0, 0, 0, 1], cost_matrix=[[0, 1], [3, 0]], feature_costs=prices)
-        >>> solution = solve(features, task, max_depth=2)
-        >>> round(solution.loss, 3), solution.tree().n_leaves
-        (0.35, 2)
     """
 
     def __init__(
@@ -195,7 +189,6 @@ class LeastSquares:
     Attributes:
         y: (N,).
         weight: (N,).
-        scale: loss per unit of the squares in the search.
         rounding: bound on the rounding error of losses in the search, large for extreme outliers.
 
     Raises:

@@ -73,22 +73,13 @@ class BinaryTree:
     @property
     def depth(self) -> int:
         """Tests on the longest path; 0 for a single leaf."""
-        return int(self.heap_number.max()).bit_length() - 1
+        return max(map(len, self.paths()))
 
     @property
     def leaf_number(self) -> IntArray:
         """(n_all,), the number of each leaf, -1 at branch nodes."""
         place = np.cumsum(self.is_leaf) - 1
         return np.where(self.is_leaf, place if self.order is None else self.order[place], -1)
-
-    @property
-    def heap_number(self) -> IntArray:
-        """(n_all,), number of each node in a complete tree: root 1, children of k 2k (0) and 2k + 1 (1)."""
-        number = np.ones(len(self.feature), dtype=np.int64)
-        for node in np.flatnonzero(~self.is_leaf):  # preorder: a node comes before its children
-            number[self.absent[node]] = 2 * number[node]
-            number[self.present[node]] = 2 * number[node] + 1
-        return number
 
     def apply(self, features: npt.ArrayLike) -> IntArray:
         """The leaf of each row of a binary matrix (n, p), 0 .. n_leaves - 1, shape (n,).

@@ -29,9 +29,8 @@ def recalibrate(
     intercept and to every shape parameter.
 
     Exact trees: ``"intercept"`` multiplies the cumulative hazards of all leaves by the ratio of observed to
-    expected events (S becomes S^c), the maximum likelihood estimate of a Poisson model; ``"slope"`` also
-    multiplies the log hazard ratios of the leaves and needs ``objective="log_likelihood"``; ``"baseline"``
-    estimates the curves of the leaves on the new rows.
+    expected events (S becomes S^c), the maximum likelihood estimate of a Poisson model; ``"baseline"``
+    estimates the curves of the leaves on the new rows; ``"slope"`` is not supported.
 
     The new tree reports the changes in ``recalibration_`` and ``summary()`` and saves them; its tables count
     the new rows. With competing causes each cause-specific hazard is recalibrated with other causes censored,
@@ -45,7 +44,7 @@ def recalibrate(
         sample_weight: (n,), >= 0. Standard errors are of the sandwich with w^2, independent of their scale.
 
     Raises:
-        ConfigError: ``how`` is unknown, or an exact tree has no hazard ratios for ``"slope"``.
+        ConfigError: ``how`` is unknown, or ``"slope"`` of an exact tree.
         DataError: the rows are invalid, have fewer events than parameters or, for ``"baseline"`` of an exact
             tree, a leaf without events.
 

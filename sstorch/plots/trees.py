@@ -189,7 +189,7 @@ def _nodes(tree: Any, X: object, groups: _Groups | None) -> tuple[Node, list[str
     """Root of a tree, and its caption; `groups` are None if leaves have no curves."""
     nodes, soft = tree._page_nodes(), hasattr(tree, "_reading")
     if X is None:
-        group = np.repeat(np.arange(1, len(tree.leaf_rows_) + 1), tree.leaf_rows_)
+        group = np.repeat(np.arange(len(tree.leaf_table_)) + 1, tree.leaf_table_["rows"])
     else:  # a survival tree gives numbers of groups, from 1 on, another tree those of leaves from 0 on
         group = np.asarray(tree.apply(X)) + (groups is None)
     curves = np.asarray(tree.falling_curves(X, groups.times)) if soft and groups is not None else None

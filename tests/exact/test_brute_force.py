@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
-from sstorch.exact import IntegratedBrier, check_task, solve
-from sstorch.exact.compiled.costs import Form, costs_of
+from sstorch.exact import check_task, solve
 from tests.exact import reference
 from tests.exact.problems import TASKS, random_case
 
@@ -78,13 +77,3 @@ def test_all_budgets_of_deeper_trees(name, seed, depth):
 def test_tasks_satisfy_the_protocol(name, seed):
     case, _ = random_case(name, seed)
     check_task(case.task, case.features, n_trials=5, seed=seed % 1000)
-
-
-def test_kernel_of_curves_equals_the_cost_of_a_leaf():
-    for seed in range(4):
-        case, rng = random_case("integrated_brier", seed)
-        task: IntegratedBrier = case.task
-        values = task.row_values()
-        sums = values @ (rng.random((values.shape[1], 700)) < 0.3)
-        expected = [task.leaf_cost(sums, i) for i in range(700)]
-        np.testing.assert_allclose(costs_of(Form.of(task), sums), expected, rtol=1e-11, atol=1e-14)

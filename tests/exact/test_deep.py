@@ -174,8 +174,8 @@ def test_reference_model_shortens_the_search_of_an_estimator(gbsg2):
     X = (gbsg2.frame.select_dtypes("number") > gbsg2.frame.select_dtypes("number").median()).astype(float)
     X = X.assign(old=gbsg2.frame.age > 60, many=gbsg2.frame.pnodes > 9)
     y = Surv(gbsg2.time, gbsg2.event)
-    model = OptimalSurvivalTree(6, min_leaf=20, binarize=False)
-    best, base = clone(model).fit(X, y), OptimalSurvivalTree(3, min_leaf=5, binarize=False).fit(X, y)
+    model = OptimalSurvivalTree(6, min_leaf=20, binarize="all")
+    best, base = clone(model).fit(X, y), OptimalSurvivalTree(3, min_leaf=5, binarize="all").fit(X, y)
     assert best.certified_
     found = clone(model).fit(X, y, reference=base)
     assert best.loss_ <= found.loss_ + 1e-9

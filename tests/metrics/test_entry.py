@@ -261,7 +261,7 @@ def test_steps_are_where_they_were_before_the_landmark_was_subtracted():
     time, s = np.random.default_rng(3).uniform(0.2, 4, 200), 2 / 3
     assert (time - s + s < time)[time > s].any()
     frame, event, later = pd.DataFrame({"x": np.arange(200) % 2}), np.ones(200, dtype=bool), time > s
-    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, (time, event))
+    tree = OptimalSurvivalTree(max_depth=1, binarize="all").fit(frame, (time, event))
     grid = np.unique(time[later])
     curves = tree.predict_survival_function(frame[later], np.append(s, grid))
     left, names = (frame[later], (time[later] - s, event[later])), ["ibs_osst", "c_harrell"]

@@ -49,9 +49,8 @@ def _least_price(points, size, rate):
 def points_within(t, side, nodes, rate, most, limit, first, out):
     """Write points of trees of up to so many nodes on a side, with a price of at most `most`, to `out`.
 
-    They are those of leaves, unless `first` >= 0, and those of tests from the feature `first` on that have a
-    balance within ± `limit`. Returns the feature to go on with where there is no room left, else F; and how
-    many points there are.
+    Those of leaves, unless `first` >= 0, and of tests from the feature `first` on with a balance within
+    ± `limit`. Returns the feature to go on with where there is no room left, else F; and how many they are.
     """
     n, n_decisions, size = len(t.binomials) - 1, len(t.moments) // 2, 0
     left, right = np.empty((3, 64)), np.empty((3, 64))
@@ -83,10 +82,7 @@ def points_within(t, side, nodes, rate, most, limit, first, out):
 
 @entry
 def cheapest_pair(left, right, limit, least):
-    """Places of the left and the right point, (3, n) by increasing balance, of the least sum of costs.
-
-    Sums have a balance within ± `limit` and a cost below `least`; (-1, -1) if there is none.
-    """
+    """Places of the points, (3, n) by increasing balance, of least cost in sum, within `limit`; or -1, -1."""
     waiting, first, last, after = np.empty(right.shape[1], dtype=np.int64), 0, 0, 0
     best = -1, -1
     # From the largest balance on the left: the right points that go with it are a window that moves on.

@@ -66,31 +66,18 @@ class Leavers(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Rows in the order in which they leave, events before censored rows.
+    """Rows in the order in which they leave, events before censored rows; work space."""
 
-    Attributes:
-        literals: (R, F + 1) uint8, the last one 0.
-        event: (R,), whether they leave with an event.
-        weight: (R,), how many rows each is, or what these weigh.
-        alive: (R,), A at their time.
-        passed: (R,), B at their time.
-        gain: (R,), weight times g; 0 of censored rows.
-        end: B at the end of the grid.
-        code: (R,), work space.
-        group: (R,), work space.
-        state: (leaves at once * `_WIDTH`,), work space.
-    """
-
-    literals: npt.NDArray[np.uint8]
-    event: BoolArray
-    weight: FloatArray
-    alive: FloatArray
-    passed: FloatArray
-    gain: FloatArray
-    end: float
-    code: IntArray
-    group: IntArray
-    state: FloatArray
+    literals: npt.NDArray[np.uint8]  # (R, F + 1), the last one 0
+    event: BoolArray  # (R,), whether they leave with an event
+    weight: FloatArray  # (R,), how many rows each is, or what these weigh
+    alive: FloatArray  # (R,), A at their time
+    passed: FloatArray  # (R,), B at their time
+    gain: FloatArray  # (R,), weight times g; 0 of censored rows
+    end: float  # B at the end of the grid
+    code: IntArray  # (R,)
+    group: IntArray  # (R,)
+    state: FloatArray  # (leaves at once * `_WIDTH`,)
 
     @classmethod
     def of(cls, leavers: Leavers, patterns: Patterns, blocks: Blocks) -> Curves:
@@ -184,8 +171,7 @@ def _leave(state, first, step, literals, n, weight, alive):
 def _follow(c, n_groups, n):
     """Follow leaves, those of all groups of rows without and with each of n features, to their losses.
 
-    The leaf of group g and answer a to feature e is at ((2 g + a) n + e) `_WIDTH` of the state, of which rows
-    at risk are given. Rows of the group -1 are in none.
+    The leaf of group g >= 0 and answer a to feature e is at ((2 g + a) n + e) `_WIDTH` of the state.
     """
     state = c.state
     for i in range(2 * n_groups * n):
@@ -223,10 +209,7 @@ def sign_rows(c, prefix, size):
 
 @compiled
 def add_curves_of_pairs(c, size, d, at_risk, first, n, cost):
-    """Add the losses of the cells of a prefix, d and each smaller feature to their costs.
-
-    In `at_risk` and `cost` the cells of each sign are n apart, and the pairs of d begin at `first`.
-    """
+    """Add the losses of the cells of a prefix, d and each smaller feature, from `first` on, n each sign."""
     for r in range(len(c.code)):
         c.group[r] = 2 * c.code[r] + c.literals[r, d]
     for s in range(4 << size):
@@ -240,10 +223,7 @@ def add_curves_of_pairs(c, size, d, at_risk, first, n, cost):
 
 @compiled
 def add_curves_of_singles(c, feature, sign, at_risk, cost):
-    """Add the losses of leaves without each feature (F,), with each (F,), and of all rows to their costs.
-
-    Of all rows if `feature` is negative, else of those where it has the sign.
-    """
+    """Add the losses of leaves without and with each feature, and of all, where `feature` has the sign."""
     n = c.literals.shape[1]
     for r in range(len(c.group)):
         c.group[r] = 0 if feature < 0 or c.literals[r, feature] == sign else -1

@@ -1,8 +1,8 @@
 """Fronts of two totals that add up over rows: trees of depth up to 3, root by root, in machine code.
 
-Of a tree below a root each weighted sum of its two costs is at least the sum of the least ones of both sides.
-What beats no point of a front so far lies above it in each weighted sum: a root, or a second test, is
-excluded where, for each corner of the front, some weighted sum is too large.
+Each weighted sum of the two costs of a tree is at least the sum of the least ones of both sides of its root:
+a root, or a second test, is excluded where, for each corner of the front so far, some weighted sum is too
+large.
 
 A point has its two totals and the number of its tree. With K decisions and F features a leaf has the number
 of its decision k; a stump of a test x has K + (x K + k) K + k', k without the feature and k' with it; and a
@@ -145,10 +145,7 @@ def _stumps(cells, n, without, present):
 
 @compiled
 def least_sums(t, side, a, b, least):
-    """Least weighted sums (2, 2, F) on a side, of a leaf and of a stump, without and with each feature.
-
-    Returns that of all rows of the side as one leaf.
-    """
+    """Least weighted sums (2, 2, F) on a side, of leaf and stump, without and with each feature; of all."""
     n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
     single = np.empty((n_decisions, n))
     pair, cells, total = np.empty(n), np.empty((4, n)), np.empty(n_decisions)
@@ -250,8 +247,7 @@ def tree_number(t, feature, absent, present):
 def _add_sums(t, feature, front, size, left, n_left, right, n_right, known, n_known, first, second):
     """Add all sums of points of both sides of a feature that none beats; in five rows those of a whole tree.
 
-    Where `known` has points, sums are excluded that these beat even with the least costs `first` and `second`
-    of the rest of the tree.
+    Not those that `known` points beat even with the least costs `first` and `second` of the rest of the tree.
     """
     for i in range(n_left):
         at = _place(front, size, left[0, i] + right[0, 0]) if n_right else 0
@@ -291,10 +287,7 @@ def add_point(points, size, first, second, number, every):
 
 @compiled
 def points_below(t, side, feature, present, stumps, every, points):
-    """Points of leaves, with `stumps` also of stumps, on the rows of a side without or with a feature.
-
-    Returns all, or those that no other one beats, and how many these are.
-    """
+    """Points of leaves, and `stumps`, on rows of a side without or with a feature: `every`, or a front."""
     n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
     n_channels = len(t.moments)
     total, without, having = np.empty(n_channels), np.empty(n_channels), np.empty(n_channels)
@@ -355,10 +348,7 @@ def _reaches(t, n_weights, side, x, more, less, known, n_known, corners, n_corne
 
 @compiled
 def _side_front(t, n_weights, side, nodes, known, n_known, corners, n_corners):
-    """The front (3, room) of trees of up to so many nodes on a side that can improve `known`, and its size.
-
-    Of trees with equal costs a leaf or stump comes first, and stays.
-    """
+    """The front (3, room) of trees of up to so many nodes on a side that can improve `known`; its size."""
     n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
     front, size = np.empty((3, 64)), 0
     left, right = np.empty((3, 64)), np.empty((3, 64))

@@ -13,19 +13,12 @@ from sstorch.optim.compiled.jit import compiled, elementwise
 
 
 class Prices(NamedTuple):
-    """Prices of F features below the tests of a node; all arrays are empty if tests are free.
+    """Prices of F features below the tests of a node; all arrays are empty if tests are free."""
 
-    Attributes:
-        attribute: (F,), what each feature asks for; asked for again it is free.
-        group: (F,), features of a group are discounted below each other; negative for an attribute alone.
-        full: (F,), in the unit of the loss.
-        discounted: (F,), the same below another feature of the group.
-    """
-
-    attribute: IntArray
-    group: IntArray
-    full: FloatArray
-    discounted: FloatArray
+    attribute: IntArray  # (F,), what each feature asks for; asked for again it is free
+    group: IntArray  # (F,), discounted below each other; negative for an attribute alone
+    full: FloatArray  # (F,), in the unit of the loss
+    discounted: FloatArray  # (F,), the same below another feature of the group
 
     @classmethod
     def of(cls, task: Task, columns: IntArray) -> Prices:
@@ -67,10 +60,7 @@ def price_below(p, x, full, discounted, y):
 
 @compiled
 def prices_of_pairs(p, prefix, size, low, high, out):
-    """Prices (size + 2, pairs) of each feature of a set below the others, prefix first.
-
-    The sets are a prefix of `size` features and the pairs d > e with low <= d < high.
-    """
+    """Prices (size + 2, pairs) of the features of a prefix, low <= d < high and e < d, below the others."""
     for j in range(size + 1):
         at = 0
         for d in range(low, high):
@@ -106,10 +96,9 @@ def _paid(costs, rows, price, lower, upper, n, out):
 
 @compiled
 def pay(costs, rows, price, size, n, signs, by_d, by_e):
-    """Costs of leaves without d, and without e, of pairs below a prefix, with what rows pay for its test.
+    """Costs of leaves without d, and without e, of n pairs of each sign of others, with what rows pay.
 
-    There are n pairs of each of `signs` signs of the other features; `price` is from `prices_of_pairs`. What
-    rows with and without the feature pay is in the cost of the leaf without it.
+    What rows with and without the feature pay is in the cost of the leaf without it.
     """
     for s in range(signs):
         without_d, without_e = (4 * (s >> 1) + (s & 1)) * n, 2 * s * n

@@ -46,10 +46,9 @@ def _split(t, root, sides, cells):
 
 @entry
 def largest_areas(t, most, area, tests):
-    """Largest areas of trees of up to 0, 1, ... tests, and their tests: root, without it, with it, or -1.
+    """Largest areas up to `most` false positives of trees of 0, 1, ... tests, and their tests, -1 for none.
 
-    `t` has the sums of positives, of negatives and of rows. `area` has 1 + 1 entries for stumps, 1 + 3 for
-    trees of depth 2, 0 where there is no tree; areas count up to `most` false positives.
+    `t` has the sums of positives, of negatives and of rows; `area` has 2 entries for stumps, 4 for depth 2.
     """
     fill_sides(t, -1)
     n = t.single.shape[2]

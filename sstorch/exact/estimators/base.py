@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, get_args
 
@@ -19,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import FrameEstimator
-from sstorch.checks import check_integer, counted, is_number_of, names_text
+from sstorch.checks import counted, names_text
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.deploy.calculator import PageNode
@@ -29,7 +27,7 @@ from sstorch.exact.solution import Solution
 from sstorch.exact.solve import solve
 from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree
-from sstorch.exceptions import ConfigError, DataError, warn
+from sstorch.exceptions import ConfigError, warn
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import Parameters, restored
 
@@ -52,22 +50,8 @@ class Search(Parameters):
     memory: int = 4 * 2**30
     n_buckets: int | None = None
 
-    def check(self) -> None:
-        """Validate the values. Raises ConfigError: one is out of range."""
-        if self.time_limit is not None:
-            check_finite("time_limit", self.time_limit, "seconds > 0 or None")
-        check_integer("memory", self.memory, 1)
-        if self.n_buckets is not None:
-            check_integer("n_buckets", self.n_buckets, 2)
-
 
 SEARCH = Search()
-
-
-def check_finite(name: str, value: Any, wanted: str, *, zero: bool = False) -> None:
-    """Require a finite number above 0, or 0 if that is allowed."""
-    if not is_number_of(value, Real) or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
 
 
 class Questions(NamedTuple):
@@ -111,7 +95,7 @@ class ExactTree(FrameEstimator):
         max_nodes: int | None = None,
         leaf_penalty: float = 0.0,
         min_leaf: int = 1,
-        binarize: Preset | bool | Binarizer = "surtree",
+        binarize: Preset | Binarizer = "surtree",
         search: Search = SEARCH,
     ) -> None:
         self.max_depth = max_depth
@@ -122,7 +106,7 @@ class ExactTree(FrameEstimator):
         self.search = search
 
     def _checked(self) -> Self:
-        """A copy with the parameters checked."""
+        """A copy with the parameters checked, apart from those that the search checks."""
         settings = type(self)(**self.get_params(deep=False))
         settings._check()
         return settings
@@ -131,40 +115,27 @@ class ExactTree(FrameEstimator):
         """Raises ConfigError: a parameter is out of range."""
         if not isinstance(self.search, Search):
             raise ConfigError(f"search must be Search(...), got {self.search!r}")
-        self.search.check()
         if self.search.n_buckets is not None and getattr(self, "objective", None) != "integrated_brier":
             raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
-        check_integer("max_depth", self.max_depth, 0)
-        if self.max_nodes is not None:
-            check_integer("max_nodes", self.max_nodes, 0)
-        check_finite("leaf_penalty", self.leaf_penalty, "a finite number >= 0", zero=True)
-        check_integer("min_leaf", self.min_leaf, 1)
-        is_preset = isinstance(self.binarize, str) and self.binarize in get_args(Preset)
-        if not (is_preset or self.binarize is False or isinstance(self.binarize, Binarizer)):
+        if not isinstance(self.binarize, Binarizer) and self.binarize not in get_args(Preset):
             raise ConfigError(
-                f"binarize must be one of {', '.join(get_args(Preset))}, a Binarizer, or False for columns "
-                f"of 0 and 1, got {self.binarize!r}"
+                f"binarize must be one of {', '.join(get_args(Preset))} or a Binarizer, got {self.binarize!r}"
             )
 
     def _questions(
         self, frame: pd.DataFrame, weight: FloatArray | None = None, priced: bool = False
     ) -> Questions:
         """Questions about cleaned columns, of these rows alone; `priced` ones with equal answers are kept."""
-        if self.binarize is False:
-            check_binary_columns(frame, list(frame.columns))
-            rules, names = [Rule(name, "above", 0.5) for name in frame.columns], list(frame.columns)
-        else:
-            preset = isinstance(self.binarize, str)
-            binarizer: Binarizer = Binarizer(self.binarize) if preset else clone(self.binarize)  # type: ignore[arg-type]
-            if priced:
-                binarizer.set_params(merge_columns=False)
-            rules = binarizer.fit(frame, sample_weight=weight).rules_
-            names = [rule.name for rule in rules]
+        preset = self.binarize
+        binarizer: Binarizer = clone(preset) if isinstance(preset, Binarizer) else Binarizer(preset)
+        if priced:
+            binarizer.set_params(merge_columns=False)
+        rules = binarizer.fit(frame, sample_weight=weight).rules_
+        names = [rule.name for rule in rules]
         return Questions(Schema.of(frame), rules, pd.DataFrame(answers(rules, frame), columns=names))
 
     def _solve(self, questions: Questions, task: Task, **more: Any) -> Solution:
-        """Search by the checked parameters; `more` are further arguments of `solve`."""
-        search = self.search
+        """Search by the parameters; `more` are further arguments of `solve`."""
         return solve(
             questions.features,
             task,
@@ -172,8 +143,8 @@ class ExactTree(FrameEstimator):
             self.max_nodes,
             leaf_penalty=self.leaf_penalty,
             min_leaf=self.min_leaf,
-            time_limit=search.time_limit,
-            memory=search.memory,
+            time_limit=self.search.time_limit,
+            memory=self.search.memory,
             **more,
         )
 
@@ -204,7 +175,7 @@ class ExactTree(FrameEstimator):
     # ------------------------------------------------------------------ leaves
 
     def apply(self, X: object) -> IntArray:
-        """Return the leaf of each row, 0 .. L - 1, shape (n,).
+        """Return the leaf of each row, (n,): 0 .. L - 1; of survival trees the group, 1 .. L, by prognosis.
 
         A missing value goes to the "no" side of every split except "is missing".
 
@@ -217,10 +188,7 @@ class ExactTree(FrameEstimator):
         """Position of the leaf of each row, 0 .. L - 1, (n,); a DataWarning names unknown categories."""
         check_is_fitted(self, "tree_")
         frame = self._cleaned(X)
-        columns = sorted({self.rules_[j].column for j in self.tree_.feature if j >= 0})
-        if self._settings.binarize is False:
-            check_binary_columns(frame, columns)
-        for name in columns:
+        for name in sorted({self.rules_[j].column for j in self.tree_.feature if j >= 0}):
             known = self.schema_.categories.get(name, ())
             unknown: set[Any] = set(labels(frame[name])) - {None, *known} if known else set()
             if unknown:
@@ -255,8 +223,7 @@ class ExactTree(FrameEstimator):
     ) -> str:
         """The search and its result, the tree, and a table of the leaves, as text.
 
-        `texts` are the kind of the tree, counts of its rows, the name of the loss up to its value, and more
-        lines on the result.
+        `texts`: kind of the tree, counts of its rows, name of the loss up to its value, and more lines.
         """
         kind, counts, loss, *notes = texts
         tree, settings = self.tree_, self._settings
@@ -307,16 +274,3 @@ class ExactTree(FrameEstimator):
             tree._settings = tree._checked()
             tree.__dict__.update(state["fitted"])
         return tree
-
-
-def check_binary_columns(frame: pd.DataFrame, names: list[str]) -> None:
-    """Check that columns hold 0 and 1 only. Raises DataError: names all columns that do not."""
-
-    def binary(column: pd.Series) -> bool:
-        return not isinstance(column.dtype, pd.CategoricalDtype) and bool(column.isin([0, 1]).all())
-
-    if bad := [name for name in names if not binary(frame[name])]:
-        raise DataError(
-            f"column {names_text(bad)} does not hold 0 and 1 only, which binarize=False asks for; "
-            "use binarize='surtree', or drop it"
-        )

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice, check_same_order, rows_text
+from sstorch.checks import check_choice, rows_text
 from sstorch.data.columns import missing_labels
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import SEARCH, Questions, Search
@@ -50,8 +50,7 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
             depth 0 to 3; 1 minus ``"auc"``, the area under the ROC curve of the leaves, depth 0 to 2.
         leaf_penalty: penalty per leaf, >= 0: λ of GOSDT.
         min_leaf: minimum number of training rows per leaf.
-        binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer`, a Binarizer, or False
-            for columns of 0 and 1.
+        binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer`, or a Binarizer.
         cost_matrix: cost of each true class (rows) predicted as each class (columns), in the order of
             `classes_`; None counts errors.
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;
@@ -75,8 +74,8 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         disparity_: with `fairness`, that of group 0 less that of group 1 on the training rows, groups in the
             order of their names.
 
-    `tree_`, `rules_`, `objective_`, `certified_`, `gap_`, `optima_` and the attributes of the
-    training data are as in :class:`OptimalSurvivalTree`.
+    `tree_`, `rules_`, `objective_`, `certified_`, `gap_`, `optima_` and the attributes of the training data
+    are as in :class:`OptimalSurvivalTree`.
 
     References:
         Lin, Zhong, Hu, Rudin and Seltzer (2020), Generalized and scalable optimal sparse decision trees,
@@ -113,7 +112,7 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         objective: ClassObjective | FrontObjective = "misclassification",
         leaf_penalty: float = 0.0,
         min_leaf: int = 1,
-        binarize: Preset | bool | Binarizer = "surtree",
+        binarize: Preset | Binarizer = "surtree",
         cost_matrix: Sequence[Sequence[float]] | None = None,
         feature_costs: Mapping[str, float] | None = None,
         fairness: Fairness | None = None,
@@ -132,10 +131,10 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
-                (n, p); with ``binarize=False`` columns of 0 and 1.
+                (n, p).
             y: class of each row, (n,): numbers, text or booleans.
-            sample_weight: (n,), >= 0; rows of weight 0 are excluded. Objectives on a front add weights
-                exactly and take multiples of 2**-20.
+            sample_weight: (n,), >= 0; rows of weight 0 are excluded. Objectives on a front, which are
+                compared exactly, take whole numbers.
             sensitive: group of each row (n,), for `fairness`; or the name of a column of ``X``, which then is
                 not a feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
 
@@ -144,21 +143,20 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
             ConfigError: a parameter has an invalid value, or there are too many splits for the depth (the
                 message estimates memory and time).
         """
-        settings = self._checked()
-        check_same_order(X=X, sensitive=sensitive)
-        rows = TargetRows.check(X, y, class_target(y), sample_weight).with_groups(sensitive)
-        self.classes_ = np.unique(rows.every)
+        settings, target = self._checked(), class_target(y)
+        rows = TargetRows.check(X, y, target, sample_weight, sensitive)
+        self.classes_ = np.unique(target)
         for name in ("front_", "disparity_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         questions = settings._questions(rows.frame, rows.weight, settings.feature_costs is not None)
         task = self._task(settings, questions, rows)
-        if settings._has_front:
+        if settings._cause:
             decided = self._set_front(settings, questions, rows)
             leaf = self._set(settings, questions, decided.tree)
         else:
             leaf = self._set_solution(settings, questions, settings._solve(questions, task))
         self.leaf_class_ = task.decisions(leaf, self.tree_.n_leaves)
-        if settings._has_front and settings.objective != "auc":
+        if settings._cause and settings.objective != "auc":
             self.leaf_class_ = decided.decision
         self.leaf_weights_ = task.leaf_weights(leaf, self.tree_.n_leaves)
         return self
@@ -181,19 +179,16 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
                 ) from error
             if self.objective == "balanced":
                 raise ConfigError("feature_costs need objective='misclassification', got 'balanced'")
-        for name in ("leaf_penalty", "cost_matrix", "feature_costs") if self._has_front else ():
+        for name in ("leaf_penalty", "cost_matrix", "feature_costs") if self._cause else ():
             if getattr(self, name) not in (None, 0.0):
                 raise ConfigError(f"{name} does not go with {self._cause}; leave it at its default")
 
     @property
-    def _has_front(self) -> bool:
-        """Whether the tree is chosen from a front of totals."""
-        return self.fairness is not None or self.objective in get_args(FrontObjective)
-
-    @property
     def _cause(self) -> str:
-        """The parameter that makes it so."""
-        return f"objective={self.objective!r}" if self.fairness is None else f"fairness={self.fairness!r}"
+        """The parameter by which the tree is chosen from a front of totals; empty if there is none."""
+        if self.fairness is not None:
+            return f"fairness={self.fairness!r}"
+        return f"objective={self.objective!r}" if self.objective in get_args(FrontObjective) else ""
 
     def _task(self, settings: Self, questions: Questions, rows: TargetRows) -> Classification:
         """The mean cost of errors, by row or by class, and of questions where they cost something."""
@@ -214,20 +209,17 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
     def _set_front(self, settings: Self, questions: Questions, rows: TargetRows) -> DecidedTree:
         """Search for the tree of an objective on a front and set its loss, gap, and front.
 
-        Raises:
-            DataError: other than two classes or groups, or see `solve_front`.
-            ConfigError: weights that cannot be summed exactly, or see `solve_front`.
+        Raises DataError: other than two classes or groups; DataError, ConfigError: see `solve_front`.
         """
-        classes, search = self.classes_, settings.search
+        classes, search, gap = self.classes_, settings.search, 0.0
         if len(classes) != 2:
             raise DataError(f"{settings._cause} needs two classes, y has {len(classes)}: {classes.tolist()}")
         y = (rows.target == classes[1]).astype(np.int64)
-        limits: Any = questions.features, settings.max_depth, settings.max_nodes, settings.min_leaf
-        gap = 0.0
+        limits = settings.max_depth, settings.max_nodes, settings.min_leaf
         if settings.objective == "auc":
             if search.time_limit is not None:
                 raise ConfigError("time_limit is not for objective='auc', whose search is short")
-            areas = solve_areas(limits[0], y, *limits[1:], sample_weight=rows.weight)
+            areas = solve_areas(questions.features, y, *limits, sample_weight=rows.weight)
             decided = areas[-1]
             self.front_ = pd.DataFrame({"nodes": range(len(areas)), "auc": [tree.score for tree in areas]})
         else:
@@ -240,12 +232,11 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
                     y, groups, settings.fairness, max_disparity=limit, sample_weight=rows.weight
                 )
             front = solve_front(
-                limits[0], task, *limits[1:], time_limit=search.time_limit, memory=search.memory
+                questions.features, task, *limits, time_limit=search.time_limit, memory=search.memory
             )
-            decided, self.front_ = front.tree(), front.table()
+            decided, self.front_, gap = front.tree(), front.table(), front.gap
             if settings.fairness is not None:
-                self.disparity_ = float(front.values[front.best(), 1])
-            gap = max(0.0, front.score_bound - decided.score)
+                self.disparity_ = float(self.front_["disparity"].iloc[int(self.front_["score"].argmax())])
         self.loss_ = self.objective_ = loss = 1.0 - decided.score
         most = 2**settings.max_depth - 1
         nodes = most if settings.max_nodes is None else min(settings.max_nodes, most)
@@ -268,15 +259,20 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         largest share, unless another class is better by `cost_matrix`, `fairness` or an objective on a front.
         """
         leaf = self._leaf(X)
-        share: FloatArray = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)
-        return share[leaf]
+        return self._shares[leaf]
+
+    @property
+    def _shares(self) -> FloatArray:
+        """Weighted share of each class in each leaf, (L, K)."""
+        shares: FloatArray = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)
+        return shares
 
     def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:
-        share = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)
-        names, given = self.classes_.tolist(), self.classes_[self.leaf_class_]
-        own = share[np.arange(len(share)), self.leaf_class_]
+        given = self.classes_[self.leaf_class_]
+        own = np.take_along_axis(self._shares, self.leaf_class_[:, None], axis=1)[:, 0]
         texts = [f"{name}, share {part:.3g}" for name, part in zip(given.tolist(), own, strict=True)]
-        return {"class": given, **{f"share of {name}": share[:, k] for k, name in enumerate(names)}}, texts
+        shares = zip(self.classes_.tolist(), self._shares.T, strict=True)
+        return {"class": given, **{f"share of {name}": share for name, share in shares}}, texts
 
     @property
     def _summary_texts(self) -> list[str]:
@@ -291,24 +287,21 @@ def class_target(y: object) -> npt.NDArray[Any]:
     check_given(y)
     try:
         classes = np.asarray(column_or_1d(y, warn=True))
-        if (missing := missing_labels(pd.Series(classes))).any():
-            raise DataError(f"y is missing in {rows_text(missing)}; drop these rows")
-        if classes.dtype.kind == "f":
-            check_array(classes, ensure_2d=False, input_name="y", ensure_min_samples=0)
-        check_classification_targets(classes)
-        np.unique(classes)  # cannot sort numbers among text
+        missing = missing_labels(pd.Series(classes))
+        if not missing.any():
+            if classes.dtype.kind == "f":
+                check_array(classes, ensure_2d=False, input_name="y", ensure_min_samples=0)
+            check_classification_targets(classes)
+            np.unique(classes)  # cannot sort numbers among text
     except (TypeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"y: {error}") from error
+    if missing.any():
+        raise DataError(f"y is missing in {rows_text(missing)}; drop these rows")
     return classes
 
 
 def _groups(rows: TargetRows, y: IntArray, fairness: Fairness) -> IntArray:
-    """Group of each row, 0 or 1.
-
-    Raises ConfigError without groups, DataError of other than two, or if one has no rows to compare.
-    """
+    """Group of each row, 0 or 1; ConfigError: no groups; DataError: not two, or one without rows."""
     if rows.groups is None:
         raise ConfigError("fairness needs the sensitive groups: fit(X, y, sensitive=...)")
     name, labels, codes = rows.groups.name, rows.groups.labels, rows.groups.codes

@@ -51,7 +51,7 @@ class OptimalSurvivalTree(SurvivalTree):
         leaf_penalty: penalty per leaf, >= 0, in the unit of the objective.
         min_leaf: minimum number of training rows per leaf.
         binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer` (``"surtree"``,
-            ``"osst"``, ``"all"``, ``"quantiles"``), a Binarizer, or False for columns of 0 and 1.
+            ``"osst"``, ``"all"``, ``"quantiles"``), or a Binarizer.
         min_events: minimum number of training events per leaf, of any cause.
         time_unit: unit of the times, such as ``"days"``, used in texts and figures.
         search: :class:`~sstorch.Search`: time limit, memory, buckets of times; ``search__time_limit`` sets
@@ -65,9 +65,8 @@ class OptimalSurvivalTree(SurvivalTree):
         certified_: True if it is proved that no tree within the limits has a smaller `objective_`.
         gap_: upper bound on the difference between `objective_` and the optimum; 0 if certified.
         optima_: smallest loss for every depth and number of nodes, from the same search.
-        curves_: Kaplan-Meier survival of any event and hazards of the leaves at `event_times_`.
-        incidence_, hazards_: cumulative incidence (Aalen-Johansen) and cumulative hazard of each leaf and
-            cause at `event_times_`, (L, K, T); K = 1 for one event.
+        curves_: Kaplan-Meier `survival` of any event (L, T), and `hazards` and `incidences` of causes
+            (Nelson-Aalen, Aalen-Johansen; L, K, T), of the leaves at `event_times_`.
         hazard_ratios_: of the log-likelihood, hazard ratio of each leaf and cause, (L, K); a leaf without
             events counts half an event.
         leaf_table_: unweighted numbers of training rows and events per leaf, by cause, and weighted
@@ -107,7 +106,7 @@ class OptimalSurvivalTree(SurvivalTree):
         objective: Objective = "log_likelihood",
         leaf_penalty: float = 0.0,
         min_leaf: int = 1,
-        binarize: Preset | bool | Binarizer = "surtree",
+        binarize: Preset | Binarizer = "surtree",
         min_events: int = 0,
         time_unit: str | None = None,
         search: Search = SEARCH,
@@ -124,7 +123,7 @@ class OptimalSurvivalTree(SurvivalTree):
 
         Args:
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
-                (n, p); with ``binarize=False`` columns of 0 and 1.
+                (n, p).
             y: :class:`~sstorch.Surv`, or a right-censored outcome as a (time, event) tuple, a structured
                 array or a DataFrame. ``objective="log_likelihood"`` also supports left truncation, start-stop
                 rows (``entry``, ``id``; a subject can change leaves; consecutive rows with equal covariates
@@ -197,7 +196,7 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         max_nodes: int | None = None,
         objective: Objective = "log_likelihood",
         min_leaf: int = 1,
-        binarize: Preset | bool | Binarizer = "surtree",
+        binarize: Preset | Binarizer = "surtree",
         min_events: int = 0,
         choose: Choice = "nodes",
         n_folds: int = 5,
@@ -260,7 +259,7 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         check_integer("n_folds", self.n_folds, 2)
         check_integer("random_state", self.random_state, 0)
         super()._check()
-        if self.max_depth > MAX_EXACT_DEPTH:
+        if check_integer("max_depth", self.max_depth, 0) > MAX_EXACT_DEPTH:
             raise ConfigError(f"max_depth must be 0 to {MAX_EXACT_DEPTH}, got {self.max_depth}")
 
     @property

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_choice, check_integer, counted
+from sstorch.checks import check_choice, counted
 from sstorch.data import SurvivalData
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.oddities import report
@@ -25,7 +25,7 @@ from sstorch.deploy.expression import Formula
 from sstorch.exact.estimators.base import ExactTree, Questions
 from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.leaf_curves import LeafCurves, leaf_curves
-from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
+from sstorch.exact.recalibration import baseline_report, check_baseline, intercept_report
 from sstorch.exact.reference import reference_costs
 from sstorch.exact.rows import weighted_rows
 from sstorch.exact.solution import Solution
@@ -80,6 +80,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
     _format = "sstorch.optimal_survival_tree"
     # of a search over sizes, see :meth:`save`
     _not_saved = ("stability_", "best_depth_", "best_nodes_", "best_score_", "cv_results_", "folds_")
+    _has_density = False
 
     training_rows_: str  # fingerprint of the training rows
     _start_text: str  # that curves before the first entry are not observed; empty if nothing is lost
@@ -100,7 +101,6 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
     def _check(self) -> None:
         check_choice(self.objective, "objective", get_args(Objective))
         super()._check()
-        check_integer("min_events", self.min_events, 0)
         self.time_unit = check_time_unit(self.time_unit)
 
     def _check_outcome(self, rows: Observed) -> None:
@@ -158,11 +158,10 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         """Estimate what the leaves hold from rows with a leaf each, (n,)."""
         rows, n_leaves, settings, ratios = observed(data), self.tree_.n_leaves, self._settings, None
         settings._check_outcome(rows)
-        curves = leaf_curves(leaf, n_leaves, rows)
         if settings.objective == "log_likelihood":
             task = settings._task(data, rows.n_causes)
             ratios = np.asarray(task.decisions(leaf, n_leaves)).reshape(n_leaves, -1)
-        self._set_leaves(curves, ratios, data, leaf)
+        self._set_leaves(leaf_curves(leaf, n_leaves, rows), ratios, data, leaf)
 
     def _set_leaves(
         self, curves: LeafCurves, ratios: FloatArray | None, data: SurvivalData, leaf: IntArray
@@ -198,29 +197,12 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         return np.asarray(data.cause[:, None] == np.arange(1, len(self._endings) + 1))
 
     @property
-    def incidence_(self) -> FloatArray:
-        """Cumulative incidence of each leaf and cause at `event_times_`, (L, K, T)."""
-        return self.curves_.incidences
-
-    @property
-    def hazards_(self) -> FloatArray:
-        """Cumulative hazard of each leaf and cause at `event_times_`, (L, K, T)."""
-        return self.curves_.hazards
-
-    @property
-    def leaf_rows_(self) -> IntArray:
-        """Rows of each group that the tables count, (L,)."""
-        return self.leaf_table_["rows"].to_numpy()
-
-    @property
     def time_unit_(self) -> str | None:
         """Unit of the times; None if not given."""
         check_is_fitted(self, "tree_")
         return self._settings.time_unit
 
     # ------------------------------------------------------------------ predict
-
-    _has_density = False
 
     @property
     def _model(self) -> LeafCurves:  # type: ignore[override]  # steps are predicted by numbers of leaves
@@ -238,22 +220,15 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
 
     @property
     def _can_divide(self) -> bool:
-        settings = self._checked()
-        return settings.max_depth > 0 and settings.max_nodes != 0
+        return self.max_depth > 0 and self.max_nodes != 0
 
     @property
     def _seed(self) -> int:
         return 0
 
     def apply(self, X: object) -> IntArray:
-        """Return the group of each row, 1 .. L, shape (n,), by prognosis: 1 has the longest survival.
-
-        A missing value goes to the "no" side of every split except "is missing".
-
-        Raises:
-            DataError: a training column is missing, or holds the wrong kind of value.
-        """
-        return self._leaf(X) + 1
+        """Return the group of each row, 1 .. L, (n,), 1 with the longest survival; see `ExactTree.apply`."""
+        return super().apply(X) + 1
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         predict = self.curves_.incidence if self.causes_ else self.curves_.curves
@@ -275,44 +250,31 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
 
     def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
         """See :func:`sstorch.recalibrate`; with competing causes that of each cause-specific hazard."""
-        leaf, n_leaves, names = self._leaves(data.frame), self.tree_.n_leaves, self.causes_ or ("",)
-        events, expected = self._events(data), self.curves_.exposure(leaf, data.time, data.entry)
-        new, reports = copy.copy(self), list[Recalibration]()
+        if how == "slope":
+            raise ConfigError("how must be 'intercept' or 'baseline' for an exact tree, got 'slope'")
+        leaf, names, reports = self._leaves(data.frame), self.causes_ or ("",), list[Recalibration]()
+        events, before = self._events(data).T, self.curves_.exposure(leaf, data.time, data.entry).T
+        new = copy.copy(self)
         new._forget_results()  # they are of other rows
         new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
         if how == "baseline":
-            check_baseline(data, leaf, n_leaves)
+            check_baseline(data, leaf, self.tree_.n_leaves)
             new._estimate(data, leaf)
-            after = new.curves_.exposure(leaf, data.time, data.entry)
-            for k in range(len(names)):
-                reports.append(baseline_report(data, events[:, k], expected[:, k], after[:, k]))
+            after = new.curves_.exposure(leaf, data.time, data.entry).T
+            reports += [baseline_report(data, *each) for each in zip(events, before, after, strict=True)]
         else:
-            ratios = vars(self).get("hazard_ratios_")
-            if ratios is None and how == "slope":
-                raise ConfigError(
-                    "how='slope' multiplies log hazard ratios, and "
-                    f"objective={self._settings.objective!r} has none; use how='intercept' or 'baseline'"
-                )
-            factors = np.ones((n_leaves, len(names)))
-            logs = np.zeros_like(factors) if ratios is None else np.log(ratios)
-            for k, name in enumerate(names):
+            for name, event, expected in zip(names, events, before, strict=True):
                 with named(f"cause {name}" if name else ""):
-                    factors[:, k], each = leaf_factors(
-                        data, events[:, k], leaf, expected[:, k], logs[:, k], how
-                    )
-                reports.append(each)
-            scaled = None if ratios is None else ratios ** [each.slope or 1.0 for each in reports]
-            new._set_leaves(self.curves_.scaled(factors), scaled, data, leaf)
+                    reports.append(intercept_report(data, event, expected))
+            curves = self.curves_.scaled(np.exp([each.intercept or 0.0 for each in reports]))
+            new._set_leaves(curves, vars(self).get("hazard_ratios_"), data, leaf)
         new.recalibration_ = dict(zip(names, reports, strict=True)) if self.causes_ else reports[0]
         return new
 
     # ------------------------------------------------------------------ texts and exports
 
     def _leaf_texts(self) -> list[str]:
-        """A line on each group: its number, rows, events and, unless covariates are time-varying, median.
-
-        With competing causes, the events of each cause instead of events and median.
-        """
+        """Number, rows, events of each cause and, for one event and constant covariates, median of groups."""
         table, alone = self.leaf_table_, bool(self.causes_) or self.time_varying_
         medians = [""] * len(table) if alone else [f", {t}" for t in survival_texts(table, self.time_unit_)]
         return [
@@ -330,11 +292,6 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         names = [f" of {name}" for name in self.causes_] or [""]
         return ", ".join(count + name for count, name in zip(counts, names, strict=True))
 
-    @property
-    def _condition(self) -> str:
-        """Condition under which curves of a leaf hold from time zero, for texts."""
-        return f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
-
     def summary(self) -> str:
         """The search and its result, the tree, and a table of the leaves, as text, with a caution.
 
@@ -344,20 +301,21 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         check_is_fitted(self, "tree_")
         table, results, total = self.leaf_table_, vars(self), self.leaf_table_.sum()
         is_scaled = any(each.how != "baseline" for each in recalibrations(self).values())
-        kind = f"{'recalibrated ' * is_scaled}Kaplan-Meier curves{self._condition}"
-        name, heading, groups = "survival", f"Groups, {kind}", ""
+        condition = f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
+        name, groups = "survival", ""
+        heading = f"Groups, {'recalibrated ' * is_scaled}Kaplan-Meier curves{condition}"
         if self.causes_:
             name, heading = "competing risks", "Groups, hazard ratio of each cause"
             table = pd.DataFrame(self.hazard_ratios_, index=table.index, columns=self.causes_)
             incidence = "the recalibrated incidence of the group" if is_scaled else "that of the group"
             unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
-            groups = f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}"
-            groups += f"{self._condition}\n"
+            groups = f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}{condition}\n"
         is_recalibrated = hasattr(self, "recalibration_")
         counts = f"{self._rows_text(total['rows'])}, {self._events_text(total)}"
+        counts += " of the recalibration" * is_recalibrated
         parts = [
             self._summary(
-                [name, counts + " of the recalibration" * is_recalibrated, self._settings.objective],
+                [name, counts, self._settings.objective],
                 table,
                 lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
                 heading,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted, names_text
 from sstorch.data.columns import check_not_all_missing, clean_features
 from sstorch.data.target import Groups, parse_groups
@@ -25,61 +25,54 @@ from sstorch.exceptions import DataError
 
 @dataclass(frozen=True)
 class TargetRows:
-    """Training rows that passed all checks; rows of weight 0 are excluded.
+    """Training rows of positive weight that passed all checks."""
 
-    `frame` (n, p) is as `clean_features` gives it, `target` (n,) or (n, K), `weight` (n,) > 0. `every` is the
-    target of all rows, and `kept` (N,) marks those that have weight.
-    """
-
-    frame: pd.DataFrame
-    target: npt.NDArray[Any]
-    weight: FloatArray
-    every: npt.NDArray[Any]
-    kept: BoolArray
-    groups: Groups | None = None
+    frame: pd.DataFrame  # (n, p), cleaned
+    target: npt.NDArray[Any]  # (n,) or (n, K)
+    weight: FloatArray  # (n,)
+    groups: Groups | None
 
     @classmethod
-    def check(cls, X: object, y: object, target: npt.NDArray[Any], sample_weight: object = None) -> Self:
-        """Bring features, `y` as an array, `target`, and weights together; `y` itself shows its index.
+    def check(
+        cls,
+        X: object,
+        y: object,
+        target: npt.NDArray[Any],
+        sample_weight: object = None,
+        sensitive: object = None,
+    ) -> Self:
+        """Bring features, `y` as an array, `target`, weights and groups together; `y` itself has its index.
 
-        Raises:
-            DataError: the data are invalid; the message names column, rows and remedy.
+        `sensitive` groups are given by row, or as the name of a column, which is then dropped. Raises
+        DataError: the data are invalid.
         """
-        frame = clean_features(X)
+        frame, groups = clean_features(X), None
         n = len(frame)
         if len(target) != n:
             raise DataError(f"X has {n} rows but y has {len(target)}; give one target for every row")
         if n < 2:
             raise DataError(f"at least two rows are needed, the data have n_samples = {n}")
-        check_same_order(X=X, y=y, sample_weight=sample_weight)
+        named = sensitive if isinstance(sensitive, str) else None
+        check_same_order(X=X, y=y, sample_weight=sample_weight, sensitive=None if named else sensitive)
         check_not_all_missing(frame)
         given = check_weight(sample_weight, n)
         weight = np.ones(n) if given is None else given
         kept = weight > 0.0
+        if named is not None:
+            check_columns_exist((named,), list(frame.columns))
+            groups, frame = parse_groups(frame[named], n, named), frame.drop(columns=named)
+            if not len(frame.columns):
+                raise DataError(f"no feature column is left apart from the sensitive column {named!r}")
+        elif sensitive is not None:
+            groups = parse_groups(sensitive, n)
         if not kept.all():
             frame = frame[kept].reset_index(drop=True)
-        return cls(frame, target[kept], weight[kept], target, kept)
-
-    def with_groups(self, sensitive: object) -> Self:
-        """The rows with their groups, given by row (n,) or as the name of a column, which is then dropped.
-
-        Raises:
-            DataError: groups that cannot be read, or no other feature.
-        """
-        if sensitive is None:
-            return self
-        if not isinstance(sensitive, str):
-            groups = parse_groups(sensitive, len(self.kept))
-            return replace(self, groups=groups.subset(np.flatnonzero(self.kept)))
-        check_columns_exist((sensitive,), list(self.frame.columns))
-        groups = parse_groups(self.frame[sensitive], len(self.frame), sensitive)
-        if self.frame.shape[1] == 1:
-            raise DataError(f"no feature column is left apart from the sensitive column {sensitive!r}")
-        return replace(self, frame=self.frame.drop(columns=sensitive), groups=groups)
+            groups = None if groups is None else groups.subset(np.flatnonzero(kept))
+        return cls(frame, target[kept], weight[kept], groups)
 
 
 def check_given(y: object) -> None:
-    """Refuse a fit without a target. Raises DataError: it is None."""
+    """Raises DataError: there is no target."""
     if y is None:
         raise DataError("this estimator requires y to be passed, but the target y is None")
 
@@ -118,7 +111,6 @@ class ValueTree(ExactTree):
 
     def summary(self) -> str:
         """The search and its result, the tree, and a table of the leaves, as text."""
-        check_is_fitted(self, "tree_")
         return self._summary(self._summary_texts, self.leaf_table_, self._digits.format, "Leaves")
 
 
@@ -238,8 +230,7 @@ class OptimalPolicyTree(ValueTree):
         """
         settings = self._checked()
         rows = TargetRows.check(X, y, _scores(y))
-        task = DecisionCosts(-rows.target)
-        questions = settings._questions(rows.frame)
+        task, questions = DecisionCosts(-rows.target), settings._questions(rows.frame)
         leaf = self._set_solution(settings, questions, settings._solve(questions, task))
         names = y.columns.tolist() if isinstance(y, pd.DataFrame) else list(range(rows.target.shape[1]))
         self.treatments_ = np.array(names)
@@ -258,26 +249,22 @@ class OptimalPolicyTree(ValueTree):
         Args:
             X: rows with the training columns.
             y: scores of the rows under each treatment, (n, K), in the order of `treatments_`, or a DataFrame
-                with these columns.
+                with these columns in any order.
 
         Raises:
-            DataError: the data are invalid, or the columns are in another order.
+            DataError: the data are invalid, or the columns are others.
         """
-        leaf = self._leaf(X)
+        leaf, names = self._leaf(X), self.treatments_.tolist()
         if isinstance(y, pd.DataFrame):
             check_same_order(X=X, y=y)
-            names, given = self.treatments_.tolist(), y.columns.tolist()
-            if len(given) != len(names) or set(given) != set(names):
+            if len(y.columns) != len(names) or set(y.columns) != set(names):
                 raise DataError(
-                    f"y has the columns {names_text(given)}, the treatments are {names_text(names)}"
+                    f"y has the columns {names_text(y.columns)}, the treatments are {names_text(names)}"
                 )
             y = y[names]
         scores = _scores(y)
-        if scores.shape != (len(leaf), len(self.treatments_)):
-            raise DataError(
-                f"y has the shape {scores.shape}; give scores of {len(leaf)} rows under "
-                f"{len(self.treatments_)} treatments"
-            )
+        if scores.shape != (len(leaf), len(names)):
+            raise DataError(f"y must have the shape {(len(leaf), len(names))}, got {scores.shape}")
         return float(scores[np.arange(len(leaf)), self.leaf_treatment_[leaf]].mean())
 
     def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.exact.fronts.solve import DecidedTree, sums_of
+from sstorch.exact.fronts.solve import DecidedTree
 from sstorch.exact.fronts.tasks import exact_weights, two_values
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import check_limits, check_rows
@@ -27,17 +27,16 @@ def solve_areas(
     """Find the trees of depth up to 2 with the largest (partial) area under the ROC curve of the leaves.
 
     The leaves are ranked by their share of positive rows, which makes the curve its own convex hull: the
-    areas of GOSDT. They combine leaves of both sides of the root: subtrees cannot be optimised separately,
-    and a front of totals of subtrees is not sufficient. All F^3 trees of depth 2 are evaluated. A split never
-    decreases the area.
+    areas of GOSDT. They combine leaves of both sides of the root, so subtrees cannot be optimised separately:
+    all F^3 trees of depth 2 are evaluated. A split never decreases the area.
 
     Args:
         features: binary matrix, array or DataFrame (N, p).
         y: 0 or 1, shape (N,).
-        max_depth: 0 to 2 (depth 3 would need the enumeration of F^7 trees).
+        max_depth: 0 to 2.
         max_nodes: maximum number of branch nodes; None for the maximum at this depth.
         min_leaf: minimum number of rows per leaf.
-        sample_weight: multiples of 2**-20, or None for 1.
+        sample_weight: whole numbers, or None for 1.
         max_fpr: largest false positive rate, in (0, 1]. Below 1 the score is the part of the area up to it,
             standardised to .5 for a random and 1 for a perfect ranking (McClish, 1989), as `roc_auc_score` of
             scikit-learn has it.
@@ -47,7 +46,7 @@ def solve_areas(
 
     Raises:
         DataError: invalid features or labels.
-        ConfigError: an argument out of range, or weights that are not exact.
+        ConfigError: an argument out of range, or weights that are not whole.
         TrainingError: an area, recomputed from the rows, differs from that of the search.
 
     References:
@@ -63,7 +62,7 @@ def solve_areas(
     """
     patterns = Patterns.of(features)
     labels = two_values("y", y, "1 is positive")
-    weight, _ = exact_weights(sample_weight, len(labels))
+    weight = exact_weights(sample_weight, len(labels))
     check_rows(len(patterns.of_row), len(labels), min_leaf, "y")
     if not 0 <= max_depth <= 2:
         raise ConfigError(f"max_depth must be 0 to 2 for areas, got {max_depth}")
@@ -73,12 +72,13 @@ def solve_areas(
     points = np.stack([weight * labels, weight * (1 - labels)])
     positives, negatives = points.sum(axis=1).tolist()
     if not 0 < positives * negatives < 2**53:
-        raise ConfigError("sample_weight: a class has no weight, or weights are too fine to multiply exactly")
-    sums = sums_of(patterns, points[:, None], 2, min_leaf, 4 * 2**30)
+        raise ConfigError("sample_weight: a class has no weight, or products of weights are not exact")
     from sklearn.metrics import roc_auc_score  # loads much of scikit-learn
 
     from sstorch.exact.compiled.roc import largest_areas  # numba takes a while to load
+    from sstorch.exact.fronts.search import sums_of
 
+    sums = sums_of(patterns, points[:, None], 2, min_leaf, 4 * 2**30)
     areas, tests = np.zeros(4 if max_depth > 1 else 2), np.full((4, 3), -1, dtype=np.int64)
     largest_areas(sums, max_fpr * negatives, areas, tests)
     areas /= positives * negatives

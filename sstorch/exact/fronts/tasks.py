@@ -18,8 +18,6 @@ from sstorch.checks import check_choice, check_same_order, is_number_of
 from sstorch.exact.rows import check_weights, finite_vector
 from sstorch.exceptions import ConfigError, DataError
 
-_WEIGHT_BITS = 20
-
 Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
 Parity = Literal["demographic_parity", "equal_opportunity"]
 
@@ -29,14 +27,12 @@ class FrontTask:
     """An objective that is a function of two totals over leaves, integers.
 
     Each leaf takes one of K decisions, such as a class; a row then adds its point under this decision, two
-    integers, to the totals. Of the trees below a node only those stay that another does not beat. Without a
-    `limit` both totals are costs: (a, b) is beaten by points with neither cost larger. With one the second
-    total is signed and has to end within ± `limit`: (a, b) is beaten by points with the same b and no larger
-    a, since what is missing on one side can be made up for on the other.
+    integers, to the totals. Without a `limit` both totals are costs: (a, b) is beaten by points with neither
+    cost larger. With one the second total is signed and has to end within ± `limit`: (a, b) is beaten by
+    points with the same b and no larger a.
 
     Addition preserves both orders: a solution dominated below a node is dominated at the root (Theorem 4.6 of
-    the reference). Every score that does not decrease when a total improves is optimal on the front of whole
-    trees.
+    the reference). Every score that does not decrease when a total improves is optimal on the front.
 
     Attributes:
         points: (2, K, N) int64, the point of each row under each decision; sums of absolute values below
@@ -58,7 +54,7 @@ class FrontTask:
     points: IntArray
     score: Callable[[IntArray], FloatArray]
     names: tuple[str, str]
-    unit: tuple[float, float]
+    unit: tuple[float, float] = (1, 1)
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -67,21 +63,12 @@ class FrontTask:
             raise ConfigError(
                 f"points must be int64 of shape (2, K, N), got {points.dtype} of {points.shape}"
             )
-        if self.largest >= 2.0**53:
-            raise ConfigError("points: totals of 2**53 and more are not exact; use coarser weights")
-
-    @property
-    def largest(self) -> float:
-        """No total is larger, in absolute value."""
-        return float(np.abs(self.points).max(axis=1).sum(axis=1, dtype=np.float64).max())
+        if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
+            raise ConfigError("points: totals of 2**53 and more are not exact; use smaller weights")
 
 
 def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
-    """A column (N,) of 0 and 1, of both, as integers; messages name it and the meaning of 1.
-
-    Raises:
-        DataError: not one-dimensional, another value, or only one of the two.
-    """
+    """A column (N,) of 0 and 1, of both, as integers. Raises DataError: it is not."""
     array = np.asarray(values)
     if array.ndim != 1 or not len(array):
         raise DataError(f"{name} must be a column of 0 and 1, got the shape {array.shape}")
@@ -93,22 +80,15 @@ def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
     return whole
 
 
-def exact_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, float]:
-    """Weights as integers, and what 1 of them is.
-
-    Raises:
-        DataError: see `check_weights`.
-        ConfigError: weights that are not multiples of 2**-20.
-    """
+def exact_weights(weight: npt.ArrayLike | None, n_rows: int) -> IntArray:
+    """Weights as integers. Raises DataError: see `check_weights`; ConfigError: they are not whole."""
     array = check_weights(weight, n_rows)
-    for bits in range(_WEIGHT_BITS + 1):
-        scaled = array * 2.0**bits
-        if (scaled == np.round(scaled)).all():
-            return scaled.astype(np.int64), 2.0**-bits
-    raise ConfigError(
-        f"sample_weight: fronts are compared exactly and take multiples of 2**-{_WEIGHT_BITS} only; round "
-        "them, such as np.round(sample_weight * 1024) / 1024"
-    )
+    if (array != np.rint(array)).any():
+        raise ConfigError(
+            "sample_weight must be whole numbers for fronts and areas, which are compared exactly; round "
+            "them, such as np.round(1024 * sample_weight)"
+        )
+    return array.astype(np.int64)
 
 
 def confusion_front(
@@ -123,20 +103,18 @@ def confusion_front(
     Args:
         y: 0 or 1, shape (N,).
         metric: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1"``, ``"mcc"`` (0 if negative or undefined).
-        sample_weight: multiples of 2**-20, such as integers, since other weights cannot be added exactly;
-            None for 1.
+        sample_weight: whole numbers, since other weights cannot be added exactly; None for 1.
 
     Raises:
         DataError: labels other than 0 and 1, a single label, or invalid weights.
-        ConfigError: an unknown metric, or weights that are not exact.
+        ConfigError: an unknown metric, or weights that are not whole.
 
     References:
         Demirović and Stuckey (2021), Optimal decision trees for nonlinear metrics, AAAI 35.
     """
     labels = two_values("y", y, "1 is positive")
-    weight, unit = exact_weights(sample_weight, len(labels))
-    positives = unit * float(weight[labels == 1].sum())
-    negatives = unit * float(weight[labels == 0].sum())
+    weight = exact_weights(sample_weight, len(labels))
+    negatives, positives = np.bincount(labels, weight).tolist()
     if not (positives and negatives):
         raise ConfigError("sample_weight: all rows of one class have the weight 0")
     check_choice(metric, "metric", get_args(Metric))
@@ -145,7 +123,7 @@ def confusion_front(
         # MCC is (t - f) sqrt(PN) / sqrt(q (P + N - q)), q = tP + fN, for rates of true and false positives
         # t > f. The logarithm's derivative by t is 1 / (t - f) - P / 2q + P / 2(P + N - q), and 2q / P >= 2t
         # > t - f: it rises with t, and, with the classes exchanged, falls with f.
-        missed, alarmed = (totals * unit).T
+        missed, alarmed = totals.astype(np.float64).T
         if metric == "f1":
             hits: FloatArray = 2.0 * (positives - missed)
             return np.asarray(hits / (hits + missed + alarmed))
@@ -161,7 +139,7 @@ def confusion_front(
 
     points = np.zeros((2, 2, len(labels)), dtype=np.int64)
     points[0, 0], points[1, 1] = weight * labels, weight * (1 - labels)
-    return FrontTask(points, score, ("false negatives", "false positives"), (unit, unit))
+    return FrontTask(points, score, ("false negatives", "false positives"))
 
 
 def group_fairness(
@@ -181,17 +159,16 @@ def group_fairness(
 
     Args:
         y: 0 or 1, shape (N,).
-        group: 0 or 1, the sensitive group of each row.
+        group: 0 or 1, the sensitive group of each row, (N,).
         parity: ``"demographic_parity"`` compares all rows of the groups, ``"equal_opportunity"`` those with
             y = 1.
         max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.
-        sample_weight: multiples of 2**-20 (whole numbers, say); None counts each row once. Censoring weights
-            have to be rounded first.
+        sample_weight: whole numbers; None counts each row once.
 
     Raises:
         DataError: labels or groups other than 0 and 1, either all alike, a group without rows to compare, or
             wrong weights.
-        ConfigError: an unknown parity, a limit out of its range, or weights that are not exact.
+        ConfigError: an unknown parity, a limit out of its range, or weights that are not whole.
 
     References:
         van der Linden, de Weerdt and Demirović (2022), Fair and optimal decision trees: a dynamic programming
@@ -204,19 +181,22 @@ def group_fairness(
     labels = two_values("y", y, "1 is positive")
     finite_vector(group, "group", len(labels))
     groups = two_values("group", group, "of two groups; merge others")
-    weight, unit = exact_weights(sample_weight, len(labels))
+    weight = exact_weights(sample_weight, len(labels))
     counted = np.where((labels == 1) | (parity == "demographic_parity"), weight, 0)
     sizes = [int(counted[groups == number].sum()) for number in range(2)]
     if 0 in sizes:
         raise DataError(f"group: no row of group {sizes.index(0)} is compared, so there is no share of it")
     scale = sizes[0] * sizes[1]
     if scale >= 2**52:
-        raise ConfigError("too many rows, or too fine weights, for exact sums: use coarser sample_weight")
+        raise ConfigError("too many rows, or too large weights, for exact sums: use smaller sample_weight")
     # Class 0: its errors, and no disparity. Class 1: its errors, and its part of N_1 n_0 - N_0 n_1.
     points, total = np.zeros((2, 2, len(labels)), dtype=np.int64), float(weight.sum())
     points[0, 0], points[0, 1] = weight * labels, weight * (1 - labels)
     points[1, 1] = counted * np.where(groups == 0, sizes[1], -sizes[0])
     limit = floor(Fraction(Decimal(repr(float(max_disparity)))) * scale)
-    return FrontTask(
-        points, lambda totals: 1.0 - totals[:, 0] / total, ("errors", "disparity"), (unit, 1.0 / scale), limit
-    )
+
+    def score(totals: IntArray) -> FloatArray:
+        accuracy: FloatArray = 1.0 - totals[:, 0] / total
+        return accuracy
+
+    return FrontTask(points, score, ("errors", "disparity"), (1, 1.0 / scale), limit)

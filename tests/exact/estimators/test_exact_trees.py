@@ -77,7 +77,7 @@ def test_leaf_penalty_of_regression_is_the_ccp_alpha_of_scikit_learn() -> None:
     gain = y.var() - LeastSquares(y).loss(X[:, 0])
     for factor, n_leaves in ((0.999, 2), (1.001, 1)):
         peer = DecisionTreeRegressor(ccp_alpha=factor * gain).fit(X, y)
-        tree = OptimalTreeRegressor(1, leaf_penalty=factor * gain, binarize=False).fit(X, y)
+        tree = OptimalTreeRegressor(1, leaf_penalty=factor * gain, binarize="all").fit(X, y)
         assert tree.tree_.n_leaves == peer.get_n_leaves() == n_leaves
 
 
@@ -138,11 +138,11 @@ def test_an_outlier_that_hides_all_else_is_not_certified() -> None:
     a = np.arange(80) % 2
     X = pd.DataFrame({"out": (np.arange(80) == 0) * 1, "a": a})
     y = a.astype(float)
-    near = OptimalTreeRegressor(max_depth=2, binarize=False).fit(X, y)
+    near = OptimalTreeRegressor(max_depth=2, binarize="all").fit(X, y)
     assert near.certified_
     assert near.loss_ == 0.0
     y[0] = 1e7
-    far = OptimalTreeRegressor(max_depth=2, binarize=False).fit(X, y)
+    far = OptimalTreeRegressor(max_depth=2, binarize="all").fit(X, y)
     assert far.loss_ == pytest.approx(np.mean((far.predict(X) - y) ** 2))
     assert far.certified_ == (far.loss_ == 0.0)
     assert far.gap_ <= far.loss_

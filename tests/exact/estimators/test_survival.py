@@ -141,7 +141,7 @@ def test_risk_quantiles_and_restricted_means(fitted: OptimalSurvivalTree, gbsg2:
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_a_mean_exists_where_the_curve_reaches_zero() -> None:
     x, time = np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([1.0, 3.0, 10.0, 20.0])
-    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(x, (time, np.ones(4)))
+    tree = OptimalSurvivalTree(max_depth=1, binarize="all").fit(x, (time, np.ones(4)))
     np.testing.assert_allclose(tree.predict_rmst(x, np.inf), [2, 2, 15, 15])
     np.testing.assert_allclose(tree.predict_rmst(x, 2.0), [1.5, 1.5, 2, 2])
     np.testing.assert_array_equal(tree.predict_quantile(x), [1, 1, 10, 10])
@@ -198,8 +198,8 @@ def test_text_of_a_single_leaf_and_of_own_binary_columns(small_data: SurvivalDat
     assert "Caution" not in tree.summary()
     assert (tree.apply(small_data.frame) == 1).all()
     frame = pd.DataFrame({"treated": small_data.frame["x0"] > 0.5, "old": small_data.frame["x1"] > 0.5})
-    tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, y)
-    assert export_text(tree).startswith("if treated:")
+    tree = OptimalSurvivalTree(max_depth=1, binarize="all").fit(frame, y)
+    assert export_text(tree).startswith("if treated is ")
     longer = tree.curves_.restricted_mean(None, tree.event_times_[-1])
     assert longer[0] > longer[1]
     treated = frame["treated"].to_numpy()
