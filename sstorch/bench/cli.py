@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
 import traceback
@@ -18,7 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sstorch.bench.arguments import as_hydra_takes, refusal_text, setting_word
+from sstorch.bench.arguments import as_hydra_takes, refusal_text
 from sstorch.bench.config import config_path, register_schemas, to_config
 from sstorch.bench.run import run
 from sstorch.bench.run_folder import RunFolder
@@ -124,7 +125,7 @@ def _interruption_text(folder: RunFolder, is_study: bool, swept: bool) -> str:
     name, place = ("sweep", HydraConfig.get().sweep.dir) if swept else ("run", str(folder.path))
     return (
         f"interrupted; what was done so far is in {folder.path}; the same command with "
-        f"{setting_word(f'hydra.{name}.dir', place)} continues from there"
+        f"{shlex.quote(f'hydra.{name}.dir={place}')} continues from there"
     )
 
 

@@ -7,7 +7,7 @@ import inspect
 import os
 import pydoc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -78,11 +78,10 @@ class DatasetConfig:
 
     def _named(self, options: dict[str, Any]) -> SurvivalData:
         usual = vars(DatasetConfig(name=self.name))
-        for name, value in options.items():
-            if value != usual[name]:
-                raise ConfigError(
-                    f"dataset.{name} describes a file and is not used by dataset={self.name}; add dataset=csv"
-                )
+        if read := [name for name, value in options.items() if value != usual[name]]:
+            raise ConfigError(
+                f"dataset.{read[0]} describes a file and is not used by dataset={self.name}; add dataset=csv"
+            )
         # Some data sets have a sensitive column only on request.
         return load_dataset(self.name, **dict.fromkeys(optional_columns(self.name, self.sensitive), True))
 
@@ -92,11 +91,7 @@ class DatasetConfig:
                 "dataset=csv needs dataset.path=FILE, and dataset.time=COLUMN with dataset.event=COLUMN or "
                 "dataset.cause=COLUMN"
             )
-        for name in ("read", "causes"):
-            if isinstance(text := options[name], str) and text.startswith("{"):  # keys that Hydra cannot read
-                options[name] = OmegaConf.to_container(OmegaConf.create(text))
-        options |= {"causes": None} if cause is None else {"event": cause}
-        return load_file(path, **options)
+        return load_file(path, **options | ({"causes": None} if cause is None else {"event": cause}))
 
 
 @dataclass
@@ -104,8 +99,7 @@ class CVConfig:
     """Cross-validation.
 
     Attributes:
-        n_folds: number of folds.
-        seed: of the folds.
+        n_folds, seed: number of the folds, and their seed.
         peers: whether reference models are scored on the same folds.
         score: score whose mean over the test folds the application returns to a sweeper; None for the first
             of the outcome, a concordance. With competing causes its mean over the causes.
@@ -210,24 +204,16 @@ def to_config(composed: DictConfig) -> Config:
     return config
 
 
-def setting_names() -> dict[str, str]:
-    """Settings by their last name, those of the model for a soft tree: what a wrong name may have meant."""
-    names = {name: f"model.{name}" for name in parameters_of(SoftSurvivalTree) or ()}
-    for group, kind in (("dataset", DatasetConfig), ("cv", CVConfig), ("logger", LoggerConfig)):
-        names |= {each.name: f"{group}.{each.name}" for each in fields(kind)}
-    return names | {item.name: item.name for item in fields(Config)}
-
-
 def no_setting_text(setting: str, group: type) -> str:
-    """Message that a group of the configuration has no setting of this dotted name."""
+    """Message that a group of the configuration has no setting of this dotted name, with the nearest one."""
     room, dot, last = setting.rpartition(".")
-    hint = nearest_text(last, {item.name: f"{room}{dot}{item.name}" for item in fields(group)})
-    if not hint and not room:  # the name of a setting without that of its group
-        hint = nearest_text(setting, setting_names())
+    names = {}
+    if not room:  # the name of a setting may stand without that of its group
+        names = {name: f"model.{name}" for name in parameters_of(SoftSurvivalTree) or ()}
+        for owner, kind in (("dataset", DatasetConfig), ("cv", CVConfig), ("logger", LoggerConfig)):
+            names |= {item.name: f"{owner}.{item.name}" for item in fields(kind)}
+    hint = nearest_text(last, names | {item.name: f"{room}{dot}{item.name}" for item in fields(group)})
     return f"there is no setting {setting}.{hint or ' --cfg job shows the settings.'}"
-
-
-# ---------------------------------------------------------------------- nodes
 
 
 def build(node: Any, where: str) -> Any:
@@ -265,21 +251,19 @@ def check_node(node: Any, where: str) -> None:
                 f"there is no setting {where}.{name}."
                 + (near or f" {node['_target_']} has {names_text(known) if known else 'no parameters'}")
             )
-        for place, each in _inner(value, f"{where}.{name}"):
-            check_node(each, place)
+        _check_inner(value, f"{where}.{name}")
         usual = inspect.Parameter.empty if known is None else known[name].default
         if isinstance(value, Mapping) and "_target_" not in value and hasattr(usual, "get_params"):
             kind = type(usual).__name__
             raise ConfigError(f"{where}.{name} must have a _target_, such as sstorch.{kind}, got {value!r}")
 
 
-def _inner(value: object, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The nodes of a value, and their names."""
+def _check_inner(value: object, where: str) -> None:
     if isinstance(value, Mapping) and "_target_" in value:
-        yield where, value
+        check_node(value, where)
     elif isinstance(value, Mapping | list):
         for name, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _inner(each, f"{where}.{name}")
+            _check_inner(each, f"{where}.{name}")
 
 
 def _located(path: str, where: str) -> Any:

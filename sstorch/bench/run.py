@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import pandas as pd
@@ -25,13 +24,13 @@ from sstorch.bench.cross_validation import (
     split_names,
 )
 from sstorch.bench.models import Fit, SoftTreeModel, StudyModel, as_model, models_of
-from sstorch.bench.run_folder import EVERY, RunFolder, versions, without_logger
+from sstorch.bench.run_folder import RunFolder, versions, without_logger
 from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, printed, score_fits, scores_of, wide
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError, DataError, SstorchError, TrainingError, warn
 from sstorch.metrics.registry import names_of
-from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
+from sstorch.monitoring import Callback, ProgressBar, TensorBoard
 from sstorch.optim.checkpoint import Checkpoint, kept, opened, plain_values
 from sstorch.progress import listening, report
 from sstorch.threads import FEW
@@ -42,6 +41,8 @@ TREE, KAPLAN_MEIER, COX = "tree", "Kaplan-Meier", "Cox"
 AALEN_JOHANSEN, CAUSE_COX = "Aalen-Johansen", "cause-specific Cox"  # of competing causes
 # Rows times features above which dense columns take minutes and gigabytes: there is no Cox regression then.
 MOST_NUMBERS = 20_000_000
+# Seconds between two lines of progress.
+_EVERY = 5.0
 
 
 def run(config: Config, config_text: str, folder: RunFolder) -> float:
@@ -51,14 +52,13 @@ def run(config: Config, config_text: str, folder: RunFolder) -> float:
     """
     shown = time.monotonic()
 
-    def note(phase: str, done: int, total: int) -> None:
+    def show(phase: str, done: int, total: int) -> None:
         nonlocal shown
-        folder.note(phase, done, total)
-        if config.logger.progress and phase != "training" and time.monotonic() - shown > EVERY:
+        if phase != "training" and time.monotonic() - shown > _EVERY:
             shown = time.monotonic()
             print(f"{phase}: {100 * done / max(total, 1):.0f} % done", file=sys.stderr, flush=True)
 
-    with listening(note):
+    with listening(show) if config.logger.progress else nullcontext():
         return _run(config, config_text, folder)
 
 
@@ -90,7 +90,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
     trees = f"({cv.n_folds} folds + all rows) x {model.n_starts} starts, {_device_text(config.device)}"
     print(f"trees    {n_trees}: {trees}", flush=True)
     identity = without_logger(config_text), checksum, getattr(data.groups, "codes", None), versions()
-    with opened(folder.checkpoint, run=identity) as checkpoint, _Interruption() as interruption:
+    with opened(folder.checkpoint, run=identity) as checkpoint:
         if folder.begin(config_text):
             print(f"resume   continues from {folder.checkpoint}", flush=True)
         board = None
@@ -104,7 +104,6 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
         callbacks += [ProgressBar()] if config.logger.progress else []
         begin = time.perf_counter()
         try:
-            callbacks.append(interruption)
             result = cross_validate(model.estimator, data, cv.n_folds, cv.seed, callbacks, checkpoint)
             seconds = time.perf_counter() - begin
             compared = score_run(result, data, checkpoint, peers) if cv.peers else None
@@ -148,34 +147,6 @@ def _callback(node: object, where: str) -> Callback:
     if not isinstance(made, Callback):
         raise ConfigError(f"{where} must be a Callback of sstorch.monitoring, got {type(made).__name__}")
     return made
-
-
-class _Interruption(Callback):
-    """Ctrl-C and a scheduler's request to stop.
-
-    An exception that a signal raises inside a destructor or a callback of another library is lost. So the
-    request is noted, and raised once more at the end of the pass.
-    """
-
-    def __init__(self) -> None:
-        self._asked = False
-
-    def __enter__(self) -> _Interruption:
-        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
-        raise KeyboardInterrupt
-
-    def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        """Stop if interrupted."""
-        if self._asked:
-            raise KeyboardInterrupt
 
 
 # ---------------------------------------------------------------------- reference models

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +28,11 @@ from sstorch.soft.estimator import SoftEstimator
 
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("cv", "score"), ("dataset", "time_unit"))
-# Seconds between two signs of life of a phase.
-EVERY = 5.0
 _LOGGED = ("logger", "callbacks", "peers")
 
 
 class RunFolder:
-    """Files of a run.
-
-    ``config.yaml`` (resolved) and ``status.json`` from the start, this one with a sign of life and the phase
-    every few seconds; ``tensorboard/`` while it trains, and ``checkpoint.safetensors`` until it is
-    completed; at the end ``scores.csv`` (a row per fold, start and part), ``summary.csv``, ``folds.csv``,
-    ``held_out.csv`` (predictions of the chosen trees for the rows that they were not trained on),
-    ``peers.csv`` (other models on the same folds, and the chosen trees), ``evidence.csv`` and
-    ``penalties.csv`` where penalties were estimated (candidates for groups, and the penalties of each kind of
-    coefficient, of every split), ``leaf_groups.csv`` if sensitive groups are known, ``tree.txt``, ``model/``
-    (the tree trained on all rows) and ``figures/``. Other estimators than soft trees have no figures, and
-    ``model/`` if they have ``save``.
+    """Files of a run, which docs/command_line.md lists.
 
     Attributes:
         path: of the folder.
@@ -58,9 +43,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path, self.tensorboard = path, path / "tensorboard"
         self.checkpoint = path / "checkpoint.safetensors"
-        self._begun = self._ended = False
-        self._progress: dict[str, object] = {}
-        self._noted = 0.0
+        self._runs = False
 
     @property
     def is_taken(self) -> bool:
@@ -97,45 +80,19 @@ class RunFolder:
         return bool(status["status"] == "completed")
 
     def begin(self, config_text: str) -> bool:
-        """Write the configuration (resolved YAML) and the status of a run that begins here, or continues.
-
-        Returns:
-            True if there is a checkpoint from which it continues.
-        """
+        """Write the configuration (resolved YAML) and the status; True if a checkpoint is there."""
         if self.tensorboard.exists():
             shutil.rmtree(self.tensorboard)  # written anew from the records in the checkpoint
         self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / "config.yaml", config_text.encode())
-        self._begun = True
-        self._write_running()
+        self.write_status("running")
         return self.checkpoint.exists()
 
     @property
     def status(self) -> str:
-        """Completed, interrupted or failed; or running or stopped, with the last sign of life.
-
-        A run has stopped that was begun and not ended, and whose checkpoint no process holds.
-        """
-        status = self.read_status()
-        if status["status"] != "running":
-            return str(status["status"])
-        known = [name for name in ("phase", "last_sign_of_life") if name in status]
-        sign = ", ".join(f"{name} {status[name]}" for name in known)
-        return f"{'running' if is_open(self.checkpoint) else 'stopped'} ({sign})"
-
-    def note(self, phase: str, done: int, total: int) -> None:
-        """Write a sign of life at a new phase and every few seconds, from begin to end of a run."""
-        early = self._progress.get("phase") == phase and time.monotonic() - self._noted < EVERY
-        self._progress = {"phase": phase, "done": done, "of": total}
-        if self._begun and not self._ended and not early:
-            self._write_running()
-
-    def _write_running(self) -> None:
-        """Write a sign of life with the process and its phase."""
-        self._noted = time.monotonic()
-        facts = {"process": os.getpid(), "host": platform.node(), **self._progress}
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        self.write_status("running", **facts, last_sign_of_life=now)
+        """Running, completed, interrupted or failed; stopped if begun, and no process has its checkpoint."""
+        status = str(self.read_status()["status"])
+        return "stopped" if status == "running" and not is_open(self.checkpoint) else status
 
     def read_status(self) -> dict[str, Any]:
         """Content of ``status.json``."""
@@ -145,22 +102,16 @@ class RunFolder:
     def write_status(self, status: str, **facts: object) -> None:
         """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""
         text = json.dumps({"status": status, **facts}, indent=1) + "\n"
-        self._ended = status != "running"
+        self._runs = status == "running"
         write_whole(self.path / "status.json", text.encode())
 
     def end_early(self, status: str, **facts: object) -> bool:
-        """Write why a run that has begun here ends before it is completed; remove an empty folder.
-
-        Returns:
-            True if this object has begun a run. A run that was completed keeps its status.
-        """
+        """Write why a run ends before it is completed, True if one runs here; remove an empty folder."""
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
-        if not self._begun or self._ended:
-            return False
-        phase = {name: value for name, value in self._progress.items() if name == "phase"}
-        self.write_status(status, **facts, **phase)
-        return True
+        if runs := self._runs:
+            self.write_status(status, **facts)
+        return runs
 
     def write_results(
         self, result: CrossValidation, data: SurvivalData, peers: pd.DataFrame | None = None

@@ -4,27 +4,18 @@ import signal
 import sys
 
 from sstorch.bench.cli import main
-from sstorch.bench.run_folder import RunFolder
-
-
-class _Halt:
-    """Say so and sleep for ever, where a phase is noted for the first time."""
-
-    def __init__(self, phase: str) -> None:
-        self._phase, self._note = phase, RunFolder.note
-
-    def __get__(self, folder: RunFolder, kind: type) -> object:
-        def note(phase: str, done: int, total: int) -> None:
-            self._note(folder, phase, done, total)
-            if phase == self._phase:
-                print("halted", flush=True)
-                while True:
-                    signal.pause()
-
-        return note
-
+from sstorch.progress import listening
 
 if __name__ == "__main__":
-    RunFolder.note = _Halt(sys.argv[1])  # type: ignore[assignment, method-assign]
-    sys.argv[1:] = sys.argv[2:]
-    main()
+    _, halt, *words = sys.argv
+    sys.argv[1:] = words
+
+    def halted(phase: str, done: int, total: int) -> None:
+        """Say so and sleep for ever, where the phase is reported for the first time."""
+        if phase == halt:
+            print("halted", flush=True)
+            while True:
+                signal.pause()
+
+    with listening(halted):
+        main()

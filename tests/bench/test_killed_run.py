@@ -2,21 +2,19 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from sstorch.bench.reporting import report_of_run
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError
 from sstorch.optim.evidence import Estimates, estimate
-from sstorch.progress import listening, report
 from tests.app import sstorch
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +26,7 @@ RUNS = {
         *COMMON[:-1],
         "experiment=quick",
         "model.n_starts=1",
+        "logger.progress=false",
     ),
     "causes": ("dataset=melanoma", *COMMON[1:], GROUPS),
 }
@@ -72,9 +71,9 @@ def test_run_killed_in_a_phase_continues_with_the_same_result(
     begun = phase != "reading"
     assert RunFolder(folder).is_taken is begun
     if begun:
-        told = RunFolder(folder).status
-        assert re.fullmatch(rf"stopped \(phase {phase}, last_sign_of_life .*\)", told), told
-        assert sstorch_report_refuses(folder, told)
+        assert RunFolder(folder).status == "stopped"
+        with pytest.raises(ConfigError, match="a run that is stopped, not completed"):
+            report_of_run(folder)
     capsys.readouterr()
     assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *RUNS[run]) == 0
     out = capsys.readouterr().out
@@ -109,42 +108,10 @@ def test_ctrl_c_in_the_leaves_keeps_the_regressions(
         patch.setattr("sstorch.soft.estimation.estimate", interrupted)
         assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *run) == 130
     assert "interrupted; what was done so far is in" in capsys.readouterr().err
-    assert json.loads((folder / "status.json").read_text()) == {"status": "interrupted", "phase": "leaves"}
+    assert json.loads((folder / "status.json").read_text()) == {"status": "interrupted"}
     with monkeypatch.context() as patch:
         patch.setattr("sstorch.soft.estimation.estimate", interrupted)
         assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *run) == 0
     assert "continues from" in capsys.readouterr().out
     regressions = [given for given in asked if len(given) == 3]  # candidates are given first penalties, too
     assert len(regressions) == 1
-
-
-def sstorch_report_refuses(folder: Path, told: str) -> bool:
-    """Whether a report of the run is refused with its status."""
-    from sstorch.bench.reporting import report_of_run
-
-    with pytest.raises(ConfigError, match=re.escape(told)):
-        report_of_run(folder)
-    return True
-
-
-def test_status_has_the_phase_and_a_fresh_sign_of_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.begin("a: 1")
-    seen = []
-    with listening(folder.note):
-        for every, phase, done in ((5.0, "encoding", 1), (5.0, "encoding", 2), (0.0, "encoding", 3)):
-            monkeypatch.setattr("sstorch.bench.run_folder.EVERY", every)
-            report(phase, done, 4)
-            with listening(None):
-                report("a step of it", 0, 1)
-            seen.append(folder.read_status())
-    assert [(each["phase"], each["done"], each["of"]) for each in seen] == [
-        ("encoding", done, 4) for done in (1, 1, 3)
-    ]
-    age = datetime.now(UTC) - datetime.fromisoformat(seen[-1]["last_sign_of_life"])
-    assert timedelta(0) <= age + timedelta(seconds=1) < timedelta(minutes=1)
-    folder.write_status("completed")
-    folder.note("writing", 0, 1)
-    assert RunFolder(folder.path).status == "completed"
