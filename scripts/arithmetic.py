@@ -29,8 +29,7 @@ def bare_seconds(steps: pd.DataFrame, depth: int, n_features: int) -> dict[str, 
         n_features: p.
     """
     topology, seconds = Topology(depth), {"BN": 0.0, "LN": 0.0, "WLR": 0.0}
-    trained = steps[steps["step"] != "SKIP"]
-    for (kind, node), records in trained.groupby(["step", "node"]):
+    for (kind, node), records in steps.groupby(["step", "node"]):
         evaluated_rows = float((records["evaluations"] * records["rows"]).sum())
         n_rows = max(2, round(evaluated_rows / records["evaluations"].sum()))
         if kind == "BN":

@@ -36,9 +36,6 @@ class Callback:
     and with the history at that time, but not ``on_step``.
     """
 
-    def on_compile(self) -> None:
-        """Before compilation of machine code, which takes about ten seconds, once per machine."""
-
     def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
         """Before the first step, with the maximum number of macro iterations.
 
@@ -77,10 +74,6 @@ def check_callbacks(callbacks: object) -> None:
 
 class ProgressBar(Callback):
     """A line per macro iteration on standard error; on a terminal each takes the place of the last."""
-
-    @override
-    def on_compile(self) -> None:
-        print("making machine code: about 10 seconds, once on this machine", file=sys.stderr, flush=True)
 
     @override
     def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Columns = dict[str, NDArray[Any]]
 
 STEP_COLUMNS = ["problem", "macro_iteration", "node", "step", "objective_before", "objective_after"]
-STEP_COLUMNS += ["gradient_norm", "evaluations", "rows", "left_share", "status", "restarted"]
+STEP_COLUMNS += ["gradient_norm", "evaluations", "rows", "status", "restarted"]
 MACRO_COLUMNS = ["problem", "macro_iteration", "objective", "best_objective", "gradient_norm"]
 
 
@@ -21,17 +21,14 @@ MACRO_COLUMNS = ["problem", "macro_iteration", "objective", "best_objective", "g
 class History:
     """Training records of a batch: two tables.
 
-    ``steps`` has one row per problem and inner step: step is ``BN``, ``LN``, ``WLR`` or ``SKIP``, the
-    objectives are those of the minimisation in the step, ``rows`` counts I_s, ``left_share`` is the share
-    routed left before the step, ``restarted`` marks leaves that overflowed and restarted from the starting
-    values of the family. ``macro_iterations`` has one row per problem and macro iteration, counted from 1 (0
-    is the initial solution), with the full objective E, the best criterion so far, the max-norm of the
-    gradient of E, in columns ``mass_<leaf>`` the share of training rows whose path ends in each leaf, in
-    ``gate_norm_<gate>`` the Euclidean norm of the weights of each gate, and with held-out rows
+    ``steps`` has one row per problem and inner step: step is ``BN``, ``LN``, ``WLR``, ``JOINT``, or that of a
+    :meth:`TrainingRun.step <sstorch.optim.TrainingRun.step>`; the objectives are those of the minimisation,
+    ``rows`` counts I_s, ``restarted`` marks leaves that overflowed and restarted from the starting values of
+    the family. ``macro_iterations`` has one row per problem and macro iteration, or pass of another trainer,
+    counted from 1 (0 is the initial solution), with the full objective E, the best criterion so far, the
+    max-norm of the gradient of E, in columns ``mass_<leaf>`` the share of training rows whose path ends in
+    each leaf, in ``gate_norm_<gate>`` the Euclidean norm of the weights of each gate, and with held-out rows
     ``held_out_loss``, their mean loss.
-    For trainers other than the decomposition a macro iteration is a pass: the one joint minimisation, whose
-    step is ``JOINT`` of the root, or the steps of :meth:`TrainingRun.step
-    <sstorch.optim.TrainingRun.step>`, by their names.
     """
 
     _steps: list[Columns] = field(default_factory=list)

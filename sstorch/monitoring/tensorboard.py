@@ -93,7 +93,7 @@ class TensorBoard(Callback):
     @override
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
         newest, steps = history.last_macro_iteration(), history.steps
-        steps = steps[(steps["macro_iteration"] == macro_iteration) & (steps["step"] != "SKIP")]
+        steps = steps[steps["macro_iteration"] == macro_iteration]
         n_starts = self._n_problems // len(self.runs)
         for tag, problems, values in (*_of_pass(newest), *_of_steps(steps)):
             last = self._last.setdefault(tag, {})

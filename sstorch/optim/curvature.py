@@ -1,24 +1,24 @@
-"""Curvature of training steps, block by block: one a node.
+"""Curvature of training steps, block by block: one a node. It scales the first direction of a minimisation.
 
-It scales the first direction of a minimisation and does not decide where it ends: second derivatives between
-nodes are excluded, and where a row's own second derivative is negative its size is taken.
+Where a row's own second derivative is negative its size is taken.
 """
 
 from __future__ import annotations
+
+from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
 
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters
-from sstorch.nn.losses import LogTimes, derivatives_by_autograd
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.closed_form import routing_slopes
 from sstorch.objective.rows import problem_blocks
+from sstorch.optim.linear_hazards import loss_derivatives
 
-# The largest block that is worth its cost: beyond, only diagonals.
-MAX_BLOCK = 64
-# The same of a block of all leaves, which a prior needs that binds them to each other.
-MAX_BOUND = 1024
+# The largest blocks that are worth their cost, of a node and of all leaves that a prior binds: beyond, only
+# diagonals.
+MAX_BLOCK, MAX_BOUND = 64, 1024
 
 
 def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
@@ -36,11 +36,7 @@ def leaf_curvature(
         hazard, parameters = family.select(some), leaves.select(some)
         rows, reach = sample.select(some), probability[some]
         linear, shape = parameters.linear_predictor(rows.x), parameters.shape_parameters(rows.x)
-        times = LogTimes(rows.log_time[:, None], rows.event[:, None])
-        if hazard.closed_form:
-            pairs = hazard.derivatives(*times[:2], linear, shape, hazard.basis(rows.log_time))[2]
-        else:
-            pairs = derivatives_by_autograd(hazard, times, linear, shape, reach)[2]
+        pairs = loss_derivatives(hazard, rows, linear, shape, hazard.basis(rows.log_time))[2]
         weighted = {
             pair: torch.nan_to_num(torch.where(reach > 0, reach * second, 0.0), 0.0, 0.0, 0.0)
             for pair, second in pairs.items()
@@ -63,16 +59,13 @@ def _leaf_blocks(
         first += [shape[..., -1:] for shape in shapes]
         return _diagonal(torch.cat(first + [shape[..., :-1] for shape in shapes] * (n_slopes > 0), dim=-1))
     parts = [[zero] * (n_shape + 1) for _ in range(n_shape + 1)]
-    for j in range(n_shape + 1):
-        for k in range(j, n_shape + 1):
-            rows = pairs.get((j, k), zero)
-            if n_slopes or k == 0:
-                part = x.gram(rows)
-            elif j == 0:
-                part = x.pull_back(rows)[..., None]
-            else:
-                part = rows.sum(-1)[..., None, None]
-            parts[j][k], parts[k][j] = part, part.mT
+    for j, k in combinations_with_replacement(range(n_shape + 1), 2):
+        rows = pairs.get((j, k), zero)
+        if n_slopes or k == 0:
+            part = x.gram(rows)
+        else:
+            part = rows.sum(-1)[..., None, None] if j else x.pull_back(rows)[..., None]
+        parts[j][k], parts[k][j] = part, part.mT
     whole = torch.cat([torch.cat(row, dim=-1) for row in parts], dim=-2)
     if not n_slopes:
         return whole

@@ -19,8 +19,7 @@ from sstorch.objective import Sample
 
 # Largest change of a shape parameter in a step: most are logarithms.
 _LONGEST = 3.0
-# Elements of the intermediates of a row: derivatives by the parameters of its hazard; and of the rows that
-# are worked on at once.
+# Elements of the derivatives of a row, and of the rows that are worked on at once.
 _ELEMENTS_A_ROW, _ELEMENTS = 64, 2**22
 
 
@@ -29,9 +28,8 @@ def loss_derivatives(
 ) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
     """Losses of rows (K, L, n) and derivatives in the linear predictor, number 0, and the shapes.
 
-    They are the family's where it has second derivatives of its own and rows are observed from time zero,
-    else those of autograd. Predictors are (K, L, n), shapes (K, L, n or 1, m); second derivatives come by
-    pairs j <= k. Some are not finite for rows without weight, or far out in a tail.
+    Predictors are (K, L, n), shapes (K, L, n or 1, m); second derivatives come by pairs j <= k. Some are not
+    finite for rows without weight, or far out in a tail.
     """
     times = sample.log_times
     if not (family.closed_form and sample.is_plain):
@@ -43,9 +41,7 @@ def loss_derivatives(
 class LinearHazards(Batched, Problem):
     """K problems: a hazard family whose linear predictor and shapes are linear in coefficients.
 
-    The linear predictor is a sum over features with the same coefficients in all rows and, where there are
-    groups, a level and slopes of its own in each; a shape parameter is a constant, and in each group a
-    deviation from it. Coefficients of a problem are, in one vector (D,): those of the features (p,), levels
+    Coefficients of a problem are, in one vector (D,): those of the features (p,), and for L groups levels
     (L,), own slopes (L, q), then of each of the m shape parameters the constant and the deviations (1 + L,);
     without groups L = 0. Features are z = (x - centre) / scale, made block by block.
     """
@@ -56,12 +52,10 @@ class LinearHazards(Batched, Problem):
     x: DesignMatrix  # features of the rows, p - 1, without the one for the intercept
     centre: Tensor | None = None  # what is taken off them, (K, p - 1); None for features as they are
     scale: Tensor | None = None  # by what they are divided, (K, p - 1); +inf for those that are zero
-    group: Tensor | None = None  # group of each row, 0 ... L - 1, (K, n); None for none.
-    # positions of the coefficients of features with slopes of their own in the groups, (q,)
-    own: Tensor | None = field(default=None, metadata=SHARED)
+    group: Tensor | None = None  # group of each row, 0 ... L - 1, (K, n)
+    own: Tensor | None = field(default=None, metadata=SHARED)  # positions of features with own slopes, (q,)
     n_groups: int = field(default=0, metadata=SHARED)  # L; 0 without groups
-    # what is added to the linear predictor of each row, (K, n); None for nothing
-    offset: Tensor | None = None
+    offset: Tensor | None = None  # what is added to the linear predictor of each row, (K, n)
 
     @property
     def width(self) -> int:
@@ -121,10 +115,7 @@ class LinearHazards(Batched, Problem):
         return total
 
     def row_derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Losses of rows (K, n), first derivatives (K, n, q) and second ones (K, n, q, q), q = 1 + m.
-
-        They are those in the linear predictor and the shape parameters of the row, zero for padding.
-        """
+        """Losses (K, n), derivatives (K, n, q), (K, n, q, q) in linear predictor and shapes, q = 1 + m."""
         width = 1 + len(self.family.shape_names)
         first = theta.new_empty(*self.weight.shape, width)
         second, losses = first.new_empty(*first.shape, width), first.new_empty(self.weight.shape)
@@ -158,10 +149,8 @@ class LinearHazards(Batched, Problem):
 
     @override
     def step_size(self, step: Tensor) -> Tensor:
-        shapes = step[:, self.n_linear :]
-        if not shapes.shape[1]:
-            return super().step_size(step)
-        return (_LONGEST / shapes.abs().amax(-1).clamp(min=_LONGEST)).clamp(max=1.0)
+        shapes = torch.nn.functional.pad(step[:, self.n_linear :], (0, 1)).abs().amax(-1)
+        return _LONGEST / shapes.clamp(min=_LONGEST)
 
     @property
     @override
@@ -210,18 +199,12 @@ class LinearHazards(Batched, Problem):
         """Rows of each group, of each problem."""
         if self.group is None:
             return [[slice(None)]] * len(self.weight)
-        counts = self.weight > 0
-        return [
-            [(own & (group == k)).nonzero().squeeze(-1) for k in range(self.n_groups)]
-            for group, own in zip(self.group, counts, strict=True)
-        ]
+        group = self.group.masked_fill(self.weight <= 0, -1)
+        return [[(own == k).nonzero().squeeze(-1) for k in range(self.n_groups)] for own in group]
 
     @cached_property
     def _targets(self) -> list[tuple[Tensor, Tensor]]:
-        """Of each group, columns of its sums (the one, features, shapes), and the coefficients they are of.
-
-        A column can be of a coefficient that all groups share and of one of the group.
-        """
+        """Of each group, columns of its sums (the one, features, shapes), and their coefficients."""
         p, m, n_groups = self.width, len(self.family.shape_names), self.n_groups
         count = partial(torch.arange, device=self.weight.device)
         of_shapes = self.n_linear + count(m) * (1 + n_groups)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -110,7 +110,7 @@ def balancing_weights(rows: Sample, update: BranchUpdate) -> Tensor:
 
 @dataclass(frozen=True)
 class Nodec(Trainer):
-    """Settings of NODEC-DR-SST.
+    """Settings of NODEC-DR-SST, by default the published ones.
 
     Attributes:
         eps: thresholds of UpdateBranchNode: ``"eps_paper"`` (0.1, 0.3, 0.4), ``"eps_ordered"``
@@ -149,11 +149,6 @@ class Nodec(Trainer):
             check_integer("patience", self.patience, least=1)
         if not is_number_of(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:
             raise ConfigError(f"gradient_tolerance must be >= 0, got {self.gradient_tolerance!r}")
-
-    @classmethod
-    def paper(cls) -> Self:
-        """The published settings, which are the defaults."""
-        return cls()
 
     @property
     def thresholds(self) -> Thresholds:
@@ -202,8 +197,6 @@ class Nodec(Trainer):
         trains = batch.rows.n_rows >= 2
         if node in topology.branches:
             update = classify(batch.tree, batch.rows, node, thresholds, run.n_rows[run.active])
-            batch = replace(batch, left_share=update.left_share)
-            run.skip(batch, ~trains, node)
             for chosen in _where(trains & update.balanced):
                 yield branch_step(batch.select(chosen), node)
             for chosen in _where(trains & ~update.balanced):
@@ -219,7 +212,6 @@ class Nodec(Trainer):
             # Gates above s have not moved, so I_s is the same; gates from s down have.
             batch = replace(batch, tree=run.present(run.active)[0])
             has_events = (batch.rows.event * batch.rows.weight).sum(-1) > 0
-            run.skip(batch, trains & ~has_events, node)
             for chosen in _where(trains & has_events):
                 yield leaf_step(batch.select(chosen), node)
 

@@ -24,11 +24,6 @@ from sstorch.progress import report
 # Of a state, in addition to the trees.
 _STATE = ("best", "active", "unimproved", "n_passes", "finished", "history")
 _STATUSES = np.array([status.name for status in Status])
-_NO_STEP = {
-    **dict.fromkeys(("objective_before", "objective_after", "gradient_norm"), np.nan),
-    "evaluations": 0,
-    "restarted": False,
-}
 
 
 class PassEngine(Protocol):
@@ -125,7 +120,6 @@ class TrainingRun:
             gradient_norm=result.gradient_norm,
             evaluations=result.n_evaluations,
             rows=step.batch.rows.n_rows,
-            left_share=step.batch.left_share,
             restarted=restarted,
         )
         if isinstance(step.objective, JointObjective):
@@ -232,22 +226,11 @@ class TrainingRun:
         # Any finite point is better than one that is not.
         self.best = torch.nan_to_num(self.criterion(self.everyone), nan=torch.inf)
 
-    def record(self, problems: Tensor, node: int, step: str, status: IntArray | str, **columns: Any) -> None:
+    def record(self, problems: Tensor, node: int, step: str, status: IntArray, **columns: Any) -> None:
         """Add a step of some problems (K,), each with a :class:`Status`, to the history."""
-        status = status if isinstance(status, str) else _STATUSES[status]
         given = {key: value.cpu() if isinstance(value, Tensor) else value for key, value in columns.items()}
-        given = {key: np.nan if value is None else value for key, value in given.items()}
         place = {"problem": problems.cpu(), "macro_iteration": self.n_passes + 1, "node": node}
-        self.history.add_steps(**place, step=step, status=status, **_NO_STEP | given)
-
-    def skip(self, batch: Batch, mask: Tensor, node: int) -> None:
-        """Record problems (K,) with nothing to train at a node: too few rows, or no event for leaves."""
-        some = mask.nonzero().squeeze(-1)
-        if len(some):
-            share = None if batch.left_share is None else batch.left_share[some]
-            rows = batch.rows.n_rows[some]
-            assert batch.problems is not None
-            self.record(batch.problems[some], node, "SKIP", "SKIPPED", rows=rows, left_share=share)
+        self.history.add_steps(**place, step=step, status=_STATUSES[status], **given)
 
     def end_pass(self, problems: Tensor | None = None, standing: tuple[Tensor, ...] | None = None) -> Tensor:
         """Count a pass of some problems (K,), by default the active ones, and return :meth:`record_pass`."""

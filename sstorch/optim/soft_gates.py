@@ -2,8 +2,7 @@
 
 The loss of a row is the expected loss of the paper, E = sum_l P_l L_l over leaves l, made smooth:
 -(1/tau) log sum_l P_l exp(-tau L_l). As tau goes to 0 it is E; at tau = 1 it is the likelihood of the mixture
-of the leaves, whose components describe the shape of the marginal curve and not groups of rows. A small tau
-keeps E's minimum, and its Hessian can be written with the responsibilities of the leaves.
+of the leaves. A small tau keeps E's minimum, and its Hessian has the responsibilities of the leaves.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _ELEMENTS = 2**19
 
 
 def path_signs(topology: Topology, gates: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Positions of the leaves (L,) that rows can reach by some gates, and turns of their paths, (L, B).
+    """Positions of the leaves (L,) that rows reach if the other gates send them left, and their paths.
 
-    Gates that are left out send all rows left; a turn is +1 to the left, -1 to the right, 0 off the path.
+    A turn of a path (L, B) is +1 to the left, -1 to the right, 0 elsewhere.
     """
     places, rows = [], []
     for place, leaf in enumerate(topology.leaves):
@@ -71,8 +70,7 @@ class SoftGates(Batched, Problem):
     """K problems: hazards in L leaves under gates that send each row to all leaves, with probabilities.
 
     Coefficients of a problem are, in one vector (D,), for each cause those of :class:`LinearHazards` with the
-    leaves as groups (features, levels, own slopes, shapes), then for each gate its bias and weights. Gates
-    are estimated, or the probabilities of leaves are given.
+    leaves as groups, then for each gate its bias and weights, if the probabilities are not given.
     """
 
     hazards: tuple[LinearHazards, ...]  # of every cause, for the same rows and features, without groups
@@ -217,14 +215,8 @@ class SoftGates(Batched, Problem):
         spread[torch.cat(constants), count(len(order))[of_shapes]] = 1.0
         leaf_of = [count(n_leaves).repeat_interleave(m) for m in sizes]
         leaf = torch.cat([count(n_leaves).repeat(len(sizes)), *leaf_of])
-        return _Layout(
-            tuple(slice(*pair) for pair in pairwise(latents)),
-            tuple(slice(*pair) for pair in pairwise(places)),
-            order,
-            spread,
-            leaf,
-            (leaf[:, None] == leaf).double()[..., None],
-        )
+        kinds, parts = (tuple(slice(*pair) for pair in pairwise(ends)) for ends in (latents, places))
+        return _Layout(kinds, parts, order, spread, leaf, (leaf[:, None] == leaf).double()[..., None])
 
     @cached_property
     def _row_blocks(self) -> list[slice]:
@@ -303,34 +295,25 @@ class SoftGates(Batched, Problem):
         basis = None if basis is None else basis[..., rows]
         loss, slopes, pairs = loss_derivatives(each.family, sample, linear, shape, basis)
         counts = (sample.weight > 0)[:, None]
-
-        def finite(part: Tensor) -> Tensor:
-            """Derivatives of rows; a leaf that is impossible for a row has none of it."""
-            return torch.where(counts & part.isfinite(), part, 0.0)
-
-        first = torch.stack([finite(part).expand(loss.shape) for part in slopes], 2)
-        second = {pair: finite(part) for pair, part in pairs.items()}
-        return _Losses(torch.where(counts, loss, 0.0), first, second)
+        # A leaf that is impossible for a row has no derivatives of it.
+        finite = (torch.where(counts & part.isfinite(), part, 0.0) for part in (*slopes, *pairs.values()))
+        first = torch.stack([next(finite).expand(loss.shape) for _ in slopes], 2)
+        return _Losses(torch.where(counts, loss, 0.0), first, dict(zip(pairs, finite, strict=True)))
 
     # ------------------------------------------------------------------ sums over rows
 
     def _of_latents(
         self, leaves: Sequence[_Losses], routes: _Routes, share: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Weighted first (K, T, n) and second derivatives (K, T, T, n) of rows by their latents.
+        """Weighted first (K, T, n) and second derivatives (K, T, T, n) by the latents of :class:`_Layout`.
 
-        The latents are the linear predictor of each cause and leaf, each shape of them, and the logit of each
-        gate, behind sums of the linear predictors of each cause; the lower triangle of blocks is not filled.
         With responsibilities R_l, first derivatives u of the losses and a of the log probabilities, the
-        second derivatives are R_l L_l'' - tau (cov_R u), R_l u_l (a_l - mean a), and -(mean a' + cov_R a) /
-        tau.
+        second ones are R_l L_l'' - tau (cov_R u), R_l u_l (a_l - mean a), and -(mean a' + cov_R a) / tau; the
+        lower triangle of blocks is not filled.
         """
         layout, tau = self._layout, self.tau
-        own = torch.cat(
-            [each.first[:, :, 0] for each in leaves]
-            + [each.first[:, :, 1:].flatten(1, 2) for each in leaves],
-            1,
-        )
+        firsts = [each.first for each in leaves]
+        own = torch.cat([u[:, :, 0] for u in firsts] + [u[:, :, 1:].flatten(1, 2) for u in firsts], 1)
         counted, n_own = share * weight[:, None], own.shape[1]
         shared, weighted = share[:, layout.leaf] * own, counted[:, layout.leaf] * own
         n_causes, size = len(leaves), layout.latents[-1].stop
@@ -367,9 +350,8 @@ class SoftGates(Batched, Problem):
 
 @dataclass(frozen=True)
 class _Layout:
-    """Latents of rows by kind, and the coefficients they are made of.
+    """Latents of rows: linear predictors of causes (sums over leaves), of leaves, their shapes, and logits.
 
-    Kinds are linear predictors of causes (sums over leaves), linear predictors of leaves, shapes and logits.
     A shape of a leaf is a constant plus a deviation; here it has the coefficient of the deviation.
     """
 
@@ -383,10 +365,7 @@ class _Layout:
 
 
 def _gram(left: Tensor, right: Tensor, weight: Tensor) -> Tensor:
-    """Sums of left x right over rows, by the weights of pairs of latents.
-
-    Features (K, n, a) and (K, n, b), weights (K, V, U, n) -> (K, V a, U b). A single feature is the one.
-    """
+    """Sums over rows of features (K, n, a), (K, n, b), or a one, by weights (K, V, U, n): (K, V a, U b)."""
     (v, u), a, b = weight.shape[1:3], left.shape[-1], right.shape[-1]
     if a == b == 1:
         return weight.sum(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -86,8 +86,6 @@ class Batch(Batched):
     rows: Sample  # of the step
     everything: Sample | None = None  # all rows, for penalties on rows; None if they do not act
     problems: Tensor | None = None  # ascending positions in the batch of a run, (K,); None outside of runs
-    # share of the weight of the rows that is routed left before the step, (K,), for records
-    left_share: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -168,9 +166,8 @@ _SMALL = LBFGSOptions().gradient_tolerance
 class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that checkpoints can compare it
     """Minimiser for :meth:`TrainingRun.step` by any optimiser of torch.
 
-    The gradient of all problems is one batched evaluation of the step. The result of a problem is the best
-    point that was evaluated, and does not depend on the other problems: optimisers treat parameters one by
-    one, except ``torch.optim.LBFGS``, of which every problem has its own.
+    The result of a problem is the best point that was evaluated, and does not depend on the other problems:
+    optimisers treat parameters one by one, except ``torch.optim.LBFGS``, of which every problem has its own.
 
     Args:
         make: returns an optimiser for a list of parameters, one of shape (d,) per problem, such as
@@ -197,9 +194,8 @@ class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that
         optimizer = self.make(parameters)
         if isinstance(optimizer, torch.optim.LBFGS) and len(start) > 1:  # one direction for all parameters
             each = [slice(number, number + 1) for number in range(len(start))]
-            parts = [self(step.select(own), start[own]) for own in each]
-            names = [item.name for item in fields(OptimizationResult)]
-            return OptimizationResult(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+            parts = [astuple(self(step.select(own), start[own])) for own in each]
+            return OptimizationResult(*map(torch.cat, zip(*parts, strict=True)))
         best, n_evaluations = start.clone(), 0
         lowest = start.new_full(start.shape[:1], torch.inf)
         norm = torch.full_like(lowest, torch.nan)

@@ -125,31 +125,29 @@ def obstacle(
     tree: SoftTree, objective: TrainingObjective, rows: Sample, callbacks: Sequence[Callback] = ()
 ) -> str | None:
     """Why the compiled engine cannot train some problems by decomposition; None if it can."""
-    family, link, device = tree.family, link_of(tree.family), rows.weight.device
-    if device.type != "cpu":
-        return f"it runs on the CPU alone, not on {device.type}: use device='cpu'"
-    if tree.log_time_scale.dtype != torch.float64:
-        return "it computes in double precision alone: use dtype='float64'"
-    if link is None:
-        return f"leaf {family.name!r} has no compiled loss: use another leaf"
-    if family.ancillary != "constant" and family.shape_names:
-        return f"ancillary={family.ancillary!r} is not supported: use ancillary='constant'"
-    if len(objective.row_penalties):
-        return (
-            "penalties on rows (fairness, small leaves) are not supported: use fairness=None, min_leaf=0 "
-            "and, since distilled gates have a least leaf, init='random'"
-        )
-    for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
-        if type(penalty) not in (GateRidge, Ridge, Roughness):
-            return f"{type(penalty).__name__} is not supported, ridges on gates and slopes are: remove it"
-    if rows.log_upper is not None:
-        return "times within intervals are not supported: use exact times"
-    if rows.x.rows is not None:
-        return "trees with rows of their own are not supported: give those of other trees weight zero"
-    for callback in callbacks:
-        if type(callback).on_step is not Callback.on_step:
-            return f"{type(callback).__name__} looks at trees between steps: use on_macro_iteration alone"
-    return None
+    family, device = tree.family, rows.weight.device
+    penalties = (*objective.gate_penalties, *objective.leaf_penalties)
+    others = [type(each).__name__ for each in penalties if type(each) not in (GateRidge, Ridge, Roughness)]
+    looks = [type(each).__name__ for each in callbacks if type(each).on_step is not Callback.on_step]
+    reasons = {
+        f"it runs on the CPU alone, not on {device.type}: use device='cpu'": device.type != "cpu",
+        "it computes in double precision alone: use dtype='float64'": (
+            tree.log_time_scale.dtype != torch.float64
+        ),
+        f"leaf {family.name!r} has no compiled loss: use another leaf": link_of(family) is None,
+        f"ancillary={family.ancillary!r} is not supported: use ancillary='constant'": (
+            family.ancillary != "constant" and bool(family.shape_names)
+        ),
+        "penalties on rows (fairness, small leaves) are not supported: use fairness=None, min_leaf=0 and, "
+        "since distilled gates have a least leaf, init='random'": len(objective.row_penalties) > 0,
+        f"{', '.join(others)} is not supported, ridges on gates and slopes are: remove it": bool(others),
+        "times within intervals are not supported: use exact times": rows.log_upper is not None,
+        "trees with rows of their own are not supported: give those of other trees weight zero": (
+            rows.x.rows is not None
+        ),
+        f"{', '.join(looks)} looks at trees between steps: use on_macro_iteration alone": bool(looks),
+    }
+    return next((reason for reason, fails in reasons.items() if fails), None)
 
 
 def compiled_trees(
@@ -168,11 +166,6 @@ def compiled_trees(
             raise ConfigError(f"engine='compiled' cannot train this: {reason}, or engine='torch'")
         return None
     # numba takes a while to load, which only training by it need wait for.
-    from sstorch.optim.compiled.jit import cache_folder
-
-    if not cache_folder().exists():
-        for callback in callbacks:
-            callback.on_compile()
     from sstorch.optim.compiled.trees import CompiledTrees
 
     return CompiledTrees(tree, objective, rows, str(link_of(tree.family)))

@@ -342,7 +342,7 @@ class SoftSurvivalTree(SoftEstimator):
         curved = not isinstance(leaf, Mapping) and leaf != AUTO and isinstance(make_family(leaf), Spline)
         published: dict[str, Any] = {
             "n_starts": 20,
-            "trainer": Nodec.paper(),
+            "trainer": Nodec(),
             "init": "cox" if curved else "random",
             "penalties": GatePenalties(ridge=1e-3, gate_ridge=1e-3),
             "prediction": "hbp",

@@ -159,7 +159,7 @@ def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
         if name in trees:
             tree = model.estimator
             assert (tree.n_starts, tree.depth) == (4 if quick else 20, depth)
-            assert dataclasses.replace(tree.trainer, engine="auto") == Nodec.paper()
+            assert dataclasses.replace(tree.trainer, engine="auto") == Nodec()
             assert tree.penalties == SoftSurvivalTree.paper().penalties
             expected = {"sst_llog_kmeans": "kmeans", "sst_po": "cox", "sst_ph": "cox"}.get(name, "random")
             assert tree.init == expected

@@ -15,7 +15,7 @@ def history() -> History:
         for node, step in ((1, "BN"), (2, "LN")):
             history.add_steps(
                 **energy, macro_iteration=iteration, node=node, step=step, objective_before=[3.0, 2.0, 1.0],
-                objective_after=[2.0, 1.0, 0.5], evaluations=[4, 5, 6], rows=10, left_share=0.4,
+                objective_after=[2.0, 1.0, 0.5], evaluations=[4, 5, 6], rows=10,
                 status="CONVERGED", restarted=False,
             )  # fmt: skip
         history.add_macro_iteration(

@@ -45,7 +45,7 @@ def _run(
     states = _States(tree)
     tight = LBFGSOptions(max_iterations=300, gradient_tolerance=1e-9, relative_tolerance=0.0)
     history = Nodec(eps=eps, lbfgs=tight, **settings).train(tree, OBJECTIVE, sample, [states])
-    blocks = [b for b in history._steps if b["step"][0] != "SKIP"]
+    blocks = history._steps
     assert len(blocks) == len(states.seen)
     return tree, sample, states.seen, blocks
 

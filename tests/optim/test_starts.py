@@ -342,7 +342,7 @@ def test_constant_target_makes_no_gates() -> None:
         (SoftSurvivalTree(trainer="nodec"), "distilled", Nodec(), 1, True),
         (SoftSurvivalTree(penalties=GatePenalties(ridge=1e-3)), "distilled", Nodec(), 1, False),
         (SoftSurvivalTree(init="distilled", trainer="joint", n_starts=7), "distilled", Joint(), 1, True),
-        (SoftSurvivalTree.paper(), "random", Nodec.paper(), 20, False),
+        (SoftSurvivalTree.paper(), "random", Nodec(), 20, False),
     ],
 )
 def test_defaults_of_each_class(

@@ -1,7 +1,4 @@
-"""Elementary functions as straight-line arithmetic, which becomes vector code in a loop over rows.
-
-Errors are a few units in the last place. Reductions and polynomials are those of fdlibm.
-"""
+"""Elementary functions as vector code in loops over rows, to a few units in the last place; after fdlibm."""
 
 from __future__ import annotations
 
@@ -18,15 +15,9 @@ _LN2_LO = 1.90821492927058770002e-10
 # Adding it leaves the nearest integer in the low bits.
 _MAGIC = 6755399441055744.0
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1 / math.factorial(k) for k in range(2, 14))
-_L1, _L2, _L3, _L4, _L5, _L6, _L7 = (
-    6.666666666666735130e-01,
-    3.999999999940941908e-01,
-    2.857142874366239149e-01,
-    2.222219843214978396e-01,
-    1.818357216161805012e-01,
-    1.531383769920937332e-01,
-    1.479819860510658591e-01,
-)
+_L1, _L2, _L3 = 6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01
+_L4, _L5 = 2.222219843214978396e-01, 1.818357216161805012e-01
+_L6, _L7 = 1.531383769920937332e-01, 1.479819860510658591e-01
 _SQRT2 = math.sqrt(2)
 _EXP_OVERFLOW = 709.782712893384
 TINY = float(np.finfo(np.float64).tiny)
@@ -109,11 +100,7 @@ def sigmoid_and_softplus(z):
 
 
 def _chebyshev(count):
-    """Coefficients of exp(x^2) erfc(x) on x >= 0 in Chebyshev polynomials of (x - k) / (x + k), k = 3.75.
-
-    References:
-        Shepherd and Laframboise (1981), Mathematics of Computation 36, 249-253.
-    """
+    """Of exp(x^2) erfc(x) on x >= 0, in (x - k) / (x + k) (Shepherd and Laframboise 1981, Math. Comp. 36)."""
     angles = (np.arange(4 * count) + 0.5) * np.pi / (4 * count)
     t = np.cos(angles)
     x = _CENTRE * (1 + t) / (1 - t)

@@ -1,8 +1,6 @@
-"""How the kernels are compiled: once a machine, and kept on disk.
+"""How the kernels are compiled: once a machine, and kept on disk, in a folder named by a digest of all files.
 
-numba keeps compiled functions next to their source or, where that cannot be written, in the user's cache; it
-looks at the file of a function alone and would not notice that a function which it calls has changed. The
-kernels therefore have a folder whose name changes with any of their files.
+numba looks at the file of a function alone and would not notice a change of a function that it calls.
 """
 
 from __future__ import annotations
@@ -26,12 +24,9 @@ from sstorch.exceptions import warn
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Products and sums may be fused. Sums over rows may also be taken in any order, which lets them be vectors;
-# the order is then part of the machine code, so that repetitions agree to the last bit.
-_ELEMENTWISE = {"contract"}
-_SUMS = {"contract", "reassoc", "nsz"}
-# The least of numbers of which none is nan, zeros being equal.
-_LEAST = {"nnan", "nsz"}
+# Products and sums may be fused. Sums over rows may also be taken in any order, that of the machine code. The
+# least is that of numbers of which none is nan.
+_ELEMENTWISE, _SUMS, _LEAST = {"contract"}, {"contract", "reassoc", "nsz"}, {"nnan", "nsz"}
 
 
 @cache
@@ -71,22 +66,26 @@ def address(function: Any, signature: Any) -> int:
 
 @intrinsic
 def call(typingctx: Any, place: Any, arguments: Any) -> Any:
-    """Call the kernel at an `address`, which returns nothing, with a tuple of arguments.
-
-    A kernel that is called by its name is compiled as a part of each kernel that calls it.
-    """
+    """Call the kernel at an `address`, which returns nothing, with a tuple of arguments."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kinds = tuple(signature.args[1].types)
         pointer = context.call_conv.get_function_type(types.none, kinds).as_pointer()
         function = builder.inttoptr(values[0], pointer)
         parts = [builder.extract_value(values[1], k) for k in range(len(kinds))]
-        status, _ = context.call_conv.call_function(builder, function, types.none, kinds, parts)
-        with builder.if_then(status.is_error, likely=False):
-            context.call_conv.return_status_propagate(builder, status)
+        _called(context, builder, function, types.none(*kinds), parts)
         return context.get_dummy_value()
 
     return types.none(types.int64, arguments), codegen
+
+
+def _called(context: Any, builder: Any, function: Any, signature: Any, values: Any) -> Any:
+    """Code for a call of a kernel, whose errors are raised again."""
+    returned, convention = signature.return_type, context.call_conv
+    status, result = convention.call_function(builder, function, returned, signature.args, values)
+    with builder.if_then(status.is_error, likely=False):
+        convention.return_status_propagate(builder, status)
+    return result
 
 
 def _njit(*signature: Any, cached: bool = True, **options: Any) -> Callable[[F], F]:
@@ -115,15 +114,13 @@ def _njit(*signature: Any, cached: bool = True, **options: Any) -> Callable[[F],
     return decorate
 
 
-# What Python calls. All else is called by kernels alone: the code that turns its arguments from objects of
-# Python into numbers would be a fifth of all that is compiled. (Called from Python nevertheless, it crashes.)
+# What Python calls. All else is called by kernels alone; called from Python it crashes.
 entry = _njit()
 _INNER = {"no_cpython_wrapper": True}
 # Kernels that make arrays, or return them.
 compiled = _njit(**_INNER)
-# The others do not count references to the arrays that they are given: numba would at every slice, by an
-# atomic instruction, which took a fifth of the time of training. Such a kernel does not compile if it makes
-# an array, and must not return one.
+# The others do not count references to the arrays that they are given, a fifth of the time of training. Such
+# a kernel does not compile if it makes an array, and must not return one.
 _BORROWING = {"_nrt": False, **_INNER}
 elementwise = _njit(fastmath=_ELEMENTWISE, **_BORROWING)
 compare = _njit(fastmath=_LEAST, **_BORROWING)
@@ -146,10 +143,7 @@ def take(typingctx: Any, queue: Any) -> Any:
 
 @intrinsic
 def borrowed(typingctx: Any, value: Any) -> Any:
-    """The same array or tuple, references to which are not counted: a kernel has them while it runs.
-
-    A call counts references to all arrays of a tuple, which takes longer than the work on small ones.
-    """
+    """The same array or tuple, references to which are not counted: a kernel has them while it runs."""
 
     def uncounted(context: Any, builder: Any, kind: Any, counted: Any) -> Any:
         if isinstance(kind, types.Array):
@@ -170,10 +164,7 @@ def borrowed(typingctx: Any, value: Any) -> Any:
 
 
 def kernel(signature: Any, makes_arrays: bool = False) -> Callable[[F], F]:
-    """A kernel of the training engine, for its one signature; other kernels call it by a symbol.
-
-    numba would compile it once more in each of its callers, theirs and so on: four fifths of the time.
-    """
+    """A kernel for one signature, which others call by a symbol: numba would compile it in each of them."""
 
     def decorate(function: F) -> F:
         made: Any = _njit(signature, fastmath=_SUMS, **(_INNER if makes_arrays else _BORROWING))(function)
@@ -181,13 +172,9 @@ def kernel(signature: Any, makes_arrays: bool = False) -> Callable[[F], F]:
         binding.add_symbol(symbol, overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
 
         def codegen(context: Any, builder: Any, given: Any, values: Any) -> Any:
-            convention, returned = context.call_conv, signature.return_type
-            kind = convention.get_function_type(returned, signature.args)
+            kind = context.call_conv.get_function_type(signature.return_type, signature.args)
             callee = cgutils.get_or_insert_function(builder.module, kind, symbol)
-            status, result = convention.call_function(builder, callee, returned, signature.args, values)
-            with builder.if_then(status.is_error, likely=False):
-                convention.return_status_propagate(builder, status)
-            return result
+            return _called(context, builder, callee, signature, values)
 
         def call(typingctx: Any, *arguments: Any) -> Any:
             return signature, codegen

@@ -1,8 +1,4 @@
-"""A pass of NODEC over the nodes of one tree: BN or WLR step, LN step and the best point, node by node.
-
-Nothing is kept between two passes but the parameters. Losses of all rows at all leaves are worked out once,
-and anew below a node whose leaves were trained.
-"""
+"""A pass of NODEC over the nodes of one tree: BN or WLR step, LN step and the best point, node by node."""
 
 from __future__ import annotations
 
@@ -39,8 +35,8 @@ from sstorch.optim.compiled.rows import (
 
 CEILING = 1e10  # as sstorch.optim.working_sets.LOSS_CEILING
 # Of a record of a step: the five numbers of a result, then these.
-STEP, COUNT, SHARE, RESTARTED, N_RECORDS = range(5, 10)
-NONE, BN, WLR, LN, SKIP = range(5)
+STEP, COUNT, RESTARTED, N_RECORDS = range(5, 9)
+NONE, BN, WLR, LN = range(4)
 # Where a tree stands: E, the norm of its gradient, then masses of leaves.
 VALUE, GRADIENT, MASSES = range(3)
 
@@ -254,7 +250,7 @@ def train_gates(rows, tree, node, thresholds, n_rows, options, record, w):
             left[b * n + i] = logit[i] >= 0.0
             on_left += weight[b, 0, i] if logit[i] >= 0.0 else 0.0
     share, e1, e2 = on_left / mass, thresholds[0], thresholds[1]
-    record[STEP], record[COUNT], record[SHARE] = SKIP, m, share
+    record[COUNT] = m
     if m < 2:
         return
     if e1 < share < 1.0 - e1 or e1 * n_rows < 1.0:
@@ -317,7 +313,7 @@ def train_leaves(model, rows, tree, node, options, record, w):
     for b in range(x.shape[0]):
         for i in range(n):
             events += weight[b, 0, i] * times[b, 1, i]
-    record[STEP], record[COUNT] = SKIP, m
+    record[COUNT] = m
     if not events > 0.0:
         return
     reach, ends = reach_below(x, gates, node, count, w), np.empty((times.shape[0], 1, n))
@@ -400,34 +396,22 @@ def set_standing(model, rows, tree, out, w):
     out[VALUE] += expected_loss(rows, reach, table)
 
 
-_PASS = (I1, I1, MODEL, DATA, V3, V3, V2, V2, V1, INT, OPTIONS, V1, V3, V3, I1, FLOAT[:, :, :, ::1], V2)
+_BEST = types.Tuple([V1, V3, V3, I1])
+_PAIRS = types.UniTuple(V3, 2), types.UniTuple(V2, 2)
+_PASS = (I1, I1, MODEL, DATA, *_PAIRS, V1, INT, OPTIONS, _BEST, FLOAT[:, :, :, ::1], V2)
 
 
 @entry_kernel(types.void(*_PASS))
 def run_pass(
-    queue,
-    trees,
-    model,
-    data,
-    gates,
-    leaves,
-    gate_ridge,
-    leaf_ridge,
-    thresholds,
-    patience,
-    options,
-    best,
-    best_gates,
-    best_leaves,
-    unimproved,
-    records,
-    standing,
+    queue, trees, model, data, nodes, ridges, thresholds, patience, options, best_so_far, records, standing
 ):
     """A pass of some trees (K,), which threads take from a common queue.
 
-    Written are gates (R, G, p + 1) and leaves (R, L, d), their best points with E (R,) and the numbers of
-    visits without improvement (R,), records (K, nodes, 2, 9), and the standing (K, 2 + L).
+    Written are gates (R, G, p + 1) and leaves (R, L, d), the best so far with E (R,) and numbers of visits
+    without improvement (R,), records (K, nodes, 2, 8), and the standing (K, 2 + L).
     """
+    gates, leaves = nodes
+    best, best_gates, best_leaves, unimproved = best_so_far
     n_gates, n_leaves = gates.shape[1], leaves.shape[1]
     w = np.empty((max(OF_GATE * n_gates, PARTS + 2 * max(model[4], 1)), ROWS))
     table = np.empty((n_leaves, data[4].shape[2]))
@@ -438,7 +422,7 @@ def run_pass(
             return
         k = trees[t]
         rows = load_all(data, k)
-        tree = (gates[k], leaves[k], gate_ridge[k], leaf_ridge[k], table)
+        tree = (gates[k], leaves[k], ridges[0][k], ridges[1][k], table)
         set_losses(model, rows, leaves[k], 0, n_leaves, table, w)
         for node in range(1, max(n_gates, 1) + 1):
             record, count = records[t, node - 1], n_leaves
@@ -447,13 +431,12 @@ def run_pass(
             if n_gates > 0:
                 train_gates(visitors, tree, node, thresholds, float(rows[4]), options, record[0], w)
             if (node > 1 or n_leaves <= 2) and visitors[4] >= 2:
-                record[1, SHARE] = record[0, SHARE]
                 train_leaves(model, visitors, tree, node, options, record[1], w)
                 while node * count >= 2 * n_leaves:
                     count //= 2
                 set_losses(model, rows, leaves[k], node * count - n_leaves, count, table, w)
             value = expected_loss(rows, reach_below(rows[0], gates[k], 1, n_leaves, w), table)
-            value += ridge_of(gates[k], gate_ridge[k]) + ridge_of(leaves[k], leaf_ridge[k])
+            value += ridge_of(gates[k], ridges[0][k]) + ridge_of(leaves[k], ridges[1][k])
             # As sstorch.optim.run: what rounding alone makes is no improvement.
             rounding = 32.0 * EPS * (1.0 + abs(best[k])) if math.isfinite(best[k]) else 0.0
             unimproved[k] += 1

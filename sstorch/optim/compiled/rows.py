@@ -6,10 +6,8 @@ spline, eta = g + sum_j w_j I_j(y) with w_j = exp(shape_j). The loss is A(eta; c
 
 A step trains gates, with weighted losses of the rows at their ends, ``ends`` (B, n_gates + 1, n), or one leaf
 (no gates), where ``ends`` (B, 1, n) are row weights. ``times`` may have twice as many blocks as ``x``: the
-second half are the rows at their late entry, without event, with negative weights.
-
-Rows of ``w`` hold what is worked out. No loop may read a row that it writes under another name: it would not
-become vector code.
+second half are the rows at their late entry, without event, with negative weights. No loop may read a row of
+``w`` that it writes under another name: it would not become vector code.
 """
 
 from __future__ import annotations

@@ -22,19 +22,13 @@ if TYPE_CHECKING:
 
 LINKS = {"exp": rows.EXP, "logistic": rows.LOGISTIC, "probit": rows.PROBIT}
 _OPTIONS = ("history", "max_iterations", "max_evaluations", "gradient_tolerance", "relative_tolerance")
-_STEPS = {passes.SKIP: "SKIP", passes.BN: "BN", passes.WLR: "WLR", passes.LN: "LN"}
+_STEPS = {passes.BN: "BN", passes.WLR: "WLR", passes.LN: "LN"}
 
 
 class CompiledTrees:
     """R trees, which the engine has nothing against, trained in place by as many threads as torch has."""
 
-    def __init__(
-        self,
-        tree: SoftTree,
-        objective: TrainingObjective,
-        sample: Sample,
-        link: str,
-    ) -> None:
+    def __init__(self, tree: SoftTree, objective: TrainingObjective, sample: Sample, link: str) -> None:
         """``link`` is a key of LINKS."""
         is_spline, n_shapes = isinstance(tree.family, Spline), len(tree.family.shape_names)
         first = sample.x.shape[-1] - tree.in_features
@@ -47,21 +41,14 @@ class CompiledTrees:
         gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
         seconds = objective.gate_curvature(gates), objective.leaf_curvature(leaves)
         # Second derivatives are all there is of a ridge, the same at each gate and at each leaf.
-        self._ridges = [_array(part[:, 0] if part.shape[1] else part.sum(1)) for part in seconds]
+        self._ridges = tuple(_array(part[:, 0] if part.shape[1] else part.sum(1)) for part in seconds)
         self._n_threads = torch.get_num_threads()
         self._team = ThreadPoolExecutor(self._n_threads, thread_name_prefix="sstorch")
 
     def train_pass(
-        self,
-        run: TrainingRun,
-        thresholds: tuple[float, ...],
-        options: LBFGSOptions,
-        patience: int | None,
+        self, run: TrainingRun, thresholds: tuple[float, ...], options: LBFGSOptions, patience: int | None
     ) -> tuple[Tensor, ...]:
-        """A pass of the active trees of a run, in place, with the records of its steps.
-
-        Returned is the standing of the trees, see :meth:`TrainingRun.record_pass`.
-        """
+        """A pass of the active trees, in place; their standing, see :meth:`TrainingRun.record_pass`."""
         active, tree, best_tree = run.active, run.tree, run.best_tree
         pair = tree, best_tree
         gates, best_gates = (_array(each.gate_parameters().flatten()) for each in pair)
@@ -74,16 +61,12 @@ class CompiledTrees:
             active.numpy(),
             self._model,
             self._rows,
-            gates,
-            leaves,
-            *self._ridges,
+            (gates, leaves),
+            self._ridges,
             np.array(thresholds),
             patience or np.iinfo(np.int64).max,
             tuple(float(getattr(options, name)) for name in _OPTIONS),
-            run.best.numpy(),
-            best_gates,
-            best_leaves,
-            run.unimproved.numpy(),
+            (run.best.numpy(), best_gates, best_leaves, run.unimproved.numpy()),
             records,
             standing,
         )
@@ -104,7 +87,7 @@ class CompiledTrees:
 
 
 def _steps(records: FloatArray, active: Tensor) -> list[dict[str, Any]]:
-    """Records (K, nodes, 2, 9) by nodes, and at a node in the order of torch."""
+    """Records (K, nodes, 2, 8) by nodes, and at a node in the order of torch."""
     steps = []
     visits = [(node, part) for node in range(records.shape[1]) for part in range(2)]
     for (node, part), (code, name) in ((visit, step) for visit in visits for step in _STEPS.items()):
@@ -113,15 +96,12 @@ def _steps(records: FloatArray, active: Tensor) -> list[dict[str, Any]]:
         if at.any():
             column = own[at].T
             step: dict[str, Any] = {"problems": active[torch.from_numpy(at)], "node": node + 1, "step": name}
-            step |= {"rows": column[passes.COUNT].astype(np.int64), "left_share": column[passes.SHARE]}
-            if code == passes.SKIP:
-                step["status"] = "SKIPPED"
-            else:
-                step["status"] = column[minimizer.STATUS].astype(np.int64)
-                step["objective_before"], step["objective_after"] = column[: minimizer.NORM]
-                step["gradient_norm"] = column[minimizer.NORM]
-                step["evaluations"] = column[minimizer.EVALUATIONS].astype(np.int64)
-                step["restarted"] = column[passes.RESTARTED] == 1
+            step["status"] = column[minimizer.STATUS].astype(np.int64)
+            step["objective_before"], step["objective_after"] = column[: minimizer.NORM]
+            step["gradient_norm"] = column[minimizer.NORM]
+            step["evaluations"] = column[minimizer.EVALUATIONS].astype(np.int64)
+            step["rows"] = column[passes.COUNT].astype(np.int64)
+            step["restarted"] = column[passes.RESTARTED] == 1
             steps.append(step)
     return steps
 
