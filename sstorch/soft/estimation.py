@@ -46,6 +46,7 @@ from sstorch.soft.group_choice import (
     GroupChoice,
     gates_of,
     positions_of,
+    total_evidence,
 )
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
@@ -68,11 +69,7 @@ _NO_DIFFERENCE, _SMALL = 1e-3, 0.05
 
 
 class Estimator:
-    """Regressions and groups of S splits, of every cause.
-
-    Trees, one per split, are untrained. A checkpoint keeps regressions and candidates as soon as they are
-    estimated.
-    """
+    """Regressions and groups of S splits, of every cause; trees, one per split, are untrained."""
 
     def __init__(
         self,
@@ -118,21 +115,19 @@ class Estimator:
     # ------------------------------------------------------------------ groups
 
     def choose(self) -> list[GroupChoice]:
-        """Give the trees their gates and leaves.
+        """Give the trees the gates and hazards of the candidate with the most evidence, or of the regression.
 
-        Of each split gates and hazards are those of the candidate with the most evidence, one of which is the
-        regression. Unless groups are wanted only where they gain, nodes that its gates leave whole are then
-        divided by what the model predicts, and groups below such a gate share its hazard.
-
-        The evidence of trained gates is a lower bound: the expected loss of a row is at least its negative
-        log-likelihood under the mixture of the leaves.
+        Unless groups are wanted only where they gain, nodes that its gates leave whole are then divided by
+        what the model predicts, and groups below such a gate share its hazard. The evidence of trained gates
+        is a lower bound: the expected loss of a row is at least its negative log-likelihood under the mixture
+        of the leaves.
         """
         settings, topology, candidates = self._settings, self._tree.topology, list(self._candidates())
         trained = list(self._trained()) if settings.trains_gates and not self._design.has_many else []
         # A priori a node is divided as likely as not, and then by each column alike (Chipman, George and
         # McCulloch, 1998).
         charge = settings.gate_charge + math.log(2 * len(self._columns.places))
-        values = {REGRESSION: self._evidence(self.regressions)}
+        values = {REGRESSION: total_evidence(self.regressions)}
         values |= {each.name: each.evidence(charge) for each in candidates}
         values |= {each.name: each.evidence(settings.gate_charge) for each in trained}
         none = torch.zeros(len(topology.leaves), dtype=torch.long, device=self._sample.weight.device)
@@ -160,11 +155,10 @@ class Estimator:
         leaf = self._tree.apply_leaf(self._sample.x)
         choices = []
         for split, (name, model) in enumerate(zip(best, models, strict=True)):
-            shown = model.estimates
-            if model.joint is not None and len(shown) == 1:
-                shown = dict.fromkeys(shown, model.joint)
+            joint = model.joint if len(self.trees) == 1 else None
             estimations = {
-                cause: Estimation.of(own, split, self._terms, self._design) for cause, own in shown.items()
+                cause: Estimation.of(joint or own, split, self._terms, self._design)
+                for cause, own in model.estimates.items()
             }
             n_groups = len(leaf[split][self._sample.weight[split] > 0].unique())
             about = self._differences(split), self._gate_weights(split)
@@ -172,10 +166,7 @@ class Estimator:
         return choices
 
     def _differences(self, split: int) -> tuple[str, ...]:
-        """Columns whose effects differ between the groups of a split at least half as much as that of any.
-
-        Effects are those of a standard deviation, or of a category.
-        """
+        """Columns whose effects, of a standard deviation or category, differ most between groups."""
         model, largest = self._models[split], dict.fromkeys(self._terms, 0.0)
         groups, own = model.groups_of_leaves(split).unique(), self._design.own_places
         for name, estimates in model.estimates.items() if model.n_groups > 1 else ():
@@ -255,14 +246,13 @@ class Estimator:
     @property
     def converged(self) -> Tensor:
         """Whether the chosen hazards of all causes are at their optimum, boolean (S,)."""
-        chosen = [model.estimates.values() for model in self._models]
-        return torch.stack(
-            [torch.stack([each.converged[k] for each in own]).all() for k, own in enumerate(chosen)]
-        )
+        own = [model.estimates.values() for model in self._models]
+        return torch.tensor([all(bool(each.converged[k]) for each in own[k]) for k in range(len(own))])
 
     def objective(self, cause: str) -> Tensor:
         """Penalised negative log-likelihood of the trees of a cause, a row, (S,)."""
-        return self._penalised[cause] / self._hazards[cause].weight.sum(-1)
+        penalised = [model.estimates[cause].penalised[k] for k, model in enumerate(self._models)]
+        return torch.stack(penalised) / self._hazards[cause].weight.sum(-1)
 
     def _candidates(self) -> Iterator[Candidate]:
         topology, teacher = self._tree.topology, self._settings.teacher
@@ -299,7 +289,7 @@ class Estimator:
     def _candidate(
         self, name: str, gates: GateParameters, splits: Sequence[dict[int, Split]] | None, number: int
     ) -> Candidate:
-        """The estimates of every cause under gates; of ``depth + 1`` candidates at most this is a number."""
+        """The estimates of every cause under gates; `number` of at most depth + 1 candidates."""
         topology = self._tree.topology
         report("leaves", number, topology.depth + 1)
         leaf = most_probable_leaf(topology, self._placing.logits(gates))
@@ -319,9 +309,9 @@ class Estimator:
     def _leaves(self, name: str, cause: str, problem: LinearHazards | SoftGates, n_groups: int) -> Estimates:
         """Estimates of the leaves of a cause, which begin as its regression."""
         regression, family = self.regressions[cause], self._hazards[cause].family
-        kinds = self._design.kinds_of(n_groups, len(family.shape_names))
-        start = regression.theta.new_zeros(len(regression.theta), problem.n_coefficients)
         p, n_shapes = self._hazards[cause].width, len(family.shape_names)
+        kinds = self._design.kinds_of(n_groups, n_shapes)
+        start = regression.theta.new_zeros(len(regression.theta), problem.n_coefficients)
         start[:, :p] = regression.theta[:, :p]
         of_group = n_groups if n_groups > 1 else 0
         first_shape = start.shape[1] - n_shapes * (1 + of_group)
@@ -352,11 +342,10 @@ class Estimator:
     # ------------------------------------------------------------------ gates that are trained
 
     def _trained(self) -> Iterator[Candidate]:
-        """Gates of several columns, each estimated together with its two leaves.
+        """Gates of several columns, each estimated together with its two leaves, from two starting gates.
 
-        Leaves and variances are first estimated under each of two gates to start from: as long as leaves are
-        equal, gates have no gradient. A start is left if its leaves explain no more than the regression, or
-        much less than those of the other.
+        Leaves are first estimated under each: gates of equal leaves have no gradient. A start is left if its
+        leaves explain no more than the regression, or much less than those of the other.
         """
         if self._tree.topology.depth == 0:
             return
@@ -373,20 +362,15 @@ class Estimator:
                 under = SoftGates((hazards,), own, routes.new_zeros(2, 0), log_probability=routes)
                 given = f"{name} start", cause, under, 2
                 leaves[cause] = self._kept(f"{name}/{cause}", partial(self._leaves, *given))
-            starts.append((name, gates, leaves, self._evidence(leaves)))
+            starts.append((name, gates, leaves, total_evidence(leaves)))
         least = torch.stack([evidence for *_, evidence in starts]).amax(0) - _BEHIND
-        least = torch.maximum(least, self._evidence(self.regressions) + _DIFFERENT)
+        least = torch.maximum(least, total_evidence(self.regressions) + _DIFFERENT)
         for name, gates, leaves, evidence in starts:
             if bool((evidence > least).any()):
                 joined = GateAndLeaves.of(self._hazards, own, features, leaves, gates)
                 watch = self._watch(name, "", joined.kinds, joined.problem)
                 joint = self._kept(f"{name}/gates", partial(joined.estimate, watch))
                 yield joined.candidate(name, joint, evidence > least, self._tree.topology)
-
-    @staticmethod
-    def _evidence(estimates: Mapping[str, Estimates]) -> Tensor:
-        """Of all causes, (S,)."""
-        return torch.stack([each.evidence for each in estimates.values()]).sum(0)
 
     def _adopt_hazards(self) -> None:
         """Give each split's trees the hazards of the chosen model."""
@@ -402,7 +386,3 @@ class Estimator:
                 for part in of_model[id(models[0])]
             }
             tree.set_leaves(LeafParameters(**leaves))
-        self._penalised = {
-            name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(models)])
-            for name in self.trees
-        }

@@ -53,10 +53,7 @@ GATE_ROWS = 20_000
 
 @dataclass(frozen=True)
 class GatePlacing:
-    """How gates of S splits are placed.
-
-    Of more than 20,000 rows gates are placed by some: subjects are drawn, with all their rows.
-    """
+    """How gates of S splits are placed: of more than 20,000 rows by those of subjects that are drawn."""
 
     tree: SoftTree  # that has the gates, one per split
     sample: Sample  # rows of the splits
@@ -87,10 +84,7 @@ class GatePlacing:
     def filled(
         self, gates: GateParameters, given: Sequence[Mapping[int, Split] | None], target: Tensor
     ) -> GateParameters:
-        """The gates, with whole nodes below those `given` divided by a target (S, J, n).
-
-        Gates of a split stay where None is given.
-        """
+        """The gates, with whole nodes below those `given`, not None, divided by a target (S, J, n)."""
         trees = [{} if own is None else self._tree(split, target, own) for split, own in enumerate(given)]
         grown, stays = self.gates(trees), torch.tensor([own is None for own in given])
         stays = stays.to(gates.bias.device)[:, None]
@@ -112,8 +106,7 @@ class GatePlacing:
     ) -> list[dict[int, Split]]:
         """Splits of each problem's tree on the residuals of regressions, by node, in order of growth.
 
-        `hazards` of the regressions and their coefficients `theta` are by cause; `lines` are features that
-        groups have slopes of their own of, of some rows of a split.
+        `hazards` and their coefficients `theta` are by cause; `lines` of some rows: :meth:`Design.lines`.
         """
         residuals, curvatures = [], []
         for name, each in hazards.items():
@@ -154,14 +147,10 @@ class GatePlacing:
         """Rows of each split by which gates are placed; where they are very many those of some subjects."""
         found = []
         for data in self.splits:
-            n = len(data)
-            subject = np.arange(n) if data.subject is None else data.subject
-            n_subjects = int(subject.max()) + 1
-            chosen = np.full(n_subjects, n <= GATE_ROWS)
-            if n > GATE_ROWS:
-                order = np.random.default_rng(self.settings.seed).permutation(n_subjects)
-                chosen[order[: max(1, GATE_ROWS * n_subjects // n)]] = True
-            found.append(np.flatnonzero(chosen[subject]))
+            n, subject = len(data), np.arange(len(data)) if data.subject is None else data.subject
+            order = np.random.default_rng(self.settings.seed).permutation(int(subject.max()) + 1)
+            some = order[: max(1, GATE_ROWS * len(order) // n)]
+            found.append(np.flatnonzero(np.isin(subject, some)) if n > GATE_ROWS else np.arange(n))
         return found
 
 

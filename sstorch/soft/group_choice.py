@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -49,30 +50,22 @@ class Estimation:
         counts = dict(zip(kinds.names, kinds.sums(torch.ones_like(freedom))[0].tolist(), strict=True))
         if design.components is not None:
             counts["line"] = design.kinds.count("line")
-        of_terms = dict.fromkeys(terms, 0.0)
+        of_terms: dict[str, float] = defaultdict(float)
         of_features = design.freedom(estimates, problem).tolist()
         for term, kind, value in zip(terms, design.kinds, of_features, strict=True):
-            if kind in FIXED:
-                of_terms.pop(term, None)
-            else:
+            if kind not in FIXED:
                 of_terms[term] += value
         numbers = tuple(int(count) for count in counts.values())
         penalty, sums = estimates.penalty[problem].tolist(), kinds.sums(freedom)[0].tolist()
-        return cls(kinds.names, numbers, tuple(penalty), tuple(sums), of_terms)
-
-    @property
-    def deviation(self) -> tuple[float, ...]:
-        """Standard deviation of the prior of each kind."""
-        return tuple(each**-0.5 for each in self.penalty)
+        return cls(kinds.names, numbers, tuple(penalty), tuple(sums), dict(of_terms))
 
     @property
     def terms_text(self) -> str:
         """Terms with the most degrees of freedom, and how many others there are."""
         terms = sorted(self.term_freedom.items(), key=lambda item: -item[1])
-        parts = [", ".join(f"{name} {value:.1f}" for name, value in terms[:_TOLD_TERMS])] if terms else []
-        if more := len(terms[_TOLD_TERMS:]):
-            parts.append(f"{more:,} more")
-        return " and ".join(parts)
+        told = ", ".join(f"{name} {value:.1f}" for name, value in terms[:_TOLD_TERMS])
+        more = len(terms) - _TOLD_TERMS
+        return f"{told} and {more:,} more" if more > 0 else told
 
 
 @dataclass(frozen=True)
@@ -117,23 +110,19 @@ class GroupChoice:
     def finding(self) -> str:
         """Finding about the groups in words, without the evidence."""
         if self.chosen != REGRESSION:
-            return f"the groups explain what the regression misses: they differ in {self._difference_text}"
+            shown, more = [*self.differences[:_TOLD_DIFFERENCES]], len(self.differences) - _TOLD_DIFFERENCES
+            shown += [f"{more} more"] if more > 0 else []
+            listed = " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+            what = f"the effect{'s' * (len(shown) > 1)} of {listed}" if shown else "the baseline"
+            if self.gate:
+                first, *others = self.gate
+                terms = [first, *(f"{self.gate[name]:+.2g} {name}" for name in others)]
+                what += f", divided by {' '.join(terms)} in standard deviations"
+            return f"the groups explain what the regression misses: they differ in {what}"
         if np.isnan(self.gain):
             return "a regression without groups"
         what = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
         return f"{what}: no interaction found"
-
-    @property
-    def _difference_text(self) -> str:
-        shown, more = [*self.differences[:_TOLD_DIFFERENCES]], len(self.differences) - _TOLD_DIFFERENCES
-        shown += [f"{more} more"] if more > 0 else []
-        text = "the baseline"
-        if shown:
-            listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-            text = f"the effect{'s' * (len(shown) > 1)} of {listed}"
-        first, *others = self.gate or [""]
-        terms = [first, *(f"{self.gate[name]:+.2g} {name}" for name in others)]
-        return f"{text}, divided by {' '.join(terms)} in standard deviations" if first else text
 
     def summary(self) -> str:
         """Finding about the groups and effective degrees of freedom of each term, as text."""
@@ -146,14 +135,14 @@ class GroupChoice:
 
     @property
     def penalties(self) -> pd.DataFrame:
-        """Standard deviation of the priors of each kind of coefficient, and what it leaves of them.
-
-        Columns are ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the
-        prior; with competing causes rows are by cause and kind.
-        """
+        """Number of ``coefficients``, ``edf`` and prior ``sd`` of each kind (and cause)."""
         tables = {
             cause: pd.DataFrame(
-                {"coefficients": each.n_coefficients, "edf": each.freedom, "sd": each.deviation},
+                {
+                    "coefficients": each.n_coefficients,
+                    "edf": each.freedom,
+                    "sd": np.power(each.penalty, -0.5),
+                },
                 index=pd.Index(each.kinds, name="kind"),
             )
             for cause, each in self.estimations.items()
@@ -202,12 +191,14 @@ class Candidate:
 
     def evidence(self, charge: float) -> Tensor:
         """Of all causes, minus the charge on each gate, in nats, (S,); -inf if no gate divides rows."""
-        if self.joint is not None:
-            total = self.joint.evidence
-        else:
-            total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
+        total = total_evidence(self.estimates) if self.joint is None else self.joint.evidence
         n_gates = self.divides.sum(-1, dtype=torch.float64)
         return torch.where(n_gates > 0, total - charge * n_gates, -torch.inf)
+
+
+def total_evidence(estimates: Mapping[str, Estimates]) -> Tensor:
+    """Of all causes, (S,)."""
+    return torch.stack([each.evidence for each in estimates.values()]).sum(0)
 
 
 def positions_of(leaves: Tensor, topology: Topology) -> Tensor:
