@@ -135,18 +135,15 @@ class GroupChoice:
 
     @property
     def penalties(self) -> pd.DataFrame:
-        """Number of ``coefficients``, ``edf`` and prior ``sd`` of each kind (and cause)."""
-        tables = {
-            cause: pd.DataFrame(
-                {
-                    "coefficients": each.n_coefficients,
-                    "edf": each.freedom,
-                    "sd": np.power(each.penalty, -0.5),
-                },
-                index=pd.Index(each.kinds, name="kind"),
-            )
-            for cause, each in self.estimations.items()
-        }
+        """Kinds of coefficients, with competing causes by cause and kind.
+
+        Columns: ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the prior.
+        """
+        tables = {}
+        for cause, each in self.estimations.items():
+            columns = {"coefficients": each.n_coefficients, "edf": each.freedom}
+            table = pd.DataFrame(columns, index=pd.Index(each.kinds, name="kind"))
+            tables[cause] = table.assign(sd=np.power(each.penalty, -0.5))
         return next(iter(tables.values())) if len(tables) == 1 else pd.concat(tables, names=["cause"])
 
     @property

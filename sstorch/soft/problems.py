@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
@@ -79,20 +79,14 @@ class Problems(Batched):
         tree, sample = stack_splits(splits, x, preprocessors[0], settings, len(coefficients))
         curved = np.array([feature.curved for feature in preprocessors[0].features])
         of_leaves = curved[len(curved) - tree.in_features :]
-
-        def per_problem(name: str) -> float | Tensor:
-            """A coefficient, one value for all problems where they agree, else (R,)."""
-            values = [float(getattr(setting, name)) for setting in coefficients]
-            if len(set(values)) == 1:
-                return values[0]
-            each = torch.tensor(values, dtype=torch.float64).repeat_interleave(n_starts)
-            return each.repeat(len(splits))
-
+        given: dict[str, Any] = {}
+        for name in ("ridge", "gate_ridge", "roughness"):  # one value where all problems agree, else (R,)
+            values = torch.tensor([getattr(each, name) for each in coefficients], dtype=torch.float64)
+            each = values.repeat_interleave(n_starts).repeat(len(splits))
+            given[name] = float(values[0]) if bool((values == values[0]).all()) else each
         make = partial(
             TrainingObjective,
-            ridge=per_problem("ridge"),
-            gate_ridge=per_problem("gate_ridge"),
-            roughness=per_problem("roughness"),
+            **given,
             curved=torch.as_tensor(of_leaves) if of_leaves.any() else None,
             monotone=_monotone(settings, preprocessors, len(coefficients) * n_starts),
             own=own,
@@ -139,11 +133,8 @@ class Problems(Batched):
             objective[own] = (at.loss + prior.value(at.theta)) / total
             converged[own] = at.gain(prior) <= UNCONVERGED
             parts.append(design.leaves(at.theta, 1, n_shapes))
-        stacked = [
-            torch.stack([getattr(part, item.name) for part in parts], 1).flatten(0, 1)
-            for item in fields(LeafParameters)
-        ]
-        self.tree.set_leaves(LeafParameters(*stacked))
+        stacked = zip(*(vars(part).values() for part in parts), strict=True)
+        self.tree.set_leaves(LeafParameters(*(torch.stack(each, 1).flatten(0, 1) for each in stacked)))
         map = design.map_of(0, 1, n_shapes)
         return Solved(objective, converged, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
 
@@ -197,7 +188,7 @@ def gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
 def _monotone(
     settings: BatchSettings, preprocessors: Sequence[Preprocessor], n_problems: int
 ) -> Monotone | None:
-    """The penalty that holds effects to one direction, for so many problems a split, if one is requested."""
+    """The penalty on effects against their direction, for so many problems a split."""
     if not settings.monotone:
         return None
     # Where exp(g) is a ratio of times, a larger predictor is a longer life.
@@ -227,8 +218,7 @@ def check_groups(splits: Sequence[SurvivalData]) -> None:
 
 def _merged(sample: Sample) -> Sample:
     """The rows, equal ones counted once by the fairness penalty; as they are if few are equal."""
-    if sample.group is None:
-        return sample
+    assert sample.group is not None
     counts = np.array(sample.x.counts)
     first = torch.as_tensor(counts.cumsum() - counts, device=sample.weight.device)
     group, weight = sample.group[first].cpu().numpy(), sample.weight[first].double().cpu().numpy()
@@ -249,9 +239,8 @@ def _parity(
     first = torch.arange(len(splits)) * n_problems
     log_scale = tree.log_time_scale.detach().cpu().double()[first]
     corners = tree.family.corners().detach().cpu().double()
-    if corners.ndim == 1:
-        corners = corners.expand(tree.n_problems, -1)
-    at = (corners[first] + log_scale[:, None]).exp().tolist()
+    corners = corners.expand(tree.n_problems, -1)[first]
+    at = (corners + log_scale[:, None]).exp().tolist()
     rho = torch.tensor(rhos, dtype=torch.float64).repeat_interleave(n_starts).repeat(len(splits))
     times = [data.nominal_time[data.sample_weight > 0] for data in splits]
     return settings.penalty(rho, times, log_scale.numpy(), [n_problems] * len(splits), at)
@@ -292,11 +281,8 @@ def stack_splits(
     if any(data.entry.any() for data in splits):
         others["log_entry"] = logs(data.entry for data in splits)
     if any(data.intervals is not None for data in splits):
-        bounds = [_bounds(data) for data in splits]
-        others |= {
-            "log_lower": logs(each[0] for each in bounds),
-            "log_upper": logs(each[1] for each in bounds),
-        }
+        lower, upper = zip(*map(_bounds, splits), strict=True)
+        others |= {"log_lower": logs(lower), "log_upper": logs(upper)}
     family = copy.deepcopy(settings.family).prepare(log_time, event, weight, log_scale)
     kind = type(family)
     if not kind.__module__.startswith("sstorch.") and kind not in _CHECKED:
@@ -320,10 +306,9 @@ def stack_splits(
         # weight of a subject is the mean of its rows'.
         per_subject = []
         for data in splits:
-            own = data.sample_weight
-            if data.subject is not None:
-                own = np.bincount(data.subject, own) / np.bincount(data.subject)
-            per_subject.append(float(data.sample_weight.sum() / own.sum()))
+            rows = np.arange(len(data)) if data.subject is None else data.subject
+            own = np.bincount(rows, data.sample_weight) / np.bincount(rows)
+            per_subject.append(data.sample_weight.sum() / own.sum())
         others["rows_per_subject"] = torch.tensor(per_subject, dtype=torch.float64)[:, None]
     others = {name: values[split].to(device, dtype) for name, values in others.items()}
     groups = [data.groups for data in splits if data.groups is not None]
@@ -352,9 +337,7 @@ def last_times(data: SurvivalData) -> FloatArray:
     """The last time of each subject, (P,); of each row where rows are subjects."""
     if data.subject is None:
         return data.nominal_time
-    last = np.zeros(int(data.subject.max()) + 1)
-    np.maximum.at(last, data.subject, data.time)
-    return last
+    return np.asarray(pd.Series(data.time).groupby(data.subject).max())
 
 
 def fit_preprocessors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -45,17 +46,14 @@ class TorchSurvival(SurvivalEstimator):
 
     The module maps a batch of rows to the distribution of their event times, for instance by a
     :class:`~sstorch.nn.HazardHead` or :class:`~sstorch.nn.SoftTree` as its last layer; with competing causes
-    to a dictionary with one distribution per cause, by number or name. It is trained by the mean negative
-    log-likelihood of mini-batches: right-censored, left-truncated, weighted, start-stop, interval-censored
-    rows and competing causes. The epoch with the lowest loss on the held-out subjects is kept.
-
-    ``fit`` trains a deep copy, ``module_``; the given module is not changed: pretrained weights are starting
-    values, and each fold starts from them. Heads that are as constructed are initialised on the training
-    rows; heads that were initialised, trained or loaded keep their values.
+    to a dictionary with one distribution per cause, by number or name. ``fit`` trains a deep copy by the mean
+    negative log-likelihood of mini-batches, for every type of outcome, and keeps the epoch with the lowest
+    loss on the held-out subjects. Weights of the given module are starting values. Heads that are as
+    constructed are initialised on the training rows; others keep their values.
 
     Args:
-        module: a module, or a function that returns one: it receives the number of encoded features (without
-            encoding, the size of the second dimension of ``X``) and is called under ``random_state``.
+        module: a module, or a function that makes one from the number of encoded features (without encoding,
+            the size of the second dimension of ``X``), called under ``random_state``.
         epochs: number of passes over the training rows.
         batch_size: maximum number of rows per mini-batch, in training and prediction.
         optimizer: name of a class of :mod:`torch.optim`, a class, or a function ``(parameters, lr=,
@@ -65,8 +63,8 @@ class TorchSurvival(SurvivalEstimator):
         holdout: share of held-out subjects, in [0, .5]: one of 1 / holdout folds, stratified by event. 0
             keeps the last epoch.
         encode: encode the columns of a frame: numbers on [0, 1], one feature per category, missing values
-            imputed. False passes ``X`` to the module as it is: an array, tensor or memory map of any shape
-            (n, ...), or a frame of numbers. Floating point values get the dtype of the module.
+            imputed. False passes ``X`` as it is: an array, tensor or memory map of any shape (n, ...), or a
+            frame of numbers. Floating point values get the dtype of the module.
         device: device of training and prediction.
         dtype: ``"float32"`` or ``"float64"``; None for the dtype of the module.
         callbacks: :class:`~sstorch.monitoring.Callback` objects; a macro iteration is an epoch.
@@ -74,12 +72,11 @@ class TorchSurvival(SurvivalEstimator):
 
     Attributes:
         module_: the trained module, in evaluation mode.
-        loss_: mean negative log-likelihood of the held-out rows at the chosen epoch, of the training rows
-            without held-out rows, original units.
+        loss_: mean negative log-likelihood of the held-out rows (without any, of the training rows) at the
+            chosen epoch, original units.
         epoch_: chosen epoch, from 1.
-        history_: :class:`~sstorch.monitoring.History`; ``macro_iterations`` has a row per epoch with the
-            training loss ``objective``, ``best_objective``, ``gradient_norm`` and, with
-            ``holdout``, ``held_out_loss``.
+        history_: :class:`~sstorch.monitoring.History`; ``macro_iterations`` has a row per epoch with training
+            loss ``objective``, ``best_objective``, ``gradient_norm`` and ``held_out_loss``.
         preprocessor_, feature_names_in_, n_features_in_: with ``encode=True``.
 
     >>> from torch import nn
@@ -135,7 +132,18 @@ class TorchSurvival(SurvivalEstimator):
             ConfigError: a parameter is out of range, or the module does not return distributions of the rows.
             TrainingError: the loss is not finite.
         """
-        self._check_parameters()
+        for name, least in (("epochs", 1), ("batch_size", 1), ("random_state", 0)):
+            check_integer(name, getattr(self, name), least)
+        for name in ("lr", "weight_decay"):
+            value = getattr(self, name)
+            if not is_number_of(value, Real) or not 0 <= value < np.inf:
+                raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
+        if self.holdout != 0 and check_share(self.holdout, "holdout") > 0.5:
+            raise ConfigError(f"holdout must be a share in [0, .5], got {self.holdout!r}")
+        if self.dtype not in _DTYPES:
+            raise ConfigError(f"dtype must be 'float32', 'float64' or None, got {self.dtype!r}")
+        check_device(self.device)
+        check_callbacks(self.callbacks)
         whole = SurvivalData(X if self.encode else _outcomes_only(X), y, sample_weight=sample_weight)
         whole.warn_of_few_events()
         data = whole.followed()
@@ -215,7 +223,7 @@ class TorchSurvival(SurvivalEstimator):
 
         Args:
             path: folder.
-            module: module of the saved architecture, or a function as in the constructor; it is not changed.
+            module: module of the saved architecture, or a function as in the constructor.
             device: device of predictions.
 
         Raises:
@@ -276,20 +284,6 @@ class TorchSurvival(SurvivalEstimator):
 
     # ------------------------------------------------------------------ training
 
-    def _check_parameters(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("random_state", 0)):
-            check_integer(name, getattr(self, name), least)
-        for name in ("lr", "weight_decay"):
-            value = getattr(self, name)
-            if not is_number_of(value, Real) or not 0 <= value < np.inf:
-                raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
-        if self.holdout != 0 and check_share(self.holdout, "holdout") > 0.5:
-            raise ConfigError(f"holdout must be a share in [0, .5], got {self.holdout!r}")
-        if self.dtype not in _DTYPES:
-            raise ConfigError(f"dtype must be 'float32', 'float64' or None, got {self.dtype!r}")
-        check_device(self.device)
-        check_callbacks(self.callbacks)
-
     def _built(self) -> nn.Module:
         """A copy of the module, or of the one that the function returns, on the device."""
         built = self.module if isinstance(self.module, nn.Module) else self.module(self.in_features_)
@@ -328,20 +322,19 @@ class TorchSurvival(SurvivalEstimator):
         def losses(rows: Any) -> Tensor:
             return weights[rows] * model.losses(x[rows], {name: part[rows] for name, part in outcome.items()})
 
+        def loss(rows: Any) -> Tensor:
+            optimizer.zero_grad()
+            value = losses(rows).mean()
+            value.backward()
+            return value.detach()
+
         for callback in self.callbacks:
             callback.on_train_begin(self.module_, self.epochs)
         for epoch in range(1, self.epochs + 1):
             self.module_.train()
             order, total = draws.permutation(kept), 0.0
             for rows in np.array_split(order, -(-len(order) // self.batch_size)):
-
-                def loss(rows: Any = rows) -> Tensor:
-                    optimizer.zero_grad()
-                    value = losses(rows).mean()
-                    value.backward()
-                    return value.detach()
-
-                total += float(optimizer.step(loss)) * len(rows)  # type: ignore[arg-type]
+                total += float(optimizer.step(partial(loss, rows))) * len(rows)  # type: ignore[arg-type]
             self.module_.eval()
             finite = all(bool(each.isfinite().all()) for each in self.module_.parameters())
             if not (finite and np.isfinite(total)):
@@ -375,17 +368,16 @@ def _initialize(model: FittedModule, x: Any, data: SurvivalData) -> None:
     """Initialise the heads that are as constructed: by all events, then a head of one cause by its events."""
     rows = {"time": data.nominal_time, "entry": data.entry, "weight": data.sample_weight}
     parts = {name: torch.as_tensor(part) for name, part in rows.items()}
-    heads = [each for each in model.module.modules() if isinstance(each, DistributionModule)]
-    heads = [head for head in heads if not head.initialized]
+    modules = model.module.modules()
+    heads = [each for each in modules if isinstance(each, DistributionModule) and not each.initialized]
     for head in heads:
         head.initialize(event=torch.as_tensor(data.event), **parts)
     model.module.eval()
     with torch.no_grad():  # checks the module, and gives lazy layers their sizes
         found = model.distributions(x[:2])
     for number, part in enumerate(found if model.competing else [], 1):
-        for head in heads:
-            if head.log_time_scale is part.log_time_scale:  # its distribution
-                head.initialize(event=torch.as_tensor(data.cause == number), **parts)
+        for head in (each for each in heads if each.log_time_scale is part.log_time_scale):
+            head.initialize(event=torch.as_tensor(data.cause == number), **parts)
 
 
 def _array(X: object) -> Any:
