@@ -15,7 +15,7 @@ import torch
 from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.data import Schema, stratified_folds
 from sstorch.groups.validation import LEAST_CONCORDANCE, LEVEL, held_out_groups
-from sstorch.soft import train_batch
+from sstorch.soft.batch import train_batch
 from sstorch.validation import validate_groups
 
 N_FOLDS = 5

@@ -37,8 +37,7 @@ from sstorch.monitoring import Callback
 from sstorch.optim.checkpoint import Checkpoint, opened, plain_values
 from sstorch.optim.trainer import environment
 from sstorch.progress import report
-from sstorch.soft import TrainedBatch
-from sstorch.soft.batch import train_encoded
+from sstorch.soft.batch import TrainedBatch, train_encoded
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.group_choice import GroupChoice
 

@@ -17,8 +17,7 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.registry import METRICS, names_of
-from sstorch.soft import TrainedBatch, train_batch
-from sstorch.soft.batch import check_causes
+from sstorch.soft.batch import TrainedBatch, check_causes, train_batch
 from sstorch.soft.estimator import SoftEstimator
 
 ACCURACY = tuple(names_of("event", "accuracy"))

@@ -24,8 +24,7 @@ from sstorch.exceptions import ConfigError, TrainingError, warn
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import SoftTree
 from sstorch.optim.checkpoint import Plain, plain_values
-from sstorch.soft import TrainedBatch, train_batch
-from sstorch.soft.batch import check_causes
+from sstorch.soft.batch import TrainedBatch, check_causes, train_batch
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import BatchSettings
 

@@ -48,33 +48,18 @@ _HESSIANS = 12
 
 @dataclass(frozen=True)
 class TrainedBatch:
-    """Trained trees of all splits, coefficients and starts.
+    """Trained trees: R = n_splits x n_settings x n_starts problems, by split, then by coefficients."""
 
-    Attributes:
-        trees: R = n_splits x n_settings x n_starts problems per cause, ordered by split, then by
-            coefficients. Gates are shared by all causes. A single entry without competing causes.
-        objective: E of each problem on its training rows, summed over competing causes, shape (R,).
-        histories: records of the run of each cause.
-        preprocessors: fitted on the rows of each split, for all causes.
-        event_times: distinct event times of each split, increasing.
-        n_starts: problems per split and coefficients.
-        converged: False for a problem whose leaves, those of a cause, did not reach their optimum, boolean
-            (R,). Always True if gates are trained.
-        coefficients: coefficients of the penalties.
-        choices: choice of groups of each problem with its evidence, if penalties are estimated.
-        covariance: covariance of the coefficients of the last split, if defined.
-    """
-
-    trees: Mapping[str, SoftTree]
-    objective: Tensor
-    histories: Mapping[str, History]
-    preprocessors: tuple[Preprocessor, ...]
-    event_times: tuple[FloatArray, ...]
+    trees: Mapping[str, SoftTree]  # by cause, with shared gates; a single entry without competing causes
+    objective: Tensor  # E of each problem on its training rows, summed over competing causes, (R,)
+    histories: Mapping[str, History]  # by cause
+    preprocessors: tuple[Preprocessor, ...]  # of each split
+    event_times: tuple[FloatArray, ...]  # distinct ones of each split, increasing
     n_starts: int
-    converged: Tensor
+    converged: Tensor  # whether leaves of all causes are at their optimum, or gates are trained, boolean (R,)
     coefficients: tuple[Coefficients, ...] = (Coefficients(),)
-    choices: tuple[GroupChoice, ...] = ()
-    covariance: FitCovariance = field(default_factory=FitCovariance)
+    choices: tuple[GroupChoice, ...] = ()  # of each problem, if penalties are estimated
+    covariance: FitCovariance = field(default_factory=FitCovariance)  # of the last split
 
     @property
     def tree(self) -> SoftTree:
@@ -96,11 +81,7 @@ class TrainedBatch:
         return (split * len(self.coefficients) + setting) * self.n_starts + start
 
     def best_start(self, split: int, setting: int = 0) -> int:
-        """Start of a split with the lowest objective, at a position among the coefficients.
-
-        Raises:
-            TrainingError: none of the starts has a finite objective.
-        """
+        """Start of a split with the lowest objective; TrainingError if none is finite."""
         first = self.position(split, 0, setting)
         objective = self.objective[first : first + self.n_starts]
         if not bool(objective.isfinite().any()):
@@ -130,21 +111,8 @@ def train_batch(
 ) -> TrainedBatch:
     """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
 
-    Preprocessing, time scale and starting values of a split use only its rows. Random numbers depend only on
-    (seed, split, start): all settings start from the same partitions. With competing causes the gates are
-    distilled from the regressions of all causes, and the leaves of each cause are trained separately.
-
-    Args:
-        splits: training rows of each split; those without follow-up are left out.
-        settings: of the trees.
-        schema: columns and vocabulary that all splits share; taken from the first split if None.
-        coefficients: coefficients of the penalties, each used for every split and start; None for those of
-            the settings.
-
-    Raises:
-        ConfigError: sensitive groups are missing for a fairness penalty, or gates are to be trained with
-            competing causes.
-        DataError: the rows of a split are all of one group.
+    Preprocessing, time scale and starting values of a split use only its rows; random numbers depend only on
+    (seed, split, start). The schema, by default that of the first split, is that of all.
     """
     return train_encoded([data.joined() for data in splits], settings, schema, (), None, coefficients)[0]
 
@@ -157,10 +125,7 @@ def train_encoded(
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
 ) -> tuple[TrainedBatch, DesignMatrix]:
-    """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
-
-    A checkpoint is written after every pass; training goes on from one that is there already.
-    """
+    """:func:`train_batch` by a checkpoint, and the encoded rows, (n_splits, M, p), shorter ones filled up."""
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
     with one_blas_thread(), threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])):
@@ -273,10 +238,7 @@ class _Batch:
         return next(iter(self.causes.values()))
 
     def estimated(self, callbacks: Sequence[Callback]) -> TrainedBatch:
-        """Train with penalties and groups by the evidence, with Newton's method alone if it supports E.
-
-        Otherwise the trainer minimises E from there, restrictions included, under the estimated prior.
-        """
+        """Train by the evidence; where Newton's method does not support E, a trainer then minimises it."""
         counts, causes = torch.tensor(self.first.sample.x.counts), self.causes
         if bool((counts > 1).any()):  # of each split one problem is estimated
             causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}

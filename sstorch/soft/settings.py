@@ -143,14 +143,7 @@ _fairness = _named_or_object(L2Parity, FAIRNESS, "L2Parity(), or None")
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Settings that can differ between trees of a batch: coefficients of penalties, each >= 0.
-
-    Attributes:
-        ridge: of :class:`~sstorch.objective.Ridge`.
-        gate_ridge: of :class:`~sstorch.objective.GateRidge`.
-        rho: of the fairness penalty.
-        roughness: of :class:`~sstorch.objective.penalties.Roughness`.
-    """
+    """Settings that can differ between trees of a batch: coefficients of penalties, each >= 0."""
 
     ridge: float = 0.0
     gate_ridge: float = 0.0
@@ -196,12 +189,7 @@ class BatchSettings:
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:
-        """Validate every value and convert it to its plain type.
-
-        Raises:
-            ConfigError: a value is unknown or out of range; the message lists valid values.
-            TypeError: unknown setting.
-        """
+        """Validate every value and convert it to its plain type."""
         given = cls(**values)
         rules = {item.name: item.metadata["rule"] for item in fields(cls) if item.metadata["rule"]}
         checked = replace(given, **{name: rule(name, getattr(given, name)) for name, rule in rules.items()})
@@ -324,12 +312,9 @@ class BatchSettings:
 
     @property
     def plainly_estimated(self) -> bool:
-        """True if Newton's method trains the leaves, which supports no restrictions.
-
-        Otherwise a trainer minimises E under variances that are estimated without the restrictions.
-        """
-        linear = self.family.ancillary == "linear"
-        return self.estimated and self.keeps_gates and not self.restricted and not linear
+        """True if Newton's method trains the leaves, which supports no restrictions."""
+        plain = self.keeps_gates and not self.restricted and self.family.ancillary != "linear"
+        return self.estimated and plain
 
     @property
     def encodings(self) -> Encodings:

@@ -20,7 +20,7 @@ from sstorch.bench.study import Outcome, devices_of, plan
 from sstorch.bench.study import run_tasks as run
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.soft import train_batch
+from sstorch.soft.batch import train_batch
 from tests.flat import soft_tree_models
 
 TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}

@@ -11,8 +11,9 @@ from sstorch.data import Schema
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.optim import Joint, LBFGSOptions, Nodec
 from sstorch.optim.starts import clusters as initialization
-from sstorch.soft import Coefficients, train_batch
+from sstorch.soft.batch import train_batch
 from sstorch.soft.problems import fit_preprocessors, gate_deviations, stack_splits
+from sstorch.soft.settings import Coefficients
 
 GRID = [Coefficients(ridge, gate_ridge) for ridge in (1e-3, 0.1) for gate_ridge in (1e-3, 0.01)]
 # Long runs over rough ground amplify rounding; so many iterations of all parameters do not.

@@ -15,7 +15,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.objective import L2Parity
 from sstorch.optim import Joint, Nodec, NodecJoint
 from sstorch.reading import leaf_table
-from sstorch.soft import train_batch
+from sstorch.soft.batch import train_batch
 from tests.conftest import nightly
 from tests.flat import soft_tree
 

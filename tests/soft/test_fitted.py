@@ -11,7 +11,7 @@ from sstorch.data import Preprocessor, Surv, SurvivalData
 from sstorch.fitted.tree import FittedTree, Prediction
 from sstorch.optim import Nodec
 from sstorch.reading import nodes as reading_module
-from sstorch.soft import train_batch
+from sstorch.soft.batch import train_batch
 from tests.batches import distribution
 
 TREE = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="random", n_starts=3)

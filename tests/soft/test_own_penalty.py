@@ -21,7 +21,7 @@ from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SurvivalDis
 from sstorch.objective import LeafPenalty, Penalty, Ridge, RowPenalty, Sample, SmallLeaves
 from sstorch.objective.row_penalties import TOO_SMALL
 from sstorch.optim import LBFGSOptions, Leaves
-from sstorch.soft import train_batch
+from sstorch.soft.batch import train_batch
 from sstorch.soft.estimator import SoftEstimator
 
 STOPPED = Leaves(LBFGSOptions(max_iterations=0, gradient_tolerance=0.0))

@@ -25,7 +25,7 @@ from sstorch.nn import LeafParameters, Spline
 from sstorch.objective import LeafPenalty, TrainingObjective
 from sstorch.optim import Joint, Nodec
 from sstorch.optim.evidence import Estimates
-from sstorch.soft import train_batch
+from sstorch.soft.batch import train_batch
 from sstorch.soft.estimation import Estimator
 from tests.conftest import nightly
 

@@ -6,7 +6,7 @@ import pytest
 
 from sstorch import Columns, GatePenalties, Penalties, PrognosticTree, SoftSurvivalTree, SurvivalRegression
 from sstorch.exceptions import ConfigError
-from sstorch.soft import BatchSettings, Coefficients
+from sstorch.soft.settings import BatchSettings, Coefficients
 from tests.flat import soft_tree
 
 
