@@ -62,13 +62,12 @@ def hazard_alive(hazard: Tensor) -> Tensor:
 def cumulative_incidence(
     curves: Callable[[Tensor], tuple[Tensor, Tensor]], times: Tensor, edges: Tensor, after: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """F_k(t), the integral of h_k S from 0 to t, (n, K, T), and S(t) of any event, (n, T), at T times.
+    """F_k(t), the integral of h_k S from 0 to t, (n, K, T), and S(t) of any event, (n, T), given `after`.
 
-    With `after` both are of rows without an event by then, F_k counted from there and divided by S(after). In
-    each panel between log times, `edges` of :func:`panels_from`, causes share what S loses as their integrals
-    do. The last panel of a time begins at the edge before it, so that an incidence does not depend on the
-    other times that are requested. `curves` gives of times (M,) the log hazard of each cause, (n, K, M), and
-    the cumulative hazard of any event, (n, M).
+    In each panel between log times, `edges` of :func:`panels_from`, causes share what S loses as integrals of
+    h_k S do: incidences and S sum to one. The last panel of a time begins at the edge before it, so that an
+    incidence does not depend on the other times. `curves` gives of times (M,) the log hazard of each cause,
+    (n, K, M), and the cumulative hazard of any event, (n, M).
     """
     places, weights = (torch.as_tensor(part, device=times.device) for part in (PLACES, WEIGHTS))
     end = times.clamp(min=torch.finfo(times.dtype).tiny).log()

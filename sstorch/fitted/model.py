@@ -77,8 +77,8 @@ class FittedModel(ABC):
     """Predictions of a trained model whose rows have one distribution of event times for each cause.
 
     Rows are encoded, ``x`` (n, ...); times are in original units. The likelihood of competing causes is a
-    product over causes, in each of which the events of the others are censored (Prentice et al., 1978,
-    Biometrics 34, 541-554): each has a hazard of its own, and survival is free of any event.
+    product over causes, in each of which events of the others are censored (Prentice et al., 1978, Biometrics
+    34, 541-554).
     """
 
     @property
@@ -227,9 +227,8 @@ class FittedModel(ABC):
     def restricted_means(self, x: Any, tau: float, after: Tensor | None = None) -> Tensor:
         """:meth:`restricted_mean` as a tensor, with a graph; ``after`` (1,) is that of all rows.
 
-        Up to a finite ``tau`` after the same time it is a sum over times that all rows share: curves at other
-        times for each row take long. Its error is below 1e-9 (tests/fitted/test_restricted_mean.py), and
-        1e-7 where next to no subject is alive at ``after``.
+        Up to a finite ``tau`` after the same time it is a sum over times that all rows share, with an error
+        below 1e-9, or 1e-7 where next to no subject is alive at ``after``.
         """
         causes = self.distributions(x)
         shared = math.isfinite(check_truncation(tau)) and (after is None or len(after) == 1)

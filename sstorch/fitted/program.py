@@ -27,13 +27,10 @@ _LARGEST = 2**31 - 1
 
 
 def export_program(tree: FittedTree, path: Path, after: float | None = None) -> None:
-    """Write the prediction as one file that torch runs without this package, with a JSON in the file.
+    """Write the prediction as one file that torch runs on a CPU without this package, with a JSON in it.
 
-    The program runs on the CPU, whatever the device of the tree. After an error, the file is as before. With
-    a time `after` at which rows are at risk it is S(after + t | x) / S(after | x), incidences likewise.
-
-    Raises ConfigError: the leaves are of a family that torch cannot trace, torch fails at it or at
-    serializing the program, or the file cannot be written. The message names the step.
+    With a time `after` it is S(after + t | x) / S(after | x), incidences likewise. Raises ConfigError, after
+    which the file is as before: torch cannot trace or serialize the family, or the file cannot be written.
     """
     names = tree.preprocessor.schema.feature_names_out
     tree.check_exportable("exported")
@@ -77,10 +74,7 @@ def export_program(tree: FittedTree, path: Path, after: float | None = None) -> 
 
 
 class PredictionModule(nn.Module):
-    """Predictions from features in original units: imputation, scaling, curves and the tree.
-
-    Times count from `after`, at which rows are at risk; None or 0 is time zero.
-    """
+    """Predictions from features in original units at times that count from `after`."""
 
     offset: Tensor
     scale: Tensor
@@ -103,11 +97,10 @@ class PredictionModule(nn.Module):
             self.register_buffer(name, torch.as_tensor(values))
 
     def forward(self, x: Tensor, times: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """S(t | x), (N, T), or with `after` S(after + t | x) / S(after | x); before it incidences of causes.
+        """S(t | x), (N, T), after incidences (N, K, T) of several causes; conditional on `after`, if given.
 
         Features x (N, p) float64 are numbers as they are, 1 if a category applies and 0 elsewhere, NaN if
-        missing (a missing category in all its columns); times (T,) float64. Incidences of several causes,
-        (N, K, T), are conditional on `after`, too.
+        missing (a missing category in all its columns); times (T,) float64.
         """
         known = torch.where(torch.isnan(x), self.fill, x)
         tree = self.fitted

@@ -40,20 +40,17 @@ _SAME_SLOPES = 1e-9
 
 @dataclass(frozen=True)
 class FittedTree(FittedModel):
-    """A trained soft tree with the preprocessing of its rows: all that predicting, reading and scoring need.
-
-    Rows are passed as encoded features ``x``, shape (n, p), made by :meth:`encode`.
+    """A trained soft tree with its preprocessing; rows are encoded features ``x``, (n, p), of :meth:`encode`.
 
     Attributes:
         hazards: by cause the tree that has its hazard in the leaves, without batch dimension; all have the
             same gates. A single one, ``"event"``, where causes do not compete.
-        preprocessor: fitted on the training rows.
         prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, the average of all leaves.
         time_unit: of its times, as texts name it; None if unknown.
         time_varying: whether training subjects had several rows: survival from time zero is then conditional.
         event_times: distinct training event times, increasing, the range of quadratures and quantiles.
-        groups: number of the group that each leaf is, from left to right, shape (L,): 1 for the longest
-            survival. By default the order of the leaves.
+        groups: number of the group of each leaf, from left to right, (L,): 1 for the longest survival. By
+            default the order of the leaves.
     """
 
     hazards: Mapping[str, SoftTree]
@@ -147,10 +144,9 @@ class FittedTree(FittedModel):
         return self.group_numbers[self.leaf(x)]
 
     def numbered(self, x: RowFeatures, weight: FloatArray, end: float) -> FittedTree:
-        """The tree with its groups numbered by prognosis, 1 for the longest survival.
+        """The tree with groups numbered by their weighted mean of :meth:`mean_survival` of training rows x.
 
-        That is the weighted mean over the training rows x (n, p) of a group of :meth:`mean_survival` to the
-        end of follow-up; groups without rows come last, those of like survival in the order of the leaves.
+        Groups without rows come last, those of like survival in the order of the leaves.
         """
         if self._n_leaves == 1:
             return replace(self, groups=np.ones(1, dtype=np.int64))
@@ -195,11 +191,7 @@ class FittedTree(FittedModel):
 
 
 def tree_state(tree: FittedTree) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The state of a tree as JSON and safetensors can hold it; :func:`tree_of_state` takes it back.
-
-    Raises:
-        ConfigError: the leaf is a family that is not in the registry, which no file could rebuild.
-    """
+    """The state of a tree as JSON and safetensors hold it; ConfigError if a family is not registered."""
     leaves, tensors = [], dict[str, Tensor]()
     for number, (cause, module) in enumerate(tree.hazards.items(), 1):
         family = module.family
@@ -215,10 +207,7 @@ def tree_state(tree: FittedTree) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def tree_of_state(state: Mapping[str, Any], tensors: Mapping[str, Tensor], device: str) -> FittedTree:
-    """The tree of a state, on a device.
-
-    What an altered state raises is of any kind: see :func:`sstorch.files.reading`.
-    """
+    """The tree of a state, on a device; an altered state raises anything: :func:`~sstorch.files.reading`."""
     facts: FittedTree = state["tree"]
     hazards = {}
     for number, leaf in enumerate(state["leaves"], 1):

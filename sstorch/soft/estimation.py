@@ -63,9 +63,8 @@ FIRST_OWN = {"level": 0.01, "own slope": 1.0, "own shape": 0.01}
 # Evidence, in nats, that leaves under the gates of a start must gain on the regression, and by which they may
 # be behind those of another start, for the gates to be trained.
 _DIFFERENT, _BEHIND = 2.0, 10.0
-# Difference of an effect between groups that is none, and share of the largest weight of a gate that texts
-# leave out.
-_NO_DIFFERENCE, _SMALL = 1e-3, 0.05
+# Difference of an effect between groups that is none.
+_NO_DIFFERENCE = 1e-3
 
 
 class Estimator:
@@ -85,7 +84,6 @@ class Estimator:
         self._checkpoint, self._callbacks = checkpoint, callbacks
         self._columns = columns = gate_columns(preprocessors[0])
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
-        self._gate_names = [feature.name for feature in preprocessors[0].gate_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
         design = Design.of(self._sample, self._tree.in_features, preprocessors[0])
         wide = is_wide(design.kinds.count("line"), self._sample.weight.shape[-1])
@@ -161,8 +159,8 @@ class Estimator:
                 for cause, own in model.estimates.items()
             }
             n_groups = len(leaf[split][self._sample.weight[split] > 0].unique())
-            about = self._differences(split), self._gate_weights(split)
-            choices.append(GroupChoice(evidence[split], name, n_groups, estimations, *about))
+            differences = self._differences(split)
+            choices.append(GroupChoice(evidence[split], name, n_groups, estimations, differences))
         return choices
 
     def _differences(self, split: int) -> tuple[str, ...]:
@@ -177,16 +175,6 @@ class Estimator:
                 largest[self._terms[place]] = max(largest[self._terms[place]], value)
         least = max(max(largest.values(), default=0.0) / 2, _NO_DIFFERENCE)
         return tuple(sorted((term for term in largest if largest[term] > least), key=lambda t: -largest[t]))
-
-    def _gate_weights(self, split: int) -> dict[str, float]:
-        """Weights of a trained root in standard deviations, the largest 1, without small ones."""
-        direction = self._models[split].direction
-        if direction is None:
-            return {}
-        weights = zip(direction[split].tolist(), self._gate_names, strict=True)
-        order = sorted(weights, key=lambda each: -abs(each[0]))
-        shares = {name: weight / order[0][0] for weight, name in order}
-        return {name: share for name, share in shares.items() if abs(share) >= _SMALL}
 
     def covariance(self) -> FitCovariance:
         """Of the coefficients of the chosen hazards of the last split."""

@@ -269,9 +269,7 @@ class GateAndLeaves:
         of_features = gates_of_splits(splits, topology, self.features.n_features, gates)
         leaves, _ = path_signs(topology, [1])
         position = positions_of(leaves.to(gates.device), topology)
-        direction = gates.new_zeros(len(gates), self.features.n_features)
-        direction[:, self.features.places] = gates[:, 1:]
-        return Candidate(name, of_features, splits, estimates, position, joint, direction)
+        return Candidate(name, of_features, splits, estimates, position, joint)
 
 
 def spectral_gates(

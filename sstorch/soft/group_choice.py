@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -28,13 +28,10 @@ class Estimation:
     """Estimated penalties of a fit.
 
     Attributes:
-        kinds: of coefficients.
-        n_coefficients: of each kind.
-        penalty: inverse variance of each kind, in the units of :class:`Design`; at 1e5 and more all
-            coefficients of a kind are all but zero.
+        kinds: of coefficients; their numbers are ``n_coefficients``.
+        penalty: inverse variance of each kind, in the units of :class:`Design`.
         freedom: effective degrees of freedom of each kind.
-        term_freedom: effective degrees of freedom of each column, or product ``"a:b"``, in what all groups
-            share.
+        term_freedom: the same of each column, or product ``"a:b"``, in what all groups share.
     """
 
     kinds: tuple[str, ...]
@@ -80,8 +77,6 @@ class GroupChoice:
         estimations: of the chosen one, by cause.
         differences: columns whose effects differ most between the groups that the chosen one divides, the
             largest difference first; empty if only baselines differ.
-        gate: of a trained gate, the weights of features in standard deviations, the largest 1, without those
-            below .05; empty for other gates.
     """
 
     evidence: Mapping[str, float]
@@ -89,7 +84,6 @@ class GroupChoice:
     n_groups: int
     estimations: Mapping[str, Estimation]
     differences: tuple[str, ...] = ()
-    gate: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def has_trained_gates(self) -> bool:
@@ -114,10 +108,6 @@ class GroupChoice:
             shown += [f"{more} more"] if more > 0 else []
             listed = " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
             what = f"the effect{'s' * (len(shown) > 1)} of {listed}" if shown else "the baseline"
-            if self.gate:
-                first, *others = self.gate
-                terms = [first, *(f"{self.gate[name]:+.2g} {name}" for name in others)]
-                what += f", divided by {' '.join(terms)} in standard deviations"
             return f"the groups explain what the regression misses: they differ in {what}"
         if np.isnan(self.gain):
             return "a regression without groups"
@@ -163,7 +153,6 @@ class Candidate:
     estimates: Mapping[str, Estimates]  # of each cause
     position: Tensor  # number of the group of each leaf, from left to right; 0 of those without rows
     joint: Estimates | None = None  # of gates and leaves together, where gates are trained
-    direction: Tensor | None = None  # weights of the trained root in standard deviations of features, (S, q)
 
     @property
     def n_groups(self) -> int:

@@ -52,9 +52,10 @@ def test_gate_of_two_columns_is_found(oblique: tuple[pd.DataFrame, Surv, SoftSur
     others = [value for name, value in choice.evidence.items() if not name.startswith("spectral")]
     assert choice.evidence[choice.chosen] > max(others) + 20
     assert choice.differences == ("a",)
-    assert set(weights(tree).nlargest(2).index) == set(choice.gate) == {"d", "e"}
-    assert list(choice.gate.values()) == pytest.approx([1, 1], abs=0.15)
-    assert "they differ in the effect of a, divided by " in tree.describe()
+    largest = weights(tree).nlargest(3)
+    assert set(largest.index[:2]) == {"d", "e"}
+    assert largest.iloc[1] > 0.85 * largest.iloc[0] > 8 * largest.iloc[2]
+    assert "they differ in the effect of a (evidence" in tree.describe()
     side = frame.d + frame.e > 0
     right = ((tree.apply(frame) == tree.apply(frame)[0]) == (side == side[0])).mean()
     assert right > 0.93
