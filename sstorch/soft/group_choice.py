@@ -57,6 +57,11 @@ class Estimation:
         return cls(kinds.names, numbers, tuple(penalty), tuple(sums), dict(of_terms))
 
     @property
+    def deviation(self) -> tuple[float, ...]:
+        """Standard deviation of the prior of each kind."""
+        return tuple(each**-0.5 for each in self.penalty)
+
+    @property
     def terms_text(self) -> str:
         """Terms with the most degrees of freedom, and how many others there are."""
         terms = sorted(self.term_freedom.items(), key=lambda item: -item[1])
@@ -131,9 +136,8 @@ class GroupChoice:
         """
         tables = {}
         for cause, each in self.estimations.items():
-            columns = {"coefficients": each.n_coefficients, "edf": each.freedom}
-            table = pd.DataFrame(columns, index=pd.Index(each.kinds, name="kind"))
-            tables[cause] = table.assign(sd=np.power(each.penalty, -0.5))
+            columns = {"coefficients": each.n_coefficients, "edf": each.freedom, "sd": each.deviation}
+            tables[cause] = pd.DataFrame(columns, index=pd.Index(each.kinds, name="kind"))
         return next(iter(tables.values())) if len(tables) == 1 else pd.concat(tables, names=["cause"])
 
     @property
