@@ -25,11 +25,9 @@ from sstorch.metrics.concordance import (
     concordance_uno,
     concordance_wolbers,
 )
-from sstorch.metrics.curves import restricted_mean_survival_time
 from sstorch.metrics.decision_curve import net_benefit
 from sstorch.metrics.distribution import d_calibration
 from sstorch.metrics.evaluation import SurvivalScorer, evaluate
-from sstorch.metrics.fairness import group_scores
 from sstorch.metrics.grids import evaluation_times
 from sstorch.metrics.group_tests import gray_test, logrank_test
 from sstorch.metrics.groups import KaplanMeier
@@ -55,12 +53,10 @@ __all__ = [
     "evaluate",
     "evaluation_times",
     "gray_test",
-    "group_scores",
     "integrated_brier_score",
     "logrank_test",
     "mean_cumulative_dynamic_auc",
     "measure",
     "net_benefit",
     "pseudo_observations",
-    "restricted_mean_survival_time",
 ]

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import blocks, check_horizon, rows_text
+from sstorch.checks import blocks, rows_text
 from sstorch.exceptions import DataError
 from sstorch.memory import at_once
-from sstorch.metrics.checks import check_survival, check_times
 
 # What subtracting a landmark from a time and adding it again may lose, relative to the time.
 _ROUNDING = 4 * np.finfo(np.float64).eps
@@ -31,49 +29,32 @@ def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
     """
     predict = model.predict_survival_function
     parameters = _parameters(predict)
-    if parameters is None:
-        curves = predict(X, grid)
-    elif "return_array" in parameters and "times" not in parameters:
-        functions = predict(X, return_array=False)
-        if not all(callable(f) and np.ndim(getattr(f, "x", 0.0)) == 1 for f in functions):
-            raise DataError(_expected(model, f"{type(functions).__name__} without step functions"))
-        return np.array([_on_grid(f, grid) for f in functions])
-    elif "times" in parameters and parameters["times"].kind != inspect.Parameter.POSITIONAL_ONLY:
-        curves = predict(X, times=grid)
-    else:
-        places = [p.kind for p in parameters.values() if p.kind < inspect.Parameter.KEYWORD_ONLY]
-        if len(places) < 2 and inspect.Parameter.VAR_POSITIONAL not in places:
-            raise DataError(_expected(model, f"a method that takes ({', '.join(parameters)})"))
-        curves = predict(X, grid)
+    if "return_array" in parameters and "times" not in parameters:
+        return np.array([_on_grid(function, grid) for function in predict(X, return_array=False)])
+    by_name = "times" in parameters and parameters["times"].kind != inspect.Parameter.POSITIONAL_ONLY
+    curves = predict(X, times=grid) if by_name else predict(X, grid)
     if isinstance(curves, pd.DataFrame) and curves.index.equals(pd.Index(grid)):
         return curves.to_numpy().T
     return curves
 
 
-def _parameters(method: Any) -> Mapping[str, inspect.Parameter] | None:
-    """Parameters of a method; None for compiled code without a signature."""
+def _parameters(method: Any) -> Mapping[str, inspect.Parameter]:
+    """Parameters of a method; none of compiled code without a signature."""
     try:
         return inspect.signature(method).parameters
     except (TypeError, ValueError):
-        return None
+        return {}
 
 
 def knows_after(model: Any, method: Any) -> bool:
     """Whether a method of a model predicts from a time at which rows are alive."""
-    return hasattr(model, "outcome_type_") or "after" in (_parameters(method) or {})
+    return hasattr(model, "outcome_type_") or "after" in _parameters(method)
 
 
 def _on_grid(function: Any, grid: FloatArray) -> FloatArray:
     knots = np.asarray(function.x, dtype=np.float64)
     within = np.asarray(function(np.clip(grid, knots[0], knots[-1])), dtype=np.float64)
     return np.where(grid < knots[0], 1.0, within)
-
-
-def _expected(model: Any, got: str) -> str:
-    return (
-        f"model must have {type(model).__name__}.predict_survival_function(X, times) -> (n, n_times), or "
-        f"that of scikit-survival, (X, return_array=False) -> a step function per row, got {got}."
-    )
 
 
 class CurvesInOrder:
@@ -115,64 +96,6 @@ def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> Float
     """S_i(t_i) of each row at its own time, shape (n,), read as right-continuous steps from 1."""
     column = np.searchsorted(grid, time, side="right") - 1
     return np.where(column >= 0, curves[np.arange(time.size), np.maximum(column, 0)], 1.0)
-
-
-def median_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike) -> FloatArray:
-    """Time at which each curve, (n, n_times), linear from S(0) = 1, reaches 1/2, (n,); infinite if never."""
-    curves, nodes = _from_one(survival, times)
-    reached = curves <= 0.5
-    right = np.where(reached.any(axis=1), reached.argmax(axis=1), 0)  # 0: never reached, or at once
-    left = np.maximum(right - 1, 0)
-    rows = np.arange(len(curves))
-    high, low = curves[rows, left], curves[rows, right]
-    share = np.divide(high - 0.5, high - low, out=np.zeros_like(high), where=high > low)
-    crossing = nodes[left] + share * (nodes[right] - nodes[left])
-    return np.where(reached.any(axis=1), crossing, np.inf)
-
-
-def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike, *, tau: float) -> FloatArray:
-    """Compute the restricted mean survival time E[min(T, tau)] of each curve: the area up to tau.
-
-    Curves (n, n_times) are linear between the `times`, (n_times,), strictly increasing and reaching `tau`,
-    and from S(0) = 1; `tau` is in the unit of `times`.
-
-    Returns:
-        The means in the unit of `times`, shape (n,).
-
-    Raises:
-        DataError: invalid arguments, or a grid that ends before tau.
-        ConfigError: tau is not > 0.
-
-    References:
-        Royston and Parmar (2013), BMC Medical Research Methodology 13, 152.
-
-    Examples:
-        >>> restricted_mean_survival_time([[0.5, 0.0]], [1.0, 2.0], tau=1.0).tolist()
-        [0.75]
-    """
-    horizon = check_horizon(tau, "tau")
-    curves, nodes = _from_one(survival, times)
-    if nodes[-1] < horizon:
-        raise DataError(f"times must be a grid that reaches tau = {horizon:g}; it ends at {nodes[-1]:g}.")
-    last = int(np.searchsorted(nodes, horizon))  # tau is in the piece that ends there
-    share = (horizon - nodes[last - 1]) / (nodes[last] - nodes[last - 1])
-    at_tau = curves[:, last - 1] + share * (curves[:, last] - curves[:, last - 1])
-    values = np.column_stack((curves[:, :last], at_tau))
-    return np.asarray(np.trapezoid(values, np.append(nodes[:last], horizon), axis=1))
-
-
-def _from_one(survival: npt.ArrayLike, times: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """The curves and their grid, with S(0) = 1 put before a grid that begins later."""
-    grid = check_times(times)
-    if np.ndim(survival) != 2:
-        raise DataError(
-            f"survival must have shape (n_samples, n_times) = (n, {grid.size}), got {np.shape(survival)}."
-        )
-    curves = check_survival(survival, len(np.asarray(survival)), grid.size)
-    if grid[0] > 0.0:
-        grid = np.concatenate(([0.0], grid))
-        curves = np.pad(curves, ((0, 0), (1, 0)), constant_values=1.0)
-    return curves, grid
 
 
 def check_alive(alive: BoolArray, after: float | FloatArray) -> None:

@@ -71,14 +71,6 @@ def evaluate(
         c_harrell    1.000000
         ibs_graf     0.070741
         Name: value, dtype: float64
-        >>> rows = (None, Surv([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0], causes=("relapse", "death")))
-        >>> first, second = [[0.4, 0.6], [0.1, 0.2], [0.3, 0.5], [0.1, 0.1]], [[0.2, 0.3]] * 4
-        >>> model = (np.stack([first, second], axis=1), [1.5, 3.5])
-        >>> evaluate(model, rows, rows, metrics=["c_wolbers", "brier"])["value"].unstack().round(3)
-        metric   brier  c_wolbers
-        cause
-        death    0.190        0.5
-        relapse  0.115        1.0
     """
     if tau is not None:
         check_horizon(tau, "tau")

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sstorch._types import FloatArray
 from sstorch.checks import check_same_order, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.checks import check_survival, check_times
-from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time, survival_at
+from sstorch.metrics.curves import survival_at
 from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.outcome import Outcome, read_rows
 from sstorch.metrics.pairs import Compared
@@ -71,16 +72,10 @@ def group_scores(
     tau: float,
     n_groups: int,
 ) -> pd.DataFrame:
-    """Score predictions by group.
+    """Score predictions by group, 0 .. n_groups - 1, (n,): a row per group, NaN for what is not defined.
 
-    Arguments are described in `sstorch.metrics`; entry times (left truncation) of `y` count. `group` is
-    0 .. n_groups - 1, (n,), `tau` the horizon of ``rmst`` and of the calibration, within the grid.
-
-    Returns:
-        One row per group: ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean
-        predicted curve, in the unit of time; ``calibration``, mean predicted minus Kaplan-Meier survival at
-        tau; ``c_harrell`` within the group. NaN for a group without rows or comparable pairs; calibration
-        also if follow-up is below tau and the last row is censored.
+    ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean predicted curve, in the unit
+    of time; ``calibration``, mean predicted minus Kaplan-Meier survival at tau; ``c_harrell`` within it.
     """
     outcome = read_rows(y, "a score of groups", entry=True, survival=survival, group=group)
     grid, codes = check_times(times), check_vector(group, "group", outcome.time.size)
@@ -91,9 +86,7 @@ def group_scores(
         own = outcome.take(inside)
         values = dict.fromkeys(("median", "rmst", "calibration", "c_harrell"), np.nan)
         if inside.any():
-            mean = curves[inside].mean(axis=0)
-            values["median"] = float(median_survival_time(mean[None], grid)[0])
-            values["rmst"] = float(restricted_mean_survival_time(mean[None], grid, tau=tau)[0])
+            values["median"], values["rmst"] = _median_and_mean(curves[inside].mean(axis=0), grid, tau)
             if followed_to(tau, own.time, own.event):
                 predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
                 values["calibration"] = predicted - float(KaplanMeier.fit(own, level=None).at([tau])[0])
@@ -102,6 +95,17 @@ def group_scores(
                 values["c_harrell"] = compared.concordance()
         rows.append({"rows": own.time.size, "events": int(own.event.sum())} | values)
     return pd.DataFrame(rows).rename_axis("group")
+
+
+def _median_and_mean(curve: FloatArray, grid: FloatArray, tau: float) -> tuple[float, float]:
+    """Median, infinite if not reached, and mean up to tau of a curve (n_times,), linear from S(0) = 1."""
+    if grid[-1] < tau:
+        raise DataError(f"times must be a grid that reaches tau = {tau:g}; it ends at {grid[-1]:g}.")
+    nodes, values = np.append(0.0, grid), np.append(1.0, curve)
+    k, inside = int((values <= 0.5).argmax()), nodes < tau
+    median = np.interp(0.5, values[[k, k - 1]], nodes[[k, k - 1]]) if k else np.inf
+    ends = np.append(values[inside], np.interp(tau, nodes, values)), np.append(nodes[inside], tau)
+    return float(median), float(np.trapezoid(*ends))
 
 
 def gap(values: npt.ArrayLike) -> float:

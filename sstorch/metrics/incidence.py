@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.checks import check_vector
 from sstorch.data.target import steps_up_to
 from sstorch.metrics.censoring import risk_sets
@@ -98,7 +98,7 @@ class _Estimate(NamedTuple):
         event, sets = rows.event, risk_sets(rows)
         steps, place = np.unique(rows.time[event], return_inverse=True)
         events = np.zeros((rows.n_causes, len(steps)))
-        np.add.at(events, (_codes(rows)[event] - 1, place), rows.weights[event])
+        np.add.at(events, (rows.cause[event].astype(np.int64) - 1, place), rows.weights[event])
         at_risk = sets.at_risk[np.searchsorted(sets.times, steps)]
         hazard = np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0)
         survival = np.cumprod(np.append(1.0, 1.0 - hazard.sum(axis=0)))[:-1]
@@ -123,9 +123,5 @@ class _Estimate(NamedTuple):
             found += there[:, np.minimum(np.searchsorted(self.steps, rows.entry, "right"), m)]
         own = np.flatnonzero(rows.event & (end <= m))
         found[:, own] -= lost[:, end[own] - 1]
-        found[_codes(rows)[own] - 1, own] += gained[end[own] - 1]
+        found[rows.cause[own].astype(np.int64) - 1, own] += gained[end[own] - 1]
         return np.asarray(found)
-
-
-def _codes(rows: Observed) -> IntArray:
-    return rows.cause.astype(np.int64, copy=False)

@@ -39,13 +39,6 @@ Kind = Literal["event", "competing"]
 Rows = SurvivalData | tuple[Any, Any]
 
 
-class PredictsSurvival(Protocol):
-    """A fitted estimator: anything with this method."""
-
-    def predict_survival_function(self, X: Any, times: Any) -> Any:
-        """S(t | x), shape (n, n_times)."""
-
-
 class PredictsIncidence(Protocol):
     """A fitted model of competing causes: anything with this method."""
 

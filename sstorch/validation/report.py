@@ -27,7 +27,6 @@ from sstorch.metrics.comparison import bootstrap, percentiles, resampler
 from sstorch.metrics.decision_curve import benefits_of, check_thresholds, net_benefits
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.measures import BOOTSTRAP, MEASURES, NO_VARIANCE, Measure
-from sstorch.metrics.scored import PredictsIncidence, PredictsSurvival
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.cohort import Cohort, check_model, refitted
 from sstorch.validation.page import APPARENT, Facts, checklist, document, name_of_net_benefit
@@ -161,7 +160,7 @@ class ValidationReport:
 
 
 def validate(
-    model: PredictsSurvival | PredictsIncidence,
+    model: Any,
     X: Any,
     y: Any,
     *,

@@ -19,10 +19,10 @@ from sstorch.metrics import (
     calibration_curve,
     calibration_errors,
     d_calibration,
-    group_scores,
     measure,
     pseudo_observations,
 )
+from sstorch.metrics.fairness import group_scores
 from tests.conftest import nightly_but
 
 from .cohorts import predicted_rows, scored

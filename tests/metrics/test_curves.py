@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given
 from lifelines import KaplanMeierFitter
 
-from sstorch.exceptions import DataError
-from sstorch.metrics import KaplanMeier, censoring_distribution, restricted_mean_survival_time
+from sstorch.metrics import KaplanMeier, censoring_distribution
 from sstorch.metrics.censoring import floored
-from sstorch.metrics.curves import median_survival_time
 
 from .cohorts import cohorts
 
@@ -57,17 +55,3 @@ def test_shapes_pass_through_and_the_last_value_stays():
 )
 def test_floor_is_the_last_positive_value_of_g(time, event, values):
     assert floored(censoring_distribution((time, event))).values.tolist() == values
-
-
-def test_medians_and_restricted_means():
-    times = [1.0, 2.0, 4.0]
-    curves = [[0.5, 0.5, 0.5], [0.25, 0.2, 0.1], [1.0, 0.75, 0.25], [1.0, 1.0, 0.6], [1.0, 0.0, 0.0]]
-    assert median_survival_time(curves, times).tolist() == pytest.approx([1.0, 2 / 3, 3.0, np.inf, 1.5])
-    assert median_survival_time([[0.5, 0.2], [0.2, 0.1]], [0.0, 1.0]).tolist() == [0.0, 0.0]
-    got = restricted_mean_survival_time([[1.0, 0.0], [0.0, 0.0]], [1.0, 3.0], tau=2.0)
-    assert got.tolist() == pytest.approx([1.75, 0.5])
-    assert restricted_mean_survival_time([[1.0, 0.0]], [0.0, 2.0], tau=2.0).tolist() == [1.0]
-    with pytest.raises(DataError, match=r"reaches tau = 2\.5"):
-        restricted_mean_survival_time([[0.5, 0.2]] * 3, [1.0, 2.0], tau=2.5)
-    with pytest.raises(DataError, match="survival must have shape"):
-        median_survival_time([0.5, 0.2], [1.0, 2.0])

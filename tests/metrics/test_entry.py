@@ -22,8 +22,8 @@ from sstorch.metrics import (
     concordance_harrell,
     concordance_of_groups,
     evaluate,
-    group_scores,
 )
+from sstorch.metrics.fairness import group_scores
 from sstorch.metrics.grids import incidence_times
 from sstorch.metrics.groups import median_follow_up
 from tests.histories import halved

@@ -182,11 +182,6 @@ class StepModel:
         return [StepFunction(x, np.exp(-rate * x)) for rate in np.asarray(X)[:, 0]]
 
 
-class NoTimes:
-    def predict_survival_function(self, X):
-        return None
-
-
 def test_step_functions_are_read():
     rows = Scored.of(StepModel(), TRAIN, TEST)
     survival = rows.curves()
@@ -234,7 +229,6 @@ EMPTY = (X[:0], Surv(TIME, EVENT)[:0])
         (ConfigError, "one or more", (Exponential(), TRAIN, TEST), {"metrics": []}),
         (ConfigError, "tau", (Exponential(), TRAIN, TEST), {"tau": -1.0}),
         (DataError, "predict_survival_function", (np.zeros(3), TRAIN, TEST), {}),
-        (DataError, r"NoTimes.*scikit-survival.*takes \(X\)", (NoTimes(), TRAIN, TEST), {}),
         (DataError, "the class StepModel itself", (StepModel, TRAIN, TEST), {}),
         (DataError, "train must be SurvivalData", (Exponential(), [1, 2, 3], TEST), {}),
         (DataError, "test: y .*plain array", (Exponential(), TRAIN, (X, TIME)), {}),

@@ -8,7 +8,7 @@ from lifelines import KaplanMeierFitter
 
 from sstorch import metrics
 from sstorch.exceptions import DataError
-from sstorch.metrics.fairness import gap, group_parity, leaf_groups, mean_gini
+from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.objective.parity import log_time_quadrature
 
 RNG = np.random.default_rng(3)
@@ -57,7 +57,7 @@ def test_gini_of_leaves_and_gaps() -> None:
 
 def test_scores_of_groups() -> None:
     tau, fine = 4.0, np.linspace(0, 4.0, 4001)
-    table = metrics.group_scores((TIME, EVENT), CURVES, TIMES, GROUP, tau=tau, n_groups=4)
+    table = group_scores((TIME, EVENT), CURVES, TIMES, GROUP, tau=tau, n_groups=4)
     assert table["rows"].tolist() == [*np.bincount(GROUP), 0]
     for g in range(3):
         inside, own = g == GROUP, table.loc[g]
@@ -71,6 +71,6 @@ def test_scores_of_groups() -> None:
         assert mean.min() > 0.5 or np.interp(own["median"], fine, mean) == pytest.approx(0.5, abs=2e-3)
     assert table.loc[3].drop(["rows", "events"]).isna().all()
     y = ([1.0, 2.0, 3.0], [1, 1, 0])  # the second group has no comparable pair
-    table = metrics.group_scores(y, CURVES[:3], TIMES, [0, 0, 1], tau=2.0, n_groups=2)
+    table = group_scores(y, CURVES[:3], TIMES, [0, 0, 1], tau=2.0, n_groups=2)
     assert table["c_harrell"].isna().tolist() == [False, True]
     assert np.isfinite(table[["median", "rmst", "calibration"]].to_numpy()).all()
