@@ -1,10 +1,6 @@
 """Plain loops over rows and pairs, and peers called as their users call them."""
 
 import itertools
-import os
-import tempfile
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,11 +113,3 @@ def structured(time, event):
 
 def sksurv_metrics():
     return pytest.importorskip("sksurv.metrics", reason=SKSURV)
-
-
-def pycox_evaluation():
-    # pycox creates this folder at import.
-    os.environ.setdefault("PYCOX_DATA_DIR", str(Path(tempfile.gettempdir(), "pycox")))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("pycox.evaluation", reason="pycox is the oracle")

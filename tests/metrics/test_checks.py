@@ -12,7 +12,6 @@ from sstorch.metrics import (
     concordance_harrell,
     cumulative_dynamic_auc,
     d_calibration,
-    integrated_brier_score,
 )
 from sstorch.metrics.checks import check_probability, check_survival
 
@@ -31,14 +30,11 @@ def with_value(row, column, value):
     [
         ({"time": [[1.0, 2.0, 3.0]]}, "time must be one number per row"),
         ({"time": []}, "time must be one number per row"),
-        ({"time": ["a", "b", "c"]}, "time must be an array of numbers"),
         ({"time": [1.0, np.nan, 3.0]}, "time: NaN in 1 row"),
         ({"time": [1.0, -2.0, -3.0]}, "time must be finite.* got -2 in 2 rows"),
-        ({"time": [1.0, 2.0, np.inf]}, "time must be finite.* got inf"),
         ({"time": ["1", "2", "3"]}, "got text"),
         ({"time": np.array([1, 2, 3], dtype="m8[D]")}, "got time spans"),
         ({"time": np.array([1, 2, 3], dtype="M8[D]")}, "got dates"),
-        ({"time": np.array([1, 2, 3]) + 0j}, "got complex numbers"),
         ({"time": np.ma.masked_array(TIME, mask=[0, 1, 0])}, "masked entries"),
         ({"time": torch.tensor(TIME, requires_grad=True)}, r"tensor\.detach"),
         ({"time": torch.ones(3, device="meta")}, "meta"),
@@ -47,7 +43,6 @@ def with_value(row, column, value):
         ({"times": [1.0, 1.0]}, "times must be strictly increasing"),
         ({"times": [-1.0, 1.0]}, "times must be finite"),
         ({"survival": CURVES.T}, "It looks transposed"),
-        ({"survival": CURVES[:, 0]}, "survival must have shape"),
         ({"survival": with_value(1, 1, np.nan)}, "survival: NaN in 1 row"),
         ({"survival": with_value(2, 0, 1.5)}, r"0.8 to 1.5 in 1 row .* not risk"),
         ({"survival": with_value(0, 1, -1e-8)}, "-1e-08 to 0.5 in 1 row"),
@@ -111,9 +106,7 @@ def test_row_labels_in_another_order_raise():
     y, train = (time, event), {"train": (TIME, EVENT)}
     for call in (
         lambda: brier_score(y, curves, TIMES, **train),
-        lambda: integrated_brier_score(y, curves, TIMES, **train),
         lambda: concordance_harrell(y, curves, TIMES),
-        lambda: concordance_harrell(y, curves[0]),
         lambda: concordance_harrell(y, TIME, sample_weight=weight),
         lambda: concordance_harrell((time, event[::-1]), TIME),
         lambda: cumulative_dynamic_auc(y, curves, TIMES, **train),

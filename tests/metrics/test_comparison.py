@@ -28,12 +28,6 @@ def test_bootstrap_of_a_mean_equals_its_normal_theory():
     assert (same.lower, same.upper, same.p_value) == (0.0, 0.0, 1.0)
 
 
-def test_p_values_under_no_difference_are_uniform():
-    rng = np.random.default_rng(1)
-    p_values = [of_means(*rng.normal(size=(2, 60)), 99).p_value for _ in range(120)]
-    assert stats.kstest(p_values, "uniform").pvalue > 0.01
-
-
 def test_most_resamples_must_be_defined():
     def rarely(rows):
         if len(np.unique(rows)) < 4:
@@ -77,7 +71,6 @@ def test_equal_differences_have_no_variance(first, second, p_value):
     ("error", "words", "first", "n_test"),
     [
         (DataError, "two splits", [0.5], 2),
-        (DataError, "NaN", [0.5, np.nan], 2),
         (DataError, "finite", [0.5, np.inf], 2),
         (ConfigError, "n_test", [0.5, 0.6], 0),
     ],

@@ -1,7 +1,6 @@
 """Net benefit: against a plain loop over Kaplan-Meier of lifelines, and dcurves."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
 
@@ -24,19 +23,6 @@ def test_it_is_the_definition_with_kaplan_meier_of_lifelines() -> None:
             assert table.loc[p, name] == pytest.approx(found - needless * p / (1.0 - p), abs=1e-12)
         assert table.loc[p, "n_above"] == above.sum()
     assert (table["treat_none"] == 0.0).all()
-
-
-@pytest.mark.nightly
-def test_dcurves() -> None:
-    dcurves = pytest.importorskip("dcurves", reason="dcurves is not installed")
-    time, event, survival = predicted_rows(300, seed=1)
-    frame = pd.DataFrame({"time": time, "event": event.astype(int), "risk": 1.0 - survival})
-    thresholds = np.arange(0.05, 0.8, 0.05)
-    options = {"modelnames": ["risk"], "time": 1.0, "time_to_outcome_col": "time", "thresholds": thresholds}
-    peer = dcurves.dca(frame, outcome="event", **options).set_index("model")
-    table = net_benefit((time, event), survival, t=1.0, thresholds=thresholds)
-    np.testing.assert_allclose(table["net_benefit"], peer.loc["risk", "net_benefit"], atol=1e-6)
-    np.testing.assert_allclose(table["treat_all"], peer.loc["all", "net_benefit"], atol=1e-6)
 
 
 def test_thresholds_above_all_risks_and_too_short_a_follow_up() -> None:

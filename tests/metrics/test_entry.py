@@ -1,6 +1,5 @@
 """Scores of left-truncated rows and from a landmark, compared with R (entry.R), lifelines and plain loops."""
 
-import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +13,7 @@ from lifelines import KaplanMeierFitter
 from lifelines.utils import median_survival_times
 
 from sstorch import Columns, OptimalSurvivalTree, PrognosticTree, Surv, SurvivalData, SurvivalRegression
-from sstorch.bench import cross_validate
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.exceptions import DataError
 from sstorch.metrics import (
     KaplanMeier,
     censoring_distribution,
@@ -29,7 +27,7 @@ from sstorch.metrics.groups import median_follow_up
 from tests.histories import halved
 
 from .cohorts import scored
-from .oracles import or_no_pair, step_value
+from .oracles import concordance_by_loops, or_no_pair, step_value
 
 IN_R = json.loads((Path(__file__).parent / "entry_in_r.json").read_text())
 EXACT = 1e-12
@@ -42,20 +40,6 @@ def late_rows(n, seed=2):
     time = rng.exponential(np.exp(-x))
     entry = np.where(np.arange(n) % 2, 0.0, time * rng.uniform(0.1, 0.9, n))
     return x, time, rng.random(n) < 0.7, entry
-
-
-def concordance_by_loops(rows, entry, weight, tied_time):
-    value_at = step_value(rows.survival, rows.times)
-    pairs = total = 0.0
-    for i, j in itertools.permutations(range(rows.time.size), 2):
-        t = rows.time[i]
-        tie_counts = tied_time == "all" or (tied_time == "censored_later" and not rows.event[j])
-        later = t < rows.time[j] or (t == rows.time[j] and tie_counts)
-        if rows.event[i] and later and (entry[j] < t or entry[j] == 0.0):
-            own, other = value_at(i, t), value_at(j, t)
-            pairs += weight[i] * weight[j]
-            total += weight[i] * weight[j] * (0.5 if own == other else own < other)
-    return total / pairs if pairs else None
 
 
 @pytest.mark.parametrize("name", IN_R)
@@ -85,7 +69,9 @@ def test_pairs_were_at_risk_together(rows, data, tied_time):
     for given_weight, own in ((None, np.ones(n)), (weight, weight)):
         options = {"tied_time": tied_time, "sample_weight": given_weight}
         got = or_no_pair(concordance_harrell, y, rows.survival, rows.times, **options)
-        expected = concordance_by_loops(rows, entry, own, tied_time)
+        together = lambda i, j, w=own: w[i] * w[j] * (entry[j] < rows.time[i] or entry[j] == 0)  # noqa: E731
+        value_at = step_value(rows.survival, rows.times)
+        expected = concordance_by_loops(*rows[:2], value_at, tied_time=tied_time, pair_weight=together)
         assert got == (expected if expected is None else pytest.approx(expected, abs=EXACT))
 
 
@@ -122,18 +108,16 @@ def test_rows_split_at_events_of_others_leave_pairs_alike():
     assert found == pytest.approx(scores(whole, np.arange(40)), abs=EXACT)
 
 
-def test_lifelines_gives_the_same_curves():
+def test_censoring_with_entry_equals_lifelines_and_its_formula():
     rng = np.random.default_rng(1)
     entry, time = np.round(rng.exponential(size=200), 1), np.round(rng.exponential(2, size=200), 1)
     entry, time = entry[entry < time], time[entry < time]
     event = rng.random(time.size) < 0.6
     entry[:20] = 0.0  # no time takes all rows at risk, after which curves would stay at 0
     y = Surv(time, event, entry=entry)
-    reversed_events = censoring_distribution(y, tied_events="at_risk")
-    for estimate, of in ((KaplanMeier.fit(y), event), (reversed_events, ~event)):
-        peer = KaplanMeierFitter().fit(time, of, entry=entry)
-        expected = peer.survival_function_at_times(estimate.times)
-        np.testing.assert_allclose(estimate.values, expected, atol=1e-10)
+    found = censoring_distribution(y, tied_events="at_risk")
+    peer = KaplanMeierFitter().fit(time, ~event, entry=entry)
+    np.testing.assert_allclose(found.values, peer.survival_function_at_times(found.times), atol=1e-10)
     # Where events come first among ties, they are at risk of censoring no more.
     found, factors = censoring_distribution(y), []
     for t in found.times:
@@ -142,31 +126,21 @@ def test_lifelines_gives_the_same_curves():
     np.testing.assert_allclose(found.values, np.cumprod(factors), rtol=1e-12)
 
 
-def test_groups_are_compared_where_both_were_at_risk():
+def test_concordance_of_groups_is_that_of_their_curves():
     x, time, event, entry = late_rows(120)
     group, weight = np.digitize(x, [-0.5, 0.5]), np.where(np.arange(120) % 3, 1.0, 2.0)
     half = np.arange(120) < 60
+    group[-5:] = 9  # not there in training
     y = Surv(time, event, entry=entry, weight=weight)
     found = concordance_of_groups(y[~half], group[~half], train=(y[half], group[half]))
     times = np.unique(time[~half])
-    curves = np.array([KaplanMeier.fit(y[half & (group == g)]).at(times) for g in range(3)])
-    expected = concordance_harrell(y[~half], curves[group[~half]], times)
+    curves = {g: KaplanMeier.fit(y[half & ((group == g) | (g == 9))]).at(times) for g in (0, 1, 2, 9)}
+    expected = concordance_harrell(y[~half], np.array([curves[g] for g in group[~half]]), times)
     assert found == pytest.approx(expected, abs=EXACT)
-    plain = Surv(time, event)
-    assert found != concordance_of_groups(plain[~half], group[~half], train=(plain[half], group[half]))
-
-
-def test_scores_of_groups_use_entry():
-    x, time, event, entry = late_rows(60)
-    group, grid, y = (np.arange(60) % 3 == 0).astype(int), np.unique(time), Surv(time, event, entry=entry)
-    survival, tau = np.exp(-np.outer(np.exp(x), grid)), float(np.median(time))
-    table = group_scores(y, survival, grid, group, tau=tau, n_groups=2)
-    for number in (0, 1):
-        own, curves = y[group == number], survival[group == number]
-        predicted = curves[:, np.searchsorted(grid, tau, side="right") - 1].mean()
-        observed = float(KaplanMeier.fit(own).at(tau))
-        assert table.loc[number, "calibration"] == pytest.approx(predicted - observed, abs=EXACT)
-        assert table.loc[number, "c_harrell"] == concordance_harrell(own, curves, grid)
+    one = np.zeros(120)
+    assert concordance_of_groups(y, one, train=(y, one)) == 0.5
+    with pytest.raises(DataError, match="no two rows can be compared"):
+        concordance_of_groups(([1, 2], [0, 0]), [0, 0], train=(y, one))
 
 
 def test_evaluation_scores_what_supports_entry_and_names_it():
@@ -202,10 +176,6 @@ def test_causes_are_compared_where_both_were_at_risk():
     assert table.loc[("2", "c_cause_specific"), "value"] == concordance_harrell(y, risk, **options)
     with pytest.raises(DataError, match=r"ibs of 1: it takes every row as at risk from time zero"):
         evaluate(tree, data, data, metrics=["ibs"])
-    with pytest.warns(DataWarning, match="left-truncated rows"):
-        scores = cross_validate(SurvivalRegression(), data, n_folds=2).scores
-    assert scores[["c_cause_specific:1", "c_cause_specific:2", "log_likelihood"]].notna().all(axis=None)
-    assert scores[["ibs:1", "ibs:2", "c_wolbers:1", "c_wolbers:2"]].isna().all(axis=None)
 
 
 @pytest.fixture(scope="module")

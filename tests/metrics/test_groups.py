@@ -15,13 +15,11 @@ from sklearn.metrics import adjusted_rand_score
 from sstorch import Surv
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.table import group_estimates
 from sstorch.metrics import (
     HorizonRows,
     KaplanMeier,
     calibration_errors,
     censoring_distribution,
-    concordance_harrell,
     concordance_of_groups,
     evaluate,
     gray_test,
@@ -113,29 +111,12 @@ def test_upper_limit_stays_where_all_rows_have_failed() -> None:
         KaplanMeier.fit(Surv([1.0, 2.0, 3.0], [1, 0, 1], id=[0, 0, 1]), sample_weight=[1, 0.5, 2])
 
 
-@pytest.mark.filterwarnings("error")
-def test_weights_of_very_different_sizes() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        time, event = rng.integers(1, 30, 100), rng.random(100) < 0.7
-        y = Surv(time, event, entry=time * rng.choice([0, 0.5, 0.999], 100))
-        band = KaplanMeier.fit(y, sample_weight=10.0 ** rng.integers(-8, 3, 100))
-        curves = np.stack([band.lower, band.values, band.upper])
-        assert ((curves >= 0) & (curves <= 1)).all()
-
-
 @pytest.mark.parametrize("weight", [None, [0.5, 2.0, 1.0]])
 def test_rows_without_events_have_survival_one_without_limits(weight: list[float] | None) -> None:
     band = KaplanMeier.fit(Surv([1.0, 2.0, 3.0], [False, False, False], weight=weight))
     for found, value in ((band.limits(9.0), 1.0), (band.limits(0.5), 1.0), (band.quantile(), np.inf)):
         assert found.value == value
         assert np.isnan([found.lower, found.upper]).all()  # they were the value, as if it were certain
-    time, group = np.arange(1.0, 13.0), np.repeat([0, 1], 6)
-    data = SurvivalData(pd.DataFrame({"x": group}), (time, group == 1))
-    table = group_estimates(group, np.full((12, 2), 0.9), data, np.array([3.0, 5.0]))
-    limits = table.loc[0].unstack()[["lower", "upper"]].drop(["rows", "events"])
-    assert limits.isna().all(axis=None)  # S(5) was 1 (1 to 1), the median inf (inf to inf)
-    assert table.loc[0, ("S(5)", "estimate")] == 1.0
 
 
 def test_curves_of_fractional_weights_end_at_zero() -> None:
@@ -239,31 +220,6 @@ def test_logrank_is_that_of_lifelines(gbsg2: SurvivalData, n_groups: int) -> Non
         assert test == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("stratified", [False, True])
-def test_logrank_by_a_plain_loop(gbsg2: SurvivalData, late: bool, stratified: bool) -> None:
-    time, event = drawn(gbsg2, 200, 7)
-    rng = np.random.default_rng(8)
-    group, names = rng.integers(0, 2, 200), rng.choice(["one", "two", "three"], 200)
-    entry, strata = rng.uniform(0, 0.9, 200) * time * late, np.where(stratified, names, "all")
-    excess = variance = 0.0
-    for stratum in np.unique(strata):
-        for t in np.unique(time[event & (strata == stratum)]):
-            at_risk = (entry < t) & (t <= time) & (strata == stratum)
-            dead = at_risk & event & (time == t)
-            n, d, share = at_risk.sum(), dead.sum(), at_risk[group == 1].sum() / at_risk.sum()
-            excess += dead[group == 1].sum() - d * share
-            if n > 1:
-                variance += d * share * (1 - share) * (n - d) / (n - 1)
-    y = Surv(time, event, entry=entry if late else None)
-    test = logrank_test(y, group, strata=strata)
-    assert test.statistic == pytest.approx(excess**2 / variance)
-    # A stratum of one group is compared with none.
-    twice = Surv(np.tile(time, 2), np.tile(event, 2), entry=np.tile(entry, 2) if late else None)
-    groups, alone = np.r_[group, np.zeros(200)], np.r_[strata, np.full(200, "four")]
-    assert logrank_test(twice, groups, strata=alone).statistic == pytest.approx(test.statistic)
-
-
 @pytest.mark.parametrize("name", ["right", "truncated", "counting"])
 def test_sampling_weights_give_the_robust_score_test_of_coxph(name: str) -> None:
     r = in_r(name)
@@ -314,14 +270,8 @@ def test_groups_of_separate_strata_have_the_rank_of_both(test, weighted: bool, g
         assert each.statistic == pytest.approx(2 * alone.statistic, rel=1e-8)
 
 
-def test_strata_without_events_and_groups_without_weight_change_nothing() -> None:
-    rng = np.random.default_rng(5)
-    time, weight, group = rng.exponential(size=80), rng.uniform(0.5, 2.0, 80), rng.integers(0, 2, 80)
-    strata, inside = np.repeat([0, 1], 40), slice(40)
-    found = logrank_test((time, strata == 0), group, sample_weight=weight, strata=strata)
-    expected = logrank_test((time[inside], np.ones(40)), group[inside], sample_weight=weight[inside])
-    assert found == pytest.approx(expected, rel=1e-10)
-    group = np.arange(90) % 3
+def test_groups_without_weight_change_nothing() -> None:
+    rng, group = np.random.default_rng(5), np.arange(90) % 3
     for without in range(3):
         time, cause = rng.exponential(size=90), rng.integers(0, 3, 90)
         weight = np.where(group == without, 0.0, rng.choice([1.0, 2.0], 90))
@@ -405,22 +355,6 @@ def test_gray_is_close_to_cmprsk(column: str, stratified: bool, cause: int, stat
     assert found.statistic == pytest.approx(statistic, rel=0.03)
 
 
-@pytest.mark.nightly
-def test_equal_incidences_are_rejected_at_the_level() -> None:
-    """Relapse is equally frequent in both groups, but its hazard is not, for death comes sooner in one."""
-    gray, logrank, group = [], [], np.repeat([0, 1], 75)
-    for seed in range(400):
-        rng = np.random.default_rng(seed)
-        cause = np.where(rng.random(150) < 0.4, 1, 2)
-        death = rng.exponential(np.where(group == 1, 0.3, 3.0))
-        time, end = np.where(cause == 1, rng.exponential(1, 150), death), rng.exponential(2, 150)
-        y = Surv(np.minimum(time, end), np.where(time <= end, cause, 0), causes=("relapse", "death"))
-        gray.append(gray_test(y, group, "relapse").p_value)
-        logrank.append(logrank_test((y.time, y.cause == 1), group).p_value)
-    assert 0.02 < np.mean(np.array(gray) < 0.05) < 0.08
-    assert np.mean(np.array(logrank) < 0.05) > 0.5
-
-
 # ---------------------------------------------------------------------- partitions
 
 
@@ -431,26 +365,6 @@ def test_adjusted_rand_index_is_that_of_scikit_learn() -> None:
     for groups in (some, degenerate):
         expected = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
         np.testing.assert_allclose(adjusted_rand_index(groups), expected)
-
-
-def test_groups_alone_predict_their_kaplan_meier(gbsg2: SurvivalData) -> None:
-    time, event = drawn(gbsg2, 300, 5)
-    group = np.random.default_rng(6).integers(0, 4, 300)
-    group[200:][group[200:] == 3] = 4  # one that was not there in training
-    train, test = slice(None, 200), slice(200, None)
-    times = np.unique(time[test][event[test]])
-    curves = []
-    for k in group[test]:
-        rows = (group[train] == k) | (k == 4)
-        curves.append(KaplanMeier.fit((time[train][rows], event[train][rows])).at(times))
-    expected = concordance_harrell((time[test], event[test]), np.array(curves), times)
-    given = (time[train], event[train]), group[train]
-    found = concordance_of_groups((time[test], event[test]), group[test], train=given)
-    assert found == pytest.approx(expected, rel=1e-12)
-    one = np.zeros(300)
-    assert concordance_of_groups((time, event), one, train=((time, event), one)) == 0.5
-    with pytest.raises(DataError, match="no two rows can be compared"):
-        concordance_of_groups(([1, 2], [0, 0]), [0, 0], train=given)
 
 
 def test_groups_of_equal_survival_are_tied_whatever_the_rounding() -> None:

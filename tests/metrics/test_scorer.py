@@ -67,12 +67,3 @@ def test_forms_of_y_are_equal():
 def test_wrong_arguments_raise_at_once(error, words, options):
     with pytest.raises(error, match=words):
         SurvivalScorer(**{"metric": "c_uno", "train": Y} | options)
-
-
-def test_times_and_events_in_another_order_raise():
-    time, event = pd.Series([3.0, 1.0, 4.0, 2.0]), pd.Series([True, False, True, True])
-    rate, turned = pd.DataFrame({"rate": [0.4, 0.9, 0.1, 0.6]}), event.iloc[::-1]
-    scorer = SurvivalScorer("c_harrell", (time, event))
-    for y, x in (((time, turned), rate), ((time, event), rate.iloc[::-1])):
-        with pytest.raises(DataError, match="row labels"):
-            scorer(Rates(), x, y)
