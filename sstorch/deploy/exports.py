@@ -29,8 +29,8 @@ from sstorch.deploy.calculator import (
     say,
     thinned_steps,
 )
-from sstorch.deploy.expression import Formula, check_time
-from sstorch.deploy.script import JAVASCRIPT, PYTHON, Missing
+from sstorch.deploy.expression import Formula
+from sstorch.deploy.script import JAVASCRIPT, PYTHON
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics import KaplanMeier, aalen_johansen
@@ -123,45 +123,37 @@ def export_code(
     language: Language,
     path: str | Path | None = None,
     *,
-    horizon: float | None = None,
     after: float | None = None,
-    missing: Missing = "raise",
 ) -> str:
     """Export the tree as source code with imputation and scaling, independent of this package and torch.
 
     ``"python"`` (standard library only) and ``"javascript"`` define functions of a patient, a dictionary or
-    object of columns in original units (missing: None, null or NaN): ``group(patient)``, the number of the
-    group; ``survival(patient, time)``, (event-free) survival S(t); with competing causes
-    ``incidence(patient, time)``, F(t) by cause. Predictions equal ``predict_survival_function`` and
-    ``predict_cumulative_incidence`` up to rounding.
+    object of columns in original units (missing: None, null or NaN, imputed as in training):
+    ``group(patient)``, the number of the group; ``survival(patient, time)``, (event-free) survival S(t); with
+    competing causes ``incidence(patient, time)``, F(t) by cause. Predictions equal
+    ``predict_survival_function`` and ``predict_cumulative_incidence`` up to rounding. The functions raise an
+    error for an absent column and an unknown (for example misspelt) category.
 
     Args:
         tree: fitted, soft or exact.
         language: ``"python"`` or ``"javascript"``.
         path: output file; None for no file.
-        horizon: default time of the functions.
         after: time at which the patients are at risk. The code computes S(after + t) / S(after) and (F(after
             + t) - F(after)) / S(after) for constant covariates, with times counted from ``after``; nan if
             S(after) is 0. Required for models with time-varying covariates; 0 is time zero.
-        missing: ``"raise"``: functions raise an error for a missing column of the model or an unknown (for
-            example misspelt) category; ``"typical"``: the column is imputed as in training, and all
-            indicators of the category are 0.
 
     Returns:
         the code.
 
     Raises:
-        ConfigError: the language is unknown; ``horizon`` is not a time; the file cannot be written; the leaf
-            family has no formula (``generalized_gamma``); the model has time-varying covariates and
-            ``after`` is None.
+        ConfigError: the language is unknown; the file cannot be written; the leaf family has no formula
+            (``generalized_gamma``); the model has time-varying covariates and ``after`` is None.
     """
     check_choice(language, "language", get_args(Language))
-    check_choice(missing, "missing", get_args(Missing))
-    time = None if horizon is None else check_time(horizon, "horizon")
     formula, facts = conditional_formula(tree, after), tree._deployed(medians=False)
     unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
     title = f"{facts.subtitle(PAGE_TEXTS)}.{unit} {_supposed(formula, PAGE_TEXTS)}".rstrip()
-    code = _SCRIPTS[language].source(formula, title, time, missing)
+    code = _SCRIPTS[language].source(formula, title)
     if path is not None:
         _write(path, code)
     return code

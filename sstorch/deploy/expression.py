@@ -9,75 +9,46 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
+from typing import Any
+
+import numpy as np
 
 from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError
 
 Value = float | bool
 _LARGEST_HAZARD = 745.0
-_BINARY: dict[str, Callable[[float, float], Value]] = {
-    "add": lambda a, b: a + b,
-    "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: a * b,
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": np.divide,
     "minimum": min,
     "maximum": max,
-    "less": lambda a, b: a < b,
-    "less_equal": lambda a, b: a <= b,
-    "equal": lambda a, b: a == b,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "equal": operator.eq,
     "and": lambda a, b: bool(a and b),
     "or": lambda a, b: bool(a or b),
 }
-
-
-def _divide(a: float, b: float) -> float:
-    if b:
-        return a / b
-    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a)
-
-
-def _exp(a: float) -> float:
-    return math.inf if a >= 709.78 else math.exp(a)
-
-
-def _log(a: float) -> float:
-    return math.log(a) if a > 0 else (-math.inf if a == 0 else math.nan)
-
-
-def _log1p(a: float) -> float:
-    return math.log1p(a) if a > -1 else (-math.inf if a == -1 else math.nan)
-
-
-def _expm1(a: float) -> float:
-    return math.inf if a >= 709.78 else math.expm1(a)
-
-
-_UNARY: dict[str, Callable[[float], Value]] = {
-    "negative": lambda a: -a,
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "negative": operator.neg,
     "absolute": abs,
-    "exp": _exp,
-    "log": _log,
-    "log1p": _log1p,
-    "expm1": _expm1,
-    "not": lambda a: not a,
+    "exp": np.exp,
+    "log": np.log,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "not": operator.not_,
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """A number or a truth value, a function of a patient's columns and of time; made by the functions below.
+    """A number or a truth value of a patient and of time; made by the functions below."""
 
-    Attributes:
-        op: ``"constant"``, ``"time"``, ``"number"`` (of a column), ``"known"`` (whether a column has a
-            value), ``"category"`` (whether it has a label), ``"where"``, ``"pick"`` (one of some numbers by
-            their position), ``"rank"`` (how many of some numbers are no larger), ``"let"`` (a name for
-            readers), or an operation on the arguments.
-        args: what it acts on.
-        value: of a constant; a column with what replaces a missing number, or with a label; the numbers to
-            pick from; a name.
-    """
-
-    op: str
+    op: str  # of a function below, or an operation on the arguments
     args: tuple[Expression, ...] = ()
+    # of a constant; a column and what replaces a missing number, or a label; numbers to pick from; a name
     value: object = None
 
     @cached_property
@@ -126,9 +97,7 @@ class Expression:
 
     def __truediv__(self, other: Operand) -> Expression:
         b = as_expression(other)
-        if self.is_constant and b.is_constant:
-            return constant(_divide(float(self.constant), float(b.constant)))
-        return self if b.is_number(1) else Expression("divide", (self, b))
+        return self if b.is_number(1) else _binary("divide", self, b)
 
     def __rtruediv__(self, other: Operand) -> Expression:
         return as_expression(other) / self
@@ -174,13 +143,15 @@ def as_expression(value: Operand) -> Expression:
 def unary(op: str, a: Operand) -> Expression:
     """An operation on one number: ``"negative"``, ``"absolute"``, ``"exp"``, ``"log"``, ``"log1p"``, ..."""
     a = as_expression(a)
-    return constant(_UNARY[op](a.constant)) if a.is_constant else Expression(op, (a,))
+    with np.errstate(all="ignore"):
+        return constant(_UNARY[op](a.constant)) if a.is_constant else Expression(op, (a,))
 
 
 def _binary(op: str, a: Expression, b: Expression) -> Expression:
-    if a.is_constant and b.is_constant:
+    if not (a.is_constant and b.is_constant):
+        return Expression(op, (a, b))
+    with np.errstate(all="ignore"):
         return constant(_BINARY[op](a.constant, b.constant))
-    return Expression(op, (a, b))
 
 
 def minimum(a: Operand, b: Operand) -> Expression:
@@ -267,10 +238,9 @@ def is_category(column: str, label: str) -> Expression:
 
 @dataclass(frozen=True)
 class Hazards:
-    """Hazards of competing causes, whose cumulative incidences are integrals over time.
+    """Hazards of competing causes: F_k(t) is the integral of h_k S from 0 to t, in panels of log time.
 
-    F_k(t) is the integral of h_k S from 0 to t. In each panel of log time the causes share what S loses, as
-    their integrals by a quadrature rule do. The last panel ends at t; the first one has what is lost before.
+    In each panel the causes share what S loses, as their integrals by a quadrature rule do.
     """
 
     log_hazard: Mapping[str, Expression]  # log h_k(t) of each cause, by name
@@ -311,11 +281,9 @@ class Formula:
         return tuple(self.incidence if self.hazards is None else self.hazards.log_hazard)
 
     def conditional(self, after: float | None) -> Formula:
-        """The same for a patient who is at risk at a time: S(after + t) / S(after), nan if S(after) is 0.
+        """The same for a patient at risk at a time >= 0: S(after + t) / S(after), nan if S(after) is 0.
 
-        The incidence of a cause is then (F(after + t) - F(after)) / S(after). Both are computed from hazards
-        where there are hazards, and keep their digits where S(after) is tiny. None leaves the formula as it
-        is; what is no time >= 0 raises a ConfigError.
+        The incidence of a cause is then (F(after + t) - F(after)) / S(after).
         """
         if after is None:
             return self

@@ -13,12 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 from sstorch.deploy.expression import Expression, Formula, Hazards
 
-# What a patient without a column, or with an unknown category, is: an error, or one with a missing value.
-Missing = Literal["raise", "typical"]
 # How strongly operations bind. Comparisons stand in parentheses wherever they stand in something.
 _STRENGTH = {
     "or": 1,
@@ -48,10 +46,7 @@ _MIRRORED = {"less": ">", "less_equal": ">="}
 
 @dataclass(frozen=True)
 class Steps:
-    """Formulas in the order in which they are computed: each step is a name and what it represents.
-
-    Expressions that several others need, and those that have a name, are steps; others stand inside them.
-    """
+    """Formulas as steps: what several expressions need, and what has a name; others stand inside them."""
 
     # name and expression; arguments that are steps themselves are ``"step"`` expressions
     steps: tuple[tuple[str, Expression], ...]
@@ -160,29 +155,23 @@ class Script:
     runtime: Mapping[str, str]  # functions that read and check a patient, and integrate hazards
     checking: str  # the statement that checks a patient
 
-    def source(
-        self, formula: Formula, title: str, horizon: float | None = None, missing: Missing = "raise"
-    ) -> str:
+    def source(self, formula: Formula, title: str) -> str:
         """A module with ``group``, ``survival`` and, of several causes, ``incidence``."""
-        time = "time" if horizon is None else self.forms["default"].format("time", repr(horizon))
         survives = f"Probability of no event by a time: {'any' if formula.causes else 'the'} event."
-        checks: list[str] = []
-        parts = [self.forms["head"].format("\n".join(map(self.line.format, _facts_of(formula, title))))]
-        parts.append(self.runtime["reading"])
-        if missing == "raise":
-            columns = {name: [*(formula.columns[name] or ())] for name in used_columns(formula)}
-            parts += [self.forms["columns"].format(self.literal(columns)), self.runtime["check"]]
-            checks = [self.checking]
-        parts += [
-            self._of_results("group(patient)", _GROUP, [formula.group], checks=checks),
-            self._of_results(f"survival(patient, {time})", survives, [formula.survival], checks=checks),
+        columns = {name: [*(formula.columns[name] or ())] for name in used_columns(formula)}
+        parts = [
+            self.forms["head"].format("\n".join(map(self.line.format, _facts_of(formula, title)))),
+            self.runtime["reading"],
+            self.forms["columns"].format(self.literal(columns)),
+            self.runtime["check"],
+            self._of_results("group(patient)", _GROUP, [formula.group]),
+            self._of_results("survival(patient, time)", survives, [formula.survival]),
         ]
-        head = f"incidence(patient, {time})"
+        head = "incidence(patient, time)"
         if formula.hazards is not None:
-            parts += self._of_hazards(formula.hazards, head, formula.after, checks)
+            parts += self._of_hazards(formula.hazards, head, formula.after)
         elif formula.causes:
-            incidences = [*formula.incidence.values()]
-            parts.append(self._of_results(head, _INCIDENCE, incidences, formula.causes, checks))
+            parts.append(self._of_results(head, _INCIDENCE, [*formula.incidence.values()], formula.causes))
         return "".join(parts)
 
     def gates(self, formula: Formula) -> str:
@@ -191,27 +180,20 @@ class Script:
         return self._of_results("gates(patient)", _GATES, [*formula.gates.values()], names) if names else ""
 
     def _of_results(
-        self,
-        head: str,
-        says: str,
-        results: Sequence[Expression],
-        names: Sequence[str] = (),
-        checks: Sequence[str] = (),
+        self, head: str, says: str, results: Sequence[Expression], names: Sequence[str] = ()
     ) -> str:
         """A function of one result, or of several by name."""
         steps = Steps.of(*results)
         known = _identifiers(steps)
         texts = [self._text(each, known) for each in steps.results]
         result = self._pairs(dict(zip(names, texts, strict=True))) if names else texts[0]
-        return self._function(head, says, [*checks, *self._lines(steps, known)], result)
+        return self._function(head, says, [self.checking, *self._lines(steps, known)], result)
 
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
         body = [*lines, self.forms["return"].format(result)]
         return self.forms["function"].format(head, says, _indented(body, self.indent))
 
-    def _of_hazards(
-        self, hazards: Hazards, head: str, after: float | None, checks: Sequence[str]
-    ) -> list[str]:
+    def _of_hazards(self, hazards: Hazards, head: str, after: float | None) -> list[str]:
         """The functions by which incidences are integrated: the first returns curves, a function of time."""
         constants = {
             "EDGES": _list(map(repr, hazards.edges)),
@@ -229,7 +211,7 @@ class Script:
         time = f"{after!r} + time" if after else "time"
         found = self.forms["step"].format("found", f"_integrals(_hazards(patient), {time})")
         return [
-            self._function("_hazards(patient)", _HAZARDS, [*checks, *fixed, *at], "at"),
+            self._function("_hazards(patient)", _HAZARDS, [self.checking, *fixed, *at], "at"),
             re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self.runtime["quadrature"]),
             self._function(head, _INCIDENCE, [found], self._pairs(shares)),
         ]
@@ -385,7 +367,6 @@ PYTHON = Script(
         "known": "(_value(patient, {}) is not None)",
         "category": "(_label(patient, {}) == {})",
         "step": "{} = {}",
-        "default": "{}={}",
         "return": "return {}",
         "head": '"""{}\n"""' + _PARTS["head"].replace("{", "{{").replace("}", "}}"),
         "columns": "\n\n_COLUMNS = {}\n",
@@ -420,7 +401,6 @@ JAVASCRIPT = Script(
         "known": "(_value(patient, {}) !== null)",
         "category": "(_label(patient, {}) === {})",
         "step": "const {} = {};",
-        "default": "{} = {}",
         "return": "return {};",
         "head": "{}\n",
         "columns": "\nconst _COLUMNS = {};\n",

@@ -161,10 +161,19 @@ def raw_features(model: SoftSurvivalTree, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns).astype(float)
 
 
+def entered(model: Tree, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows without unknown categories, of which code has no guess: to the tree they are missing values."""
+    frame = frame.copy()
+    for name, words in model._formula().columns.items():
+        if words is not None:
+            frame[name] = frame[name].astype(object).where(frame[name].map(label).isin(words), None)
+    return frame
+
+
 def by_python(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
     names: dict[str, Any] = {}
-    exec(export_code(model, "python", after=after, missing="typical"), names)
-    rows, incidence = frame.to_dict("records"), None
+    exec(export_code(model, "python", after=after), names)
+    rows, incidence = entered(model, frame).to_dict("records"), None
     if model.causes_:
         incidence = [[names["incidence"](row, t) for t in TIMES] for row in rows]
         incidence = [[[at[cause] for at in row] for cause in model.causes_] for row in incidence]
@@ -175,9 +184,10 @@ def by_python(model: Tree, frame: pd.DataFrame, folder: Path, after: float | Non
 def by_javascript(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
-    rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
+    rows = entered(model, frame).to_dict("records")
+    rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in rows]
     script = folder / "model.js"
-    code = export_code(model, "javascript", script, after=after, missing="typical")
+    code = export_code(model, "javascript", script, after=after)
     last = f"const times = {TIMES.tolist()}; const rows = {json.dumps(rows)};\n"
     curves = "times.map((t) => survival(r, t))"
     causes = f"{json.dumps(model.causes_)}.map((k) => times.map((t) => incidence(r, t)[k]))"
