@@ -1,7 +1,7 @@
 """Damped Newton of functions that need not be convex, against SciPy and against plain Newton."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +14,7 @@ from typing_extensions import override
 from sstorch.batched import SHARED, Batched
 from sstorch.exceptions import TrainingError
 from sstorch.newton import Gaussian, Problem, Smooth, newton
-from sstorch.newton.minimize import UNCONVERGED, Optimum, System
+from sstorch.newton.minimize import System
 
 Function = Callable[[Tensor], Tensor]
 
@@ -163,23 +163,6 @@ def test_indefinite_system_is_that_of_the_matrix_with_a_share_of_its_diagonal_ad
     torch.testing.assert_close(system.log_determinant(), torch.logdet(damped))
     with pytest.raises(TrainingError, match="not finite"):
         System.of(torch.full((1, 2, 2), torch.nan, dtype=torch.float64), torch.zeros(1, 2).double())
-
-
-def test_gain_left_after_too_few_steps_shows_that_a_fit_did_not_converge(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sstorch.newton.minimize._MAX_STEPS", 2)
-    toy, theta = members(valley), start([-1.2, 1.0])
-    found = newton(toy, Gaussian.flat(theta), theta)
-    gain = found.gain(Gaussian.flat(theta))
-    assert float(gain) > UNCONVERGED
-
-
-def test_known_derivatives_are_not_computed_again() -> None:
-    toy, theta = members(convex), start([0.0, 1.0])
-    at = Optimum.of(toy, theta)
-    same = newton(toy, Gaussian.flat(theta), theta, at=replace(at, loss=at.loss.clone()))
-    assert torch.equal(same.theta, newton(toy, Gaussian.flat(theta), theta).theta)
 
 
 def test_smooth_functions_of_data_are_fitted_each_to_its_own_data() -> None:

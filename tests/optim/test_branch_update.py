@@ -83,24 +83,6 @@ def test_weights_follow_the_original_routing() -> None:
     np.testing.assert_allclose(weights[1:], 0.5)
 
 
-def test_largest_error_is_by_value_also_where_it_is_negative() -> None:
-    tree, sample = random_tree(1, 1, seed=3), random_sample(1, n_rows=50)
-    sample.log_time[:, :25] -= 20.0
-    with torch.no_grad():
-        tree.gate(1).bias.fill_(50.0)
-        for n in (2, 3):
-            tree.leaf(n).slope.zero_()
-            tree.leaf(n).intercept.fill_(-20.0)
-            tree.leaf(n).shape.fill_(-0.5)
-    sample.event[:] = 1.0
-    update = classify(tree, sample, 1, PAPER, sample.n_rows)
-    moved = reassign(tree, sample, 1, update, 0.4) != update.left
-    error = (tree.log_leaf_probability(sample.x).exp() * leaf_losses(tree, sample, [2, 3])).sum(1).detach()
-    assert (error < -2).any()
-    assert (error > 0).any()
-    assert error[moved].min() >= error[~moved].max()
-
-
 def test_a_tie_goes_left_in_the_share_too() -> None:
     tree, sample = blank_tree(3, 1, batch_shape=(1,)), random_sample(1)
     assert float(classify(tree, sample, 1, PAPER, sample.n_rows).left_share) == 1.0

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import make_family
-from sstorch.optim.evidence import Kinds, estimate
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.soft.design import null_start
 from tests.batches import random_sample, with_entry
@@ -81,18 +80,6 @@ def test_derivatives_of_codes_are_those_of_indicators(leaf: str, groups: bool, l
     torch.testing.assert_close(loss, expected[0], rtol=1e-12, atol=0)
     torch.testing.assert_close(gradient, expected[1], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(hessian, expected[2], rtol=1e-10, atol=1e-10)
-
-
-def test_estimates_of_codes_are_those_of_indicators() -> None:
-    one, other = pair("weibull", groups=True)
-    names = ("line", "category", "level", "own slope")
-    codes = torch.tensor([-1, 0, 0, *[1] * 5, 0, *[1] * 5, *[2] * 3, *[3] * 6, *[-1] * 4])
-    kinds = Kinds(names, codes)
-    found, expected = (estimate(each, kinds, null_start(each)) for each in (one, other))
-    for name in ("theta", "penalty", "evidence", "freedom"):
-        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-10)
-    rows = torch.rand(2, 4, one.n_coefficients, generator=torch.Generator().manual_seed(4)).double()
-    torch.testing.assert_close(found.quadratic(rows), expected.quadratic(rows), rtol=1e-8, atol=1e-10)
 
 
 def test_design_matrix_and_its_adjoint() -> None:

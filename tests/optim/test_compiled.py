@@ -12,11 +12,11 @@ import torch
 from numba import njit
 
 from sstorch._types import FloatArray
-from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree, make_family
-from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective import Sample, SmallLeaves, TrainingObjective
+from sstorch.objective.penalties import Monotone
 from sstorch.optim import LBFGSOptions, Nodec, Thresholds, Trainer, TrainingRun, line_search
 from sstorch.optim.compiled import jit, minimizer, passes, rows
 from sstorch.optim.compiled.trees import CompiledTrees
@@ -24,9 +24,8 @@ from sstorch.optim.curvature import MAX_BLOCK
 from sstorch.optim.steps import MAX_ROWS, Batch
 from sstorch.optim.trainer import Engine, compiled_trees, link_of
 from sstorch.optim.working_sets import LOSS_CEILING, joint_step
-from tests.batches import blank_tree, random_sample, with_entry
+from tests.batches import blank_tree, random_sample, random_tree, with_entry, within_intervals
 from tests.conftest import nightly
-from tests.flat import soft_tree
 
 FAMILIES = ["exponential", "weibull", "log_logistic", "log_normal", "spline_ph", "spline_po", "spline_probit"]
 P, P_GATE = 4, 3
@@ -192,19 +191,6 @@ def test_a_tree_is_trained_to_the_same_bits_alone_and_on_any_number_of_threads()
         assert torch.equal(value[[3]], ends[2][name])
 
 
-@pytest.mark.parametrize("leaf", ["weibull", "spline_ph"])
-def test_leaves_that_overflow_start_again(leaf: str) -> None:
-    tree, sample = _problems(leaf, depth=1)
-    with torch.no_grad():
-        for node in tree.topology.leaves:
-            tree.leaf(node).shape.fill_(8.0)
-            tree.leaf(node).intercept.fill_(-30.0 if leaf == "weibull" else 900.0)
-    history = _train("compiled", Nodec(macro_iterations=3), tree, sample)
-    assert history.steps["restarted"].any()
-    with torch.no_grad():
-        assert bool((RIDGES(tree, sample) < 3).all())
-
-
 @pytest.mark.parametrize("crowded_left", [True, False])
 def test_reassigned_rows_are_the_first_of_a_stable_order(crowded_left: bool) -> None:
     rng = np.random.default_rng(4)
@@ -233,6 +219,9 @@ def test_numbers_are_those_of_torch() -> None:
 # ------------------------------------------------------------------ choice of the engine
 
 
+MONOTONE = Monotone(torch.ones(2), torch.zeros(2, 1, 3))
+
+
 class Looks(Callback):
     """A callback that wants the trees between steps."""
 
@@ -244,41 +233,32 @@ class Slower(type(make_family("weibull"))):  # type: ignore[misc]
     name = "slower"
 
 
-REFUSED = [
-    (Nodec(), {"leaf": "generalized_gamma"}, "leaf 'generalized_gamma' has no compiled loss"),
-    (Nodec(), {"leaf": Slower()}, "leaf 'slower' has no compiled loss"),
-    (Nodec(), {"dtype": "float32"}, "double precision alone: use dtype='float64'"),
-    (Nodec(), {"min_leaf": 0.1}, "penalties on rows"),
-    (Nodec(), {"init": "distilled", "ridge": "estimated"}, "penalties on rows"),
-    (Nodec(), {"monotone": {"x0": "up"}}, "Monotone is not supported"),
-    (Nodec(), {"leaf": make_family("weibull", ancillary="linear")}, "ancillary='linear' is not supported"),
-    (Nodec(), {"callbacks": [Looks()]}, "Looks looks at trees between steps"),
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("leaf 'generalized_gamma' has no compiled loss", {"leaf": "generalized_gamma"}),
+    ("leaf 'slower' has no compiled loss", {"leaf": Slower()}),
+    ("ancillary='linear' is not supported", {"leaf": make_family("weibull", ancillary="linear")}),
+    ("double precision alone: use dtype='float64'", {"tree": random_tree(2, 1).float()}),
+    ("penalties on rows", {"objective": TrainingObjective(row_penalties=[SmallLeaves(10.0, 0.2)])}),
+    ("Monotone is not supported", {"objective": TrainingObjective(monotone=MONOTONE)}),
+    ("times within intervals", {"rows": within_intervals(random_sample(2))}),
+    ("Looks looks at trees between steps", {"callbacks": [Looks()]}),
 ]
 
 
-@pytest.mark.parametrize(("trainer", "parameters", "message"), REFUSED)
-def test_what_it_cannot_train_is_refused(
-    trainer: Trainer, parameters: dict[str, Any], message: str, small_data: SurvivalData
-) -> None:
-    parameters = {"depth": 1, "n_starts": 1, "init": "random", "trainer": trainer, **parameters}
-    fit = {"callbacks": parameters.pop("callbacks")} if "callbacks" in parameters else {}
+@pytest.mark.parametrize(("message", "given"), REFUSED)
+def test_what_it_cannot_train_raises(message: str, given: dict[str, Any]) -> None:
+    tree = given.get("tree") or random_tree(2, 1, given.get("leaf", "weibull"))
+    objective, rows = given.get("objective", TrainingObjective(1e-3)), given.get("rows", random_sample(2))
     with pytest.raises(ConfigError, match=message):
-        soft_tree(engine="compiled", **parameters).fit(
-            small_data.frame, (small_data.time, small_data.event), **fit
-        )
+        compiled_trees("compiled", tree, objective, rows, given.get("callbacks", []))
+    assert compiled_trees("torch", tree, objective, rows, []) is None
 
 
 def test_auto_is_compiled_where_there_is_much_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     tree, sample = _problems("weibull")
-
-    def made(engine: Engine, many: int) -> CompiledTrees | None:
+    for many, is_compiled in ((sample.weight.numel() + 1, False), (sample.weight.numel(), True)):
         monkeypatch.setattr("sstorch.optim.trainer.MANY_ROWS", many)
-        return compiled_trees(engine, tree, RIDGES, sample, [])
-
-    assert made("auto", sample.weight.numel() + 1) is None
-    assert made("torch", 1) is None
-    assert made("auto", sample.weight.numel()) is not None
-    assert made("compiled", 10**9) is not None
+        assert (compiled_trees("auto", tree, RIDGES, sample, []) is not None) == is_compiled
 
 
 def test_a_relative_cache_of_the_user_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -141,16 +141,6 @@ def test_kind_without_effect_is_all_but_zero() -> None:
     assert noise < 0.01
 
 
-def test_penalised_likelihood_is_at_its_minimum() -> None:
-    problem = noise_and_signal()
-    found = estimated(problem)
-    precision = found.kinds.spread(found.penalty, VAGUE)
-    mean = torch.where(found.kinds.of >= 0, 0.0, null_start(problem))
-    gradient = problem.derivatives(found.theta)[1] + precision * (found.theta - mean)
-    assert float(gradient.abs().max()) < 1e-2
-    assert float(found.log_likelihood) == pytest.approx(-float(problem.value(found.theta)), abs=1e-9)
-
-
 def test_batch_of_problems_is_each_alone() -> None:
     parts = [noise_and_signal(seed) for seed in (4, 6)]
     joined = LinearHazards(

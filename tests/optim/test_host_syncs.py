@@ -59,21 +59,6 @@ def within_minimize(guard: Any) -> Iterator[None]:
         yield
 
 
-def test_looks_are_seen_and_arithmetic_is_not() -> None:
-    x = torch.arange(4.0)
-    looks = [
-        lambda: bool(x.any()), lambda: x[0].item(), lambda: x.cpu(), lambda: x.numpy(), lambda: x.nonzero(),
-        lambda: x[x > 1], lambda: torch.tensor([1, 2]), lambda: torch.equal(x, x), lambda: float(x.sum()),
-    ]  # fmt: skip
-    for number, look in enumerate(looks):
-        with host_syncs() as found:
-            look()
-        assert found, number
-    with host_syncs() as found:
-        torch.where(x > 1, x[torch.arange(4)], 0.0).clamp(min=1.0).masked_fill(x > 2, 3.0).sum()
-    assert not found
-
-
 @FITS
 def test_no_look_at_tensors_within_a_minimisation(
     leaf: str, trainer: Trainer, objective: TrainingObjective

@@ -1,30 +1,20 @@
 """Problems of Newton's method, linear hazards and soft gates: derivatives, limits, and optima."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 
-from sstorch import Columns, Penalties, SurvivalRegression
-from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.newton import Gaussian, newton
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, Topology, make_family
 from sstorch.nn.losses import component_losses
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample
-from sstorch.objective.rows import counted_weight
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.soft_gates import SoftGates, path_signs
-from sstorch.soft.design import null_start
-from sstorch.soft.problems import stack_splits
-from sstorch.soft.settings import BatchSettings
 from tests.batches import random_sample, with_entry, within_intervals
 from tests.conftest import nightly
 
@@ -192,17 +182,6 @@ def test_padding_adds_nothing_whatever_it_holds() -> None:
         assert torch.equal(own, same)
 
 
-@pytest.mark.parametrize("leaf", ["spline_po", "weibull"])
-def test_rows_cut_in_two_have_the_derivatives_of_whole_ones(leaf: str) -> None:
-    hazards = hazards_of(leaf, groups=True)
-    sample, theta, middle = hazards.sample, somewhere(hazards), hazards.sample.log_time - 0.7
-    early = replace(sample, log_time=middle, event=torch.zeros_like(sample.event))
-    late = replace(sample, log_entry=middle)
-    parts = [replace(hazards, sample=each).derivatives(theta) for each in (early, late)]
-    for whole, first, second in zip(hazards.derivatives(theta), *parts, strict=True):
-        torch.testing.assert_close(first + second, whole, rtol=1e-9, atol=1e-9)
-
-
 # ------------------------------------------------------------------ limits of soft gates
 
 
@@ -229,67 +208,4 @@ def test_gates_of_certainty_are_groups() -> None:
         torch.testing.assert_close(own, other, rtol=1e-10, atol=1e-10)
 
 
-def test_small_temperature_gives_the_expected_loss() -> None:
-    problem = gates_of(hazards_of("weibull"), tau=1e-6)
-    theta, softer, each = somewhere(problem), replace(problem, tau=0.02), problem.hazards[0]
-    probability = log_path_probability(TOPOLOGY, logits_of(problem, theta)).exp()
-    losses = component_losses(each.family, each.sample.log_times, *problem._latents(0, theta, slice(None)))
-    expected = (each.weight * (probability * losses).sum(1)).sum(-1)
-    torch.testing.assert_close(problem.value(theta), expected, rtol=1e-5, atol=0)
-    torch.testing.assert_close(softer.value(theta), expected, rtol=5e-3, atol=0)
-    assert (softer.value(theta) < expected).all()  # by Jensen's inequality
-
-
 # ------------------------------------------------------------------ optima
-
-
-@pytest.mark.parametrize("leaf", ["spline_po", "log_logistic", "weibull"])
-def test_optimum_is_that_of_lbfgs(leaf: str, gbsg2: SurvivalData) -> None:
-    ridge, roughness = 1e-2, 3e-2
-    model = SurvivalRegression(leaf, Penalties(ridge, roughness), Columns(numeric="smooth"))
-    model.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    settings = BatchSettings.check(depth=0, leaf=leaf, numeric="smooth", ridge=ridge, roughness=roughness)
-    preprocessor = Preprocessor(Schema.of(gbsg2.frame), encodings=settings.encodings).fit(gbsg2.frame)
-    features = DesignMatrix.stack([preprocessor.transform(gbsg2.frame)])
-    tree, sample = stack_splits([gbsg2], features, preprocessor, settings)
-    hazards = LinearHazards(tree.family, sample, counted_weight(sample), sample.x)
-    curved = torch.tensor([feature.curved for feature in preprocessor.leaf_features])
-    precision = torch.zeros(1, hazards.n_coefficients, dtype=torch.float64)
-    precision[0, 1 : 1 + len(curved)] = len(gbsg2) * torch.where(curved, roughness, ridge)
-    prior = Gaussian(precision, torch.zeros_like(precision))
-    found = newton(hazards, prior, null_start(hazards))
-    objective = float(found.loss + prior.value(found.theta)) / len(gbsg2)
-    assert objective == pytest.approx(model.objective_, abs=1e-8)
-    assert float((found.gradient + prior.gradient(found.theta)).abs().max()) < 1e-3
-
-
-def test_one_covariate_of_exponential_times_has_the_closed_form() -> None:
-    # Of a binary column without penalty: the logarithm of events over time at risk in each group.
-    rng = np.random.default_rng(1)
-    group, time = rng.integers(0, 2, 50), rng.exponential(2.0, 50)
-    event = rng.uniform(size=50) < 0.7
-    log_time, events = (torch.tensor(each, dtype=torch.float64)[None] for each in (np.log(time), event))
-    sample = replace(random_sample(1, 1, 50, 1), log_time=log_time, event=events)
-    x = DesignMatrix(torch.tensor(group, dtype=torch.float64)[None, :, None], (1,))
-    hazards = LinearHazards(make_family("exponential"), sample, sample.weight, x)
-    none = torch.zeros(1, 2, dtype=torch.float64)
-    theta = newton(hazards, Gaussian(none, none), none).theta[0]
-    rates = [np.log(event[group == k].sum() / time[group == k].sum()) for k in (0, 1)]
-    np.testing.assert_allclose(theta.numpy(), [rates[0], rates[1] - rates[0]], atol=1e-8)
-
-
-@pytest.mark.parametrize("leaf", ["auto", "weibull"])
-def test_separation_is_held_by_the_variance_of_its_kind(leaf: str) -> None:
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(150, 3)), columns=list("abc"))
-    time, censoring = rng.exponential(np.exp(-0.8 * frame.a - 0.4 * frame.b)), rng.uniform(0.3, 3, 150)
-    event = time <= censoring
-    model = SurvivalRegression(leaf, columns=Columns(numeric="linear"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of few events
-        y = np.minimum(time, censoring), event
-        model.fit(frame.assign(group=np.where(event, "yes", "no")), y)
-    # Maximum likelihood has an infinite coefficient; here those with and without events differ, finitely.
-    assert model.choice_ is not None
-    assert 0.5 < dict(model.choice_.terms["event"])["group"] < 1
-    assert model.predict_survival_function(frame.assign(group="no"), times=[1.0]).min() > 0.9

@@ -1,7 +1,7 @@
 """Training of any set of nodes, by any minimiser, and trainers made of it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from sstorch import (
-    GatePenalties,
     GroupPenalties,
     PrognosticTree,
     SoftSurvivalTree,
@@ -20,7 +19,6 @@ from sstorch.monitoring import Callback, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import L2Parity, SmallLeaves, TrainingObjective
 from sstorch.optim import (
-    Joint,
     LBFGSOptions,
     OptimizationResult,
     Status,
@@ -30,7 +28,7 @@ from sstorch.optim import (
     lbfgs,
     torch_minimizer,
 )
-from sstorch.optim.steps import Batch, Minimizer
+from sstorch.optim.steps import Batch
 from sstorch.optim.working_sets import joint_step
 from tests.batches import random_sample, random_tree
 
@@ -240,23 +238,9 @@ def permuted(sets: Sequence[set[int]]) -> list[set[int]]:
     return [sets[k] for k in np.random.default_rng(0).permutation(len(sets))]
 
 
-@dataclass(frozen=True)
-class Everything(Trainer):
-    """All nodes of a tree at once, in several passes."""
-
-    minimizer: Minimizer = field(default=lbfgs)
-    n_passes: int = 1
-
-    def steps(self, run: TrainingRun) -> Iterator[Step]:
-        for _ in range(self.n_passes):
-            yield run.step(name="ALL", minimizer=self.minimizer)
-            run.end_pass()
-
-
 @pytest.mark.parametrize(
     "estimator",
     [
-        SoftSurvivalTree(trainer=Pairs()),
         SoftSurvivalTree(trainer=Pairs(), init="random", n_starts=3, min_leaf=0.1),
         PrognosticTree(trainer=Pairs(), penalties=GroupPenalties(ridge=1e-3)),
     ],
@@ -276,15 +260,3 @@ def test_trainer_of_one_method_trains_estimators(
 
 
 NODES_OF_PAIRS = [{1}, {2, 3}, {4, 5}, {6, 7}]
-
-
-@pytest.mark.nightly
-def test_minimisers_reach_the_objective_of_joint_training(gbsg2: SurvivalData) -> None:
-    settings = {"init": "random", "n_starts": 4, "penalties": GatePenalties(ridge=1e-3, gate_ridge=1e-3)}
-    joint = SoftSurvivalTree(trainer=Joint(), **settings).fit(gbsg2.frame, gbsg2.y)
-    own = SoftSurvivalTree(trainer=Everything(), **settings).fit(gbsg2.frame, gbsg2.y)
-    adam = Everything(torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 100), n_passes=3)
-    slow = SoftSurvivalTree(trainer=adam, **settings).fit(gbsg2.frame, gbsg2.y)
-    assert own.objective_ == pytest.approx(joint.objective_, abs=1e-9)
-    assert slow.objective_ == pytest.approx(joint.objective_, abs=2e-3)
-    assert slow.history_.macro_iterations["macro_iteration"].tolist() == [0, 1, 2, 3]
