@@ -127,7 +127,7 @@ class CrossValidation:
 
     @property
     def score_names(self) -> list[str]:
-        """Columns of the table: the scores, those of groups and, if sensitive ones are known, disparities."""
+        """Columns of the table: the scores, those of groups, and disparities."""
         causes = self.model.outcome_type_.causes or ()
         of_causes = [f"{name}:{cause}" for cause in causes for name in CAUSE_SCORES]
         of_groups = [name for name in GROUP_SCORES if name in self.scores and self.scores[name].notna().any()]

@@ -113,23 +113,23 @@ def fairness_path(
 
 
 def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:
-    """Rows of a table that no other row beats: at least as good in both, and better in one.
+    """Rows of a table, one per candidate, that no other row beats: at least as good in both, better in one.
 
     Args:
-        table: one row per candidate.
-        accuracy: column, a metric of :func:`sstorch.metrics.evaluate`; whether more is better is known.
+        table: columns of scores.
+        accuracy: a metric of :func:`sstorch.metrics.evaluate`; whether more is better is known.
         disparity: column; less is better.
 
     Raises:
-        ConfigError: a column that the table does not have.
+        ConfigError: a column that the table does not have, or that has no direction.
         DataError: values are missing.
     """
-    for name in (accuracy, disparity):
-        if name not in table:
-            raise ConfigError(f"no score {name!r}; there are {', '.join(map(str, table.columns))}")
     known = METRICS.get(accuracy)
-    if known is None or known.higher_is_better is None:
-        raise ConfigError(f"{accuracy!r} has no direction; choose a metric that has one")
+    if not {accuracy, disparity} <= set(table) or known is None or known.higher_is_better is None:
+        raise ConfigError(
+            f"`accuracy` and `disparity` must be among {', '.join(map(str, table.columns))}, the first a "
+            f"metric that has a direction, got {accuracy!r} and {disparity!r}"
+        )
     signs = [-1.0 if known.higher_is_better else 1.0, 1.0]
     values = table[[accuracy, disparity]].to_numpy(np.float64) * signs
     if np.isnan(values).any():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -25,13 +25,13 @@ from sstorch.bench.cross_validation import (
 )
 from sstorch.bench.models import Fit, SoftTreeModel, StudyModel, as_model, models_of
 from sstorch.bench.run_folder import RunFolder, versions, without_logger
-from sstorch.bench.scores import GROUP_SCORES, LIKELIHOOD, printed, score_fits, scores_of, wide
+from sstorch.bench.scores import LIKELIHOOD, printed, score_fits, scores_of, wide
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError, DataError, SstorchError, TrainingError, warn
 from sstorch.metrics.registry import names_of
 from sstorch.monitoring import Callback, ProgressBar, TensorBoard
-from sstorch.optim.checkpoint import Checkpoint, kept, opened, plain_values
+from sstorch.optim.checkpoint import Checkpoint, kept, opened
 from sstorch.progress import listening, report
 from sstorch.threads import FEW
 
@@ -86,8 +86,8 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
     if data.groups is not None:
         sizes = zip(data.groups.labels, data.groups.counts, strict=True)
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
-    print(f"model    {_node_text(config.model)}")
-    trees = f"({cv.n_folds} folds + all rows) x {model.n_starts} starts, {_device_text(config.device)}"
+    print(f"model    {' '.join(repr(model.estimator).split())}")
+    trees = f"({cv.n_folds} folds + all rows) x {model.n_starts} starts, {config.device}"
     print(f"trees    {n_trees}: {trees}", flush=True)
     identity = without_logger(config_text), checksum, getattr(data.groups, "codes", None), versions()
     with opened(folder.checkpoint, run=identity) as checkpoint:
@@ -110,7 +110,10 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
             report("writing", 0, 1)
             figures = folder.write_results(result, data, compared)
             if board is not None:
-                _write_board(board, config, result)
+                tests = result.scores[result.scores["part"] == "test"].groupby("fold")
+                for fold, means in tests[result.score_names].mean().iterrows():
+                    for score, value in means.dropna().items():
+                        board.writer(f"fold-{fold}").add_scalar(f"final/{score}", value)
                 for name, figure in figures.items():
                     board.writer(name).add_figure("survival by leaf", figure, close=False)
         finally:
@@ -158,11 +161,10 @@ def score_run(
     checkpoint: Checkpoint | None = None,
     peers: Sequence[StudyModel] = (),
 ) -> pd.DataFrame:
-    """Scores of reference models and, last, of the chosen trees of a run on the test rows of each fold.
+    """Scores of Kaplan-Meier, `peers`, Cox and, last, of the chosen trees of a run on the test rows.
 
-    Reference models are Kaplan-Meier, `peers`, and Cox. Columns are ``model``, ``fold`` and the scores of the
-    outcome; nan if one is not defined, such as the likelihood of step functions. A model that cannot be
-    fitted outside some fold has no row there. A checkpoint, held, keeps the scores of each model.
+    Columns are ``model``, ``fold`` and the scores of the outcome, NaN if one is not defined. A model that
+    cannot be fitted outside some fold has no row there. A checkpoint, held, keeps the scores of each model.
     """
     data, causes = data.counted(), data.causes is not None
     schema, parts = Schema.of(data.frame), split(data, result.folds)
@@ -199,8 +201,7 @@ def _fits_of(model: StudyModel, parts: Sequence[Fold], schema: Schema) -> list[F
             fits += [fit._replace(fold=folds[fit.fold].number) for fit in made if fit.chosen]
         except (DataError, TrainingError) as error:
             which = f"fold {folds[0].number}" if len(folds) == 1 else "a fold"
-            text = f"{model.name} could not be fitted outside {which} and is not scored there: {error}"
-            warn(text)
+            warn(f"{model.name} could not be fitted outside {which} and is not scored there: {error}")
     return fits
 
 
@@ -209,45 +210,6 @@ def peer_table(scores: pd.DataFrame) -> pd.DataFrame:
     grouped = scores.groupby("model", sort=False)
     names = [name for name in scores if name not in ("model", "fold")]
     return grouped[names].mean().assign(folds=grouped.size())
-
-
-# ---------------------------------------------------------------------- TensorBoard
-
-
-def _write_board(board: TensorBoard, config: Config, result: CrossValidation) -> None:
-    """Write estimates of every split and mean test scores, after training.
-
-    The scalars of estimates are ``evidence/<candidate>``, and effective degrees of freedom ``edf/<kind>`` and
-    prior standard deviations ``sd/<kind>``, with competing causes ``edf/<cause>/<kind>``.
-    """
-    for name, choice in result.choices.items():
-        values = {f"evidence/{candidate}": value for candidate, value in choice.evidence.items()}
-        for cause, each in choice.estimations.items():
-            of_cause = f"{cause}/" if len(choice.estimations) > 1 else ""
-            for kind, freedom, deviation in zip(each.kinds, each.freedom, each.deviation, strict=True):
-                values |= {f"edf/{of_cause}{kind}": freedom, f"sd/{of_cause}{kind}": deviation}
-        for tag, value in values.items():
-            board.writer(name).add_scalar(tag, value)
-    settings: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
-    for group, own in {"model": config.model, "cv": vars(config.cv)}.items():
-        for name, plain in plain_values(own, group):
-            settings[name] = plain if isinstance(plain, bool | str | float | int) else str(plain)
-    tests = result.scores[result.scores["part"] == "test"].groupby("fold")
-    names = [name for name in result.score_names if name not in GROUP_SCORES]
-    for fold, row in tests[names].mean().iterrows():
-        scores = {f"final/{name}": float(value) for name, value in row.items()}
-        board.writer(f"fold-{fold}").add_hparams(settings, scores, run_name=".")
-
-
-# ---------------------------------------------------------------------- texts
-
-
-def _node_text(node: object) -> str:
-    """A node as it would be typed in Python, with the parameters that it sets."""
-    if isinstance(node, Mapping):
-        values = ", ".join(f"{k}={_node_text(v)}" for k, v in node.items() if not str(k).startswith("_"))
-        return f"{str(node.get('_target_', '')).rpartition('.')[2]}({values})"
-    return f"[{', '.join(map(_node_text, node))}]" if isinstance(node, list) else str(node)
 
 
 def _texts(result: CrossValidation, compared: pd.DataFrame | None, gates: bool) -> str:
@@ -268,11 +230,3 @@ def _texts(result: CrossValidation, compared: pd.DataFrame | None, gates: bool) 
             f"Evidence of the best groups minus that of the regression, in nats\n{shown.to_string()}"
         )
     return "\n\n".join([*texts, f"The tree trained on all rows\n{result.model.summary(details=True)}"])
-
-
-def _device_text(name: str) -> str:
-    device = torch.device(name)
-    if device.type == "cuda":
-        return f"{device} ({torch.cuda.get_device_name(device)})"
-    count = torch.get_num_threads()
-    return f"{device} ({count} thread{'s' * (count > 1)})"

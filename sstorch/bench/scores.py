@@ -26,7 +26,6 @@ from sstorch.metrics.groups import adjusted_rand_index
 from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.metrics.scored import (
     GivenRows,
-    PredictsIncidence,
     Scored,
     default_grids,
     split_rows,
@@ -64,7 +63,6 @@ _PRINTED |= {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
 # Disparities that every table shows.
 DISPARITIES = ("parity", "gini", "gini_weighted", "rmst_gap", "calibration_gap", "c_gap")
 
-_QUADRATURE = L2Parity()
 # Equal steps of the follow-up over which Brier scores and AUC of training rows are integrated.
 _TRAIN_STEPS = 200
 # Columns of a table of scores that name its rows.
@@ -110,16 +108,12 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
 
 
 class RowsToScore:
-    """Rows of a fold, ready for the scores of any model on the same grids of times, whatever the model.
+    """Rows of a fold, ready for the scores of any model on the same grids of times.
 
     Concordance compares the curves at the event times, integrals are over
-    :func:`~sstorch.metrics.evaluation_times`, of incidences over quantiles of the training event times.
-
-    Args:
-        rows: rows to score.
-        train: training rows, from which the censoring weights come.
-        thin: integrate over 200 equal steps of the follow-up instead of every distinct time. Training rows,
-            the many, are scored so: the third decimal of an integral does not change, the time it takes does.
+    :func:`~sstorch.metrics.evaluation_times`, of incidences over quantiles of the training event times. With
+    `thin`, for training rows, the many, integrals are over 200 equal steps of the follow-up: the third
+    decimal does not change. Censoring weights are those of `train`.
     """
 
     def __init__(self, rows: SurvivalData, train: SurvivalData, thin: bool = False) -> None:
@@ -139,15 +133,10 @@ class RowsToScore:
         self._scored = Scored.on_grids(y, known, grids, events)
 
     def scores(self, predictor: Any, names: Sequence[str] = CURVE_SCORES) -> dict[str, Score]:
-        """Scores of a model that was fitted on ``train``.
+        """Scores of a model fitted on ``train``, NaN if one is not defined, and its likelihood per row.
 
-        Args:
-            predictor: the model; DataError if it predicts no incidences of competing causes.
-            names: some of ``CURVE_SCORES``, for one event; competing causes have those of :func:`scores_of`.
-
-        Returns:
-            The scores, NaN if one is not defined for these rows, and ``log_likelihood`` per row, NaN if the
-            model has no density.
+        `names` are some of ``CURVE_SCORES``, for one event; competing causes have those of :func:`scores_of`,
+        and raise a DataError if the model predicts no incidences.
         """
         rows, found = self._rows, dict[str, Score]()
         if rows.causes is None:
@@ -167,11 +156,11 @@ class RowsToScore:
         return found | {LIKELIHOOD: _log_likelihood(predictor, rows)}
 
 
-def _from_zero(predictor: object) -> PredictsIncidence:
+def _from_zero(predictor: Any) -> Any:
     """A model of incidences from time zero: time-varying covariates stay as they are in the row."""
-    predict: Any = getattr(predictor, "predict_cumulative_incidence")  # noqa: B009 (of any class)
-    if isinstance(predictor, SoftEstimator):
-        predict = partial(predict, after=0.0)
+    if not isinstance(predictor, SoftEstimator):
+        return predictor
+    predict = partial(predictor.predict_cumulative_incidence, after=0.0)
     return SimpleNamespace(predict_cumulative_incidence=predict)
 
 
@@ -219,21 +208,17 @@ def score_fits(
     disparities: bool = True,
     checkpoint: Checkpoint | None = None,
 ) -> pd.DataFrame:
-    """Score models on the rows of the folds that they were not trained on: the loop of every study and run.
+    """Score models on the parts of their folds: columns fold, start, part, chosen, metric, value, reason.
 
     Args:
         fits: fitted models, those of a fold one after the other; all starts have one in each fold.
         data: all rows.
         folds: training and test rows.
-        names: scores by part, ``"train"`` or ``"test"``; a likelihood is added, and to those of training
-            rows the objective.
+        names: scores by part, ``"train"`` or ``"test"``; the likelihood and the training objective are added.
         thin: for training rows, see :class:`RowsToScore`.
         groups: whether the groups of a model are scored, if it makes some.
         disparities: whether disparities are scored, if sensitive groups are known.
         checkpoint: held, keeps the scores of each fit.
-
-    Returns:
-        Columns fold, start, part, chosen, metric, value and reason.
     """
     rows, found = list[dict[str, Any]](), list[tuple[_About, IntArray]]()
 
@@ -292,10 +277,7 @@ def score_groups(
 
 
 def agreements(found: Sequence[tuple[_About, IntArray]]) -> list[Score]:
-    """``ari`` of each fit: mean adjusted Rand index of all rows with the chosen fits of the other folds.
-
-    Each start has one fit in every fold, in the order of the folds. NaN if all make a single group.
-    """
+    """``ari`` of each fit: mean adjusted Rand index of all rows with the chosen fits of the other folds."""
     others = [group for about, group in found if about["chosen"]]
     scores = [Score(np.nan, "one group")] * len(found)
     for start in {about["start"] for about, _ in found}:
@@ -349,12 +331,12 @@ def score_fairness(
 
     Returns:
         ``parity``: mean over the pairs of subjects of different groups of the integral of (S_i(t) - S_j(t))^2
-        between the extreme training times, the penalty at rho = 1; ``parity_tau``: up to tau. ``gini`` and
-        ``gini_weighted``: mean Gini index of the leaves, plain and weighted by their rows. ``median_gap`` and
-        ``rmst_gap``: largest difference between groups of the median and of the mean up to tau of the mean
-        predicted curve. For each group, ``calibration:NAME`` (mean predicted less Kaplan-Meier survival at
-        tau) and ``c_harrell:NAME``; and the largest differences ``calibration_gap`` and ``c_gap``. What a
-        group that is absent from the rows, or too small, leaves undefined is NaN.
+        between the extreme training times, the penalty at rho = 1. ``gini`` and ``gini_weighted``: mean Gini
+        index of the leaves, plain and weighted by their rows. ``rmst_gap``: largest difference between groups
+        of the mean up to tau of the mean predicted curve. For each group, ``calibration:NAME`` (mean
+        predicted less Kaplan-Meier survival at tau) and ``c_harrell:NAME``; and the largest differences
+        ``calibration_gap`` and ``c_gap``. What a group that is absent from the rows, or too small, leaves
+        undefined is NaN.
 
     Raises:
         ConfigError: the groups of the rows are unknown, or tau is outside the observed training times.
@@ -367,21 +349,19 @@ def score_fairness(
         raise ConfigError(
             f"`tau` must be above {first:g} and at most {last:g}, the last training time, got {tau!r}"
         )
-    result = {}
-    for name, times in (("parity", train.time), ("parity_tau", np.minimum(train.time, tau))):
-        nodes, weights = _QUADRATURE.nodes(times)
-        curves = tree.falling_curves(rows.frame, nodes)
-        present = len(np.unique(groups.codes)) > 1
-        result[name] = group_parity(curves, weights, groups.codes) if present else float("nan")
-    result["gini"], result["gini_weighted"] = mean_gini(leaf_table(tree, rows))
+    nodes, weights = L2Parity().nodes(train.time)
+    parity = np.nan
+    if len(np.unique(groups.codes)) > 1:
+        parity = group_parity(tree.falling_curves(rows.frame, nodes), weights, groups.codes)
+    gini, weighted = mean_gini(leaf_table(tree, rows))
+    result = {"parity": float(parity), "gini": gini, "gini_weighted": weighted}
     seen = thinned(np.unique(np.r_[train.time, rows.time]), len(rows))
     grid = np.unique(np.r_[seen, tau, np.linspace(first, tau, 101)])
     curves, y, n_groups = tree.falling_curves(rows.frame, grid), rows.y.any_cause(), len(groups.labels)
     table = group_scores(y, curves, grid, groups.codes, tau=tau, n_groups=n_groups)
-    for column in ("median", "rmst", "calibration"):
-        result[f"{column}_gap"] = gap(table[column])
+    result |= {f"{column}_gap": gap(table[column]) for column in ("rmst", "calibration")}
     result["c_gap"] = gap(table["c_harrell"])
     for column in ("calibration", "c_harrell"):
-        for label, value in zip(groups.labels, table[column], strict=True):
-            result[f"{column}:{label}"] = float(value)
+        named = zip(groups.labels, table[column], strict=True)
+        result |= {f"{column}:{label}": float(value) for label, value in named}
     return result

@@ -61,10 +61,7 @@ class ResultStore:
     """Folder of the results of a study.
 
     A task has one file, ``results/<dataset>/<model>_d<depth>_<config>.parquet``: its rows, and facts about
-    the task in the metadata. Files are written atomically; existing files are always complete.
-
-    Args:
-        path: folder of the study.
+    the task in the metadata. Existing files are always complete.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -76,15 +73,9 @@ class ResultStore:
         return (self.results / key.file).exists()
 
     def write(self, key: TaskKey, rows: pd.DataFrame, facts: dict[str, Any]) -> None:
-        """Write the results of a task, completely or not at all.
+        """Write the results of a task, completely or not at all (OSError, for example on a full disk).
 
-        Args:
-            key: of the task.
-            rows: columns fold, start, part, chosen, metric, value, reason.
-            facts: other facts about the task, for JSON.
-
-        Raises:
-            OSError: the file cannot be written, for example on a full disk; existing files are unchanged.
+        `rows` have the columns fold, start, part, chosen, metric, value, reason; `facts` are JSON.
         """
         whole = rows.assign(**asdict(key)).astype(COLUMNS)[list(COLUMNS)]
         record = json.dumps({**asdict(key), **facts}, sort_keys=True).encode()

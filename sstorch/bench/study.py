@@ -57,10 +57,7 @@ def plan(
     seed: int,
     store: ResultStore,
 ) -> list[StudyTask]:
-    """All tasks of a study: every model on every data set; what can be refused is refused here.
-
-    The folds, stratified by event with this seed, are written to the store.
-    """
+    """All tasks of a study; what cannot be run raises here. Folds are written to the store."""
     names = [(model.name, model.depth) for model in models]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"the study has two models {min(twice, key=str)}; give each a different name")
@@ -154,13 +151,10 @@ def run_tasks(
     devices: Sequence[str],
     report: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Carry out the tasks that are not in the store yet, as many at a time as devices, which take turns.
+    """Carry out the tasks that are not in the store yet, as many at a time as devices; those that failed.
 
     Each has one thread. A task that fails is reported, the others go on, and it is tried again when the study
     is run again. Where results cannot be written, an OSError ends the study; those that are there stay.
-
-    Returns:
-        The tasks that failed.
     """
     left = [task for task in tasks if not store.holds(task.key)]
     pool = Parallel(len(devices), backend="loky", batch_size=1, return_as="generator_unordered")
@@ -203,10 +197,7 @@ def _data_of(task: StudyTask) -> SurvivalData:
 
 
 def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
-    """Carry out a study, or what is left of it; the number of tasks that failed.
-
-    What cannot be run raises an SstorchError before any work; an OSError means that results are not written.
-    """
+    """Carry out a study, or what is left of it; the number of tasks that failed."""
     if config.dataset.sensitive is not None:
         raise ConfigError("a study has no sensitive groups: leave dataset.sensitive out")
     sources = [config.dataset] if study.datasets is None else [DatasetConfig(name) for name in study.datasets]

@@ -66,7 +66,7 @@ def test_run_of_causes_is_scored_kept_and_reported(table: pd.DataFrame, tmp_path
     assert "contains this run, already completed" in app(*typed, f"hydra.run.dir={run}")[1]
     main([str(run)])
     page = (run / "report" / "report.md").read_text()
-    for said in ("Concordance (Wolbers)", "| this model |", "cause-specific Cox", "incidence of death"):
+    for said in ("Concordance (Wolbers)", "| this model |", "cause-specific Cox", ", death |"):
         assert said in page
     code, _, err = app(*typed, f"hydra.run.dir={tmp_path / 'b'}", "model=soft_tree")
     assert code == 2

@@ -123,11 +123,11 @@ def test_scores_are_weighted_and_rows_without_weight_are_left_out(small_data: Su
     row = result.scores.query("fold == 0 and part == 'test'")[[*names, "log_likelihood"]]
     np.testing.assert_allclose(row.to_numpy(), [expected], rtol=1e-10)
     # Calibration in the report of the run has weighted means.
-    page = str(calibration(Run("rows", data.counted(), result.model, held_out, None, {}, {})))
-    for name in [name for name in held_out if name.startswith("S(")]:
-        observed = metrics.KaplanMeier.fit(used.weighted_y).at([float(name[2:-1])])[0]
-        mean = np.average(held_out[name], weights=used.sample_weight)
-        assert f"mean predicted {number(mean)}, Kaplan-Meier {number(observed)}" in page
+    table = calibration(Run("rows", data.counted(), result.model, held_out, None, {}, {}))[-1]
+    names = [name for name in held_out if name.startswith("S(")]
+    for name, (mean, observed, _) in zip(names, table.to_numpy(), strict=True):
+        assert mean == number(np.average(held_out[name], weights=used.sample_weight))
+        assert observed == number(float(metrics.KaplanMeier.fit(used.weighted_y).at(float(name[2:-1]))))
 
 
 def test_categories_that_a_fold_does_not_see(small_data: SurvivalData) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,8 +34,6 @@ from sstorch.soft.estimator import SoftEstimator
 
 # Columns of the table of rows, and categories of a column, that are shown.
 _MOST_COLUMNS, _MOST_CATEGORIES = 40, 8
-# Rows from which a smooth calibration curve is drawn.
-_LEAST_ROWS = 50
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _rows(run: Run) -> Section:
         what, counts = "time to any event", np.bincount(data.cause, minlength=len(data.cause_names) + 1)[1:]
         of_causes = [(f"events of {k}", str(n)) for k, n in zip(data.cause_names, counts, strict=True)]
     followed = median_follow_up(data.weighted_y.any_cause()).value
-    middle, *limits = (float(part) for part in _kaplan_meier(data).quantile())
+    middle, *limits = (float(part) for part in KaplanMeier.fit(data.weighted_y.any_cause()).quantile())
     unit = f" {run.model.time_unit_}" if run.model.time_unit_ else ""
     median = f"{interval_text(middle, *limits)}{unit}" if math.isfinite(middle) else "not reached"
     late = int(np.count_nonzero(data.entry))
@@ -148,11 +147,6 @@ def _characteristics(run: Run) -> pd.DataFrame:
     return as_table(["", *parts], rows, f"{whose}, and those of each group." if len(order) > 1 else whose)
 
 
-def _kaplan_meier(data: SurvivalData) -> KaplanMeier:
-    """Kaplan-Meier of some rows, with their weights and entry times, to an event of any cause."""
-    return KaplanMeier.fit(data.weighted_y.any_cause())
-
-
 # ---------------------------------------------------------------------- the tree and its groups
 
 
@@ -177,22 +171,16 @@ def _groups(run: Run) -> Section:
     names = shown.index.map(lambda key: ", ".join(map(str, key if isinstance(key, tuple) else (key,))))
     rows = [[f"group {name}", *texts] for name, texts in zip(names, shown.to_numpy(), strict=True)]
     unit, n_groups = f" ({model.time_unit_})" if model.time_unit_ else "", shown.index.unique("group").size
+    what, text = "Survival", "Kaplan-Meier of the rows of each group with pointwise 95 % confidence limits"
+    caption = f"Median{unit} and survival S(t), Kaplan-Meier"
     if data.causes is not None:
-        what, text, caption = (
+        what, text = (
             "Incidence",
-            "Predicted cumulative incidences of the causes, stacked, mean over the rows of each group; lines "
-            "are those of Aalen and Johansen.",
-            "F(t) is the cumulative incidence, Aalen-Johansen",
+            "Cumulative incidences of the causes, stacked, with those of Aalen and Johansen",
         )
-    else:
-        what, text, caption = (
-            "Survival",
-            "Kaplan-Meier of the rows of each group with pointwise 95 % confidence limits, the mean of the "
-            "predicted curves over it, and how many rows are still observed.",
-            f"Median{unit} and survival S(t), Kaplan-Meier",
-        )
+        caption = "F(t) is the cumulative incidence, Aalen-Johansen"
     caption += ", with 95 % confidence limits; below “model” the mean prediction over the rows."
-    text += " The rules were chosen on these rows: differences between groups are too large."
+    text += ". The rules were chosen on these rows: differences between groups are too large."
     picture = Picture("groups", detached(axes), text, f"{what} curves of {n_groups} groups")
     blocks: list[Block] = [picture, as_table(["", *shown], rows, caption)]
     return Section("The groups" if n_groups > 1 else what, blocks)
@@ -221,24 +209,18 @@ def _scores(run: Run, peers: pd.DataFrame) -> Section:
     table = peer_table(peers)
     n_folds = int(table.pop("folds").max())
     shown = {TREE: "this model", "regression": "regression without groups"}
-    labels = [shown.get(str(model), str(model).replace("_", " ")) for model in table.index]
-    columns: dict[str, list[Any]] = {"model": labels}
-    legend = list[str]()
-    for metric in map(measure_of, map(str, table)):
-        legend.append(f"{metric.short}: {metric.title}, {metric.direction}.")
-        values = table[metric.name].drop(index=[KAPLAN_MEIER, AALEN_JOHANSEN], errors="ignore")
-        best = best_of(values.to_frame(), metric.higher_is_better)[metric.name]
-        cells = [Cell(number(v), best=bool(best.get(name, False))) for name, v in table[metric.name].items()]
-        columns[f"{metric.short}{arrow_of(metric)}"] = cells
+    columns: dict[str, list[Any]] = {}
+    columns["model"] = [shown.get(str(model), str(model).replace("_", " ")) for model in table.index]
+    measures = [measure_of(str(name)) for name in table]
+    for measure in measures:
+        values = table[measure.name].drop(index=[KAPLAN_MEIER, AALEN_JOHANSEN], errors="ignore")
+        best = best_of(values.to_frame(), measure.higher_is_better)[measure.name].reindex(table.index)
+        cells = zip(table[measure.name], best.eq(True), strict=True)
+        columns[f"{measure.short}{arrow_of(measure)}"] = [Cell(number(v), best=bold) for v, bold in cells]
     caption = f"Scores of held-out rows, mean of {n_folds} folds; the best in bold."
-    if "regression" in table.index:
-        legend.append("The regression without groups is that of the leaves for all rows.")
-    legend.append(f"{ABSENT}: step functions have no likelihood.")
+    legend = [f"{measure.short}: {measure.title}, {measure.direction}." for measure in measures]
     if run.data.entry.any():
-        legend.append(
-            "Left-truncated rows are compared where both were at risk; Brier scores take every row as "
-            "observed from time zero and are left out."
-        )
+        legend.append("Left-truncated rows are compared where both were at risk, and have no Brier scores.")
     frame = as_table(list(columns), list(zip(*columns.values(), strict=True)), caption)
     return Section("Scores of the tree and reference models", [frame, legend])
 
@@ -248,45 +230,38 @@ def calibration(run: Run) -> list[Block]:
 
     With competing causes mean predictions and the estimates of Aalen and Johansen.
     """
-    data, competing, texts = run.data, run.data.causes is not None, list[str]()
-    if data.entry.any() and not competing:
+    data, y = run.data, run.data.weighted_y
+    if data.causes is None and data.entry.any():
         return ["Calibration curves do not support entry times (left truncation)."]
-    if len(data) < _LEAST_ROWS and not competing:
-        return [f"{len(data)} rows are too few for calibration curves; at least {_LEAST_ROWS}."]
-    panels = list[tuple[str, Any, Any]]()
+    panels, rows = list[tuple[str, Any, Any]](), list[list[str]]()
     for name in (str(name) for name in run.held_out if str(name).startswith(("S(", "F("))):
         curve, _, cause = name.partition(":")
-        time, predicted = float(curve[2:-1]), run.held_out[name].to_numpy(np.float64)
-        when, mean = run.unit_of(time), number(float(np.average(predicted, weights=data.sample_weight)))
+        time, predicted, distance = float(curve[2:-1]), run.held_out[name].to_numpy(np.float64), np.nan
+        when, mean = run.unit_of(time), float(np.average(predicted, weights=data.sample_weight))
         if data.causes is not None:
-            incidence = metrics.aalen_johansen(data.weighted_y, np.array([time]))[data.causes.index(cause), 0]
-            estimate = number(float(incidence))
-            texts.append(f"{when}: incidence of {cause}, Aalen-Johansen {estimate}, mean predicted {mean}.")
-            continue
-        try:
-            rows = metrics.HorizonRows.of(data.weighted_y, predicted, time)
-            panels.append((when, metrics.calibration_curve(rows), predicted))
-            distance = number(metrics.calibration_errors(rows).ici)
-        except DataError as error:
-            texts.append(f"{when}: not defined, {error}")
-            continue
-        observed = number(float(_kaplan_meier(data).at(time)))
-        texts.append(
-            f"{when}: mean predicted {mean}, Kaplan-Meier {observed}, mean distance of the curve from the "
-            f"diagonal {distance}."
-        )
+            when, place = f"{when}, {cause}", data.causes.index(cause)
+            observed = float(metrics.aalen_johansen(y, np.array([time]))[place, 0])
+        else:
+            observed = float(KaplanMeier.fit(y).at(time))
+            with suppress(DataError):  # too few rows or events: a dash
+                at_time = metrics.HorizonRows.of(y, predicted, time)
+                panels.append((when, metrics.calibration_curve(at_time), predicted))
+                distance = float(metrics.calibration_errors(at_time).ici)
+        rows.append([when, *map(number, (mean, observed, distance))])
+    caption = (
+        "Mean prediction by the models of the other folds, estimate of Kaplan-Meier (of Aalen and Johansen), "
+        "and mean distance of the calibration curve from the diagonal."
+    )
+    table = as_table(["time", "mean predicted", "observed", "mean distance"], rows, caption)
     if not panels:
-        return [texts]
+        return [table]
     figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
     places = figure.subplots(1, len(panels), squeeze=False)[0]
-    for ax, (when, curve, predicted) in zip(places, panels, strict=True):
-        plot_calibration(curve, predicted, ax, horizon=when)
+    for ax, (when, curve_, predicted) in zip(places, panels, strict=True):
+        plot_calibration(curve_, predicted, ax, horizon=when)
         ax.legend(frameon=False, loc="upper left", fontsize=8)
-    caption = (
-        "Observed survival, smoothed, against what the tree of the other folds predicts, with a pointwise "
-        "band of 95 %; on the diagonal both agree. Ticks are rows."
-    )
-    return [Picture("calibration", figure, caption, "Calibration curves: " + " ".join(texts)), texts]
+    text = "Observed survival, smoothed, with a pointwise band of 95 %, against predicted. Ticks are rows."
+    return [Picture("calibration", figure, text, "Calibration curves, summarised in the table"), table]
 
 
 def _card(run: Run) -> Section:
