@@ -44,14 +44,14 @@ def auc(options: argparse.Namespace) -> pd.DataFrame:
         rows = groups(name)
         x = rows.features.to_numpy()
         spent, found = seconds(lambda rows=rows: solve_areas(rows.features, rows.y))
-        best = found.tree()
+        best = found[-1]
         area = roc_auc_score(rows.y, best.predict(x))
         greedy = DecisionTreeClassifier(max_depth=2, random_state=0).fit(x, rows.y)
         accurate = solve_front(rows.features, confusion_front(rows.y, "accuracy"), 2).tree().tree
         leaf = accurate.apply(x)
         rate = np.bincount(leaf, rows.y) / np.bincount(leaf)
         others = roc_auc_score(rows.y, greedy.predict_proba(x)[:, 1]), roc_auc_score(rows.y, rate[leaf])
-        table.append([name, *x.shape, found[-1].score, area - found[-1].score, *others, spent])
+        table.append([name, *x.shape, best.score, area - best.score, *others, spent])
         print(*table[-1], flush=True)
     columns = ["set", "n", "F", "AUC", "scikit-learn's score of it, difference", "greedy tree"]
     return pd.DataFrame(table, columns=[*columns, "tree of fewest errors", "s"])
