@@ -69,7 +69,7 @@ def cumulative_dynamic_auc(
     else:
         curves = check_survival(prediction, time.size, grid.size)
     known = training(train, causes=cause is not None)
-    interest = rows.of_cause(which)
+    interest = rows.cause == which
     at_event, seen = ipcw_weights(rows, train=known) * weight, weight > 0.0
     ended_otherwise = seen & rows.event & ~interest
     first = time[seen & interest].min(initial=np.inf)

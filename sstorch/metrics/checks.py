@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-import torch
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -153,16 +151,9 @@ def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArr
 
 
 def _rounding_of(values: Any, name: str) -> float:
-    """Rounding of probabilities of the coarsest floating type of the values."""
-    epsilon = 0.0
-    if isinstance(values, torch.Tensor):
-        epsilon = float(torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
-    else:
-        given = list(values.dtypes) if isinstance(values, pd.DataFrame) else [getattr(values, "dtype", None)]
-        for dtype in given:  # pandas has floating types of its own
-            dtype = getattr(dtype, "numpy_dtype", dtype)
-            if isinstance(dtype, np.dtype) and dtype.kind == "f":
-                epsilon = max(epsilon, float(np.finfo(dtype).eps))
+    """Rounding of probabilities of the floating type of the values."""
+    dtype = np.asarray(values).dtype
+    epsilon = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
     if epsilon > _COARSEST:
         raise DataError(
             f"{name} must be float32 or float64, got 16 bits or less, with a rounding of {epsilon:.1g}, "

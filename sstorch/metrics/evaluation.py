@@ -77,8 +77,8 @@ def evaluate(
     trained, given = split_rows(train, "train", model), split_rows(test, "test", model)
     kind = same_kind(trained.y, given.y)
     if metrics is None:
-        needed = {name: METRICS[name].needs for name in names_of(kind)}
-        names = [name for name, method in needed.items() if method is None or has_method(model, method)]
+        needs = ((name, METRICS[name].needs) for name in names_of(kind))
+        names = [name for name, method in needs if method is None or has_method(model, method)]
     else:
         others = [name for name in names_of() if METRICS[name].outcomes]
         names = check_names(metrics, dict.fromkeys([*names_of(kind), *names_of(kind, ASKED), *others]))

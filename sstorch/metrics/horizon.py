@@ -79,7 +79,7 @@ class HorizonRows:
     @property
     def interest(self) -> BoolArray:
         """True for an observed event of interest, (n,)."""
-        return self.y.of_cause(self.cause)
+        return np.asarray(self.y.cause == self.cause)
 
     @property
     def competing(self) -> bool:

@@ -68,13 +68,9 @@ class Observed(NamedTuple):
         """The rows of positive weight."""
         return self if self.weight is None else self.take(self.weight > 0.0)
 
-    def of_cause(self, cause: int) -> BoolArray:
-        """Whether an event of a cause was observed, (n,)."""
-        return self.event if self.n_causes == 1 else self.cause == cause
-
     def only(self, cause: int) -> Observed:
         """The same rows, censored where another cause ended them."""
-        return self._replace(cause=self.of_cause(cause), n_causes=1)
+        return self._replace(cause=self.cause == cause, n_causes=1)
 
 
 # What functions take as `y`: the tuple is (time, event), or (time, cause) where a cause is scored.

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given
 from scipy.integrate import quad
 
-import sstorch.metrics.brier as brier_module
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     KaplanMeier,
@@ -141,16 +140,6 @@ def test_osst_equals_the_package(rows):
         peer = osst.integrated_brier_score(*train, *own, rows.survival, rows.times)
     got = integrated_brier_score(rows[:2], *rows[2:4], train=rows.train, convention="osst")
     assert got == pytest.approx(peer, abs=CLOSE)
-
-
-def test_blocks_change_nothing(monkeypatch):
-    time, event, train = study()
-    times = evaluation_times(time, train[0])
-    args = ((time, event), np.exp(-np.outer(np.linspace(0.6, 1.6, 90), times**1.3)), times)
-    whole = brier_score(*args, train=train), integrated_brier_score(*args, train=train)
-    monkeypatch.setattr(brier_module, "BLOCK_ELEMENTS", 1000)
-    np.testing.assert_allclose(brier_score(*args, train=train), whole[0], rtol=1e-13)
-    assert integrated_brier_score(*args, train=train) == pytest.approx(whole[1], rel=1e-13)
 
 
 ROWS, CURVES = ([1.0, 2.0, 3.0], [1, 1, 0]), np.full((3, 2), 0.5)

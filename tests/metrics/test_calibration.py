@@ -183,6 +183,9 @@ REGRESSIONS = ("calibration_slope", "calibration_intercept", "ici")
         ("every prediction is 1", ["oe_ratio"], Y, [1.0] * 4, 3.5, {}),
         ("no row has an event up to", [*REGRESSIONS, "oe_ratio"], ([1.0, 2.0], [0, 1]), [0.4, 0.5], 1.5, {}),
         ("from time zero", [*REGRESSIONS, "oe_ratio"], LATE, [0.1, 0.2, 0.3, 0.4], 2.5, {}),
+        ("no comparable pair", ["c_harrell_t"], ([1, 2, 3], [0, 1, 0]), [0.5, 0.6, 0.7], 1.5, {}),
+        ("cases and controls", ["auc"], ([1, 2, 3], [0, 1, 0]), [0.5, 0.6, 0.7], 3.0, {}),
+        ("makes no error", ["scaled_brier"], ([1, 2, 3], [0, 1, 0]), [0.5, 0.6, 0.7], 1.5, {}),
     ],
 )
 def test_undefined_measures_raise(words, names, y, survival, t, options) -> None:
@@ -192,3 +195,11 @@ def test_undefined_measures_raise(words, names, y, survival, t, options) -> None
     for outside in (365.0, 0.01):
         with pytest.raises(DataError, match="t must be a time within"):
             HorizonRows.of(y, survival, outside)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "level"), [("bootstrap", "c_wolbers", 0.95), ("level", "brier", 1.0)]
+)
+def test_wrong_options_raise(words, name, level) -> None:
+    with pytest.raises(ConfigError, match=words):
+        measure(HorizonRows.of(Y, [0.1, 0.2, 0.3, 0.4], 2.5), name, level)

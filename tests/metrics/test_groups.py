@@ -175,6 +175,8 @@ def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> No
     np.testing.assert_allclose(one.upper, other.upper, rtol=1e-10)
     assert logrank_test(split, group) == pytest.approx(logrank_test(whole, rows["group"]), rel=1e-10)
     assert gray_test(of_causes, group) == pytest.approx(gray_test(causes, rows["group"]), rel=1e-10)
+    errors = [aalen_johansen_error(y, [3.0, 10.0, 20.0]) for y in (of_causes, causes)]
+    np.testing.assert_allclose(*errors, rtol=1e-10)
 
 
 @pytest.mark.parametrize("given", [False, True])

@@ -20,7 +20,6 @@ from sstorch.metrics import (
     integrated_brier_score,
 )
 from sstorch.metrics.incidence import aalen_johansen_error
-from tests.histories import halved
 
 IN_R = json.loads((Path(__file__).parent / "incidence_in_r.json").read_text())
 
@@ -104,16 +103,6 @@ def test_sampling_weights_give_errors_of_aalen_johansen_in_survfit() -> None:
     found = aalen_johansen(*rows, sample_weight=weight), aalen_johansen_error(*rows, sample_weight=weight)
     for name, values in zip(("incidence", "error"), found, strict=True):
         np.testing.assert_allclose(values, [r[f"{name}_1"], r[f"{name}_2"]], rtol=1e-12)
-
-
-def test_errors_of_split_rows_are_those_of_whole_rows() -> None:
-    rng = np.random.default_rng(0)
-    time, cause, weight = rng.exponential(1, 90), rng.integers(0, 3, 90), rng.uniform(1, 3, 90)
-    share, at = rng.uniform(0.1, 0.9, 90), [0.3, 1.0, 2.0]
-    split = halved(Surv(time, cause, causes=("relapse", "death")), share)
-    found = aalen_johansen_error(split, at, sample_weight=np.tile(weight, 2))
-    expected = aalen_johansen_error((time, cause), at, sample_weight=weight)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_incidence_of_zero_or_one_has_no_limits() -> None:

@@ -3,7 +3,6 @@
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.model_selection import KFold, cross_val_score
 
@@ -42,16 +41,6 @@ def test_scores_are_those_of_evaluate(model, X, y, metric, cause):
     scorer = pickle.loads(pickle.dumps(SurvivalScorer(metric, y, cause=cause)))
     found = cross_val_score(model, X, y, cv=FOLDS, scoring=scorer)
     np.testing.assert_allclose(found, [expected(test) for _, test in FOLDS.split(X)], rtol=1e-12)
-
-
-def test_forms_of_y_are_equal():
-    frame = pd.DataFrame({"time": TIME, "event": EVENT})
-    structured = np.array(list(zip(EVENT, TIME, strict=True)), dtype=[("event", bool), ("time", float)])
-    forms = (structured, structured[:50]), (frame, frame.iloc[:50]), ((TIME, EVENT), (TIME[:50], EVENT[:50]))
-    values = [SurvivalScorer("ibs_graf", known)(Rates(), X[:50], y) for known, y in forms]
-    assert np.ptp(values) < 1e-14
-    assert max(values) < 0
-    assert repr(SurvivalScorer("ibs_graf", Y)) == "SurvivalScorer(metric='ibs_graf', cause=None, tau=None)"
 
 
 @pytest.mark.parametrize(
