@@ -1,11 +1,11 @@
 """Checks of arguments, and the words of their messages; `name` is that of the argument."""
 
-import datetime
 import difflib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from decimal import Decimal
 from itertools import combinations
 from numbers import Integral, Real
 from typing import Any
@@ -23,31 +23,19 @@ from sstorch.memory import at_once
 DATA_ROW = "data row"
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
-# What the kinds of NumPy types that are not numbers are called in messages, with the remedy.
-_NOT_NUMBERS = {
-    "U": "text",
-    "S": "text",
-    "M": "dates; subtract the start and divide by one unit",
-    "m": "time spans; divide by one unit of time",
-    "c": "complex numbers",
-    "V": "records",
-}
-# Labels of the rows that are read, (n,), None if messages call rows by their positions; and a mask of those
-# that messages are about, None for all.
-_named: ContextVar[tuple[pd.Index | None, BoolArray | None]] = ContextVar("named", default=(None, None))
+_NOT_NUMBERS = {"U": "text", "S": "text", "M": "dates", "m": "time spans", "c": "complex numbers"}
+_NUMBERS = (bool, np.bool_, Real, Decimal)
+# Labels of the rows that are read, (n,), None if messages call rows by their positions.
+_named: ContextVar[pd.Index | None] = ContextVar("named", default=None)
 
 
 @contextmanager
-def wording(rows: object = None, part: BoolArray | None = None) -> Iterator[None]:
-    """Let messages of the body name rows by the index of a frame, unless an outer body has set one.
-
-    `part` (n,) marks the rows that are looked at, where messages get marks of these alone.
-    """
-    labels, outer = _named.get()
-    index = getattr(rows, "index", None)
+def wording(rows: object) -> Iterator[None]:
+    """Let messages of the body name rows by the index of a frame, unless an outer body has set one."""
+    labels, index = _named.get(), getattr(rows, "index", None)
     if labels is None and isinstance(index, pd.Index) and not is_count(index):
         labels = index
-    token = _named.set((labels, part if outer is None else outer))
+    token = _named.set(labels)
     try:
         yield
     finally:
@@ -59,11 +47,9 @@ def rows_text(bad: BoolArray) -> str:
 
     While a file is read ``(data rows 4, 9)``, and a frame with its own index ``(index labels p7, p12)``.
     """
-    where, n, (labels, part) = np.flatnonzero(bad), len(bad), _named.get()
-    if part is not None and n == part.sum():
-        where, n = np.flatnonzero(part)[where], len(part)
+    where, labels = np.flatnonzero(bad), _named.get()
     names, what = where[:_ROWS_SHOWN].tolist(), "0-based position"
-    if labels is not None and len(labels) == n:
+    if labels is not None and len(labels) == len(bad):
         names = labels[where[:_ROWS_SHOWN]].tolist()
         what = DATA_ROW if labels.name == DATA_ROW else "index label"
     shown = ", ".join(map(str, names))
@@ -188,30 +174,23 @@ def as_numbers(values: Any, name: str) -> FloatArray:
 
     Text is refused even where it spells numbers, as are dates and time spans, whose unit would be guessed.
     """
-    expected = f"{name} must be an array of numbers in host memory, "
-    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        raise DataError(f"{expected}got a masked array with masked entries; remove these rows.")
     try:
         array = np.asarray(values)
-        kinds: set[str] = {array.dtype.kind}
-        if array.dtype.kind == "O":
+        if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+            found = "masked entries; remove these rows"
+        elif array.dtype.kind != "O":
+            found = "" if array.dtype.kind in "biuf" else _NOT_NUMBERS.get(array.dtype.kind, str(array.dtype))
+        else:
             array = np.where(pd.isna(array), np.nan, array)
-            kinds = {_kind_of(cell) for cell in {type(cell): cell for cell in array.flat}.values()}
-        for kind, what in _NOT_NUMBERS.items():
-            if kind in kinds:
-                raise DataError(f"{expected}got {what}.")
-        return array.astype(np.float64, copy=False)
-    except DataError:
-        raise
+            found = next((type(cell).__name__ for cell in array.flat if not isinstance(cell, _NUMBERS)), "")
+        if not found:
+            return array.astype(np.float64, copy=False)
     except (TypeError, ValueError, RuntimeError) as error:  # of NumPy, pandas or torch
-        raise DataError(f"{name} must be an array of numbers: {str(error).rstrip('.')}.") from error
-
-
-def _kind_of(cell: object) -> str:
-    """The kind of NumPy type of an object; datetimes of pandas are dates."""
-    if isinstance(cell, datetime.date):
-        return "M"
-    return "m" if isinstance(cell, datetime.timedelta) else np.asarray(cell).dtype.kind
+        found = str(error).rstrip(".")
+    raise DataError(
+        f"{name} must be an array of numbers in host memory, got {found}; of dates and time spans give "
+        "numbers, (date - start) / unit"
+    )
 
 
 def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:

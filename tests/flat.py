@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,8 +16,6 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.bench.models import SoftTreeModel, _grid
-from sstorch.checks import nearest_text
-from sstorch.exceptions import ConfigError
 from sstorch.optim import Leaves, Trainer
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import TRAINERS
@@ -31,29 +29,16 @@ _TRAINING = ("engine",)
 _SHARED = ("leaf", "device", "dtype", "random_state", "verbose", "time_unit")
 _OF_GATES = ("init", "n_starts", "prediction", "min_leaf")
 _ALL_PENALTIES = tuple(dict.fromkeys(name for names in _PENALTIES.values() for name in names))
-# Flat settings of a soft tree.
-SOFT_TREE = (
-    *("depth", "trainer", "only_if_needed", *_OF_GATES),
-    *(*_SHARED, *_ALL_PENALTIES, *_COLUMNS, *_TRAINING),
-)
+_KNOWN = {"depth", "trainer", "only_if_needed", *_OF_GATES, *_SHARED, *_ALL_PENALTIES, *_COLUMNS, *_TRAINING}
 
 
 def soft_tree(**values: Any) -> SoftEstimator:
-    """The estimator that flat settings describe.
+    """The estimator that flat settings describe, which its class need not have; None is the default.
 
-    A depth of 0 is a :class:`~sstorch.SurvivalRegression`; gates that are distilled and stay, the default,
-    make a :class:`~sstorch.PrognosticTree`; another ``init`` or ``trainer``, or ``prediction="mixture"``, a
-    :class:`~sstorch.SoftSurvivalTree`. A setting that is None is the default of its class, and one that its
-    class does not have is not used.
-
-    Args:
-        values: parameters of the classes by name, those of :class:`~sstorch.Penalties` and
-            :class:`~sstorch.Columns`, and ``engine`` of the trainer.
-
-    Raises:
-        ConfigError: unknown setting.
+    A depth of 0 is a regression; gates that are distilled and stay, the default, make a prognostic tree;
+    another ``init`` or ``trainer``, or ``prediction="mixture"``, a soft tree.
     """
-    check_names(values, SOFT_TREE, "a tree")
+    assert values.keys() <= _KNOWN, values.keys() - _KNOWN
     given = {name: value for name, value in values.items() if value is not None}
     trainer, init = given.get("trainer"), given.get("init")
     stays = trainer is None or trainer == "leaves" or isinstance(trainer, Leaves)
@@ -109,10 +94,3 @@ def _trainer(values: Mapping[str, Any], trainer: str | Trainer) -> dict[str, Any
     if isinstance(trainer, str) and trainer in TRAINERS:
         trainer = TRAINERS[trainer]()
     return {"trainer": replace(trainer, **options) if isinstance(trainer, Trainer) and options else trainer}
-
-
-def check_names(values: Iterable[str], known: Sequence[str], what: str) -> None:
-    """Check that parameters of `what` exist; a ConfigError names the nearest one."""
-    for name in values:
-        if name not in known:
-            raise ConfigError(f"{what} has no parameter {name!r}.{nearest_text(name, list(known))}")

@@ -106,6 +106,7 @@ b
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("change", "code", "last"),
     [

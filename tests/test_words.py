@@ -32,7 +32,6 @@ ALLOWED = (
     "between groups of people",
     "Colours that people",
     "as people read it",
-    "Times that people speak",
     "times of people",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, Literal, NamedTuple, Self
 
@@ -25,8 +26,8 @@ from sstorch.data.encodings import (
     logarithm,
 )
 
-# Elements of the products with the mixing from which on its zeros are left out, and of a block of rows.
-_LARGE, _BLOCK = 2**27, 2**18
+# Elements of the functions of a block of rows.
+_BLOCK = 2**18
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,6 @@ class Basis:
     all. Positions are those among the p columns and categories and the l logarithms behind them.
 
     Attributes:
-        features: what they are.
-        n_gates, n_leaves: how many of them gates and leaves see.
         log_column, log_scale: columns and scales of their logarithms, (l,).
         hinge_column, hinge_knot: (z_j - knot)+, positions j and knots.
         cube_column, cube_knot, cube_end: (min(z_j, end) - knot)+^3.
@@ -93,8 +92,8 @@ class Basis:
             encodings: of the columns, on which alone the number of features depends.
             origins: column and category, None for a number, of each base feature.
             names: of the base features.
-            z: the rows' base features, scaled to [0, 1], (n, p).
-            given: positions of those that are given, all if None; the others are categories without products.
+            z: base features of rows, scaled to [0, 1], (n, p').
+            given: their positions, all if None; the others are categories without products.
         """
         column_of = {int(j): z[:, k] for k, j in enumerate(range(len(names)) if given is None else given)}
         # Features of gates alone, of both, and of leaves alone; and the straight ones of leaves, by column.
@@ -226,28 +225,26 @@ class Basis:
             second=at[basis.second],
         )
 
+    @cached_property
+    def _mixing(self) -> Any:
+        return scipy.sparse.csr_array(self.mixing)  # most entries are zero
+
     def transform(self, z: FloatArray) -> FloatArray:
         """Features of rows, (n, p) -> (n, q)."""
-        if len(z) * self.mixing.size <= _LARGE:
-            return self._features_of(z, self.mixing)
-        # Most entries of the mixing are zero.
-        out, mixing = np.empty((len(z), len(self.features))), scipy.sparse.csr_array(self.mixing)
+        out = np.empty((len(z), len(self.features)))
         for rows in blocks(len(z), sum(self.mixing.shape), _BLOCK):
-            out[rows] = self._features_of(z[rows], mixing)
+            base = np.concatenate([z[rows], logarithm(z[rows][:, self.log_column], self.log_scale)], axis=1)
+            at = base[:, self.hinge_column], base[:, self.cube_column]
+            values = function_values(*at, self.hinge_knot, self.cube_knot, self.cube_end)
+            mixed = np.concatenate([np.ones((len(base), 1)), base, values], axis=1) @ self._mixing
+            away = base - self.center
+            out[rows] = np.c_[mixed, self.factor * away[:, self.first] * away[:, self.second]]
         return out
 
-    def _features_of(self, z: FloatArray, mixing: Any) -> FloatArray:
-        base = np.concatenate([z, logarithm(z[:, self.log_column], self.log_scale)], axis=1)
-        at = base[:, self.hinge_column], base[:, self.cube_column]
-        values = function_values(*at, self.hinge_knot, self.cube_knot, self.cube_end)
-        mixed = np.concatenate([np.ones((len(z), 1)), base, values], axis=1) @ mixing
-        away = base - self.center
-        return np.concatenate([mixed, self.factor * away[:, self.first] * away[:, self.second]], axis=1)
-
     def slopes(self, j: int) -> FloatArray:
-        """Derivatives of the features by a column, once in each piece of its broken line, (pieces, q).
+        """Derivatives of features by a column without interactions, in each piece of its line, (pieces, q).
 
-        The column is linear, a logarithm, whose slope at zero is given, or piecewise, without interactions.
+        It is linear, a logarithm, whose slope at zero is given, or piecewise.
         """
         knots = np.sort(self.hinge_knot[self.hinge_column == j])
         z = np.r_[(knots[1:] + knots[:-1]) / 2, knots[-1:] + 1, knots[:1] - 1] if len(knots) else np.zeros(1)

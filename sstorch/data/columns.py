@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from decimal import Decimal
 from numbers import Real
 from typing import Any, Literal
@@ -51,10 +51,9 @@ _FEWEST, _MANY = 100, 500
 
 
 def to_pandas(values: object) -> object:
-    """Turn a frame or column of another library, such as polars, into that of pandas; the rest is returned.
+    """Turn what exports the Arrow C stream interface, such as polars, into a frame or column of pandas.
 
-    Whatever exports the Arrow C stream interface is taken (polars, pyarrow, DuckDB ...), and none of these
-    libraries is needed. Dictionary-encoded columns become pandas categories.
+    The rest is returned. Dictionary-encoded columns become pandas categories.
     """
     if isinstance(values, (pd.DataFrame, pd.Series)) or not hasattr(values, "__arrow_c_stream__"):
         return values
@@ -72,21 +71,6 @@ def to_pandas(values: object) -> object:
         for field in table.schema
     ]
     return table.cast(pa.schema(fields)).to_pandas()
-
-
-def to_rows(X: object) -> object:
-    """Rows to predict; one row, a Series or a dictionary of its values, becomes a frame of one."""
-    if isinstance(X, pd.Series):
-        return X.to_frame().T.infer_objects()
-    if not isinstance(X, Mapping) or scipy.sparse.issparse(X):  # one kind of sparse matrix is a mapping
-        return to_pandas(X)
-    for name, value in X.items():
-        if not pdt.is_scalar(value):
-            raise DataError(
-                f"X is a dictionary whose {name!r} is a {type(value).__name__}; give one value for each "
-                "column, or pd.DataFrame(X) for several rows"
-            )
-    return pd.DataFrame([dict(X)])
 
 
 def as_frame(X: object) -> pd.DataFrame:
@@ -121,7 +105,10 @@ def _as_array(X: object) -> npt.NDArray[Any]:
             return np.asarray(X)
         except (TypeError, ValueError) as error:
             raise DataError(f"X is a {type(X).__name__} that is no array (n, p): {error}") from error
-    raise DataError(f"X is a {type(X).__name__}; give a DataFrame or an array (n, p)")
+    raise DataError(
+        f"X must be a DataFrame or an array (n, p), got {type(X).__name__}; of one row give X.iloc[[i]], or "
+        "pd.DataFrame([row])"
+    )
 
 
 def _check_dense(n: int, p: int) -> None:
@@ -136,10 +123,9 @@ def array_names(p: int) -> list[str]:
 
 
 def clean_features(X: object, *, categories: Container[str] = ()) -> pd.DataFrame:
-    """Read all feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
+    """Read the feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
 
-    Text in columns that training rows had as `categories` may look like numbers. A DataError names all
-    columns that cannot be read.
+    Text of columns in `categories` may look like numbers. A DataError names all columns with faults.
     """
     frame = as_frame(X)
     if frame.shape[1] == 0:
@@ -230,10 +216,9 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
 
 
 def kind_of(column: pd.Series) -> Literal["numeric", "categorical"]:
-    """Whether a feature column holds numbers or labels.
+    """Whether a feature column holds numbers, also booleans or nothing, or labels, text or categories.
 
-    Numeric and boolean columns (also objects that are all numbers or all missing) are numeric. Text and
-    pandas categories are categorical. Everything else is refused, as is a measurement written as text.
+    Everything else is refused, as is a measurement written as text.
     """
     where = f"column {str(column.name)!r}"
     _refuse_dates(column, where)
@@ -355,10 +340,7 @@ def missing_labels(column: pd.Series) -> BoolArray:
 
 
 def row_labels(values: object, n_rows: int, name: str) -> pd.Series:
-    """Labels of rows, (n_rows,), such as groups, strata or clusters, as a column: numbers, text, categories.
-
-    Messages call them `name`. Raises DataError: a wrong shape, or labels that are missing, by row.
-    """
+    """Labels of rows, (n_rows,), such as groups or clusters, as a column; missing ones are refused."""
     values = to_pandas(values)
     if not isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray | np.ma.MaskedArray):
         values = np.asarray(values)

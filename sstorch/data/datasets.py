@@ -48,27 +48,23 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
         raise ConfigError(
             f"no data set {name!r}; there are {names_text(ENTRIES)}.{nearest_text(name, list(ENTRIES))}"
         )
-    known = _options(name)
+    known = list(inspect.signature(LOADERS[name]).parameters)
     if unknown := [option for option in options if option not in known]:
         choices = names_text(known) or "none"
         raise ConfigError(f"data set {name!r} has no option {unknown[0]!r}; its options are {choices}")
     try:
         data = LOADERS[name](**options)
-        _check_as_listed(data, name)
+        _check_as_listed(data, name, known)
     except (ConfigError, DataError) as error:
         raise type(error)(f"data set {name!r}: {error}") from error
     data.time_unit = ENTRIES[name]["time_unit"]
     return data
 
 
-def _options(name: str) -> list[str]:
-    """Features of a data set that are there only if they are requested."""
-    return list(inspect.signature(LOADERS[name]).parameters)
-
-
 def optional_columns(name: str, wanted: str | None) -> tuple[str, ...]:
-    """Options of a data set that add the column that is wanted: one, or none if it has no such option."""
-    return tuple(column for column in (_options(name) if name in ENTRIES else ()) if column == wanted)
+    """The column that is wanted if it is an option of a data set, which adds it; else nothing."""
+    known = inspect.signature(LOADERS[name]).parameters if name in LOADERS else ()
+    return (wanted,) if wanted is not None and wanted in known else ()
 
 
 def list_datasets() -> pd.DataFrame:
@@ -84,15 +80,11 @@ def list_datasets() -> pd.DataFrame:
     return table
 
 
-def _check_as_listed(data: SurvivalData, name: str) -> None:
+def _check_as_listed(data: SurvivalData, name: str, optional: list[str]) -> None:
     """Refuse data that a changed source has changed; the message names the version to install."""
-    entry, optional = ENTRIES[name], _options(name)
-    n_features = sum(feature not in optional for feature in data.feature_names)
-    loaded, listed = (
-        (len(data), n_features, data.n_events),
-        tuple(int(entry[key]) for key in ("N", "p", "events")),
-    )
-    if loaded == listed:
+    entry, n_features = ENTRIES[name], len(set(data.feature_names).difference(optional))
+    loaded, listed = (len(data), n_features, data.n_events), [int(entry[key]) for key in ("N", "p", "events")]
+    if list(loaded) == listed:
         return
     message = "{} rows, {} features and {} events, but {}, {} and {} are listed".format(*loaded, *listed)
     if package := PACKAGES.get(entry["needs"]):

@@ -29,19 +29,16 @@ _GOLDEN = 0.6180339887498949
 class DesignMatrix(Batched):
     """Features of rows, (n, p), or of S splits, (S, n, p), that the problems of a batch share.
 
-    Problems of a split (a fold) read the same rows, in which the split's own preprocessing is already
-    applied; no row is copied per problem. Problems are ordered by split. An indicator of a category may be
-    stored as a code: p counts the numbers and all indicators.
+    Problems, ordered by split, read the rows of their split, a fold with its own preprocessing; no row is
+    copied. An indicator of a category may be stored as a code: p counts the numbers and all indicators.
 
     Attributes:
-        numbers: features that are stored as they are, shape (n, d) or (S, n, d), in ascending order.
-            Shorter splits are padded at the end.
-        counts: number of problems of each split; their sum is R. Empty for rows (n, p), which all problems
-            read.
-        rows: optional rows each problem keeps, shape (R, M), integer; ``None`` keeps all.
-        tiles: copies of their features, where these are small enough to pay, shape (R, p, M).
-        codes: position within its block of the indicator that is one, the size of the block for none, shape
-            (n, C) or (S, n, C), integer; ``None`` without blocks.
+        numbers: other features, (n, d) or (S, n, d); shorter splits are padded at the end.
+        counts: number of problems of each split; their sum is R. Empty for rows (n, p).
+        rows: rows that each problem keeps, (R, M), integer; None for all.
+        tiles: copies of their features, where these are small enough to pay, (R, p, M).
+        codes: position within its block of the indicator that is one, the size of the block for none, (n, C)
+            or (S, n, C), integer; None without blocks.
         blocks: first feature and size of the indicators of each column of codes.
     """
 
@@ -195,8 +192,7 @@ class DesignMatrix(Batched):
     def restrict(self, rows: Tensor) -> DesignMatrix:
         """Keep, for each problem, the rows at positions ``rows`` (R, M') of those it has now.
 
-        With few features, or few rows kept, a copy of a problem's own rows is faster, two to four times, than
-        scores of all rows of which some are picked.
+        Few features or rows are copied: two to four times as fast as picking from scores of all rows.
         """
         rows = rows if self.rows is None else self.rows.gather(-1, rows)
         n_features, tiles = self.shape[-1], None
@@ -210,13 +206,8 @@ class DesignMatrix(Batched):
             )
         return replace(self, rows=rows, tiles=tiles)
 
-    # ---------------------------------------------------------------- products
-
     def project(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """Scores weight . x + bias, (..., K, M), by weight (..., K, p) and bias (..., K).
-
-        Of rows of splits the first dimension of the weights counts the R problems.
-        """
+        """Scores weight . x + bias, (..., K, M), by weight (..., K, p), of splits (R, K, p), and bias."""
         if self.tiles is not None:
             return torch.baddbmm(bias[..., None], weight, self.tiles)
         if not self.counts:
@@ -315,8 +306,6 @@ class DesignMatrix(Batched):
         out[:, coded] = (out[:, coded] - out[:, :1] * centre) * inverse
         return out
 
-    # -------------------------------------------------------------- thinning
-
     def spread(self, values: Tensor, stride: int = 1) -> Tensor:
         """Sums of values (R, ..., M) of kept rows at one in `stride` of all rows, (R, ..., n)."""
         if self.rows is not None:
@@ -331,13 +320,10 @@ class DesignMatrix(Batched):
         return self[self._thinned(stride)]
 
     def _thinned(self, stride: int) -> slice | Tensor:
-        """One row in each `stride`, at places that do not repeat.
-
-        Every stride-th row would be the same visit of every subject where all have as many.
-        """
         if stride == 1:
             return slice(None)
         first = torch.arange(0, len(self), stride, device=self.device)
+        # At places that do not repeat: every stride-th row would be the same visit of every subject.
         place = (first / stride * _GOLDEN % 1.0 * stride).long()
         return (first + place).clamp(max=len(self) - 1)
 
@@ -353,7 +339,7 @@ def dense(x: RowFeatures) -> Tensor:
 
 
 def first_features(x: FeaturesT, count: int) -> FeaturesT:
-    """The first so many features of rows, those that gates see; what is given if it has no others."""
+    """The first so many features of rows, those that gates see."""
     return _some_features(x, slice(0, count))
 
 

@@ -12,7 +12,6 @@ References:
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
@@ -24,9 +23,8 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_integer, names_text
 from sstorch.exceptions import ConfigError
 
-# A column of fewer distinct values stays as it is: between so few points there is no curve to be seen.
+# Distinct values from which a column has a curve.
 MIN_DISTINCT = 5
-# Skewness from which a column is a matter of proportions rather than of differences.
 _SKEWED = 1.5
 # Distinct values, and knots, from which "smooth" has a curve besides its straight line.
 _MIN_SMOOTH, _MIN_KNOTS = 7, 4
@@ -86,11 +84,8 @@ STRAIGHT = Curves(np.array([[0.0], [1.0]]))
 
 
 @dataclass(frozen=True)
-class NumericEncoding(ABC):
-    """Encoding of a numeric column in a linear score, with at most one option, a whole number.
-
-    Encodings with the same options are equal.
-    """
+class NumericEncoding:
+    """Encoding of a numeric column in a linear score, with at most one option, a whole number."""
 
     name: ClassVar[str]
     least: ClassVar[int] = 2  # of the option
@@ -104,12 +99,9 @@ class NumericEncoding(ABC):
         """Features besides the straight one: bends, or degrees of freedom without the straight line's."""
         return sum(getattr(self, item.name) - 1 for item in fields(self))
 
-    @abstractmethod
     def curves(self, z: FloatArray) -> Curves:
-        """The features, with at most `n_curved` curved ones, of a column scaled to [0, 1], (n,).
-
-        It has at least ``MIN_DISTINCT`` distinct values.
-        """
+        """The features of a column scaled to [0, 1], (n,), with at least ``MIN_DISTINCT`` distinct values."""
+        return STRAIGHT
 
     def __str__(self) -> str:
         options = [str(getattr(self, item.name)) for item in fields(self)]
@@ -121,10 +113,6 @@ class Linear(NumericEncoding):
     """A straight line: the column as it is."""
 
     name: ClassVar[str] = "linear"
-
-    def curves(self, z: FloatArray) -> Curves:
-        """The straight feature alone."""
-        return STRAIGHT
 
 
 @dataclass(frozen=True)
@@ -138,7 +126,7 @@ class Log(NumericEncoding):
     name: ClassVar[str] = "log"
 
     def curves(self, z: FloatArray) -> Curves:
-        """The straight feature alone."""
+        """The straight feature, scaled to [0, 1]."""
         if ((z - z.mean()) ** 3).mean() <= _SKEWED * z.std() ** 3:
             return STRAIGHT
         scale = float(np.median(z[z > 0]))
@@ -214,10 +202,7 @@ def _distinct(knots: FloatArray) -> FloatArray:
 
 
 def _natural_curves(x: FloatArray, knots: FloatArray) -> Curves:
-    """Curves whose combinations are all natural cubic splines with these knots, three or more, but for lines.
-
-    The squared coefficients of a combination sum to its roughness.
-    """
+    """Curves of natural cubic splines with these knots, three or more, whose squares sum to the roughness."""
     # The second derivative of a natural spline is a broken line, zero at both ends: a sum of triangles
     # over the inner knots. The integrals of their products are the roughness, whose root is inverted.
     before, after = np.diff(knots)[:-1], np.diff(knots)[1:]
@@ -234,10 +219,6 @@ class Automatic(Linear):
     """Smooth curves in leaves, straight lines in gates: :attr:`Encodings.settled` puts them in its place."""
 
     name: ClassVar[str] = "auto"
-
-    def curves(self, z: FloatArray) -> Curves:
-        """Refused."""
-        raise ConfigError("encoding 'auto' is one for leaves and another for gates: use Encodings.settled")
 
 
 ENCODINGS: dict[str, type[NumericEncoding]] = {

@@ -121,12 +121,7 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
             text = f"{suffix} files need a package of the extra that holds it: {install_extra('files')}"
             raise ConfigError(f"{text} ({error})") from error
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-            more = (
-                "rows have more"
-                if isinstance(error, pd.errors.ParserWarning)
-                else " ".join(str(error).split())
-            )
-            text = f"not every row has the cells of the header ({more}): correct it"
+            text = f"not every row has the cells of the header ({' '.join(str(error).split())}): correct it"
             raise DataError(f"{text}, {_HINT}") from error
         except UnicodeError as error:
             raise DataError(
@@ -142,21 +137,15 @@ def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = Non
         with wording(frame):
             for place, kind in enumerate(frame.dtypes):
                 if pdt.is_object_dtype(kind) or isinstance(kind, pd.StringDtype):
-                    cells = frame.iloc[:, place].map(
-                        lambda cell: cell.strip() if isinstance(cell, str) else cell
-                    )
+                    column = frame.iloc[:, place]
+                    cells = column.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
                     cells = cells.mask(cells == "", None)
-                    if pdt.infer_dtype(cells, skipna=True) == "string" and not _typed(
-                        cells.name, given.get("dtype")
-                    ):
+                    typed = given.get("dtype")
+                    typed = cells.name in typed if isinstance(typed, Mapping) else typed is not None
+                    if pdt.infer_dtype(cells, skipna=True) == "string" and not typed:
                         cells = _values(cells, signs, convert=suffix in _TEXTS or bool(signs))
                     frame.isetitem(place, cells.array)
         return frame
-
-
-def _typed(name: object, dtype: Any) -> bool:
-    """Whether the type of a column was given."""
-    return name in dtype if isinstance(dtype, Mapping) else dtype is not None
 
 
 def _read_text(file: Path, options: dict[str, Any]) -> pd.DataFrame:
@@ -186,7 +175,7 @@ def _read_text(file: Path, options: dict[str, Any]) -> pd.DataFrame:
 
 
 def _coded(cells: pd.Series, codes: Iterable[object], defaults: bool) -> pd.Series:
-    """Cells that are codes of missing values: -9 is also written -9.0; by default `MISSING` are, too."""
+    """Cells that are codes of missing values, -9 also as -9.0, and by default those of `MISSING`."""
     words = pd.Series([str(code).strip() for code in codes], dtype=object)
     values = pd.to_numeric(words, errors="coerce").dropna()
     coded = cells.isin([*words, *(MISSING if defaults else ())])
@@ -194,10 +183,7 @@ def _coded(cells: pd.Series, codes: Iterable[object], defaults: bool) -> pd.Seri
 
 
 def _values(cells: pd.Series, signs: Mapping[str, str], convert: bool) -> pd.Series:
-    """Numbers or booleans of a column of texts if all are such, else the texts.
-
-    Numbers that are read either way, or have other signs than `signs`, raise a DataError.
-    """
+    """Numbers or booleans of a column of texts if all are such, else texts; ambiguous ones are refused."""
     known = cells.dropna()
     number = known.str.fullmatch(_NUMBER)
     mostly = 2 * number.sum() > len(known)

@@ -1,10 +1,9 @@
 """Folds of cross-validation: which rows are in which, and training outside with scores inside."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,6 @@ from sstorch.data.subjects import parse_subjects
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-
-M = TypeVar("M")
-R = TypeVar("R")
 
 
 def stratified_folds(
@@ -113,17 +109,3 @@ def scoring_of(fold: int, n_folds: int) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"fold {fold} of {n_folds} cannot be scored, choose fewer folds: {error}") from error
-
-
-def train_outside_score_inside(
-    folds: Sequence[Fold],
-    train: Callable[[list[SurvivalData]], Iterable[tuple[int, M]]],
-    score: Callable[[Fold, M], R],
-) -> Iterator[R]:
-    """Scores of models on the rows inside the fold that each was trained outside of, in the order of models.
-
-    `train` is called once with the training rows of all folds, and yields the number of the fold and a fitted
-    model, in any order, any number of models a fold.
-    """
-    for number, model in train([fold.train for fold in folds]):
-        yield score(folds[number], model)

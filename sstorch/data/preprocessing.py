@@ -78,8 +78,6 @@ class Preprocessor(Packed):
         self.encodings.check_columns(schema.columns, schema.categories)
         self.offset, self.strata = offset, strata
 
-    # ------------------------------------------------------------------ what it makes
-
     def filled_category(self, column: str) -> str | None:
         """Imputed category of a categorical column; None for all indicators 0."""
         if column in self.schema.missing:
@@ -123,8 +121,6 @@ class Preprocessor(Packed):
             return np.eye(len(self.scale_))[j : j + 1]
         return self.basis_.slopes(j)[:, len(self.features) - self.basis_.n_leaves :]
 
-    # ------------------------------------------------------------------ statistics of training rows
-
     def fit(self, X: object, weight: FloatArray | None = None) -> Self:
         """Estimate means, most frequent categories, ranges, and knots of curves.
 
@@ -138,7 +134,7 @@ class Preprocessor(Packed):
         """
         frame = self.schema.frame_of(X)
         if len(frame) == 0:
-            raise DataError("there are no rows to fit the preprocessing to")
+            raise DataError("the preprocessing needs at least one row, got no rows to fit to")
         scaling: list[tuple[float, float]] = []
         self.fill_, self.mode_, empty = {}, {}, []
         for name in self.schema.columns:
@@ -147,7 +143,8 @@ class Preprocessor(Packed):
                 values = _numbers(frame[name])
                 known = ~np.isnan(values)
                 present, own = values[known], None if weight is None else weight[known]
-                self.fill_[name] = self._fill_value(name, present, own) if known.any() else 0.0
+                by_mean = self.numeric == "mean" and name not in self.schema.missing
+                self.fill_[name] = _middle(present, own, by_mean) if known.any() else 0.0
                 scaling.append((0.0, 1.0) if name == self.offset else _range(present))
             else:
                 codes = _level_codes(frame[name], words)
@@ -160,23 +157,13 @@ class Preprocessor(Packed):
         self.offset_, self.scale_ = np.array(scaling).reshape(-1, 2).T.copy()
         self.basis_ = None
         if not self.encodings.are_linear:
-            pairs = self.encodings.pairs(self.schema.columns)
-            coded = self._many_levels({column for pair in pairs for column in pair})
-            z, _, given = self._scaled(frame, coded)
+            z, _, given = self._scaled(frame, self._coded)
             names, origins = self.schema.feature_names_out, self.schema.origins
             self.basis_ = Basis.fit(self.encodings, origins, names, z, given)
         if empty:
             text = f"column {names_text(empty)} is missing in every training row and is set to zero"
             warn(text)
         return self
-
-    def _fill_value(self, name: str, values: FloatArray, weight: FloatArray | None) -> float:
-        by_mean = self.numeric == "mean" and name not in self.schema.missing
-        middle = np.average(values, weights=weight) if by_mean else _median(values, weight)
-        # A rounded mean can leave the range by one unit in the last place.
-        return float(np.clip(middle, values.min(), values.max()))
-
-    # ------------------------------------------------------------------ rows
 
     def transform(self, X: object) -> FloatArray:
         """Encode rows.
@@ -222,23 +209,16 @@ class Preprocessor(Packed):
 
     @property
     def _coded(self) -> frozenset[str]:
-        """Categories that are stored as codes."""
-        products = (feature.columns for feature in self.features if feature.kind == "product")
-        return self._many_levels({column for columns in products for column in columns})
-
-    def _many_levels(self, in_products: Collection[str]) -> frozenset[str]:
-        """Categories of many levels but for those in products."""
+        """Categories that are stored as codes: of many levels, and in no product."""
         many = {name for name, words in self.schema.categories.items() if len(words) > CODED_LEVELS}
-        return frozenset(many.difference(in_products))
+        return frozenset(many.difference(*self.encodings.pairs(self.schema.columns)))
 
     def _scaled(
         self, X: object, coded: Collection[str]
     ) -> tuple[FloatArray, npt.NDArray[np.int32], IntArray]:
-        """Columns of rows, imputed and scaled; those of some categories as codes.
+        """Columns of rows, imputed and scaled, and indicators of categories that are not `coded`, (n, p').
 
-        Returns:
-            columns and indicators of the other categories, (n, p'); codes, the number of levels for none,
-            (n, C); and the positions of the first among all columns and categories, (p',).
+        Also codes of the others, (n, C), the number of levels for none; and positions of the first, (p',).
         """
         self._check_fitted()
         frame = self.schema.frame_of(X)
@@ -292,10 +272,7 @@ class Preprocessor(Packed):
             raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
 
     def warn_of_far_values(self, X: object) -> None:
-        """Warn about numbers outside the training range by more than its width: values, range and rows.
-
-        Used in predictions of estimators, but not for folds and candidates scored by the package.
-        """
+        """Warn about numbers outside the training range by more than its width: values, range and rows."""
         self._check_fitted()
         frame = self.schema.frame_of(X)
         for j, (name, category) in enumerate(self.schema.origins):
@@ -321,12 +298,12 @@ def _range(values: FloatArray) -> tuple[float, float]:
     return low, 1.0 / (high - low) if high - low > noise else 0.0
 
 
-def _median(values: FloatArray, weight: FloatArray | None) -> float:
-    """Median; integer weights give that of repeated values."""
-    if weight is None:
-        return float(np.median(values))
-    values, weight = values[order := np.argsort(values)], weight[order]
-    share = np.cumsum(weight) / weight.sum()
+def _middle(values: FloatArray, weight: FloatArray | None, by_mean: bool) -> float:
+    """Mean or median; integer weights give that of repeated values."""
+    if by_mean:  # rounding can leave the range
+        return float(np.clip(np.average(values, weights=weight), values.min(), values.max()))
+    values, weight = values[order := np.argsort(values)], np.ones(len(values)) if weight is None else weight
+    share = np.cumsum(weight[order]) / weight.sum()
     # The values at which half of the weight is reached and passed: two where it is reached exactly.
     ends = np.searchsorted(share, [0.5 - _NOISE * len(share), 0.5 + _NOISE * len(share)])
     return float(values[ends].mean())

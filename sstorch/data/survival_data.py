@@ -140,11 +140,7 @@ class SurvivalData:
             return
         if y.type in ("counting", "competing counting"):
             check_no_roles_left(frame, y.id, self.entry)
-        used, parts = self.sample_weight > 0.0, (frame, self.nominal_time, self.event)
-        if not used.all():
-            parts = frame[used].reset_index(drop=True), self.nominal_time[used], self.event[used]
-        with wording(part=used):
-            found = odd_columns(*parts)
+        found = odd_columns(frame, self.nominal_time, self.event)
         report([*constant_columns(frame), *found] if strict else found, strict)
 
     @classmethod
@@ -292,19 +288,12 @@ class SurvivalData:
             rows: Positions (m,), repetitions allowed, or a boolean mask (n,).
 
         Raises:
-            DataError: No row is selected, or `rows` does not fit the data.
+            DataError: No row is selected.
+            IndexError: `rows` does not fit the data.
         """
-        index, n = np.asarray(rows), len(self)
-        if index.dtype == np.bool_:
-            if index.shape != (n,):
-                raise DataError(f"the row mask has shape {index.shape}; the data have {n} rows")
-            index = np.flatnonzero(index)
-        if index.size == 0:
+        chosen = np.asarray(rows)
+        if not chosen.size or not (index := np.arange(len(self))[chosen]).size:
             raise DataError("the subset has no rows")
-        if index.ndim != 1 or index.dtype.kind not in "iu":
-            raise DataError("rows must be a list of positions or a boolean mask")
-        if (outside := (index < -n) | (index >= n)).any():
-            raise DataError(f"row {index[outside][0]} does not exist; n = {n}")
         part = copy(self)
         part.frame = self.frame.iloc[index].reset_index(drop=True)
         for name in ("nominal_time", "cause", "sample_weight", "_unobserved", "entry"):

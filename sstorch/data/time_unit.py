@@ -11,11 +11,8 @@ import numpy.typing as npt
 from sstorch._types import FloatArray
 from sstorch.exceptions import ConfigError
 
-# Times that people speak of, by unit; below and above them, and in other units, numbers of one digit.
+# Round times by unit; below and above them, and in other units, numbers of one digit.
 _SPOKEN: dict[str, tuple[float, ...]] = {
-    "seconds": (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600),
-    "minutes": (1, 2, 5, 10, 15, 30, 60, 120, 240, 360, 720, 1440),
-    "hours": (1, 2, 3, 6, 12, 24, 48, 72, 120, 168, 336, 720),
     "days": (1, 2, 3, 7, 14, 30, 60, 90, 180, *(365 * n for n in (1, 2, 3, 5, 7, 10, 15, 20, 30))),
     "weeks": (1, 2, 4, 8, 13, 26, *(52 * n for n in (1, 2, 3, 5, 7, 10, 15, 20))),
     "months": (1, 2, 3, 6, *(12 * n for n in (1, 2, 3, 5, 7, 10, 15, 20, 30))),
@@ -51,8 +48,7 @@ def round_horizons(
 ) -> FloatArray:
     """Round times near to some quantiles of positive times: ``365, 730`` days rather than ``446.5, 692.5``.
 
-    To each quantile the round number that is nearest by its ratio, none after the last of ``times``; a
-    quantile itself where none is within a factor of two. They increase, and there are at most as many.
+    They increase, and none is after the last time; a quantile stays where none is within a factor of two.
     """
     values = np.asarray(times, dtype=np.float64)
     last = float(values.max())

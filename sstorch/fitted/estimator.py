@@ -19,7 +19,7 @@ from sstorch.base import CurveKind, FrameEstimator, check_times, median_event_ti
 from sstorch.checks import check_after
 from sstorch.data import SurvivalData
 from sstorch.data.causes import cause_number
-from sstorch.data.columns import to_rows
+from sstorch.data.columns import to_pandas
 from sstorch.data.outcomes import outcome_of
 from sstorch.data.surv import OutcomeType
 from sstorch.exceptions import ConfigError, DataError
@@ -152,7 +152,7 @@ class SurvivalEstimator(FrameEstimator):
         for an exact tree.
 
         Args:
-            X: rows with the training columns, or one row as a Series or a dictionary.
+            X: rows with the training columns.
             times: (n_times,), >= 0, original units, or one time; ``"events"`` for the distinct training event
                 times. By default 100 quantiles of these, or all of them if there are at most 100.
             as_frame: return a DataFrame with times as columns and the index of ``X``.
@@ -381,7 +381,7 @@ class SurvivalEstimator(FrameEstimator):
         self, kind: CurveKind, X: object, times: Times, as_frame: bool, after: npt.ArrayLike | None
     ) -> npt.NDArray[Any] | pd.DataFrame:
         check_is_fitted(self)
-        X = to_rows(X)
+        X = to_pandas(X)
         index, alive = X.index if isinstance(X, pd.DataFrame) else None, None
         if after is not None:
             alive = check_after(after, _num_samples(self._frame(X)), X)

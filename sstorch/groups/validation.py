@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,9 +12,9 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_integer, check_tree
 from sstorch.data import SurvivalData, folds_of
-from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, DataError, named
-from sstorch.groups.tree import PartitionOf, SurvivalTree
+from sstorch.groups.tree import SurvivalTree
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.grids import thinned
 from sstorch.metrics.groups import adjusted_rand_index
@@ -70,11 +70,8 @@ def validate_groups(
     seed = check_integer("random_state", random_state, 0)
     folds = folds_of(data, check_integer("n_folds", n_folds, 2), seed)
 
-    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, PartitionOf]]:
-        yield from enumerate(tree._trained(data, splits))
-
-    parts = train_outside_score_inside(split(data, folds), train, lambda _, of: of(data.frame).leaf)
-    found = held_out_groups(data, folds, np.stack(list(parts)))
+    trained = tree._trained(data, [fold.train for fold in split(data, folds)])
+    found = held_out_groups(data, folds, np.stack([groups_of(data.frame).leaf for groups_of in trained]))
     tree._chosen.group_validation_ = found
     return found
 

@@ -20,7 +20,7 @@ from typing_extensions import override
 from sstorch._types import BoolArray
 from sstorch.checks import check_device, check_integer, check_share, is_number_of, wording
 from sstorch.data import Preprocessor, Schema, SurvivalData, folds_of
-from sstorch.data.columns import to_rows
+from sstorch.data.columns import to_pandas
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.outcomes import as_surv
 from sstorch.data.surv import OutcomeType
@@ -382,7 +382,7 @@ def _initialize(model: FittedModule, x: Any, data: SurvivalData) -> None:
 
 def _array(X: object) -> Any:
     """Rows of any shape (n, ...)."""
-    X = to_rows(X)
+    X = to_pandas(X)
     if isinstance(X, pd.DataFrame):
         try:
             return X.to_numpy(dtype=np.float64)

@@ -1,6 +1,7 @@
 """Encodings of numeric columns: what they are, where their knots come from, and what is refused."""
 
 from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -216,17 +217,6 @@ def test_smooth_columns_with_ties_and_outliers_are_finite(values: list[float], i
     assert np.abs(np.r_[preprocessor.transform(frame), preprocessor.transform(unseen)]).max() < 10
 
 
-def test_columns_of_few_values_stay_as_they_are() -> None:
-    preprocessor = leaves(Piecewise(8))
-    informative = preprocessor.basis_.informative
-    of_flag = [informative[k] for k, f in enumerate(preprocessor.features) if f.columns == ("flag",)]
-    assert of_flag == [True] + [False] * 7
-    kept = preprocessor.basis_.keep(informative)
-    assert [f.name for f in kept.features if f.columns == ("flag",)] == ["flag"]
-    z = preprocessor.scaled(FRAME)
-    np.testing.assert_array_equal(kept.transform(z), preprocessor.transform(FRAME)[:, informative])
-
-
 def test_gates_and_leaves_see_their_own() -> None:
     encodings = Encodings(
         ColumnEncodings.of({"age": "spline", "nodes": "log"}),
@@ -252,26 +242,22 @@ def test_all_interactions_are_products_of_all_pairs_of_columns() -> None:
     encodings = Encodings(smooth, ColumnEncodings(), "all")
     preprocessor = Preprocessor(Schema.of(frame), encodings=encodings).fit(frame)
     made = dict(zip(preprocessor.feature_names_out, preprocessor.transform(frame).T, strict=True))
-    age, flag = frame["age"] - frame["age"].mean(), frame["flag"] - frame["flag"].mean()
-    nodes = np.log1p(
-        (frame["nodes"] - frame["nodes"].min())
-        / (frame["nodes"] - frame["nodes"].min()).pipe(lambda away: away[away > 0].median())
-    )
-    nodes, age = (nodes - nodes.mean()) / np.ptp(nodes), age / np.ptp(age)
-    sex, grade = (
-        {name: frame[column] == name for name in frame[column].unique()} for column in ("sex", "grade")
-    )
+    away = frame["nodes"] - frame["nodes"].min()
+    logged = np.log1p(away / away[away > 0].median())
+    numbers = {"age": frame["age"], "log(nodes)": logged, "flag": frame["flag"]}
+    numbers = {name: (own - own.mean()) / (own.max() * 1.0 - own.min()) for name, own in numbers.items()}
+    parts = [
+        {"age": numbers["age"]},
+        {"log(nodes)": numbers["log(nodes)"]},
+        {f"sex={word}": frame["sex"] == word for word in ("f", "m")},
+        {"flag": numbers["flag"]},
+        {f"grade={word}": frame["grade"] == word for word in ("I", "II", "III")},
+    ]
     expected = {
-        "age:log(nodes)": age * nodes,
-        **{f"age:sex={name}": age * own for name, own in sex.items()},
-        "age:flag": age * flag,
-        **{f"age:grade={name}": age * own for name, own in grade.items()},
-        **{f"log(nodes):sex={name}": nodes * own for name, own in sex.items()},
-        "log(nodes):flag": nodes * flag,
-        **{f"log(nodes):grade={name}": nodes * own for name, own in grade.items()},
-        **{f"sex={name}:flag": own * flag for name, own in sex.items()},
-        **{f"sex={one}:grade={two}": sex[one] & grade[two] for one in sex for two in grade},
-        **{f"flag:grade={name}": flag * own for name, own in grade.items()},
+        f"{a}:{b}": one[a] * 1.0 * other[b]
+        for one, other in combinations(parts, 2)
+        for a in one
+        for b in other
     }
     products = [feature for feature in preprocessor.leaf_features if feature.kind == "product"]
     assert {feature.name for feature in products} == set(expected)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from sstorch import Surv, SurvivalData
 from sstorch.data import folds_of, stratified_folds
-from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
 
 
@@ -58,23 +57,3 @@ def test_subjects_with_causes_stay_together():
     assert (folds[::2] == folds[1::2]).all()
     for k in (1, 2):
         assert np.ptp(np.bincount(folds[cause == k], minlength=3)) <= 1
-
-
-def test_models_are_trained_outside_and_scored_inside():
-    data = SurvivalData(np.arange(30.0)[:, None] / 7, (np.arange(1.0, 31) % 11 + 1, np.arange(30) % 2))
-    folds = folds_of(data, 3, 0)
-    seen = []
-
-    def fit(rows):
-        seen.append(set(rows.frame["x0"]))
-        return float(rows.frame["x0"].mean())
-
-    scores = train_outside_score_inside(
-        split(data, folds),
-        lambda parts: enumerate(map(fit, parts)),
-        lambda fold, mean: (fold.number, fold.test.frame["x0"] - mean),
-    )
-    for number, errors in scores:
-        inside = set(data.frame["x0"][folds == number])
-        assert not seen[number] & inside
-        assert sorted(errors + np.mean(list(seen[number]))) == pytest.approx(sorted(inside))

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from sstorch import (
@@ -14,7 +13,6 @@ from sstorch import (
 from sstorch.data import load_file
 from sstorch.data.time_unit import HORIZON_SHARES, duration, round_horizons
 from sstorch.reading import export_text, leaf_table
-from sstorch.validation import group_table
 from tests.flat import soft_tree
 
 
@@ -55,33 +53,22 @@ def test_no_horizon_is_after_the_last_event_or_far_from_its_quantile() -> None:
 def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> None:
     data = load_dataset("gbsg2")
     assert data.time_unit == data.subset([0, 1]).time_unit == "days"
-    file = tmp_path / "rows.csv"
-    data.frame.assign(time=data.time, event=data.event.astype(int)).to_csv(file, index=False)
     assert ", times 8 to 2659 days, " in data.describe()
-    assert load_file(file).time_unit is None
-    assert load_file(file, time_unit="weeks").time_unit == "weeks"
+    file, columns = tmp_path / "rows.csv", {"time": data.time, "event": data.event.astype(int)}
+    data.frame.assign(**columns).to_csv(file, index=False)
+    assert (load_file(file).time_unit, load_file(file, time_unit="weeks").time_unit) == (None, "weeks")
     depth_0 = {"depth": 0, "numeric": "linear"}
     tree = soft_tree(**depth_0)._fit_data(data)
-    assert tree.time_unit_ == "days"
     quantities = leaf_table(tree).columns.unique("quantity")
     assert [name for name in quantities if name.startswith("S(")] == ["S(365)", "S(730)", "S(1825)"]
-    assert export_text(tree).endswith(" days")
     tree.save(tmp_path / "tree")
     again = SurvivalRegression.load(tmp_path / "tree")
-    assert (again.time_unit_, again.summary()) == ("days", tree.summary())
-    pd.testing.assert_frame_equal(
-        group_table(again, data.frame, (data.time, data.event)),
-        group_table(tree, data.frame, (data.time, data.event)),
-    )
+    assert (again.time_unit_, export_text(again)) == ("days", export_text(tree))
     # What the estimator is told goes before what the data know.
-    told = soft_tree(time_unit="hours", **depth_0)._fit_data(data)
-    assert export_text(told).endswith(" hours")
+    assert export_text(soft_tree(time_unit="hours", **depth_0)._fit_data(data)).endswith(" hours")
     plain = soft_tree(**depth_0).fit(data.frame, (data.time, data.event))
     assert (plain.time_unit_, export_text(plain)) == (None, export_text(tree).removesuffix(" days"))
     exact = OptimalSurvivalTree(1, time_unit="days").fit(data.frame, (data.time, data.event))
-    exact.save(tmp_path / "exact")
-    loaded = OptimalSurvivalTree.load(tmp_path / "exact")
-    assert (loaded.time_unit_, export_text(loaded)) == ("days", export_text(exact))
     assert "median 983 days" in export_text(exact)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Literal, Self, get_args
 
 import numpy as np
@@ -14,7 +13,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_integer
 from sstorch.data import SurvivalData, folds_of
-from sstorch.data.folds import Fold, scoring_of, split, train_outside_score_inside
+from sstorch.data.folds import Fold, scoring_of, split
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import SEARCH, Search, answers
 from sstorch.exact.estimators.survival_tree import (
@@ -224,14 +223,11 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         settings = self._checked()
         # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
         self.folds_ = folds_of(data, self.n_folds, self.random_state)
-        sizes = list[tuple[int, int]]()
-
-        def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
-            searches = [settings._searched(rows) for rows in splits]
-            solution = searches[0].solution
-            depth, nodes = solution.max_depth, range(solution.max_nodes + 1)
-            sizes.extend(solution.optima if self.choose == "budget" else [(depth, n) for n in nodes])
-            yield from enumerate(searches)
+        folds = split(data, self.folds_)
+        searches = [settings._searched(fold.train) for fold in folds]
+        solution = searches[0].solution
+        depth, nodes = solution.max_depth, range(solution.max_nodes + 1)
+        sizes = list(solution.optima) if self.choose == "budget" else [(depth, n) for n in nodes]
 
         def score(fold: Fold, search: TreeSearch) -> list[tuple[float, int]]:
             reached = [search.solution.optimum(depth=depth, nodes=nodes)[:2] for depth, nodes in sizes]
@@ -239,8 +235,7 @@ class OptimalSurvivalTreeCV(SurvivalTree):
                 known = {size: _score(search, size, fold.test) for size in dict.fromkeys(reached)}
             return [known[size] for size in reached]
 
-        parts = split(data, self.folds_)
-        found = np.array(list(train_outside_score_inside(parts, train, score)))  # (n_folds, C, 2)
+        found = np.array([*map(score, folds, searches)])  # (n_folds, C, 2)
         scores, leaves = np.ascontiguousarray(found.T)  # (C, n_folds) each
         mean = scores.mean(axis=1)
         best = int(mean.argmax())  # the smaller tree of a tie: sizes increase
