@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.integrate import quad
 from scipy.optimize import brentq
 
 from sstorch import PrognosticTree
@@ -31,16 +30,6 @@ def test_quantile_of_any_event_is_the_root(tree: PrognosticTree) -> None:
             target = survival(begin) * (1 - q)
             root = brentq(lambda time, s=survival, b=begin, c=target: s(b + time) - c, 1e-6, 1e6, rtol=1e-12)
             assert value == pytest.approx(root, rel=1e-7)
-
-
-@pytest.mark.nightly
-def test_restricted_mean_of_any_event_is_the_integral(tree: PrognosticTree) -> None:
-    X = simulated(2)[0]
-    for tau, begin in ((1000.0, 0.0), (700.0, 300.0)):
-        for row, value in enumerate(tree.predict_rmst(X, tau, after=begin or None)):
-            survival = survival_of(tree, X.iloc[[row]])
-            area = quad(survival, begin, begin + tau, limit=200, epsabs=1e-5, epsrel=1e-8)[0]
-            assert value == pytest.approx(area / survival(begin), rel=1e-7)
 
 
 def test_hazards_of_causes_add_up(tree: PrognosticTree) -> None:

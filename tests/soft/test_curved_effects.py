@@ -1,22 +1,17 @@
 """Trees whose leaves see curves of numeric columns."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 
 from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression, load_dataset
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import NaturalSpline, Piecewise
-from sstorch.deploy import export_program
 from sstorch.optim import Joint, LBFGSOptions
 from sstorch.reading import export_text, gate_coefficients, importance, leaf_coefficients
-from tests.conftest import nightly
 from tests.flat import soft_tree
 
 EXACT = Joint(LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000))
@@ -39,25 +34,13 @@ def bends(x: pd.Series) -> np.ndarray:
     return np.maximum(x.to_numpy()[:, None] - knots[(knots > x.min()) & (knots < x.max())], 0)
 
 
-def natural(x: pd.Series) -> np.ndarray:
-    """Natural cubic splines that are one at a knot and zero at the others, straight beyond the knots."""
-    knots = np.unique(np.quantile(x, np.linspace(0.05, 0.95, 5)))
-    inside = np.clip(x.to_numpy(dtype=float), knots[0], knots[-1])
-    columns = []
-    for values in np.eye(len(knots)):
-        spline = CubicSpline(knots, values, bc_type="natural")
-        columns.append(spline(inside) + spline(inside, 1) * (x - inside))
-    return np.column_stack(columns)
-
-
 @pytest.mark.parametrize("leaf", ["exponential", "weibull"])
-@pytest.mark.parametrize(("encoding", "by_hand"), [("piecewise", bends), nightly("spline", natural)])
-def test_depth_0_is_the_likelihood_on_the_same_design(leaf: str, encoding: str, by_hand: object) -> None:
+def test_depth_0_is_the_likelihood_on_the_same_design(leaf: str) -> None:
     """Its maximum does not depend on how a design is written: SciPy on one made by NumPy and SciPy."""
     data = load_dataset("gbsg2")
     data = SurvivalData(data.frame[["age", "progrec", "estrec"]], (data.time, data.event))
-    tree = fitted(0, data, leaf=leaf, numeric=encoding, ridge=0.0, roughness=0.0)
-    columns = [part for name in data.frame for part in (data.frame[[name]], by_hand(data.frame[name]))]
+    tree = fitted(0, data, leaf=leaf, numeric="piecewise", ridge=0.0, roughness=0.0)
+    columns = [part for name in data.frame for part in (data.frame[[name]], bends(data.frame[name]))]
     x = np.column_stack([np.ones(len(data)), *columns])
     # An orthogonal basis of the same space: columns of some splines add up to others.
     left, size, _ = np.linalg.svd(x / np.abs(x).max(axis=0), full_matrices=False)
@@ -113,25 +96,6 @@ ENCODED = {
     "gate_numeric": {"age": "piecewise"},
     "interactions": [("age", "horTh"), ("age", "progrec")],
 }
-SMOOTH = {"numeric": "smooth", "interactions": "all", "ridge": 0.1}
-
-
-@pytest.mark.filterwarnings("ignore:.*far outside its training range:sstorch.exceptions.DataWarning")
-@pytest.mark.nightly
-@pytest.mark.parametrize("encoded", [ENCODED, SMOOTH], ids=["mixed", "smooth"])
-def test_exported_curves_are_the_predictions(encoded: dict[str, object], tmp_path: Path) -> None:
-    tree = fitted(2, **encoded)
-    export_program(tree, tmp_path / "tree.pt2")
-    program = torch.export.load(tmp_path / "tree.pt2").module()
-    schema = tree.preprocessor_.schema
-    frame = rows().frame.astype({"age": float}).copy()
-    frame.loc[:5, "age"] = np.nan
-    frame.loc[6:9, "pnodes"] = 300
-    x = np.column_stack(
-        [frame[c] if v is None else (frame[c].astype(str) == v).to_numpy(float) for c, v in schema.origins]
-    )
-    made = program(torch.as_tensor(x.astype(float)), torch.tensor(GRID, dtype=torch.float64)).detach().numpy()
-    np.testing.assert_allclose(made, tree.predict_survival_function(frame, GRID), atol=1e-12)
 
 
 @pytest.mark.parametrize("depth", [0, 2])

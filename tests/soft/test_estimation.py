@@ -1,6 +1,5 @@
 """Estimated penalties through the estimators: groups by evidence, files, rows and weights, restrictions."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,21 +129,6 @@ def test_variances_of_groups_reach_the_best_of_many_starts(
         others.append(evidence())
     assert (found > others[0] + 5).all()
     assert (found > np.max(others, 0) - 0.5).all()
-
-
-# ------------------------------------------------------------------ files
-
-
-@pytest.mark.parametrize(
-    "model", [SurvivalRegression("weibull"), PrognosticTree(leaf="weibull")], ids=["regression", "groups"]
-)
-def test_file_keeps_the_choice(model: Any, tmp_path: Path) -> None:
-    frame, y = simulated(150)
-    model.fit(frame, y)
-    model.save(tmp_path / "model.sst")
-    again = type(model).load(tmp_path / "model.sst")
-    assert again.choice_ == model.choice_
-    assert again.summary() == model.summary()
 
 
 # ------------------------------------------------------------------ rows and weights

@@ -44,7 +44,7 @@ def test_tables_figures_and_resamples_take_levels_of_missing_values() -> None:
     assert used.loc["marker", "gates"] > 0.1  # by its indicator
     assert "marker missing" in [axes.get_title() for axes in plot_effects(model, FRAME)]
     stable = stability(model, FRAME, Y, n_resamples=2)
-    assert list(stable.columns) == ["age", "marker", "grade"]
+    assert list(stable.columns.index) == ["age", "marker", "grade"]
     assert validate_groups(model, FRAME, Y, n_folds=2).first.c_groups > 0.6
 
 

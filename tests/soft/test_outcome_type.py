@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from lifelines import KaplanMeierFitter
 
 from sstorch import (
     Columns,
@@ -67,22 +66,6 @@ def test_outcome_without_entry_or_id_raises(
         with pytest.raises(DataError, match=message):
             CALLS[call](tree, X, given, tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_group_table_is_kaplan_meier_with_entry(
-    tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]
-) -> None:
-    X, y = csl
-    table = group_table(tree, X, y, horizons=[1, 5])
-    group = tree.apply(X)[0]
-    inside = tree.apply(X) == group
-    peer = KaplanMeierFitter().fit(y.time[inside], y.event[inside], entry=y.entry[inside] + 1e-9)  # type: ignore[index]
-    assert table["median", "estimate"][group] == peer.median_survival_time_ == pytest.approx(0.77, abs=0.005)
-    for t, value in ((1, 0.412), (5, 0.057)):
-        expected = peer.survival_function_at_times(t).iloc[0]
-        assert table[f"S({t})", "estimate"][group] == pytest.approx(expected, abs=1e-12)
-        assert expected == pytest.approx(value, abs=5e-4)
-    assert tree.score(X, y) == pytest.approx(0.764, abs=5e-4)
 
 
 def test_texts_state_the_condition_or_have_no_survival(

@@ -4,8 +4,6 @@ import hashlib
 import json
 import shutil
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -173,52 +171,6 @@ def test_forged_files_do_no_harm(saved: Path, tmp_path: Path) -> None:
         SoftSurvivalTree.load(_forged(saved, tmp_path, format_version=99))
     with pytest.raises(FormatError, match="holds no saved tree"):
         SoftSurvivalTree.load(tmp_path / "nothing")
-
-
-RUN_WITHOUT = """
-import sys
-sys.modules["sstorch"] = None  # an import of it would fail
-import json, numpy, torch
-files = {"sstorch.json": ""}
-program = torch.export.load(sys.argv[1], extra_files=files)
-rows = numpy.load(sys.argv[2])
-curves = program.module()(torch.from_numpy(rows["x"]), torch.from_numpy(rows["times"]))
-numpy.save(sys.argv[3], curves.detach().numpy())
-print(json.loads(files["sstorch.json"])["features"])
-assert not [name for name in sys.modules if name.startswith("sstorch.")]
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("depth", "leaf", "prediction"), [(2, "log_logistic", "mixture"), (1, "spline_po", "hbp")]
-)
-def test_an_exported_prediction_runs_without_the_package(
-    gbsg2: SurvivalData, tmp_path: Path, depth: int, leaf: str, prediction: str
-) -> None:
-    columns = Columns(numeric="linear", missing_categories="most_frequent")
-    trainer = Nodec(macro_iterations=1)
-    tree = SoftSurvivalTree(
-        depth, leaf, trainer, "random", n_starts=1, columns=columns, prediction=prediction
-    )
-    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    export_program(tree, tmp_path / "tree.pt2")
-    frame = gbsg2.frame[:40].copy()
-    frame.loc[3, "age"], frame.loc[5, "tgrade"] = np.nan, None
-    columns_of_x = []
-    for column, category in tree.preprocessor_.schema.origins:
-        known = frame[column] if category is None else (frame[column] == category).astype(float)
-        columns_of_x.append(known.where(frame[column].notna()).to_numpy(dtype=np.float64))
-    x, times = np.column_stack(columns_of_x), np.array([0.0, 100.0, 1000.0, 9999.0])
-    assert np.isnan(x).sum() == 4
-    np.savez(tmp_path / "rows.npz", x=x, times=times)
-    files = [str(tmp_path / name) for name in ("tree.pt2", "rows.npz", "curves.npy")]
-    run = [sys.executable, "-c", RUN_WITHOUT, *files]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(tree.preprocessor_.feature_names_out)
-    found = np.load(tmp_path / "curves.npy")
-    np.testing.assert_allclose(found, tree.predict_survival_function(frame, times), rtol=1e-12)
 
 
 def test_failed_exports_raise_and_leave_files_as_they_were(

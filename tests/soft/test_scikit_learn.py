@@ -1,7 +1,6 @@
 """The estimators inside scikit-learn and with polars: routing of metadata, frames of other packages."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -37,30 +36,3 @@ def test_metadata_is_routed_to_fit_and_score(gbsg2: SurvivalData) -> None:
     assert found["test_score"][0] == pytest.approx(score, rel=1e-12)
     from_zero = Surv(y.time[test], y.event[test], entry=np.zeros(len(test)))  # type: ignore[index]
     assert len({score, by_hand.score(*rows), by_hand.score(rows[0], from_zero, weights[test])}) == 3
-
-
-def test_frames_of_polars_are_read(gbsg2: SurvivalData) -> None:
-    pl = pytest.importorskip("polars")
-    frame = gbsg2.frame.assign(age=gbsg2.frame["age"].where(np.arange(686) % 7 > 0))
-    frame["old"] = frame["age"] > 50
-    series = {
-        name: pl.Series(name, frame[name].astype(str).to_list(), dtype=pl.Categorical)
-        if frame[name].dtype == "category"
-        else pl.Series(name, frame[name].to_numpy(), nan_to_null=True)
-        for name in frame
-    }
-    X, y = pl.DataFrame(series), pl.DataFrame({"time": gbsg2.time, "event": gbsg2.event})
-    assert X["age"].null_count() > 50
-    ours = soft_tree(**QUICK).fit(frame, (gbsg2.time, gbsg2.event))
-    theirs = soft_tree(**QUICK).fit(X, y)
-    # Categories come in another order, and so do the starts: the encoded rows are the same.
-    encoded, same = (
-        pd.DataFrame(tree.preprocessor_.transform(rows), columns=tree.preprocessor_.feature_names_out)
-        for tree, rows in ((theirs, X), (ours, frame))
-    )
-    pd.testing.assert_frame_equal(encoded[list(same)], same)
-    np.testing.assert_array_equal(theirs.predict(frame), theirs.predict(X))
-    assert list(theirs.feature_names_in_) == list(frame)
-    pair = soft_tree(**QUICK).fit(X, (y["time"], y["event"]), sample_weight=pl.Series([1.0] * len(X)))
-    np.testing.assert_array_equal(pair.predict(X), theirs.predict(X))
-    assert theirs.score(X, y) > 0.6

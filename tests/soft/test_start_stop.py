@@ -1,6 +1,5 @@
 """Subjects with several rows: likelihoods add up, folds and resamples keep them together."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from sstorch import (
     load_dataset,
 )
 from sstorch.data import SurvivalData, stratified_folds
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.groups.stability import resamples
 from tests.flat import soft_tree
 
@@ -105,25 +104,6 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
     some = data.subset(data.subject > 60)
     assert some.subject is not None
     assert sorted(set(some.subject.tolist())) == list(range(59))
-
-
-def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Path) -> None:
-    rows = gbsg2.subset(np.arange(150))
-    frame = cut(rows, 2)
-    frame["later"] = frame["begin"] > 0
-    rows.frame["later"] = False
-    tree = fit(PrognosticTree(depth=1, columns=Columns(numeric="linear")), frame)
-    tree.save(tmp_path)
-    for each in (tree, PrognosticTree.load(tmp_path)):
-        assert each.time_varying_
-        for predict in (
-            lambda each=each: each.predict_survival_function(rows.frame, [100.0]),
-            lambda each=each: each.predict_quantile(rows.frame),
-            lambda each=each: each.predict_rmst(rows.frame, 1000.0),
-        ):
-            with pytest.raises(ConfigError, match="time-varying covariates: one row does not"):
-                predict()
-        assert each.predict_quantile(rows.frame, after=0.0).shape == (150,)
 
 
 LIVES = pd.DataFrame(

@@ -5,18 +5,16 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sstorch import (
-    SoftSurvivalTree,
     SurvivalData,
     load_dataset,
 )
@@ -25,8 +23,6 @@ from sstorch.nn import (
     HazardHead,
     SoftTree,
 )
-from sstorch.optim import Step, Trainer, torch_minimizer
-from sstorch.optim.run import TrainingRun
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,26 +107,6 @@ def test_experts_of_a_router_train(tensors: tuple[Tensor, Tensor, Tensor]) -> No
     assert experts(x).n_components == 5
     assert router[0].weight.grad.norm() > 0
     assert experts(x).nll(time, event).item() < before - 0.05
-
-
-class Pairs(Trainer):
-    """Pairs of nodes in a random order, by Adam."""
-
-    def steps(self, run: TrainingRun) -> Iterator[Step]:
-        """See :class:`Trainer`."""
-        sets = [{1}, {2, 3}, {4, 5}, {6, 7}]
-        for number in np.random.default_rng(0).permutation(4):
-            yield run.step(sets[number], minimizer=torch_minimizer(lambda p: torch.optim.Adam(p, 0.1), 40))
-        run.end_pass()
-
-
-def test_schedule_of_pairs_is_recorded(parts: tuple[SurvivalData, SurvivalData]) -> None:
-    train, _ = parts
-    tree = SoftSurvivalTree(depth=2, trainer=Pairs(), init="random", n_starts=1).fit(train.frame, train.y)
-    steps = tree.history_.steps
-    assert sorted(steps["step"]) == ["1", "2+3", "4+5", "6+7"]
-    assert (steps["objective_after"] < steps["objective_before"]).all()
-    np.testing.assert_allclose(steps["objective_after"].iloc[-1], tree.objective_, rtol=1e-6)
 
 
 def blocks(language: str) -> list[str]:

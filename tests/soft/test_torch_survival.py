@@ -184,15 +184,10 @@ def test_competing_causes(rows: tuple[pd.DataFrame, Surv]) -> None:
     assert model.score(x, y) > 0.65
     started = TorchSurvival(TwoHeads, epochs=1, lr=1e-9).fit(x, y)
     assert model.log_likelihood(x, y) > started.log_likelihood(x, y)
-    assert (model.predict_quantile(x, 0.5, extrapolate=True) > 0).all()
-    table = metrics.evaluate(model, (x, y), (x, y), metrics=["c_wolbers", "brier"])
-    assert table.loc[("relapse", "c_wolbers"), "value"] > 0.65
     report = validate(model, x, y, horizon=1.5, n_resamples=0)
     assert report.to_frame().loc[("death", "auc"), "value"] > 0.6
     with pytest.raises(ConfigError, match="for each cause, relapse, death"):
         TorchSurvival(network, epochs=1).fit(x, y)
-    with pytest.raises(ConfigError, match="got \\['relapse', 'death'\\]"):
-        TorchSurvival(TwoHeads, epochs=1).fit(x, Surv(time, cause == 1))
 
 
 def test_entry_weights_subjects_and_intervals(rows: tuple[pd.DataFrame, Surv]) -> None:
