@@ -157,8 +157,7 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: DataFrame or array (n, p).
             y: not used.
-            sample_weight: weights (n,), >= 0, for quantiles, frequencies and shares. Multiples of the
-                smallest weight are counts of repeated rows; None for 1.
+            sample_weight: (n,), >= 0. Multiples of the smallest weight are counts of repeated rows.
 
         Raises:
             ConfigError: a setting out of range.

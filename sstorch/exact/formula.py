@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from sstorch._types import FloatArray
-from sstorch.data import Schema
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import (
@@ -26,14 +25,13 @@ from sstorch.deploy.expression import (
     where,
 )
 from sstorch.exact.binarize import Rule
-from sstorch.exact.leaf_curves import LeafCurves
 from sstorch.exact.tree import BinaryTree
 
 
-def tree_formula(
-    tree: BinaryTree, rules: Sequence[Rule], curves: LeafCurves, schema: Schema, causes: Sequence[str]
-) -> Formula:
-    """The group, S(t) and the incidences of a patient; a missing value answers no."""
+def tree_formula(model: Any) -> Formula:
+    """The group, S(t) and the incidences of a patient by a survival tree; a missing value answers no."""
+    tree, rules, curves = model.tree_, model.rules_, model.curves_
+    schema, causes = model.schema_, model.causes_
     numbers = tree.leaf_number
 
     def below(node: int) -> Expression:
@@ -74,12 +72,12 @@ def _answer(rule: Rule) -> Expression:
     return among if rule.kind == "is" else known(rule.column) & ~among
 
 
-def page_nodes(tree: BinaryTree, rules: Sequence[Rule]) -> list[PageNode]:
+def page_nodes(tree: BinaryTree) -> list[PageNode]:
     """The nodes of a tree as a page shows them."""
     texts = {0: ""}
     for node, feature in enumerate(tree.feature):
         if feature >= 0:
-            rule = rules[int(feature)].name
+            rule = tree.names[int(feature)]
             texts[int(tree.present[node])] = rule
             texts[int(tree.absent[node])] = f"not ({rule})"
     return [
@@ -103,7 +101,7 @@ def deployed(tree: Any, medians: bool) -> Deployed:
         f"Optimal survival tree with {tree.tree_.n_leaves} leaves",
         counts(table.sum(), None),
         [Field(name, name, None, tree.schema_.categories.get(name)) for name in tree.schema_.columns],
-        page_nodes(tree.tree_, tree.rules_),
+        page_nodes(tree.tree_),
         {n: counts(row, float(row["median"]) if with_median else None) for n, row in table.iterrows()},
         tree.time_unit_,
         hasattr(tree, "recalibration_"),

@@ -127,16 +127,9 @@ def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
     padded = np.zeros((literals.shape[1], 64 * words), dtype=np.bool_)
     padded[:, : len(literals)] = literals.T
     keys = np.packbits(padded, axis=1).view(">u8").astype(np.uint64)
-    begins = np.empty(len(keys), dtype=np.bool_)
-    begins[:1] = True
-    if words == 1:
-        order = keys[:, 0].argsort()
-        ordered = keys[order, 0]
-        np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
-    else:
-        order = np.lexsort(keys.T[::-1])
-        ordered = keys[order]
-        begins[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    order = np.lexsort(keys.T[::-1])
+    ordered = keys[order]
+    begins = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
     of_row = np.empty(len(order), dtype=np.int64)
     of_row[order] = begins.cumsum() - 1
     return order[begins], of_row

@@ -18,12 +18,12 @@ _ROWS_AT_ONCE = 1000
 
 
 def reference_costs(task: Task, model: Any, X: Any) -> FloatArray:
-    """Cost of each row by the prediction of a reference model, (N,), in the unit of the task.
+    """Cost of each row by the prediction of a reference model, (N,), for the `guess` of `solve`.
 
-    For the `guess` of :func:`~sstorch.exact.solve`. With the log-likelihood it is w (H - d - d log(H / Λ)), H
-    the cumulative hazard predicted for the row's own time (less that for its entry), at least 1 / (N + 1),
-    and Λ the estimate of all rows, summed over causes; with the Brier score the row's part of it; with other
-    tasks the cost of the predicted decision or mean.
+    With the log-likelihood it is w (H - d - d log(H / Λ)), H the cumulative hazard predicted for the row's
+    own time (less that for its entry), at least 1 / (N + 1), and Λ the estimate of all rows, summed over
+    causes; with the Brier score the row's part of it; with other tasks the cost of the predicted decision or
+    mean.
 
     Args:
         task: the objective.

@@ -54,9 +54,7 @@ def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple
     given = np.asarray(labels)
     if given.ndim != 1 or len(given) == 0:
         raise DataError(f"labels must be one class per row, got the shape {given.shape}")
-    whole = given.dtype.kind in "biu" and not isinstance(labels, np.ma.MaskedArray)
-    if not whole:  # whole numbers are never missing
-        row_labels(labels, len(given), "labels")
+    row_labels(labels, len(given), "labels")
     present, codes = np.unique(given, return_inverse=True)
     if classes is None:
         return present, codes.astype(np.int64)

@@ -29,6 +29,10 @@ class Optimum(NamedTuple):
         """True if it is proved that no tree within the limits has a smaller loss."""
         return self.lower_bound >= self.loss
 
+    def objective(self, penalty: float) -> float:
+        """Loss with a penalty of each leaf."""
+        return self.loss + penalty * (self.nodes + 1)
+
 
 class Solution:
     """Optimal trees for all depths and numbers of nodes up to given limits, from one search.
@@ -37,10 +41,8 @@ class Solution:
     to `solve`; `tree(depth=, nodes=, leaf_penalty=)` and `optima` are for all others.
 
     Attributes:
-        task: the objective.
-        max_depth: as given to `solve`.
+        task, max_depth, leaf_penalty: as given to `solve`.
         max_nodes: as given, or the maximum at this depth.
-        leaf_penalty: as given.
         optima: depth, nodes, loss and lower bound by (depth, nodes), in increasing order.
     """
 
@@ -100,17 +102,15 @@ class Solution:
     @property
     def gap(self) -> float:
         """Upper bound on the difference between `objective` and the optimum; 0 if optimality is proved."""
-        fitting, chosen = self._fitting(self.max_depth, self.max_nodes), self.optimum()
-        leaves = [o.nodes + 1 if o.certified else 1 for o in fitting]
-        bound = min(o.lower_bound + self.leaf_penalty * n for o, n in zip(fitting, leaves, strict=True))
-        gap = chosen.loss + self.leaf_penalty * (chosen.nodes + 1) - max(bound, self._objective_bound)
+        fitting, penalty = self._fitting(self.max_depth, self.max_nodes), self.leaf_penalty
+        bound = min(o.lower_bound + penalty * (o.nodes + 1 if o.certified else 1) for o in fitting)
+        gap = self.optimum().objective(penalty) - max(bound, self._objective_bound)
         gap = gap if gap > _slack(fitting) else 0.0
-        # Error of the losses of the search, beyond the last digits.
-        if not (rounding := float(getattr(self.task, "rounding", 0.0))):
-            return gap
-        # No loss is below zero, so that of the tree, which has last digits, too, bounds what rounding hides.
-        hidden = min(2 * rounding, self.loss)
-        return gap + hidden if hidden > max(1e-9 * self.loss, 2.0**-52 * rounding) else gap
+        # Error of the losses of the search, beyond the last digits. No loss is below zero, so that of the
+        # tree, which has last digits, too, bounds what rounding hides.
+        rounding = float(getattr(self.task, "rounding", 0.0))
+        hidden = min(2 * rounding, self.loss) if rounding else 0.0
+        return gap + hidden if hidden and hidden > max(1e-9 * self.loss, 2.0**-52 * rounding) else gap
 
     @property
     def certificate(self) -> str:
@@ -125,8 +125,8 @@ class Solution:
         Args:
             depth: maximum number of tests on a path; None for `max_depth`.
             nodes: maximum number of branch nodes; None for `max_nodes`.
-            leaf_penalty: penalty per leaf; None for the one passed to `solve`. The limit on nodes still
-                applies. With a penalty the tree has the smallest number of nodes for its loss.
+            leaf_penalty: penalty per leaf; None for the one passed to `solve`. The tree has the smallest
+                number of nodes for its loss.
 
         Raises:
             ConfigError: limits larger than those of the search, or negative limits or penalty.
@@ -142,8 +142,8 @@ class Solution:
             raise ConfigError(f"leaf_penalty must be a number of at least 0, got {penalty}")
         fitting = self._fitting(depth, nodes)
         # Equal up to rounding: the smaller tree.
-        most = min(o.loss + penalty * (o.nodes + 1) for o in fitting) + _slack(fitting)
-        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= most)
+        most = min(o.objective(penalty) for o in fitting) + _slack(fitting)
+        return next(o for o in fitting if o.objective(penalty) <= most)
 
     def _fitting(self, depth: int, nodes: int) -> list[Optimum]:
         return [o for o in self.optima.values() if o.depth <= depth and o.nodes <= nodes]
@@ -154,8 +154,7 @@ class Solution:
         """Return the best tree within limits; arguments and errors as in `optimum`.
 
         Raises:
-            TrainingError: the loss of the tree, recomputed from the rows, differs from the loss of the
-                search.
+            TrainingError: the loss, recomputed from the rows, differs from that of the search.
         """
         return self._found(self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty))[0]
 

@@ -50,10 +50,9 @@ def solve(
 ) -> Solution:
     """Find trees with the smallest training loss over binary features, for all sizes in one search.
 
-    The search is exhaustive. A leaf of a tree of depth D is a set of up to D signed features. The order of
-    the tests has no effect: each set is evaluated once, and dynamic programming finds the smallest cost. A
-    tree is optimal for this loss, these rows, these binary features and these limits. The first search on a
-    machine compiles, for about fifteen seconds; the machine code is kept on disk.
+    The search is exhaustive: each set of up to D signed features, a leaf of a tree of depth D, is evaluated
+    once, and dynamic programming finds the smallest cost. A tree is optimal for this loss, these rows, these
+    features and these limits. The first search on a machine compiles for about fifteen seconds.
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
@@ -70,10 +69,9 @@ def solve(
         memory: bytes that the search may take.
         n_threads: number of threads, None for that of torch; fewer where their tables would not fit
             `memory`. Losses do not depend on it.
-        guess: (N,), an assumed least cost of each row, such as that by a reference model (see
-            `sstorch.exact.reference_costs`). Above depth 3 splits are skipped that could beat
-            the best tree only if rows cost less than assumed. This saves time, but the tree need not be
-            optimal: `Solution.gap` uses proved bounds alone and is 0 only for a proved optimum.
+        guess: (n,), an assumed least cost of each row, such as `sstorch.exact.reference_costs`. Above depth 3
+            splits are skipped that could beat the best tree only if rows cost less. The tree need not be
+            optimal; `Solution.gap` uses proved bounds alone.
 
     Returns:
         The solution.
@@ -86,11 +84,9 @@ def solve(
             cost that is not a number.
 
     Examples:
-        >>> import numpy as np
         >>> from sstorch.exact import LogLikelihood, solve
-        >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1]])
         >>> task = LogLikelihood(time=[1.0, 2.0, 6.0, 8.0, 9.0], event=[1, 1, 1, 0, 1])
-        >>> solution = solve(features, task, max_depth=2)
+        >>> solution = solve([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1]], task, max_depth=2)
         >>> solution.certificate, round(solution.loss, 4), solution.tree(nodes=1).feature.tolist()
         ('optimal', 0.3641, [0, -1, -1])
     """

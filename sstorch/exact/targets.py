@@ -22,8 +22,7 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
 
     Weights are 1 / G(t-) for rows with an event by the horizon, 1 / G(horizon-) for rows with follow-up to
     the horizon or longer without an event, and 0 for rows censored before. G is the Kaplan-Meier estimate of
-    the censoring distribution, P(C > t), of all rows, with tied events before censorings. The weighted share
-    of misclassified rows is a consistent estimate of the share without censoring, if censoring does not
+    the censoring distribution, P(C > t), of all rows, with tied events before censorings; censoring must not
     depend on X.
 
     Args:
@@ -36,7 +35,7 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
 
     Raises:
         DataError: as `sstorch.Surv`; a horizon that is not positive, beyond the event-free follow-up of all
-            rows (survival is then unknown), or before the first event.
+            rows, or before the first event.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.

@@ -95,8 +95,7 @@ class Classification(DecisionCosts):
     Args:
         labels: class of each row, (N,), any sortable type.
         sample_weight: weights, (N,), >= 0, for example from `horizon_labels`; None for 1.
-        balanced: True for equal total weight of classes: the weight of a row is divided by K times the weight
-            of its class.
+        balanced: True for equal total weight of classes.
         cost_matrix: M[true class, predicted class], (K, K), in the order of `classes`; None counts errors.
             (The package gosdt uses the transpose.)
         feature_costs: what a row pays for the tests above its leaf, in the unit of M; not with weights.
@@ -105,7 +104,7 @@ class Classification(DecisionCosts):
     Attributes:
         classes: (K,), sorted. Decisions are positions in it.
         codes: (N,), position of the class of each row.
-        weight: (N,), weights times the factor of the class.
+        weight: (N,), weights; if balanced over K times the weight of the class.
         cost_matrix: (K, K).
 
     Raises:
@@ -119,13 +118,10 @@ class Classification(DecisionCosts):
 
     Examples:
         >>> from sstorch.exact import solve
-        >>> features = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
         >>> task = Classification(["well", "ill", "ill", "well"])
-        >>> solution = solve(features, task, max_depth=2)
-        >>> solution.tree(nodes=1).n_leaves, solution.loss, solution.tree().n_leaves
-        (1, 0.0, 4)
-        >>> task.classes[solution.decisions()].tolist()
-        ['well', 'ill', 'ill', 'well']
+        >>> solution = solve([[0, 0], [1, 0], [0, 1], [1, 1]], task, max_depth=2)
+        >>> solution.tree(nodes=1).n_leaves, solution.loss, task.classes[solution.decisions()].tolist()
+        (1, 0.0, ['well', 'ill', 'ill', 'well'])
     """
 
     def __init__(
@@ -185,11 +181,6 @@ class LeastSquares:
     Args:
         y: (N,).
         sample_weight: weights, (N,), >= 0; None is one each.
-
-    Attributes:
-        y: (N,).
-        weight: (N,).
-        rounding: bound on the rounding error of losses in the search, large for extreme outliers.
 
     Raises:
         DataError: invalid values or weights, values above 1e100, or differences below 1e-100.

@@ -39,19 +39,8 @@ class BinaryTree:
     @classmethod
     def build(cls, nested: Nested, names: Sequence[str]) -> BinaryTree:
         """Build a tree from nested (feature, subtree for 0, subtree for 1)."""
-        nodes: list[list[int]] = []
-        # Nodes to come, with the parent of each and its side. No closure that calls itself: as a cycle it
-        # would keep what it holds until the next collection.
-        waiting: list[tuple[Nested, int, int]] = [(nested, -1, 0)]
-        while waiting:
-            node, parent, side = waiting.pop()
-            index = len(nodes)
-            nodes.append([-1, -1, -1])
-            if parent >= 0:
-                nodes[parent][side] = index
-            if isinstance(node, tuple):
-                nodes[index][0] = node[0]
-                waiting += [(node[2], index, 2), (node[1], index, 1)]
+        nodes = list[list[int]]()
+        _number(nested, nodes)
         feature, absent, present = np.array(nodes, dtype=np.int64).T.copy()
         return cls(feature, absent, present, tuple(names))
 
@@ -111,16 +100,20 @@ class BinaryTree:
     def _export_text(self, n_terms: int | None = None, leaf_texts: Sequence[str] | None = None) -> str:
         """The tree as indented rules, a line for each branch and leaf."""
         texts = leaf_texts or [f"leaf {number}" for number in range(self.n_leaves)]
-        lines: list[str] = []
+        return "\n".join(self._lines(0, texts))
 
-        def walk(node: int, indent: str) -> None:
-            if self.feature[node] < 0:
-                lines.append(indent + texts[self.leaf_number[node]])
-                return
-            lines.append(f"{indent}if {self.names[self.feature[node]]}:")
-            walk(int(self.present[node]), indent + "  ")
-            lines.append(f"{indent}else:")
-            walk(int(self.absent[node]), indent + "  ")
+    def _lines(self, node: int, texts: Sequence[str]) -> list[str]:
+        if self.feature[node] < 0:
+            return [texts[self.leaf_number[node]]]
+        present, absent = (self._lines(int(side[node]), texts) for side in (self.present, self.absent))
+        parts = [f"if {self.names[self.feature[node]]}:"], present, ["else:"], absent
+        return [f"{'  ' * (k % 2)}{line}" for k, lines in enumerate(parts) for line in lines]
 
-        walk(0, "")
-        return "\n".join(lines)
+
+def _number(nested: Nested, nodes: list[list[int]]) -> int:
+    """Add the nodes of a tree in preorder, as feature and children; returns the number of its root."""
+    index = len(nodes)
+    nodes.append([-1, -1, -1])
+    if isinstance(nested, tuple):
+        nodes[index] = [nested[0], _number(nested[1], nodes), _number(nested[2], nodes)]
+    return index

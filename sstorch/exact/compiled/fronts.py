@@ -92,6 +92,8 @@ def fill_sides(t, root):
             for e in range(d):
                 if root in (d, e):
                     with_root = moments[two + at + e]
+                elif len(moments) == three:  # sums of three features are for depth 3 alone
+                    continue
                 elif d < root:
                     with_root = moments[three + over[root, 3] + at + e]
                 elif e < root:

@@ -28,22 +28,6 @@ def _area(positive, negative, k, most):
     return area
 
 
-@compiled
-def _split(t, root, sides, cells):
-    """Sums (2, C) of the sides of a root, and (2, 2, C, F) of those without and with each feature."""
-    n = t.single.shape[2]
-    for c in range(len(t.moments)):
-        present = t.single[0, c, root]
-        sides[0, c], sides[1, c] = t.total[0, c] - present, present
-        for x in range(n):
-            both = present
-            if x != root:
-                both = t.pairs[0, c, t.binomials[max(x, root), 2] + min(x, root)]
-            cells[1, 1, c, x], cells[1, 0, c, x] = both, present - both
-            cells[0, 1, c, x] = t.single[0, c, x] - both
-            cells[0, 0, c, x] = sides[0, c] - cells[0, 1, c, x]
-
-
 @entry
 def largest_areas(t, most, area, tests):
     """Largest areas up to `most` false positives of trees of 0, 1, ... tests, and their tests, -1 for none.
@@ -53,31 +37,36 @@ def largest_areas(t, most, area, tests):
     fill_sides(t, -1)
     n = t.single.shape[2]
     positive, negative = np.empty(4), np.empty(4)
-    sides, cells = np.empty((2, 3)), np.empty((2, 2, 3, n))
     positive[0], negative[0] = t.total[0, 0], t.total[0, 1]
     area[0] = _area(positive, negative, 1, most)
     last = n if len(area) > 2 else 0
     for root in range(n):
-        _split(t, root, sides, cells)
-        if min(sides[0, 2], sides[1, 2]) < t.min_leaf:
+        fill_sides(t, root)
+        if min(t.total[0, 2], t.total[1, 2]) < t.min_leaf:
             continue
         for first in range(-1, last):
-            if first >= 0 and min(cells[0, 0, 2, first], cells[0, 1, 2, first]) < t.min_leaf:
+            if first >= 0 and _smaller_part(t, 0, first) < t.min_leaf:
                 continue
             for second in range(-1, last):
-                if second >= 0 and min(cells[1, 0, 2, second], cells[1, 1, 2, second]) < t.min_leaf:
+                if second >= 0 and _smaller_part(t, 1, second) < t.min_leaf:
                     continue
                 k = 0
                 for side in range(2):
                     test = second if side else first
-                    if test < 0:
-                        positive[k], negative[k] = sides[side, 0], sides[side, 1]
+                    positive[k], negative[k] = t.total[side, 0], t.total[side, 1]
+                    if test >= 0:
                         k += 1
-                        continue
-                    for sign in range(2):
-                        positive[k], negative[k] = cells[side, sign, 0, test], cells[side, sign, 1, test]
-                        k += 1
+                        positive[k], negative[k] = t.single[side, 0, test], t.single[side, 1, test]
+                        positive[k - 1] -= positive[k]
+                        negative[k - 1] -= negative[k]
+                    k += 1
                 found = _area(positive, negative, k, most)
                 if found > area[k - 1]:
                     area[k - 1] = found
                     tests[k - 1, 0], tests[k - 1, 1], tests[k - 1, 2] = root, first, second
+
+
+@compiled
+def _smaller_part(t, side, test):
+    """Rows of a side without or with a feature, the fewer."""
+    return min(t.single[side, 2, test], t.total[side, 2] - t.single[side, 2, test])

@@ -175,9 +175,7 @@ class ExactTree(FrameEstimator):
     # ------------------------------------------------------------------ leaves
 
     def apply(self, X: object) -> IntArray:
-        """Return the leaf of each row, (n,): 0 .. L - 1; of survival trees the group, 1 .. L, by prognosis.
-
-        A missing value goes to the "no" side of every split except "is missing".
+        """Return the leaf of each row, 0 .. L - 1, (n,); missing values go to "no", but for "is missing".
 
         Raises:
             DataError: a training column is missing, or holds the wrong kind of value.
@@ -209,7 +207,7 @@ class ExactTree(FrameEstimator):
         return self.tree_._export_text(leaf_texts=self._leaf_texts())
 
     def _page_nodes(self) -> list[PageNode]:
-        return page_nodes(self.tree_, self.rules_)
+        return page_nodes(self.tree_)
 
     def _fitted_html(self) -> str:
         return f"<pre>{escape(self._export_text())}</pre>" if hasattr(self, "tree_") else ""

@@ -27,30 +27,24 @@ from sstorch.exact.tasks import Classification
 from sstorch.exceptions import ConfigError, DataError
 
 ClassObjective = Literal["misclassification", "balanced"]
-FrontObjective = Literal["f1", "balanced_accuracy", "mcc", "auc"]
+FrontObjective = Literal["f1", "mcc", "auc"]
 Fairness = Literal["demographic_parity", "equal_opportunity"]
 
 
 class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
     """Classification tree with the smallest training loss of all trees of its size with binary splits.
 
-    Columns are converted to binary splits such as "age > 45.5" (`binarize`). An exact search finds the tree
-    with the smallest loss on the training rows: optimal for this objective, these rows and these splits.
-
-    For survival at a horizon, fit it to the labels of `sstorch.exact.horizon_labels`: whether the event
-    occurred before the horizon, with censoring weights.
+    Columns are converted to binary splits such as "age > 45.5". The tree is optimal for this objective, these
+    rows and these splits. For survival at a horizon, fit it to `sstorch.exact.horizon_labels`.
 
     Args:
-        max_depth: most questions on a path, 0 (a single leaf) to 9; above 5 see :func:`~sstorch.exact.solve`.
-        max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"misclassification"``, the weighted share of misclassified rows, or their mean cost with
             `cost_matrix`; ``"balanced"``, the same with equal total weight per class. For two classes, with
-            the second of `classes_` positive: 1 minus ``"f1"``, ``"mcc"`` or ``"balanced_accuracy"`` (the
-            optimum of ``"balanced"``), chosen from the Pareto front of false negatives and false positives,
-            depth 0 to 3; 1 minus ``"auc"``, the area under the ROC curve of the leaves, depth 0 to 2.
+            the second of `classes_` positive: 1 minus ``"f1"`` or ``"mcc"``, chosen from the Pareto front of
+            false negatives and false positives, depth 0 to 3; 1 minus ``"auc"``, the area under the ROC curve
+            of the leaves, depth 0 to 2.
         leaf_penalty: penalty per leaf, >= 0: λ of GOSDT.
-        min_leaf: minimum number of training rows per leaf.
-        binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer`, or a Binarizer.
+        max_depth, max_nodes, min_leaf, binarize, search: as for :class:`OptimalSurvivalTree`.
         cost_matrix: cost of each true class (rows) predicted as each class (columns), in the order of
             `classes_`; None counts errors.
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;
@@ -60,7 +54,6 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
             ``"demographic_parity"``, the share of rows that get the positive class;
             ``"equal_opportunity"``, that share of the rows which are positive. Depth 0 to 3.
         max_disparity: the largest such difference on the training rows, 0 to 1.
-        search: :class:`~sstorch.Search`, how the tree is searched for; ``search__time_limit`` sets one.
 
     Attributes:
         classes_: (K,), sorted.
@@ -68,9 +61,8 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         leaf_class_: position in `classes_` that each leaf predicts, (L,).
         leaf_weights_: weight of each class in every leaf, (L, K).
         leaf_rows_: training rows of each leaf, (L,).
-        front_: with these objectives and with `fairness`, the trees' totals that no other tree beats in both
-            (false negatives and false positives, or errors and disparity; at depth 3 only the best of the
-            latter), or the area by nodes.
+        front_: from a front, the totals that no other tree beats in both (false negatives and false
+            positives, or errors and disparity; at depth 3 only the best of the latter), or the area by nodes.
         disparity_: with `fairness`, that of group 0 less that of group 1 on the training rows, groups in the
             order of their names.
 
@@ -84,14 +76,10 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
 
     >>> from sstorch import load_dataset
     >>> from sstorch.exact import horizon_labels
-    >>> from sstorch.reading import export_text
     >>> data = load_dataset("gbsg2")
     >>> relapsed, weights = horizon_labels(data.time, data.event, horizon=730)
     >>> tree = OptimalTreeClassifier(max_depth=2, objective="balanced", min_leaf=20)
     >>> tree = tree.fit(data.frame, relapsed, sample_weight=weights)
-    >>> print(export_text(tree))
-    if progrec > 82:
-    ...
     >>> tree.certified_, tree.predict_proba(data.frame[:2]).shape
     (True, (2, 2))
     """
@@ -127,21 +115,14 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         self.max_disparity = max_disparity
 
     def fit(self, X: object, y: object, sample_weight: object = None, *, sensitive: object = None) -> Self:
-        """Search for the tree.
+        """Search for the tree; `X` and errors as in :meth:`OptimalSurvivalTree.fit`.
 
         Args:
-            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
-                (n, p).
+            X: DataFrame or array (n, p).
             y: class of each row, (n,): numbers, text or booleans.
-            sample_weight: (n,), >= 0; rows of weight 0 are excluded. Objectives on a front, which are
-                compared exactly, take whole numbers.
+            sample_weight: (n,), >= 0; rows of weight 0 are excluded. Fronts and areas take whole numbers.
             sensitive: group of each row (n,), for `fairness`; or the name of a column of ``X``, which then is
                 not a feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
-
-        Raises:
-            DataError: the data are invalid; the message names column, rows and remedy.
-            ConfigError: a parameter has an invalid value, or there are too many splits for the depth (the
-                message estimates memory and time).
         """
         settings, target = self._checked(), class_target(y)
         rows = TargetRows.check(X, y, target, sample_weight, sensitive)

@@ -45,8 +45,7 @@ class OptimalSurvivalTree(SurvivalTree):
         objective: ``"log_likelihood"``, half the deviance of proportional hazards with one hazard ratio per
             leaf, summed over the rows (SurTree); ``"integrated_brier"``, the Brier score of one curve per
             leaf, with censoring weights and integrated over the observed times (OSST). Competing causes
-            support only the log-likelihood: the sum of this loss over causes, with events of other causes
-            censored.
+            support only the log-likelihood, summed over causes, with events of other causes censored.
         leaf_penalty: penalty per leaf, >= 0, in the unit of the objective.
         min_leaf: minimum number of training rows per leaf.
         binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer` (``"surtree"``,
@@ -71,11 +70,11 @@ class OptimalSurvivalTree(SurvivalTree):
         leaf_table_: unweighted numbers of training rows and events per leaf, by cause, and weighted
             estimates: hazard ratios (log-likelihood), median and survival without any event.
         group_validation_, stability_, group_table_: the last results of
-            :func:`~sstorch.validation.validate_groups`, of :func:`~sstorch.validation.stability`, and of
+            :func:`~sstorch.validation.validate_groups`, :func:`~sstorch.validation.stability` and
             :func:`~sstorch.validation.group_table` with resamples; the first is saved. With causes
             `group_table_` is, before that, the table of the training rows.
-        recalibration_: report of :func:`sstorch.recalibrate`, one per cause with competing causes;
-            `leaf_table_` and `group_table_` then count the rows of the recalibration.
+        recalibration_: report of :func:`sstorch.recalibrate`, one per cause with competing causes, whose
+            rows the tables then count.
         causes_: names of the K competing causes; empty for one event.
         event_times_, zero_time_, horizon_, outcome_type_, time_varying_: of the training rows, as of
             :class:`~sstorch.SoftSurvivalTree`.
@@ -88,12 +87,8 @@ class OptimalSurvivalTree(SurvivalTree):
         Johansen (1978), Scandinavian Journal of Statistics 5, 141-150.
 
     >>> from sstorch import load_dataset
-    >>> from sstorch.reading import export_text
     >>> data = load_dataset("gbsg2")
     >>> tree = OptimalSurvivalTree(max_depth=2).fit(data.frame, (data.time, data.event))
-    >>> print(export_text(tree))
-    if pnodes > 3:
-    ...
     >>> tree.certified_, tree.predict_survival_function(data.frame[:2], times=[365.0, 730.0]).shape
     (True, (2, 2))
     """
@@ -125,12 +120,10 @@ class OptimalSurvivalTree(SurvivalTree):
                 (n, p).
             y: :class:`~sstorch.Surv`, or a right-censored outcome as a (time, event) tuple, a structured
                 array or a DataFrame. ``objective="log_likelihood"`` also supports left truncation, start-stop
-                rows (``entry``, ``id``; a subject can change leaves; consecutive rows with equal covariates
-                are merged first) and competing ``causes``.
-            sample_weight: (n,), >= 0. Thresholds, objective, curves and hazard ratios are weighted. Integer
-                weights and repeated rows give the same tree. The scale of the weights matters only for
-                ``leaf_penalty`` with the log-likelihood, a weighted total. ``min_leaf``, ``min_events`` and
-                the counts of tables are of rows of positive weight, whatever they weigh.
+                rows (``entry``, ``id``; a subject can change leaves) and competing ``causes``.
+            sample_weight: (n,), >= 0; integer weights and repeated rows give the same tree. The scale matters
+                only for ``leaf_penalty`` with the log-likelihood, a weighted total. ``min_leaf``,
+                ``min_events`` and tables count rows of positive weight, whatever they weigh.
             reference: fitted survival model of these columns. Its loss in each row is the assumed least loss
                 of a tree there, which shortens searches of more than about 20 seconds, as at depth 6. `gap_`
                 uses proved bounds alone. See :func:`~sstorch.exact.reference_costs`.
@@ -149,23 +142,21 @@ class OptimalSurvivalTree(SurvivalTree):
 class OptimalSurvivalTreeCV(SurvivalTree):
     """Exact survival tree with number of nodes, or depth and nodes, chosen by cross-validation.
 
-    Each fold is searched once, on its training rows, with splits from these rows. This search returns the
-    trees of all sizes, which are compared by `objective` on the held-out rows. A final search uses the chosen
-    size and all rows. For other scores use ``GridSearchCV`` of scikit-learn.
+    Each fold is searched once, on its training rows, with splits from these rows. The trees of all sizes are
+    compared by `objective` on the held-out rows. A final search uses the chosen size and all rows. For other
+    scores use ``GridSearchCV`` of scikit-learn.
 
     Args:
         max_depth: largest depth tried, 0 to 5.
         max_nodes: largest number of nodes tried; None for the maximum at this depth.
-        objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `min_events`, `time_unit`
-            and `search`.
+        objective, min_leaf, binarize, min_events, time_unit, search: as in `OptimalSurvivalTree`.
         choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"budget"``, every pair of depth
             and nodes.
         n_folds: folds, stratified by event; all rows of a subject are in one.
         random_state: seed of the folds.
 
     Attributes:
-        best_depth_: maximum number of splits on a path of the chosen size.
-        best_nodes_: maximum number of splits in the tree.
+        best_depth_, best_nodes_: maximum number of splits on a path, and in the tree, of the chosen size.
         best_score_: mean score of the chosen size over folds: minus the mean deviance per row, with baseline
             and hazard ratios of the training rows, summed over competing causes; or minus the integrated
             Brier score, convention ``"osst"``.
@@ -173,8 +164,7 @@ class OptimalSurvivalTreeCV(SurvivalTree):
             score of each fold, mean number of leaves.
         folds_: fold of each row of positive weight.
 
-    All other attributes are as in `OptimalSurvivalTree`, for the tree of all rows. `OptimalSurvivalTree.load`
-    reads the file of :meth:`save`.
+    All other attributes are as in `OptimalSurvivalTree`, whose `load` reads the file of :meth:`save`.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")

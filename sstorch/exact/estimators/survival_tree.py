@@ -227,7 +227,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         return 0
 
     def apply(self, X: object) -> IntArray:
-        """Return the group of each row, 1 .. L, (n,), 1 with the longest survival; see `ExactTree.apply`."""
+        """Return the group of each row, 1 .. L, (n,), by prognosis: 1 has the longest survival."""
         return super().apply(X) + 1
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
@@ -293,11 +293,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         return ", ".join(count + name for count, name in zip(counts, names, strict=True))
 
     def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text, with a caution.
-
-        Below them the results of ``validate_groups``, of ``group_table`` with resamples, of
-        ``stability`` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
-        """
+        """The search and its result, the tree, a table of the leaves, and the last results, with cautions."""
         check_is_fitted(self, "tree_")
         table, results, total = self.leaf_table_, vars(self), self.leaf_table_.sum()
         is_scaled = any(each.how != "baseline" for each in recalibrations(self).values())
@@ -332,7 +328,7 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
 
     def _formula(self) -> Formula:
         check_is_fitted(self, "tree_")
-        return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_, self.causes_)
+        return tree_formula(self)
 
     def _deployed(self, medians: bool) -> Deployed:
         return deployed(self, medians)

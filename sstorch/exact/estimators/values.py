@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted, names_text
+from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted
 from sstorch.data.columns import check_not_all_missing, clean_features
 from sstorch.data.target import Groups, parse_groups
 from sstorch.exact.estimators.base import ExactTree, Questions
@@ -117,16 +117,13 @@ class ValueTree(ExactTree):
 class OptimalTreeRegressor(RegressorMixin, ValueTree):  # type: ignore[misc]
     """Regression tree with the smallest mean squared error of all trees of its size with binary splits.
 
-    The tree is optimal for these rows and these splits, as in :class:`OptimalTreeClassifier`.
-
     Args:
         leaf_penalty: loss that each leaf costs, >= 0: `ccp_alpha` of scikit-learn's trees.
-        max_depth, max_nodes, min_leaf, binarize, search: as for :class:`OptimalTreeClassifier`.
+        max_depth, max_nodes, min_leaf, binarize, search: as for :class:`OptimalSurvivalTree`.
 
     Attributes:
         loss_: weighted mean squared error of the training rows.
         leaf_value_: weighted mean of each leaf, (L,).
-        leaf_deviation_: weighted standard deviation within each leaf, (L,).
 
     All other attributes are as in :class:`OptimalTreeClassifier`.
 
@@ -140,7 +137,6 @@ class OptimalTreeRegressor(RegressorMixin, ValueTree):  # type: ignore[misc]
     _format = "sstorch.optimal_tree_regressor"
 
     leaf_value_: FloatArray
-    leaf_deviation_: FloatArray
 
     def fit(self, X: object, y: object, sample_weight: object = None) -> Self:
         """Search for the tree; columns and errors as in :meth:`OptimalTreeClassifier.fit`.
@@ -160,11 +156,7 @@ class OptimalTreeRegressor(RegressorMixin, ValueTree):  # type: ignore[misc]
         task = LeastSquares(rows.target, sample_weight=rows.weight)
         questions = settings._questions(rows.frame, rows.weight)
         leaf = self._set_solution(settings, questions, settings._solve(questions, task))
-        n_leaves = self.tree_.n_leaves
-        self.leaf_value_ = task.decisions(leaf, n_leaves)
-        weight = np.bincount(leaf, rows.weight, minlength=n_leaves)
-        squares = np.bincount(leaf, rows.weight * (rows.target - self.leaf_value_[leaf]) ** 2, n_leaves)
-        self.leaf_deviation_ = np.sqrt(squares / weight)
+        self.leaf_value_ = task.decisions(leaf, self.tree_.n_leaves)
         return self
 
     def predict(self, X: object) -> FloatArray:
@@ -173,8 +165,7 @@ class OptimalTreeRegressor(RegressorMixin, ValueTree):  # type: ignore[misc]
         return self.leaf_value_[leaf]
 
     def _leaf_values(self) -> tuple[dict[str, Any], list[str]]:
-        columns = {"mean": self.leaf_value_, "deviation": self.leaf_deviation_}
-        return columns, [f"mean {mean:.5g}" for mean in self.leaf_value_]
+        return {"mean": self.leaf_value_}, [f"mean {mean:.5g}" for mean in self.leaf_value_]
 
     @property
     def _summary_texts(self) -> list[str]:
@@ -185,13 +176,12 @@ class OptimalPolicyTree(ValueTree):
     """Tree that assigns treatments: the largest mean score of all trees of its size with binary splits.
 
     A score estimates the outcome of a row under a treatment. `sstorch.exact.policy_scores` computes scores
-    from observed outcomes (direct, inverse propensity, doubly robust); survival models predict them as
-    probabilities at a horizon or restricted means under each treatment. The tree is optimal for these scores,
-    rows and splits. Its value on the training rows is optimistic: use :meth:`score` on other rows.
+    from observed outcomes; survival models predict them as probabilities at a horizon or restricted means
+    under each treatment. The value on the training rows is optimistic: use :meth:`score` on other rows.
 
     Args:
         leaf_penalty: minimum gain in mean score per leaf, >= 0.
-        max_depth, max_nodes, min_leaf, binarize, search: as for :class:`OptimalTreeClassifier`.
+        max_depth, max_nodes, min_leaf, binarize, search: as for :class:`OptimalSurvivalTree`.
 
     Attributes:
         treatments_: (K,), names of the columns of the scores, or 0 .. K - 1.
@@ -202,15 +192,9 @@ class OptimalPolicyTree(ValueTree):
     All other attributes are as in :class:`OptimalTreeClassifier`.
 
     >>> import pandas as pd
-    >>> from sstorch.reading import export_text
     >>> X = pd.DataFrame({"age": [40.0, 45.0, 50.0, 60.0, 65.0, 70.0]})
     >>> scores = pd.DataFrame({"drug": [3.0, 2.0, 2.5, 0.5, 0.0, 0.5], "none": [1.0] * 6})
     >>> tree = OptimalPolicyTree(max_depth=1).fit(X, scores)
-    >>> print(export_text(tree))
-    if age > 55:
-      leaf 1: none, value 1 of 3 rows
-    else:
-      leaf 0: drug, value 2.5 of 3 rows
     >>> tree.predict(X).tolist(), tree.score(X, scores)
     (['drug', 'drug', 'drug', 'none', 'none', 'none'], 1.75)
     """
@@ -249,18 +233,15 @@ class OptimalPolicyTree(ValueTree):
         Args:
             X: rows with the training columns.
             y: scores of the rows under each treatment, (n, K), in the order of `treatments_`, or a DataFrame
-                with these columns in any order.
+                with these columns.
 
         Raises:
-            DataError: the data are invalid, or the columns are others.
+            DataError: the data are invalid.
         """
         leaf, names = self._leaf(X), self.treatments_.tolist()
         if isinstance(y, pd.DataFrame):
             check_same_order(X=X, y=y)
-            if len(y.columns) != len(names) or set(y.columns) != set(names):
-                raise DataError(
-                    f"y has the columns {names_text(y.columns)}, the treatments are {names_text(names)}"
-                )
+            check_columns_exist(names, list(y.columns))
             y = y[names]
         scores = _scores(y)
         if scores.shape != (len(leaf), len(names)):

@@ -27,8 +27,7 @@ def solve_areas(
     """Find the trees of depth up to 2 with the largest (partial) area under the ROC curve of the leaves.
 
     The leaves are ranked by their share of positive rows, which makes the curve its own convex hull: the
-    areas of GOSDT. They combine leaves of both sides of the root, so subtrees cannot be optimised separately:
-    all F^3 trees of depth 2 are evaluated. A split never decreases the area.
+    areas of GOSDT. Subtrees cannot be optimised separately: all F^3 trees of depth 2 are evaluated.
 
     Args:
         features: binary matrix, array or DataFrame (N, p).
@@ -54,8 +53,7 @@ def solve_areas(
         ICML.
 
     Examples:
-        >>> import numpy as np
-        >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 1]])
+        >>> features = [[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 1]]
         >>> areas = solve_areas(features, [0, 0, 1, 0, 1, 1])
         >>> [round(tree.score, 4) for tree in areas], areas[-1].decision.tolist()
         ([0.5, 0.6667, 0.7778, 0.7778], [0.0, 1.0, 0.5])

@@ -109,7 +109,7 @@ def solve_front(
     with a limit at depth 3: there it is the one tree of least cost within the limit.
 
     Args:
-        features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
+        features: binary matrix, array or DataFrame (N, p); see `sstorch.exact.Binarizer`.
         task: the objective, for the same rows: `confusion_front` or `group_fairness`.
         max_depth: maximum number of tests on a path, 0 to 3; a stump has depth 1.
         max_nodes: maximum number of branch nodes (leaves minus one); None for the maximum at this depth.
@@ -126,16 +126,14 @@ def solve_front(
         ConfigError: an argument out of range, or too many features for the memory.
 
     Examples:
-        >>> import numpy as np
-        >>> from sstorch.exact.fronts import confusion_front, solve_front
-        >>> features = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [1, 1]])
+        >>> from sstorch.exact.fronts import confusion_front
+        >>> features = [[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [1, 1]]
         >>> solution = solve_front(features, confusion_front([0, 0, 1, 0, 1, 1]), max_depth=2)
         >>> solution.table()
            false negatives  false positives     score
         0                0                1  0.857143
         1                2                0  0.500000
-        >>> best = solution.tree()
-        >>> best.predict(features).tolist()
+        >>> solution.tree().predict(features).tolist()
         [0, 0, 1, 1, 1, 1]
     """
     patterns = Patterns.of(features)

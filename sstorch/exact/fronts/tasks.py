@@ -18,7 +18,7 @@ from sstorch.checks import check_choice, check_same_order, is_number_of
 from sstorch.exact.rows import check_weights, finite_vector
 from sstorch.exceptions import ConfigError, DataError
 
-Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
+Metric = Literal["accuracy", "f1", "mcc"]
 Parity = Literal["demographic_parity", "equal_opportunity"]
 
 
@@ -26,13 +26,10 @@ Parity = Literal["demographic_parity", "equal_opportunity"]
 class FrontTask:
     """An objective that is a function of two totals over leaves, integers.
 
-    Each leaf takes one of K decisions, such as a class; a row then adds its point under this decision, two
-    integers, to the totals. Without a `limit` both totals are costs: (a, b) is beaten by points with neither
-    cost larger. With one the second total is signed and has to end within ± `limit`: (a, b) is beaten by
-    points with the same b and no larger a.
-
-    Addition preserves both orders: a solution dominated below a node is dominated at the root (Theorem 4.6 of
-    the reference). Every score that does not decrease when a total improves is optimal on the front.
+    Each leaf takes one of K decisions, such as a class; a row then adds its point under this decision to the
+    totals. Without a `limit` both totals are costs: (a, b) is beaten by points with neither cost larger. With
+    one the second total is signed and has to end within ± `limit`: (a, b) is beaten by points with the same b
+    and no larger a. Addition preserves both orders (Theorem 4.6 of the reference).
 
     Attributes:
         points: (2, K, N) int64, the point of each row under each decision; sums of absolute values below
@@ -96,13 +93,12 @@ def confusion_front(
 ) -> FrontTask:
     """Task of false negatives and false positives of classification trees.
 
-    A leaf with P positive and N negative rows adds (P, 0) as class 0, or (0, N) as class 1. Every metric that
-    is non-increasing in both numbers has its optimum on the front; one search finds all optima. The class of
-    a leaf can differ from its majority.
+    A leaf with P positive and N negative rows adds (P, 0) as class 0, or (0, N) as class 1; the class can
+    differ from its majority. Every metric that falls with both numbers has its optimum on the front.
 
     Args:
         y: 0 or 1, shape (N,).
-        metric: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1"``, ``"mcc"`` (0 if negative or undefined).
+        metric: ``"accuracy"``, ``"f1"``, or ``"mcc"`` (0 if negative or undefined).
         sample_weight: whole numbers, since other weights cannot be added exactly; None for 1.
 
     Raises:
@@ -130,8 +126,6 @@ def confusion_front(
         if metric == "accuracy":
             return np.asarray(1.0 - (missed + alarmed) / (positives + negatives))
         errors = missed / positives + alarmed / negatives
-        if metric == "balanced_accuracy":
-            return np.asarray(1.0 - errors / 2.0)
         flagged = positives - missed + alarmed
         spread = flagged * (positives + negatives - flagged)
         mcc = (1.0 - errors) * np.sqrt(positives * negatives / np.where(spread > 0.0, spread, 1.0))
@@ -153,13 +147,11 @@ def group_fairness(
     """Task of fewest errors of trees that give two groups class 1 about equally often; the score is accuracy.
 
     With n_g of N_g rows of group g, by weight, in the leaves of class 1, the disparity is n_0 / N_0 less
-    n_1 / N_1. Times N_0 N_1 it is an integer and a sum over leaves, so the limit on its absolute value is met
-    exactly, without a tolerance. The tree may split on every column it is given: leave the sensitive one out
-    of the features if it should not.
+    n_1 / N_1. Times N_0 N_1 it is an integer and a sum over leaves, so its limit is met exactly.
 
     Args:
         y: 0 or 1, shape (N,).
-        group: 0 or 1, the sensitive group of each row, (N,).
+        group: 0 or 1, the sensitive group of each row, (N,); leave it out of the features.
         parity: ``"demographic_parity"`` compares all rows of the groups, ``"equal_opportunity"`` those with
             y = 1.
         max_disparity: the limit, 0 to 1, taken as the decimal number it is written as.

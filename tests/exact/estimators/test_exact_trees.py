@@ -68,7 +68,6 @@ def test_the_regression_tree_is_at_least_as_good_as_a_greedy_one(diabetes: Any) 
     assert tree.loss_ == pytest.approx(((tree.predict(X) - y) ** 2).mean(), rel=1e-10)
     leaf = tree.apply(X)
     np.testing.assert_allclose(tree.leaf_value_, pd.Series(y).groupby(leaf).mean(), rtol=1e-12)
-    np.testing.assert_allclose(tree.leaf_deviation_, pd.Series(y).groupby(leaf).std(ddof=0), rtol=1e-9)
 
 
 def test_leaf_penalty_of_regression_is_the_ccp_alpha_of_scikit_learn() -> None:
@@ -194,7 +193,7 @@ def test_targets_that_cannot_be(iris: Any, scores: pd.DataFrame) -> None:
     policy = OptimalPolicyTree(1).fit(X, scores)
     assert policy.score(X, scores[scores.columns[::-1]]) == policy.score(X, scores)
     for wrong in (scores[["diet", "drug"]], scores.rename(columns=str.upper)):
-        with pytest.raises(DataError, match="the treatments"):
+        with pytest.raises(DataError, match="no column"):
             policy.score(X, wrong)
     with pytest.raises(DataError, match="same row labels in a different order"):
         policy.score(X, scores.iloc[::-1])
