@@ -154,11 +154,10 @@ class SurvivalEstimator(FrameEstimator):
         Args:
             X: rows with the training columns.
             times: (n_times,), >= 0, original units, or one time; ``"events"`` for the distinct training event
-                times. By default 100 quantiles of these, or all of them if there are at most 100.
+                times. By default at most 100 quantiles of these.
             as_frame: return a DataFrame with times as columns and the index of ``X``.
             after: time until which the rows are event-free, a number or (n,). The curves are then
-                conditional, S(after + t | x) / S(after | x), with ``times`` counted from ``after``, as
-                ``conditional_after`` of lifelines.
+                S(after + t | x) / S(after | x), with ``times`` counted from ``after``.
 
         Returns:
             shape (n_samples, n_times), in [0, 1], non-increasing in t.
@@ -292,10 +291,9 @@ class SurvivalEstimator(FrameEstimator):
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """Compute the time-dependent concordance index (Antolini): risks are compared at the earlier time.
 
-        Curves are compared at every distinct event time up to 2^27 values (rows x times), beyond that at the
-        quantiles (`sstorch.metrics.grids.thinned`): 512 for 130 000 rows, 67 for a million. With competing
-        causes it is the mean concordance of the incidences over causes; rows with another cause are censored
-        at their time, and causes without rows are excluded.
+        Curves are compared at every distinct event time up to 2^27 values (rows x times), beyond that at
+        quantiles. With competing causes it is the mean concordance of the incidences over causes with events;
+        rows with another cause are censored at their time.
 
         Args:
             X: rows with the training columns.

@@ -82,9 +82,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         time_varying_: True if trained on subjects with several rows.
         covariance_: :class:`~sstorch.inference.covariance.FitCovariance` of the coefficients, for standard
             errors and intervals of :mod:`sstorch.inference`.
-        choice_: :class:`~sstorch.soft.group_choice.GroupChoice`, if penalties were estimated, else None: the
-            evidence of the regression and of each set of groups, and ``penalties`` and ``terms`` with
-            effective degrees of freedom.
+        choice_: if penalties were estimated :class:`~sstorch.soft.group_choice.GroupChoice`: ``evidence`` of
+            the regression and of each set of groups, ``penalties``, ``terms``; else None.
         metrics_: scores by name to be saved with the model, such as those of a cross-validation.
         feature_names_in_: raw feature names.
         n_features_in_: number of raw features.
@@ -155,21 +154,19 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
                 (time, event) tuple, a structured array with an event and a time field, or a DataFrame with
                 the columns ``time`` and ``event``.
             sample_weight: (n,), >= 0: sampling weights, such as inverse probabilities of selection. The tree
-                and confidence intervals do not depend on their scale. Tables contain weighted mean
-                predictions, weighted Kaplan-Meier estimates, and limits from robust variances with w^2 and
-                the effective sample size (sum w)^2 / sum w^2. For integer counts of observed rows, repeat the
-                rows, as with ``X.loc[X.index.repeat(w)]``.
+                and confidence intervals do not depend on their scale; limits use robust variances and the
+                effective sample size (sum w)^2 / sum w^2. For counts of observed rows, repeat the rows, as
+                with ``X.loc[X.index.repeat(w)]``.
             checkpoint: path of a file that is written after every pass of the training. If it exists, from an
                 interrupted call with the same parameters and data, training continues from it and returns the
-                same tree: bit for bit on the same machine with the same number of threads, on CUDA up to
-                rounding.
+                same tree, bit for bit on the same machine and threads, on CUDA up to rounding.
             sensitive: group of each row (n,), for ``penalties.fairness``; or the name of a column of ``X``,
                 which then is not a feature. To have it as a feature too, give its values:
                 ``sensitive=X["sex"]``.
             callbacks: list of :class:`~sstorch.monitoring.Callback`, such as
-                :class:`~sstorch.monitoring.TensorBoard`. With estimated penalties ``on_round`` is called
-                after each update of the variances; a trainer calls them after every step and pass, for one
-                competing cause after the other. With an offset or strata no callback is called.
+                :class:`~sstorch.monitoring.TensorBoard`, called after each update of estimated variances
+                (``on_round``), or after every step and pass of a trainer, cause by cause; with an offset
+                or strata and fixed penalties never.
 
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.

@@ -39,14 +39,11 @@ _RIDGE, _LEAST = 1e-3, 0.1
 class SurvivalRegression(SoftEstimator):
     """Survival regression: a hazard family with a linear predictor, the sum of curves of the columns.
 
-    Penalties are estimated by marginal likelihood, unless they are fixed numbers. ``choice_`` contains the
-    estimates and the effective degrees of freedom of each column. With at least 100 numeric columns and half
-    as many columns as rows, or at least 500, effects are linear with one ridge, and shapes are those of the
-    linear predictors of held-out rows.
-
-    With ``leaf="weibull"``, ``penalties=Penalties(ridge=0)`` and ``columns=Columns(numeric="linear")`` it is
-    the usual parametric model, with ``"spline_ph"`` a proportional hazards model with a smooth baseline. With
-    competing causes there is one regression per cause; see :meth:`predict_cumulative_incidence`.
+    Penalties are estimated by marginal likelihood, unless they are fixed numbers; ``choice_`` contains the
+    estimates. With at least 100 numeric columns and half as many columns as rows, or at least 500, effects
+    are linear with one ridge, and shapes are those of linear predictors of held-out rows. With
+    ``leaf="weibull"``, ``penalties=Penalties(ridge=0)`` and ``columns=Columns(numeric="linear")`` it is the
+    usual parametric model. With competing causes there is one regression per cause.
 
     Args:
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
@@ -130,25 +127,22 @@ class PrognosticTree(SoftEstimator):
 
     Gates use one column each. They are distilled from residuals or predictions of the regression without
     gates, or from another teacher. The evidence decides between the regression and each set of groups;
-    levels, slopes and shapes of groups have estimated variances. ``choice_`` reports in one line whether the
-    groups explain what the regression misses or summarise it. The prediction for a subject is that of its
-    group. Above 20,000 rows gates are placed on a random sample of 20,000, drawn by subject; all other steps
-    use all rows.
+    levels, slopes and shapes of groups have estimated variances. ``choice_`` reports whether the groups
+    explain what the regression misses or summarise it. Above 20,000 rows gates are placed on a random sample
+    of 20,000, drawn by subject; all other steps use all rows.
 
-    With competing causes the gates are distilled from the regressions of all causes: from log cumulative
-    hazards at the median event time, weighted by the number of events of the cause. Each group has one hazard
-    per cause.
+    With competing causes the gates are distilled from log cumulative hazards of all causes at the median
+    event time, weighted by the number of events of the cause. Each group has one hazard per cause.
 
     Args:
         depth: number of gates on every path, 1 to 6 (0: one group with the regression).
         leaf: as for :class:`~sstorch.SurvivalRegression`.
         teacher: source of the gates. ``"residuals"`` or ``"predictor"`` of the regression with the same leaf,
             columns and penalties; None for the one with more evidence. Or a model, fitted to the same rows or
-            unfitted: a :class:`~sstorch.SurvivalRegression`, a model with ``predict_survival_function`` (with
-            competing causes ``predict_cumulative_incidence``), such as a forest of scikit-survival or a model
-            of lifelines, or a function ``(X, times)`` that returns survival curves, (n, n_times). It receives
-            the columns of ``X`` after reading, without encoding. Folds and resamples retrain it if it can be
-            cloned.
+            unfitted, with ``predict_survival_function`` (with competing causes
+            ``predict_cumulative_incidence``), such as one of scikit-survival or lifelines, or a function
+            ``(X, times)`` that returns survival curves, (n, n_times), of the columns of ``X``. Folds and
+            resamples retrain it; a function cannot be retrained.
         only_if_needed: if no groups have more evidence than the regression: True for a single group, False
             for groups of its predictions.
         min_leaf: minimum weighted share of the training rows per group, in [0, .5).
@@ -229,24 +223,20 @@ class PrognosticTree(SoftEstimator):
 class SoftSurvivalTree(SoftEstimator):
     """Soft survival tree: soft multivariate splits and a parametric survival model in each leaf.
 
-    By default all penalties are estimated by marginal likelihood, as in
-    :class:`~sstorch.SurvivalRegression`. Leaves share a common part and have levels, slopes and shapes of
-    their own. Candidates for the gates are those of :class:`~sstorch.PrognosticTree`, which use one column
-    each, and a gate of several columns that is trained on the outcomes together with its leaves, from
-    starting values where columns interact. ``choice_`` reports the evidence of each; the one with the most is
-    taken. With competing causes the gates are shared, and each cause has its own hazards. A prediction uses
-    one leaf, reached by the most probable branch at every gate.
+    By default all penalties are estimated by marginal likelihood. Leaves share a common part and have levels,
+    slopes and shapes of their own. Candidates for the gates are those of :class:`~sstorch.PrognosticTree`,
+    which use one column each, and a gate of several columns that is trained on the outcomes together with its
+    leaves. The one with the most evidence is taken (``choice_``). With competing causes the gates are shared,
+    and each cause has its own hazards.
 
-    With a ``trainer`` the tree that the evidence has chosen is trained further: gates and leaves minimise the
-    training objective under the estimated variances. With starts other than ``"distilled"``, or ``ridge`` as
-    a number, they do so under fixed penalties; :meth:`paper` has the published settings.
+    With a ``trainer`` gates and leaves of the chosen tree then minimise the training objective under the
+    estimated variances. With starts other than ``"distilled"``, or ``ridge`` as a number, they do so under
+    fixed penalties; :meth:`paper` has the published settings.
 
     Args:
         depth: number of gates on every path, 0 (no gate: a parametric regression) to 6.
-        leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
-            object such as ``Spline(scale="odds", knots=3)``, with estimated penalties also a mapping from
-            causes to these. ``"auto"`` is ``"spline_po"``, with competing causes ``"spline_ph"``; with fixed
-            penalties ``"log_logistic"``.
+        leaf: as for :class:`~sstorch.SurvivalRegression`; with fixed penalties ``"auto"`` is
+            ``"log_logistic"``.
         trainer: a name or settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``: ``"nodec"``
             (node-based decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"``, or
             ``"leaves"`` (gates keep their starting values). None for the estimate itself, in which fairness,
@@ -255,10 +245,8 @@ class SoftSurvivalTree(SoftEstimator):
             ``"random"``, ``"kmeans"``, ``"cox"`` for spline leaves, or ``"distilled+random"``, one distilled
             start and random others.
         n_starts: number of starts with fixed penalties, trained as one batch. The tree with the lowest
-            training objective, or the lowest loss on held-out rows, is kept. Distilled starts are identical:
-            there is one.
-        only_if_needed: with estimated penalties, if no gates have more evidence than the regression: True for
-            a single group, False for groups of its predictions.
+            training objective is kept. There is one distilled start.
+        only_if_needed: with estimated penalties, as for :class:`~sstorch.PrognosticTree`.
         penalties: :class:`~sstorch.GatePenalties`, or :class:`~sstorch.Penalties` (others have default
             values); grids use ``penalties__gate_ridge``.
         columns: :class:`~sstorch.Columns`, encodings of the columns in leaves and gates; with fixed penalties
@@ -325,11 +313,9 @@ class SoftSurvivalTree(SoftEstimator):
         """Create a tree with the settings of the published study.
 
         As published: NODEC-DR-SST with 10 macro iterations and the thresholds (.1, .3, .4), 20 starts, random
-        or by ``init="cox"`` for spline leaves. Differences: the gates have a ridge of 1e-3, since L-BFGS
-        without it fits the training rows more closely than SLSQP in the study (training concordance .05 above
-        the published one at depth 2); the ridge on slopes is 1e-3, added to the mean loss; survival curves of
-        splines cannot increase; a missing category has all indicators 0. ``docs/training.md`` gives the
-        reasons.
+        or by ``init="cox"`` for spline leaves. Differences, whose reasons ``docs/training.md`` gives: gates
+        and slopes have a ridge of 1e-3, added to the mean loss; survival curves of splines cannot increase; a
+        missing category has all indicators 0.
 
         Args:
             depth: gates on every path, 0 to 6.

@@ -20,19 +20,16 @@ class Penalties(Parameters):
 
     By default they are estimated. Coefficients of one kind (lines, curves, categories, interactions; levels,
     slopes and shapes of groups) have normal priors with a common variance. The variances maximise the
-    evidence, the likelihood with the coefficients integrated out; no rows are held out. Linear effects are in
-    standard deviations of the column, curves are scaled to variance one.
-
-    If this class is passed to a tree, the additional penalties of the tree have default values.
+    evidence, the likelihood with the coefficients integrated out. Linear effects are in standard deviations
+    of the column, curves are scaled to variance one.
 
     Attributes:
         ridge: ``"estimated"``, or the coefficient >= 0 of (1/2) ||gamma||^2 over the slopes, with columns on
             [0, 1], added to the mean loss per row.
         roughness: ``"estimated"``, or, if ``ridge`` is a number, the coefficient >= 0 of (1/2) sum of squared
             changes of slope (``"piecewise"``) or of the integral of the squared second derivative (splines)
-            of each curve, with columns in units of their standard deviations. At infinity all effects are
-            linear. If ``ridge`` is a number, ``"estimated"`` means the larger of it and 1e-2, so that
-            effects of all forms vanish for large ``ridge``.
+            of each curve, with columns in units of their standard deviations. If ``ridge`` is a number,
+            ``"estimated"`` means the larger of it and 1e-2.
         fairness: penalty on differences between the survival curves of sensitive groups: None, ``"l2"``
             (leaves only), ``"l2_relaxed"`` (leaves and gates), or settings such as
             ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups (``sensitive=``).
