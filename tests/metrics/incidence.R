@@ -62,20 +62,4 @@ of_set <- function(name) {
   sprintf("\"%s\": {\n  %s\n}", name, paste(parts, collapse = ",\n  "))
 }
 
-# Melanoma at 2500 days in five groups by age, the ties of which the row number breaks.
-groups <- function() {
-  data <- transform(sets$melanoma, age = age + seq_len(nrow(sets$melanoma)) / 1e4)
-  predicted <- predict_incidence(data, c(2500, 4000))[, 1, drop = FALSE]
-  score <- Score(
-    list(m = predicted), formula = Hist(time, cause) ~ 1, data = data, cause = 1, times = 2500,
-    plots = "calibration", metrics = NULL, null.model = FALSE, se.fit = FALSE
-  )
-  frames <- plotCalibration(score, method = "quantile", cens.method = "local", q = 5, plot = FALSE)$plotFrames
-  paste0("{\n  ", entry("predicted", frames$m$Pred), ",\n  ", entry("observed", frames$m$Obs), "\n}")
-}
-
-cat(
-  "{\n\"sets\": {\n", paste(sapply(names(sets), of_set), collapse = ",\n"), "\n},\n",
-  "\"groups\": ", groups(), "\n}\n",
-  sep = ""
-)
+cat("{\n\"sets\": {\n", paste(sapply(names(sets), of_set), collapse = ",\n"), "\n}\n}\n", sep = "")

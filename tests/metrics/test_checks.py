@@ -71,12 +71,6 @@ def test_invalid_training_rows_raise(train, words):
         brier_score((TIME, EVENT), CURVES, TIMES, train=train)
 
 
-@pytest.mark.parametrize("risk", [[1.0, 2.0], [np.nan, 1.0, 2.0]])
-def test_invalid_risk_raises(risk):
-    with pytest.raises(DataError, match="risk"):
-        concordance_harrell((TIME, EVENT), risk)
-
-
 def test_rounding_is_that_of_the_type():
     check_survival(np.array([[0.5, 0.5 + 5e-10]]), 1, 2)
     rising = np.array([[0.5, 0.5 + 1e-7]])

@@ -78,9 +78,6 @@ def test_pairs_were_at_risk_together(rows, data, tied_time):
 def test_rows_never_at_risk_together_make_no_pair():
     with pytest.raises(DataError, match="at risk together"):
         concordance_harrell(Surv([1.0, 2.0], [1, 1], entry=[0.0, 1.0]), [2.0, 1.0], sample_weight=[0.1, 0.7])
-    apart = Surv([1.0, 2.0], [1, 1], entry=[0, 1.5])
-    table = group_scores(apart, np.ones((2, 2)), [1.0, 2.0], [0, 0], tau=1.5, n_groups=1)
-    assert np.isnan(table.loc[0, "c_harrell"])
 
 
 def test_rows_split_at_events_of_others_leave_pairs_alike():

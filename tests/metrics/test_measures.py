@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from sstorch import Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics import (
     HorizonRows,
@@ -179,10 +178,3 @@ def test_exact_integral_of_a_cause_is_that_of_fine_trapezoids():
         total += square.sum(axis=0).mean() / 50
     found = integrated_brier_score((time, cause), survival, times, train=train, cause=2)
     assert found == pytest.approx(total / last, rel=1e-6)
-
-
-def test_several_causes_need_the_one_that_is_scored():
-    y = Surv([1.0, 2.0, 3.0], [1, 2, 0], causes=("relapse", "death"))
-    for score in (brier_score, cumulative_dynamic_auc, integrated_brier_score):
-        with pytest.raises(DataError, match=r"y has competing causes, and .* give cause="):
-            score(y, [[0.5]] * 3, [1.5], train=y)
