@@ -370,12 +370,10 @@ def integrated_brier_score(
     return value
 
 
-def relative_score(score: float, reference: float, estimate: str = "Kaplan-Meier") -> float:
+def relative_score(score: float, reference: float) -> float:
     """1 - score / reference."""
     if reference == 0.0:
-        raise DataError(
-            f"train: the integrated Brier score of {estimate} is 0: a scaled score is not defined."
-        )
+        raise DataError("train: the integrated Brier score of Kaplan-Meier is 0: no scaled score is defined.")
     return 1.0 - score / reference
 
 

@@ -33,8 +33,8 @@ def evaluate(
 
     One event: "c_harrell", "c_uno", "cd_auc", "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst",
     "scaled_ibs_graf", "d_calibration_p" (a p-value), "ici_pseudo" (at the median test event time). Competing
-    causes, per cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs" and
-    "scaled_ibs" over quantiles of the training event times up to tau. Both: "negative_log_likelihood".
+    causes, per cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs"
+    over quantiles of the training event times up to tau. Both: "negative_log_likelihood".
 
     Weights of training rows are used in the censoring distribution and the reference curves. With entry times
     (left truncation) "c_harrell" and "c_cause_specific" use pairs at risk at the same time, and the

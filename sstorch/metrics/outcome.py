@@ -148,10 +148,9 @@ def read_scored(y: Outcome, what: str, cause: int | str | None, **options: Any) 
 
 def training(train: Outcome, *, causes: bool = False) -> Observed:
     """Training rows of positive weight, for G or Kaplan-Meier; with `causes` a tuple is (time, cause)."""
-    given: Any = tuple(train) if isinstance(train, list) else train
     causes = causes or (isinstance(train, Surv) and train.causes is not None)
     what = "an estimate from the training rows"
-    return read_rows(given, what, causes=causes, weight=True, prefix="train ").counted()
+    return read_rows(train, what, causes=causes, weight=True, prefix="train ").counted()
 
 
 def subjects_of(y: Surv | Observed) -> IntArray | None:

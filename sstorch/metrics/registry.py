@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sstorch._types import FloatArray
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
@@ -268,23 +267,11 @@ def brier(rows: Scored, cause: int) -> float:
     return float(brier_score(rows.y, *last, cause=cause, train=rows.train)[0])
 
 
-def _over_times(rows: Scored, curves: FloatArray, cause: int) -> float:
-    return integrated_brier_score(
-        rows.y, curves, rows.times, train=rows.train, convention="trapezoid", cause=cause
-    )
-
-
 @_of_cause("IBS F", False, tags="study headline")
 def ibs(rows: Scored, cause: int) -> float:
     """Integrated Brier score of the incidence. Schoop et al. (2011), Biometrical Journal 53, 88-112."""
-    return _over_times(rows, rows.curves(cause), cause)
-
-
-@_of_cause("scaled IBS F", True)
-def scaled_ibs(rows: Scored, cause: int) -> float:
-    """Scaled integrated Brier score of the incidence. Kattan and Gerds (2018)."""
-    overall = reference_curves(rows.train, rows.times, rows.y.time.size, cause)
-    return relative_score(ibs(rows, cause), _over_times(rows, overall, cause), "Aalen-Johansen")
+    options: dict[str, Any] = {"train": rows.train, "convention": "trapezoid", "cause": cause}
+    return integrated_brier_score(rows.y, rows.curves(cause), rows.times, **options)
 
 
 declare(
