@@ -1,4 +1,4 @@
-"""Figures of curves: survival by leaf, calibration, training, decisions, scores of several models."""
+"""Figures of curves: survival by leaf, calibration, training, decisions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ from sstorch.plots.figures import (
     outlined,
     survival_text,
     time_label,
-    without_math,
 )
 
 # Of the histogram of predictions under a calibration curve: bins, and height of the highest bar.
 _BINS, _HIGHEST = 50, 0.1
-# Of the smallest distance between two times, the width that the models at one time take.
-_WIDTH = 0.5
 _COLUMNS = ("net_benefit", "treat_all", "treat_none")
 # Of the height above 0, what is drawn below it: treating all falls without end.
 _BELOW = 0.25
@@ -168,24 +165,6 @@ def plot_calibration(
     ax.set(xlabel=f"predicted {what}", ylabel=f"observed {what}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="upper left")
-    return ax
-
-
-def plot_comparison(table: pd.DataFrame, title: str, ax: Axes | None = None) -> Axes:
-    """Values with confidence limits of a table by time and model, against time, models side by side."""
-    ax = given_or_new(ax, 5.6, 4.2)
-    times, names = table.index.unique("time").to_numpy(dtype=float), list(table.index.unique("model"))
-    step = float(np.diff(times).min()) if times.size > 1 else 1.0
-    for number, name in enumerate(names):
-        own = table.xs(name, level="model")
-        shift = _WIDTH * step * ((number + 0.5) / len(names) - 0.5)
-        colour = COLOURS[number % len(COLOURS)]
-        ax.vlines(times + shift, own["lower"], own["upper"], color=colour, linewidth=1.5)
-        ax.plot(times + shift, own["value"], "o", color=colour, label=name)
-    ax.set(xlabel="time", ylabel=title, xlim=(times[0] - 0.6 * step, times[-1] + 0.6 * step))
-    ax.set_xticks(times, [f"{t:g}" for t in times])
-    ax.spines[["top", "right"]].set_visible(False)
-    without_math(ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3))
     return ax
 
 

@@ -6,7 +6,6 @@ from sstorch.reading.functions import (
     export_text,
     gate_coefficients,
     gate_table,
-    importance,
     leaf_coefficients,
     leaf_table,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "export_text",
     "gate_coefficients",
     "gate_table",
-    "importance",
     "leaf_coefficients",
     "leaf_table",
 ]

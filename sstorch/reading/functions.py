@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +13,7 @@ from sstorch.checks import check_tree
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import Inferable
 from sstorch.reading.nodes import Reading
-from sstorch.reading.scores import Score, against_modes, leaf_slopes
+from sstorch.reading.scores import against_modes, leaf_slopes
 
 
 class ReadableTree(Inferable, Protocol):
@@ -154,32 +153,3 @@ def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
         ridge penalty shrinks coefficients.
     """
     return leaf_slopes(fitted_tree(tree))
-
-
-def importance(tree: ReadableTree) -> pd.DataFrame:
-    """Importance of the raw columns in gates and leaves, within their training range.
-
-    In a gate (a leaf) the importance of a column is the largest change of the score (linear predictor) over
-    its training range, as a share of the sum over columns. Gates (leaves) are averaged, weighted by number of
-    training rows. This measures use, not the loss of accuracy without a column; for that see
-    :func:`sklearn.inspection.permutation_importance`.
-
-    Returns:
-        Indexed by raw column: ``gates`` and ``leaves``, or with competing causes ``leaves CAUSE``. Each
-        column sums to one, or to zero if there are no effects (no gates, or no slopes).
-    """
-    fitted, nodes, columns = fitted_tree(tree), tree._reading.nodes, tree.feature_names_in_
-    topology = fitted.module.topology
-
-    def shares(chosen: Iterable[int], cause: str | None = None) -> pd.Series:
-        total = pd.Series(0.0, index=pd.Index(columns, name="column"))
-        for node in chosen:
-            effect = Score.of_node(fitted, node, cause).effect_by_column(fitted.preprocessor.schema)
-            if effect.any():
-                total += int(nodes["rows"][node]) * effect / effect.sum()
-        return total / total.sum() if total.any() else total
-
-    found = {"gates": shares(topology.branches)}
-    for cause in fitted.causes:
-        found[f"leaves {cause}" if fitted.competing else "leaves"] = shares(topology.leaves, cause)
-    return pd.DataFrame(found)

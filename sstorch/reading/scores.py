@@ -10,7 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.data import Preprocessor, Schema
+from sstorch.data import Preprocessor
 from sstorch.data.basis import Feature
 from sstorch.fitted.tree import FittedTree
 
@@ -149,25 +149,6 @@ class Score:
             weight[block] -= reference
             bias += float(reference)
         return replace(self, weight=weight, bias=bias)
-
-    def effect_by_column(self, schema: Schema) -> pd.Series:
-        """Largest change of the score that each raw column can make within its training range.
-
-        Of a categorical column from its lowest to its highest category, a missing one (effect 0) among them;
-        a product counts for both columns.
-        """
-        names, owner = np.asarray(schema.inputs), schema.indicators
-        high, low = pd.Series(0.0, index=names), pd.Series(0.0, index=names)
-        products = pd.Series(0.0, index=names)
-        for term, weight, scale in zip(self.terms, self.weight.tolist(), self.scale, strict=True):
-            if scale == 0:
-                continue
-            if len(term.columns) == 1 and term.columns[0] not in owner:
-                (column,) = term.columns
-                high[column], low[column] = max(high[column], weight), min(low[column], weight)
-            else:
-                products[[owner.get(column, column) for column in term.columns]] += abs(weight)
-        return high - low + products
 
 
 def _curve(preprocessor: Preprocessor, places: list[int], base: int) -> FloatArray:

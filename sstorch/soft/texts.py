@@ -210,6 +210,12 @@ class TreeTexts:
 def partition(tree: FittedTree, frame: pd.DataFrame) -> Partition:
     """Groups that a tree makes of rows that were read, and the columns of its gates."""
     scores = [Score.of_node(tree, node) for node in tree.module.topology.branches]
-    effects = [score.effect_by_column(tree.preprocessor.schema) for score in scores]
-    used = [name for effect in effects for name in effect.index[effect != 0]]
-    return Partition(tree.apply(tree.encode(frame)), frozenset(used))
+    used = [
+        name
+        for score in scores
+        for term, size in zip(score.terms, score.weight * score.scale, strict=True)
+        for name in term.columns
+        if size
+    ]
+    owner = tree.preprocessor.schema.indicators
+    return Partition(tree.apply(tree.encode(frame)), frozenset(owner.get(name, name) for name in used))

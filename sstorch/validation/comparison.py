@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -30,22 +28,16 @@ from sstorch.data.outcomes import as_surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.measures import MEASURES
 from sstorch.metrics.registry import check_names
-from sstorch.plots.curves import plot_comparison
 from sstorch.validation.cohort import Cohort, check_model
 from sstorch.validation.paired import (
-    Cell,
     Estimate,
     Found,
     scores_of_folds,
     scores_of_rows,
 )
 
-By = Literal["data", "folds"]
-_LIMITS = ["lower", "upper"]
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ModelComparison:
+class ModelComparison(NamedTuple):
     """Scores of several models and their paired differences.
 
     Attributes:
@@ -53,79 +45,14 @@ class ModelComparison:
             of the limits, and reason for a missing value or missing limits, or "".
         differences: indexed by cause (with competing causes), time, score, first and second: difference
             (first minus second), lower, upper, p of no difference, method and reason.
-        by: source of the scored rows, "data" or "folds".
-        level: level of the limits.
     """
 
     scores: pd.DataFrame
     differences: pd.DataFrame
-    by: By
-    level: float
-
-    def best(self) -> pd.Series:
-        """The model that is better than all others: the limits of each difference exclude 0.
-
-        Limits are not adjusted for the number of models.
-
-        Returns:
-            Indexed by cause (with competing causes), time and score: name of the model, or "" if no model was
-            shown to be better than all others or the score has no direction (O/E, intercept, slope).
-        """
-        n_others = len(self.scores.index.unique("model")) - 1
-
-        def best(cell: pd.DataFrame) -> str:
-            higher = MEASURES[cell.index[0][-3]].higher_is_better
-            won = [
-                first if (lower > 0.0) == higher else second
-                for (*_, first, second), lower, upper in zip(
-                    cell.index.to_list(), cell["lower"], cell["upper"], strict=True
-                )
-                if higher is not None and (lower > 0.0 or upper < 0.0)
-            ]
-            return next((name for name in won if won.count(name) == n_others), "")
-
-        cells = self.differences.groupby(level=self.differences.index.names[:-2], sort=False)
-        return cells.apply(best).rename("best")
 
     def __repr__(self) -> str:
-        percent = f"{100 * self.level:g} %"
-        where = {"data": "the same rows", "folds": "held-out folds"}
-        lines = [f"Comparison of models on {where[self.by]}, {percent} confidence limits"]
-        table = self.scores[["value", *_LIMITS]].round(3) + 0.0
-        lines += [str(table), ""]
-        called = self.best()
-        for (*cause, t, score), best in zip(called.index.to_list(), called, strict=True):
-            measure = MEASURES[score]
-            what = f"{measure.title} at {t:g}{f' ({cause[0]})' if cause else ''}"
-            if best:
-                lines.append(f"{what}: {best} is best; the limits of its differences exclude 0")
-            elif measure.higher_is_better is None:
-                lines.append(f"{what}: no model is called best; compare each value with {measure.ideal:g}")
-            else:
-                lines.append(f"{what}: no model was shown to be better than all others")
-        return "\n".join(lines)
-
-    def plot(self, score: str, cause: str | None = None, ax: Axes | None = None) -> Axes:
-        """Plot one score of each model against time, with confidence limits.
-
-        Args:
-            score: name of a compared score.
-            cause: name of the competing cause; None for the first.
-            ax: matplotlib axes; None for a new figure.
-
-        Raises:
-            ConfigError: the score or the cause was not compared.
-        """
-        table = self.scores
-        check_choice(score, "score", table.index.unique("score").tolist())
-        if "cause" in table.index.names:
-            causes = list(table.index.unique("cause"))
-            if cause is not None:
-                check_choice(cause, "cause", causes)
-            table = _of_level(table, "cause", causes[0] if cause is None else cause)
-        elif cause is not None:
-            raise ConfigError(f"cause must be None for one event, got {cause!r}")
-        return plot_comparison(_of_level(table, "score", score), MEASURES[score].title, ax)
+        parts = (self.scores[["value", "lower", "upper"]], self.differences.iloc[:, :4])
+        return "\n\n".join(str(part.round(3) + 0.0) for part in parts)
 
 
 def compare(
@@ -135,7 +62,7 @@ def compare(
     *,
     times: npt.ArrayLike,
     scores: Iterable[str] = ("auc", "brier"),
-    by: By = "data",
+    by: Literal["data", "folds"] = "data",
     sample_weight: npt.ArrayLike | None = None,
     after: float | None = None,
     n_folds: int = 5,
@@ -173,8 +100,7 @@ def compare(
         random_state: seed of folds and resamples.
 
     Returns:
-        Tables of scores and differences, a figure, and a text. The text names a best model only if the limits
-        of its differences exclude 0.
+        Tables of scores and differences.
 
     Raises:
         DataError: invalid rows or predictions; an unfitted model with ``by="data"``.
@@ -201,7 +127,7 @@ def compare(
         raise ConfigError("models must be a mapping from names to two or more models")
     grid = [check_horizon(t, "times") for t in np.unique(np.atleast_1d(as_numbers(times, "times")))]
     names = _names_of_scores(scores, outcome)
-    check_choice(by, "by", get_args(By))
+    check_choice(by, "by", ("data", "folds"))
     check_share(level, "level")
     check_integer("n_folds", n_folds, 2)
     check_integer("n_resamples", n_resamples, 20)
@@ -222,11 +148,7 @@ def compare(
         cohort = Cohort(X, outcome.weighted(weight))
         folds = folds_of(cohort.y, n_folds, random_state)
         found = scores_of_folds(models, cohort, folds, grid, names, level)
-    return _tables(found, by, level)
-
-
-def _of_level(table: pd.DataFrame, level: str, value: str) -> pd.DataFrame:
-    return table[table.index.get_level_values(level) == value].droplevel(level)
+    return _tables(found)
 
 
 def _names_of_scores(scores: Iterable[str], y: Surv) -> list[str]:
@@ -245,15 +167,15 @@ def _check_fitted(models: Mapping[str, Any]) -> None:
                 ) from error
 
 
-def _tables(found: Found, by: By, level: float) -> ModelComparison:
+def _tables(found: Found) -> ModelComparison:
     rows = [
         (*cell, *names, *estimate) for cell, of_cell in found.items() for names, estimate in of_cell.items()
     ]
     tables = []
     for levels, value in ((["model"], "value"), (["first", "second"], "difference")):
-        index = [*Cell._fields[:1], "time", "score", *levels]
+        index = ["cause", "time", "score", *levels]
         columns = [*index, value, *Estimate._fields[1:]]
         table = pd.DataFrame([row for row in rows if len(row) == len(columns)], columns=columns)
         table = table.rename(columns={"p_value": "p"}).set_index(index)
         tables.append(table if any(cell.cause for cell in found) else table.droplevel("cause"))
-    return ModelComparison(tables[0].drop(columns="p"), tables[1], by, level)
+    return ModelComparison(tables[0].drop(columns="p"), tables[1])

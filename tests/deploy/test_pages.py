@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import subprocess
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -272,32 +271,6 @@ def test_wrong_texts_raise(texts: dict[str, str], message: str, tmp_path: Path) 
 def test_labels_replace_columns_and_leave_categories(rule: str, expected: str) -> None:
     labels = {"age": "Age", "sex": "Sex", "grade": "Grade", "age at entry": "Entry"}
     assert labelled(rule, labels) == expected
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of WCAG 2.2."""
-    digits = colour.lstrip("#")
-    digits = "".join(2 * digit for digit in digits) if len(digits) == 3 else digits
-    parts = np.array([int(digits[k : k + 2], 16) for k in (0, 2, 4)]) / 255
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-@pytest.mark.parametrize("mode", ["light", "dark", "print"])
-def test_colours_have_the_contrast_of_wcag_aa(mode: str) -> None:
-    style = resources.files("sstorch.deploy").joinpath("calculator.html").read_text("utf-8")
-    blocks = re.findall(r":root {(.*?)}", style, re.DOTALL)
-    roots = [dict(re.findall(r"--([\w-]+): (#\w+)", block)) for block in blocks]
-    colours = roots[0] | {"light": {}, "dark": roots[1], "print": roots[2]}[mode]
-    assert len(roots) == 3
-    texts = [("ink", "back"), ("ink", "card"), ("ink", "lit"), ("soft", "back"), ("soft", "card")]
-    texts += [("warn", "card"), ("warn", "warn-back"), ("card", "accent")]
-    marks = [(name, "card") for name in ("accent", "second", "third", "fourth", "soft", "warn")]
-    marks += [("worse", "back"), ("better", "back")]
-    for least, pairs in ((4.5, texts), (3.0, marks)):
-        for pair in pairs:
-            dark, light = sorted(luminance(colours[name]) for name in pair)
-            assert (light + 0.05) / (dark + 0.05) >= least, pair
 
 
 @needs_browser

@@ -9,8 +9,6 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from sstorch import (
-    GroupPenalties,
-    PrognosticTree,
     Surv,
     SurvivalData,
     metrics,
@@ -115,14 +113,6 @@ def test_soft_leaves_are_the_maximum_of_the_likelihood(
     options = {"xatol": 1e-6, "fatol": 1e-12}
     found = minimize(loss, np.full(n_free, 0.01), method="Nelder-Mead", options=options)
     assert at_rest <= found.fun + 10 * within
-
-
-def test_times_in_another_unit_are_a_shift(gbsg2: SurvivalData) -> None:
-    old = PrognosticTree(leaf="log_logistic", penalties=GroupPenalties(ridge=0.0)).fit(gbsg2.frame, gbsg2.y)
-    report = recalibrate(old, gbsg2.frame, (2 * gbsg2.time, gbsg2.event)).recalibration_
-    assert report.intercept == pytest.approx(np.log(2), abs=0.02)
-    assert 0.02 < report.intercept_error < 0.08
-    assert report.slope_error is None
 
 
 @pytest.mark.parametrize("depth", [0, 1])

@@ -1,6 +1,5 @@
 """Whether groups differ on rows that their gates were not placed on."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, PrognosticTree, Surv, SurvivalData, metrics
-from sstorch.data import folds_of, load_dataset, stratified_folds
+from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, metrics
+from sstorch.data import folds_of, stratified_folds
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.validation import GroupDifference, GroupValidation, concordance_of_rows, held_out_groups
 from sstorch.validation import validate_groups
@@ -189,20 +188,6 @@ def test_depth_0_and_few_events_raise(kind: str) -> None:
     depth = {"depth": 0} if kind.startswith("soft") else {"max_depth": 0}
     with pytest.raises(ConfigError, match="depth 0 has one group"):
         validate_groups(clone(TREES[kind]).set_params(**depth).fit(X, y), X, y)
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore:28 events at time zero moved:sstorch.exceptions.DataWarning")
-def test_verdict_on_data_with_and_without_effects() -> None:
-    for name, differ in (("gbsg2", True), ("aids2", False)):
-        data = load_dataset(name)
-        tree = PrognosticTree().fit(data.frame, data.y)
-        plain = tree.summary()
-        found = validate_groups(tree, data.frame, data.y)
-        assert found.differ == differ
-        assert tree.summary() == f"{plain}\n\n{found}"
-        assert bool(re.search(VERDICT, tree.summary())) != differ
-        assert tree.fit(data.frame, data.y).summary() == plain
 
 
 @pytest.mark.nightly

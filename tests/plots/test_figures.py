@@ -1,13 +1,12 @@
 """Figures of effects, training, calibration and decisions; how notebooks show them."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from sstorch import Columns, OptimalSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
+from sstorch import Columns, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
 from sstorch.plots import (
@@ -16,10 +15,7 @@ from sstorch.plots import (
     plot_effects,
     plot_groups,
     plot_objective,
-    plot_survival_by_leaf,
-    plot_tree,
 )
-from sstorch.plots.figures import time_label
 from sstorch.reading import effects, leaf_coefficients
 from tests.flat import soft_tree
 from tests.groups.trees import fitted
@@ -120,23 +116,6 @@ def test_decision_curve_ends_at_the_highest_risk(gbsg2: SurvivalData) -> None:
     assert ax.get_ylim()[0] < 0 < table["net_benefit"].max() < ax.get_ylim()[1]
     with pytest.raises(ConfigError, match="lacks the columns"):
         plot_decision_curve(table.drop(columns="treat_all"))
-
-
-def test_figures_of_axes_are_those_of_pyplot() -> None:
-    tree, data = fitted("soft")
-    plt.close("all")
-    drawn = [
-        plot_tree(tree, data.frame)[0],
-        plot_groups(tree, data.frame, data.y, time_unit="weeks")[0],
-        plot_effects(tree, data.frame)[0],
-        plot_survival_by_leaf(tree, data.frame, time_unit="weeks"),
-    ]
-    assert [plt.figure(number) for number in plt.get_fignums()] == [ax.figure for ax in drawn]
-    assert [ax.get_xlabel() for ax in (drawn[1], drawn[3])] == ["time (weeks)"] * 2
-    plot_survival_by_leaf(tree, data.frame, Figure().subplots())
-    plot_tree(tree, data.frame, figure=Figure())
-    assert len(plt.get_fignums()) == 4
-    assert time_label(OptimalSurvivalTree(), None) == "time"
 
 
 def test_names_with_dollar_signs_are_no_formulas() -> None:

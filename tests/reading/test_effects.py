@@ -6,7 +6,6 @@ import pytest
 
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from sstorch.reading import effects, leaf_coefficients
 from tests.flat import soft_tree
@@ -119,22 +118,6 @@ def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
         linear = tree.module_.leaf_parameters().linear_predictor(tree._encode(rows))[leaf].detach().numpy()
         at = np.flatnonzero(rows["pnodes"] == gbsg2.frame["pnodes"].median())[0]
         np.testing.assert_allclose(effect, linear - linear[at], atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("leaf", "ratio"),
-    [
-        ("spline_probit", []),
-        ("exponential", ["hazard ratio"]),
-        ("weibull", ["time ratio"]),
-        (make_family("weibull", ancillary="linear"), []),  # shapes depend on x
-    ],
-)
-def test_ratios_are_there_where_the_family_has_one(
-    small_data: SurvivalData, leaf: object, ratio: list[str]
-) -> None:
-    table = effects(_fit(small_data, leaf=leaf), small_data.frame)
-    assert list(table) == ["group", "column", "value", "effect", *ratio]
 
 
 def test_invalid_arguments_raise(small_data: SurvivalData) -> None:

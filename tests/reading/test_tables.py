@@ -14,7 +14,6 @@ from sstorch.reading import (
     export_text,
     gate_coefficients,
     gate_table,
-    importance,
     leaf_coefficients,
     leaf_table,
 )
@@ -106,7 +105,6 @@ def test_ratios_are_those_of_predictions(small_data: SurvivalData, leaf: str, ki
     else:  # also a tree without gates
         assert gate_table(tree).empty
         assert gate_coefficients(tree).empty
-        assert (importance(tree)["gates"] == 0).all()
         assert export_text(tree).startswith("group 1: 120 rows, 80 events, predicted median ")
         assert tree.explain(one).path.empty
         return
@@ -126,28 +124,10 @@ def test_categories_are_compared_with_the_most_frequent_one(dense: Fitted) -> No
         assert coefficient == pytest.approx(weight["horTh=yes"] - weight["horTh=no"])
 
 
-def test_importance_follows_its_definition(dense: Fitted) -> None:
-    tree = dense.tree
-    table, long = importance(tree), gate_coefficients(tree)
-    assert list(table.index) == list(tree.feature_names_in_)
-    np.testing.assert_allclose(table.sum(), 1.0)
-    total = dict.fromkeys(table.index, 0.0)
-    for node in (1, 2, 3):
-        own = long.loc[node].groupby("column")["effect"]
-        span = own.max().clip(lower=0) - own.min().clip(upper=0)
-        for column, value in (tree.node_table_["rows"][node] * span / span.sum()).items():
-            total[column] += value
-    expected = pd.Series(total) / sum(total.values())
-    np.testing.assert_allclose(table["gates"], expected[table.index], rtol=1e-12)
-
-
 def test_tables_of_causes_are_those_of_each_hazard() -> None:
     tree, data = fitted("soft causes")
-    table, shares, scale = leaf_coefficients(tree), importance(tree), tree.preprocessor_.scale_
+    table, scale = leaf_coefficients(tree), tree.preprocessor_.scale_
     assert table.index.names == ["cause", "group", "feature"]
-    assert list(shares) == ["gates", *(f"leaves {name}" for name in CAUSES)]
-    np.testing.assert_allclose(shares.sum(), 1.0)
-    assert shares["leaves relapse"]["size"] > shares["leaves death"]["size"]
     moved = effects(tree, data.frame, ["size"], n_points=5)
     assert list(moved) == ["cause", "group", "column", "value", "effect", "time ratio"]
     for (cause, group), own in moved.groupby(["cause", "group"]):

@@ -30,7 +30,7 @@ from sstorch.reading.texts import _at_times
 from tests.flat import soft_tree
 from tests.groups.trees import CAUSES, TREES, Fitted, fitted, refitted
 from tests.histories import halved
-from tests.reading.trees import QUICK, THRESHOLDS, leaf_of, renumbered, with_gates
+from tests.reading.trees import QUICK, THRESHOLDS, renumbered, with_gates
 
 
 @pytest.fixture(scope="module")
@@ -140,21 +140,6 @@ def test_summary_has_contrasts_with_limits_and_details_on_request(gbsg2: Surviva
     assert "effective degrees of freedom" in details
     with pytest.raises(ConfigError, match="n_terms"):
         tree.describe(-1)
-
-
-def test_groups_and_longer_sides_are_in_order_of_mean_survival(gated: Fitted) -> None:
-    (tree, data), text = gated, gated.tree.summary(details=True)
-    table = text[text.index("\n group ") :].splitlines()[2:6]
-    assert [int(line.split()[0]) for line in table] == [1, 2, 3, 4]
-    assert [int(line.split()[1][:-1]) for line in tree.describe().splitlines()] == [1, 2, 3, 4]
-    times = np.linspace(0, data.time.max(), 500)
-    mean = tree.predict_survival_function(data.frame, times).mean(axis=1)
-    group, leaf = tree.apply(data.frame), leaf_of(tree, data.frame)
-    assert (np.diff([mean[group == k].mean() for k in range(1, 5)]) < 0).all()
-    for node, (left, right) in {1: (leaf < 2, leaf > 1), 2: (leaf == 0, leaf == 1)}.items():
-        answer = "yes" if mean[left].mean() > mean[right].mean() else "no"
-        (line,) = (line for line in export_text(tree).splitlines() if f"[{node}] " in line)
-        assert line.endswith(f"; longer survival if {answer}")
 
 
 def test_longer_side_of_crossing_curves_has_the_smaller_group_number() -> None:

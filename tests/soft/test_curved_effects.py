@@ -11,7 +11,7 @@ from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression, lo
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import NaturalSpline, Piecewise
 from sstorch.optim import Joint, LBFGSOptions
-from sstorch.reading import export_text, gate_coefficients, importance, leaf_coefficients
+from sstorch.reading import export_text, gate_coefficients, leaf_coefficients
 from tests.flat import soft_tree
 
 EXACT = Joint(LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000))
@@ -116,10 +116,6 @@ def test_tables_speak_of_columns(depth: int) -> None:
     curve = x[:, x.shape[1] - len(slope) :][:, places] @ slope[places]
     assert abs(table.loc["s(age)", "effect"]) == pytest.approx(np.ptp(curve), rel=1e-4)
     assert np.sign(table.loc["s(age)", "effect"]) == (1 if curve.argmax() > curve.argmin() else -1)
-    shares = importance(tree)
-    assert list(shares.index) == list(data.columns)
-    assert shares["leaves"].sum() == pytest.approx(1)
-    assert shares.loc["age", "leaves"] > 0
     if depth:
         names = gate_coefficients(tree).index.unique("feature")
         assert {"s(age)", "pnodes", "progrec"} <= set(names)

@@ -11,7 +11,7 @@ from sstorch.data import Preprocessor, Schema
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.packing import pack, unpack
 from sstorch.plots import plot_effects
-from sstorch.reading import effects, export_text, importance
+from sstorch.reading import effects, export_text
 from sstorch.validation import stability, validate_groups
 from tests.deploy.test_contract import TIMES
 
@@ -38,13 +38,10 @@ def tree() -> PrognosticTree:
 def test_tables_figures_and_resamples_take_levels_of_missing_values() -> None:
     model = tree()
     assert on_training_rows(model, FRAME.iloc[::-1], (TIME[::-1], Y[1][::-1]))
-    used = importance(model)
-    assert list(used.index) == ["age", "marker", "grade"]
-    np.testing.assert_allclose(used.sum(), 1.0)
-    assert used.loc["marker", "gates"] > 0.1  # by its indicator
     assert "marker missing" in [axes.get_title() for axes in plot_effects(model, FRAME)]
     stable = stability(model, FRAME, Y, n_resamples=2)
     assert list(stable.columns.index) == ["age", "marker", "grade"]
+    assert stable.columns["marker"] > 0  # by its indicator
     assert validate_groups(model, FRAME, Y, n_folds=2).first.c_groups > 0.6
 
 

@@ -1,4 +1,4 @@
-"""Comparison of several models: scores, paired differences, resampling, and the text that names the best."""
+"""Comparison of several models: scores, paired differences, and folds."""
 
 from typing import Any
 
@@ -79,13 +79,6 @@ def test_several_times_and_models_give_scores_of_validate_and_all_pairs() -> Non
     assert found.differences.shape == (2 * 3 * 3, 6)
     assert found.differences.loc[(T, "auc", "true", "same"), OF_PAIR].tolist() == [0.0, 0.0, 0.0, 1.0]
     assert found.differences.loc[(T, "oe_ratio", "true", "turned"), "method"] == "bootstrap"
-    assert set(found.best()) == {""}  # two models are equal, so that none is better than all others
-    pair = compare(PAIR, X, y, times=T, scores=names)
-    assert pair.best().tolist() == ["true", "true", ""]
-    assert "AUC at the horizon at 1: true is best" in repr(pair)
-    assert [text.get_text() for text in found.plot("brier").get_legend().get_texts()] == list(MODELS)
-    with pytest.raises(ConfigError, match="score must be one of"):
-        found.plot("ici")
 
 
 def test_competing_causes_have_rows_of_each_cause() -> None:
@@ -95,8 +88,6 @@ def test_competing_causes_have_rows_of_each_cause() -> None:
     assert found.differences.index.names[0] == "cause"
     assert found.differences.loc[("relapse", T, "auc", "true", "turned"), "lower"] > 0
     assert found.differences.loc[("death", T, "c_wolbers", "true", "turned"), "method"] == "bootstrap"
-    assert found.best()["relapse", T, "auc"] == "true"
-    assert found.plot("auc", cause="death").get_ylabel() == "AUC at the horizon"
 
 
 def test_models_are_refitted_outside_the_rows_that_are_scored() -> None:

@@ -146,34 +146,6 @@ def test_rows_without_weight_are_not_observed(after: float | None) -> None:
         _table(MODEL, X, y, sample_weight=weight, horizon=1.5 * last, **options)
 
 
-@pytest.mark.nightly
-@outcomes
-def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
-    model, X, y = _of(outcome, 120)
-    weight = np.random.default_rng(0).uniform(0.2, 3.0, len(y))
-    table = _table(model, X, y, sample_weight=weight, n_resamples=20)
-    for scale in (7.0, 1.0 / weight.sum()):
-        scaled = _table(model, X, y, sample_weight=scale * weight, n_resamples=20)
-        np.testing.assert_allclose(_values(scaled), _values(table), rtol=1e-6, atol=1e-9)
-    equal = _table(model, X, y, sample_weight=np.full(len(y), 0.01))
-    np.testing.assert_array_equal(_values(equal), _values(_table(model, X, y)))
-    # Weights of the outcome are those of the rows.
-    pd.testing.assert_frame_equal(_table(model, X, y.weighted(weight), n_resamples=20), table)
-
-
-def test_right_model_with_late_entry_is_calibrated() -> None:
-    """Rows that had their event before their entry were never seen."""
-    rng = np.random.default_rng(1)
-    x, entry = rng.normal(size=40_000), rng.uniform(0.0, 1.0, 40_000)
-    time = rng.exponential(np.exp(-x))
-    seen = time > entry
-    y = Surv(time[seen], np.ones(seen.sum(), dtype=bool), entry=entry[seen])
-    X = pd.DataFrame({"x": x[seen]})
-    table = _table(Known(1.0, 1.0), X, y, after=0.3, horizon=0.8)
-    assert table["value"]["calibration_slope"] == pytest.approx(1.0, abs=0.05)
-    assert table["value"]["ici"] < 0.02
-
-
 def test_landmark_validates_rows_at_risk_from_there() -> None:
     X, y = _cohort(late=True)
     s, inside = 0.3, (y.entry <= 0.3) & (y.time > 0.3)
