@@ -120,7 +120,7 @@ class Nodec(Trainer):
         patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
         gradient_tolerance: a problem stops if the max-norm of the gradient of E is below this value.
         lbfgs: tolerances and limits of the minimisation in each step.
-        engine: ``"torch"``; ``"compiled"`` (on the CPU, in double precision, seven leaf families, ridges; 7
+        engine: ``"torch"``; ``"compiled"`` (on the CPU, in double precision, five leaf families, ridges; 7
             to 20 times as fast, after about 10 seconds of compilation at the first use on a machine); or
             ``"auto"``: compiled, if supported, from 200,000 rows on, summed over problems.
 

@@ -61,7 +61,7 @@ class _Losses(NamedTuple):
     """Losses of rows in all leaves by a cause, with derivatives by the linear predictor and the shapes."""
 
     loss: Tensor  # (K, L, n)
-    first: Tensor  # (K, L, 1 + m, n)
+    first: Tensor  # (K, 1 + m, L, n)
     second: dict[tuple[int, int], Tensor]  # (K, L, n) each, of pairs j <= k
 
 
@@ -207,14 +207,13 @@ class SoftGates(Batched, Problem):
             shapes = shapes.view(m, 1 + n_leaves)
             common.append(slopes)
             linear.append(torch.cat([level[:, None], of_leaf.view(n_leaves, q)], 1).flatten())
-            deviations.append(shapes[:, 1:].mT.flatten())
-            constants.append(shapes[:, 0].repeat(n_leaves))
+            deviations.append(shapes[:, 1:].flatten())
+            constants.append(shapes[:, 0].repeat_interleave(n_leaves))
         order, of_shapes = torch.cat([*common, *linear, *deviations, of_gates]), slice(*places[2:4])
         spread = torch.zeros(self.n_coefficients, len(order)).to(self._weight)
         spread[order, count(len(order))] = 1.0
         spread[torch.cat(constants), count(len(order))[of_shapes]] = 1.0
-        leaf_of = [count(n_leaves).repeat_interleave(m) for m in sizes]
-        leaf = torch.cat([count(n_leaves).repeat(len(sizes)), *leaf_of])
+        leaf = count(n_leaves).repeat(len(sizes) + sum(sizes))
         kinds, parts = (tuple(slice(*pair) for pair in pairwise(ends)) for ends in (latents, places))
         return _Layout(kinds, parts, order, spread, leaf, (leaf[:, None] == leaf).double()[..., None])
 
@@ -226,15 +225,6 @@ class SoftGates(Batched, Problem):
         """Features of some rows that each kind of latents is linear in, (K, n, a)."""
         own = self._own_features[:, rows]
         return self._features[:, rows], own, own[..., :1], self._gate_features[:, rows]
-
-    def _numbers(self, cause: int, parameter: int) -> Tensor:
-        """Numbers of the latents of all leaves: the linear predictor, parameter 0, or a shape, (L,)."""
-        leaves = torch.arange(self.n_leaves, device=self._weight.device)
-        sizes = [len(each.family.shape_names) for each in self.hazards]
-        if parameter == 0:
-            return self.n_leaves * cause + leaves
-        first = self.n_leaves * (len(sizes) + sum(sizes[:cause]))
-        return first + sizes[cause] * leaves + parameter - 1
 
     @cached_property
     def _features(self) -> Tensor:
@@ -297,7 +287,7 @@ class SoftGates(Batched, Problem):
         counts = (sample.weight > 0)[:, None]
         # A leaf that is impossible for a row has no derivatives of it.
         finite = (torch.where(counts & part.isfinite(), part, 0.0) for part in (*slopes, *pairs.values()))
-        first = torch.stack([next(finite).expand(loss.shape) for _ in slopes], 2)
+        first = torch.stack([next(finite).expand(loss.shape) for _ in slopes], 1)
         return _Losses(torch.where(counts, loss, 0.0), first, dict(zip(pairs, finite, strict=True)))
 
     # ------------------------------------------------------------------ sums over rows
@@ -313,7 +303,7 @@ class SoftGates(Batched, Problem):
         """
         layout, tau = self._layout, self.tau
         firsts = [each.first for each in leaves]
-        own = torch.cat([u[:, :, 0] for u in firsts] + [u[:, :, 1:].flatten(1, 2) for u in firsts], 1)
+        own = torch.cat([u[:, 0] for u in firsts] + [u[:, 1:].flatten(1, 2) for u in firsts], 1)
         counted, n_own = share * weight[:, None], own.shape[1]
         shared, weighted = share[:, layout.leaf] * own, counted[:, layout.leaf] * own
         n_causes, size = len(leaves), layout.latents[-1].stop
@@ -322,13 +312,15 @@ class SoftGates(Batched, Problem):
         among = second[:, :n_own, :n_own]
         torch.addcmul(shared[:, None], layout.same_leaf, own[:, None], value=-1, out=among)
         among.mul_(tau * weighted[:, :, None])
+        n_before, of_leaves = n_causes, torch.arange(self.n_leaves, device=own.device)
         for number, each in enumerate(leaves):
-            for (j, k), part in each.second.items():
-                s, t = self._numbers(number, j), self._numbers(number, k)
-                part = part * counted
-                among[:, s, t] += part
-                if j != k:
-                    among[:, t, s] += part
+            for pair, part in each.second.items():
+                # Numbers of the latents: the linear predictor of each leaf, parameter 0, or a shape.
+                s, t = (self.n_leaves * (n_before + p - 1 if p else number) + of_leaves for p in pair)
+                among[:, s, t] += part * counted
+                if pair[0] != pair[1]:
+                    among[:, t, s] += part * counted
+            n_before += each.first.shape[1] - 1
         slopes = share[:, :, None] * routes.slope
         mean = slopes.sum(1)  # (K, B, n)
         if self.n_gates:

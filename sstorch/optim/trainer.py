@@ -14,7 +14,7 @@ import torch
 from sstorch._version import __version__
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
-from sstorch.nn import Exponential, HazardFamily, LogLogistic, LogNormal, SoftTree, Spline, Weibull
+from sstorch.nn import Exponential, HazardFamily, LogLogistic, SoftTree, Spline, Weibull
 from sstorch.nn.hazards.links import LinkFamily
 from sstorch.objective import GateRidge, Ridge, Sample, TrainingObjective
 from sstorch.objective.penalties import Roughness
@@ -110,7 +110,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 # Rows, summed over trees, for which torch would take about as long as the compilation.
 MANY_ROWS = 200_000
 # Families with machine code.
-_FAMILIES = (Exponential, Weibull, LogLogistic, LogNormal, Spline)
+_FAMILIES = (Exponential, Weibull, LogLogistic, Spline)
 
 
 def link_of(family: HazardFamily) -> str | None:
@@ -118,7 +118,8 @@ def link_of(family: HazardFamily) -> str | None:
     # What is derived from a family may have another loss.
     if type(family) not in _FAMILIES or not isinstance(family, LinkFamily) or not family.closed_form:
         return None
-    return family.link(torch.empty(0)).name
+    name = family.link(torch.empty(0)).name
+    return None if name == "probit" else name
 
 
 def obstacle(

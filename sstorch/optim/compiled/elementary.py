@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special
 
 from sstorch.optim.compiled.jit import inlined
 
@@ -97,29 +96,3 @@ def sigmoid_and_softplus(z):
     tail = k * _LN2_HI + ((_log_series(f, f * (both * one)) + k * _LN2_LO) + f)
     # Not max(z, 0), which would lose a nan.
     return (larger if z >= 0.0 else e * larger), (0.0 if z <= 0.0 else z) + tail
-
-
-def _chebyshev(count):
-    """Of exp(x^2) erfc(x) on x >= 0, in (x - k) / (x + k) (Shepherd and Laframboise 1981, Math. Comp. 36)."""
-    angles = (np.arange(4 * count) + 0.5) * np.pi / (4 * count)
-    t = np.cos(angles)
-    x = _CENTRE * (1 + t) / (1 - t)
-    # (1 + 2 x) times the function is bounded and smooth at both ends.
-    values = (1 + 2 * x) * special.erfcx(x)
-    coefficients = [2 / len(t) * (values * np.cos(k * angles)).sum() for k in range(count)]
-    return (coefficients[0] / 2, *coefficients[1:])
-
-
-_CENTRE = 3.75
-_ERFCX = np.array(_chebyshev(30))
-
-
-@inlined
-def erfcx(x):
-    """exp(x^2) erfc(x) for x >= 0."""
-    t = 2.0 * (x - _CENTRE) / (x + _CENTRE)
-    ahead = 0.0
-    here = 0.0
-    for k in range(_ERFCX.size - 1, 0, -1):
-        here, ahead = t * here - ahead + _ERFCX[k], here
-    return (0.5 * t * here - ahead + _ERFCX[0]) / (1.0 + 2.0 * x)

@@ -17,13 +17,13 @@ import math
 import numpy as np
 from numba import types
 
-from sstorch.optim.compiled.elementary import TINY, erfcx, exp, log, sigmoid_and_softplus, sigmoid_pair
+from sstorch.optim.compiled.elementary import TINY, exp, log, sigmoid_and_softplus, sigmoid_pair
 from sstorch.optim.compiled.jit import kernel
 
 # Rows of a block at most, and what their number is a multiple of.
 ROWS, LANES = 256, 32
 # Links; that of Bernoulli is the logistic regression of a gate.
-EXP, LOGISTIC, PROBIT, BERNOULLI = range(4)
+EXP, LOGISTIC, BERNOULLI = range(3)
 # Rows of ``w`` in a leaf: loss, A' and A'', eta, log eta', weight x event, two to spare; from PARTS on the s
 # derivatives of eta by shapes, then those of log eta'.
 LOSS, FIRST, SECOND, ETA, STEEP, EVENT, SPARE, SQUARE, PARTS = range(9)
@@ -40,8 +40,6 @@ V1, V2, V3 = FLOAT[::1], FLOAT[:, ::1], FLOAT[:, :, ::1]
 # Link, whether the index is a spline, position of the first feature, numbers of features, shapes and gates.
 MODEL = types.UniTuple(INT, 6)
 STEP = MODEL, V3, V3, V3, V1, V1  # model, x, times, ends, ridge, theta
-_SQRT_HALF, _HALF_LOG_TWO_PI = math.sqrt(0.5), 0.5 * math.log(2 * math.pi)
-_SQRT_TWO_OVER_PI = math.sqrt(2 / math.pi)
 
 
 @kernel(types.void(V2, INT, INT, V1, INT, V1))
@@ -87,16 +85,6 @@ def link(kind, eta, c, n, loss, first, second):
         for i in range(n):
             hazard = exp(eta[i])
             loss[i], first[i], second[i] = hazard - c[i] * eta[i], hazard - c[i], hazard
-    elif kind == PROBIT:
-        for i in range(n):
-            z = eta[i]
-            scaled, density, up = erfcx(abs(z) * _SQRT_HALF), exp(-0.5 * z * z), z >= 0.0
-            below = 1.0 - 0.5 * scaled * density  # survival where z is negative
-            hazard = (0.5 * z * z if up else 0.0) - log(0.5 * scaled if up else below)
-            rate = _SQRT_TWO_OVER_PI / scaled if up else 0.5 * _SQRT_TWO_OVER_PI * density / below
-            censored = 1.0 - c[i]
-            loss[i] = censored * hazard + c[i] * (0.5 * z * z + _HALF_LOG_TWO_PI)
-            first[i], second[i] = censored * rate + c[i] * z, censored * rate * (rate - z) + c[i]
     else:
         twice = 1.0 if kind == LOGISTIC else 0.0  # the density of times has softplus twice
         for i in range(n):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.nn import Exponential, GateParameters, HazardFamily, LeafParameters, LogNormal, SoftTree, Spline
+from sstorch.nn import Exponential, GateParameters, HazardFamily, LeafParameters, SoftTree, Spline
 from sstorch.nn.hazards.numeric import evaluate_basis
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions
@@ -20,7 +20,7 @@ from sstorch.optim.compiled import minimizer, passes, rows
 if TYPE_CHECKING:
     from sstorch.optim.run import TrainingRun
 
-LINKS = {"exp": rows.EXP, "logistic": rows.LOGISTIC, "probit": rows.PROBIT}
+LINKS = {"exp": rows.EXP, "logistic": rows.LOGISTIC}
 _OPTIONS = ("history", "max_iterations", "max_evaluations", "gradient_tolerance", "relative_tolerance")
 _STEPS = {passes.BN: "BN", passes.WLR: "WLR", passes.LN: "LN"}
 
@@ -33,10 +33,8 @@ class CompiledTrees:
         is_spline, n_shapes = isinstance(tree.family, Spline), len(tree.family.shape_names)
         first = sample.x.shape[-1] - tree.in_features
         self._model = (LINKS[link], int(is_spline), first, tree.in_features, n_shapes, 0)
-        # The exponential family is Weibull's with a = 1 and -g, the log-normal has -log a for its shape.
-        self._sign = np.ones(tree.in_features + 1 + n_shapes)
-        if isinstance(tree.family, Exponential | LogNormal):
-            self._sign[0 if isinstance(tree.family, Exponential) else -1 :] = -1.0
+        # The exponential family is Weibull's with a = 1 and -g.
+        self._sign = -1.0 if isinstance(tree.family, Exponential) else 1.0
         self._rows = _data(tree.family, sample)
         gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
         seconds = objective.gate_curvature(gates), objective.leaf_curvature(leaves)
