@@ -47,7 +47,7 @@ class SurvivalDistribution:
         linear: linear predictors g, shape (*batch_shape, L, N).
         shape: m shape parameters, shape (*batch_shape, L, 1 or N, m).
         log_time_scale: log of the unit of model time, in which the parameters are, shape (*batch_shape,).
-        component: component of each row in :meth:`most_probable`, or a function that computes it, shape
+        component: function that computes the component of each row in :meth:`most_probable`, shape
             (*batch_shape, N); None for the one with the largest weight.
 
     Raises:
@@ -72,7 +72,7 @@ class SurvivalDistribution:
         shape: Tensor,
         log_time_scale: Tensor | None = None,
         *,
-        component: Tensor | Callable[[], Tensor] | None = None,
+        component: Callable[[], Tensor] | None = None,
     ) -> None:
         *lead, n_rows, n_shape = shape.shape
         fits = tuple(lead) == tuple(linear.shape[:-1]) and n_rows in (1, linear.shape[-1])
@@ -262,7 +262,7 @@ class SurvivalDistribution:
             return self
         if self._component is None:
             return self._choose(self.log_weight.argmax(-2))
-        return self._choose(self._component() if callable(self._component) else self._component)
+        return self._choose(self._component())
 
     # ------------------------------------------------------------------ likelihood
 
@@ -301,7 +301,9 @@ class SurvivalDistribution:
                 have to wait.
         """
         check_choice(reduction, "reduction", REDUCTIONS)
-        times, log_unit = self._outcome(time, event, entry, lower, upper)
+        parts = {"time": time, "event": event, "lower": lower, "upper": upper, "entry": entry}
+        given = {name: self._rows(part, name) for name, part in parts.items() if part is not None}
+        times, log_unit = self._outcome(given)
         losses = component_losses(self.family, times, self.linear, self.shape)
         if self.n_components == 1:
             rows = losses.squeeze(-2)
@@ -327,48 +329,39 @@ class SurvivalDistribution:
         check_values(total, total > 0, "weight", "above 0 in sum")
         return weighted.sum(-1) / total
 
-    def _outcome(
-        self,
-        time: Tensor | None,
-        event: Tensor | None,
-        entry: Tensor | None,
-        lower: Tensor | None,
-        upper: Tensor | None,
-    ) -> tuple[LogTimes, Tensor]:
+    def _outcome(self, given: dict[str, Tensor]) -> tuple[LogTimes, Tensor]:
         """Log times in model units, (*batch_shape or (), 1, N), and log units of densities, (..., N)."""
-        parts = {"time": time, "event": event, "lower": lower, "upper": upper}
-        given = [name for name, part in parts.items() if part is not None]
-        if given not in (["time", "event"], ["lower", "upper"]):
-            raise ConfigError(
-                f"nll needs time and event, or lower and upper, got {', '.join(given) or 'none'}"
-            )
-        log_lower = log_upper = log_entry = None
-        if lower is None or upper is None:
-            last = first = self._rows(time, "time")
-            density = event = self._rows(event, "event").to(self.linear)
+        kinds, others = [name for name in given if name != "entry"], dict[str, Tensor]()
+        if kinds == ["time", "event"]:
+            first = last = given["time"]
+            density = event = given["event"].to(self.linear)
             check_values(event, (event == 0) | (event == 1), "event", "0 or 1")
             late = (last > 0) | ((last == 0) & (event == 0))
             check_values(last, late & last.isfinite(), "time", "finite, at least 0 and above 0 at an event")
-        else:
-            first, last = self._rows(lower, "lower"), self._rows(upper, "upper")
+        elif kinds == ["lower", "upper"]:
+            first, last = given["lower"], given["upper"]
             check_values(first, (first >= 0) & first.isfinite(), "lower", "finite and at least 0")
             check_values(last, (last >= first) & (last > 0), "upper", "above 0 and at least lower")
             event = last.isfinite().to(self.linear)
             within = (last > first) & last.isfinite()
             density = event.masked_fill(within, 0.0)
             last = torch.where(within, last, first)
-            log_lower = self._log_time(first, 1).masked_fill(first == 0, -torch.inf)
-            log_upper = self._log_time(last, 1).masked_fill(~within, torch.inf)
-        if entry is not None:
-            begin = self._rows(entry, "entry")
+            others["log_lower"] = self._log_time(first, 1).masked_fill(first == 0, -torch.inf)
+            others["log_upper"] = self._log_time(last, 1).masked_fill(~within, torch.inf)
+        else:
+            raise ConfigError(
+                f"nll needs time and event, or lower and upper, got {', '.join(kinds) or 'none'}"
+            )
+        if "entry" in given:
+            begin = given["entry"]
             early = (begin < last) | ((begin == last) & (event == 0))
             early &= (begin >= 0) & (begin <= first)
             check_values(begin, early, "entry", "at least 0 and before the end of the row")
-            log_entry = self._log_time(begin, 1).masked_fill(begin == 0, -torch.inf)
-        times = LogTimes(self._log_time(last, 1), event, log_entry, log_lower, log_upper)
+            others["log_entry"] = self._log_time(begin, 1).masked_fill(begin == 0, -torch.inf)
+        times = LogTimes(self._log_time(last, 1), event, **others)
         return times.unsqueeze(-2), density * self.log_time_scale[..., None]
 
-    def _rows(self, value: Tensor | None, name: str) -> Tensor:
+    def _rows(self, value: Tensor, name: str) -> Tensor:
         """One value a row, (N,) or (*batch_shape, N)."""
         value = torch.as_tensor(value)
         if value.shape not in ((self.n_rows,), (*self.batch_shape, self.n_rows)):

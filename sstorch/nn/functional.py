@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -15,11 +16,6 @@ from sstorch.exceptions import DataError
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 # A cumulative hazard at which exp(-H) is 0 in every precision.
 _GONE = 800.0
-
-
-def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
-    """Logs of sigmoid(z) and sigmoid(-z), any shape, exact to rounding and differentiable everywhere."""
-    return logsigmoid(logit), logsigmoid(-logit)
 
 
 def softplus(z: Tensor) -> Tensor:
@@ -73,6 +69,15 @@ def log_expm1_ratio(z: Tensor) -> Tensor:
 def log_expm1(x: Tensor) -> Tensor:
     """log(exp(x) - 1) for x > 0, any shape."""
     return x + torch.log(-torch.expm1(-x))
+
+
+def gradients(value: Tensor, parts: Sequence[Tensor], create_graph: bool = False) -> Sequence[Tensor]:
+    """Gradients of a number, zero for parts that it does not depend on; its graph is kept."""
+    if not value.requires_grad:
+        return [torch.zeros_like(part) for part in parts]
+    return torch.autograd.grad(
+        value, parts, retain_graph=True, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
 
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)

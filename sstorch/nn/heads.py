@@ -60,37 +60,33 @@ class DistributionModule(nn.Module, ABC):
     ) -> Self:
         """Set what rows determine: the unit of time, constants of the family, intercepts and shapes.
 
-        The unit is the geometric mean of the times. Constants are knots, breakpoints or ends of intervals.
-        Intercepts and shapes of all components are those of maximum likelihood without covariates. Gates and
-        slopes keep their values. Parameters stay the same objects, but can change in size: there are no
-        more intervals of a ``logistic_hazard`` than distinct event times.
+        The unit is the weighted geometric mean of the times. Constants are knots, breakpoints or ends of
+        intervals. Intercepts and shapes of all components are those of maximum likelihood without covariates,
+        or of a life table (``logistic_hazard``). Gates and slopes keep their values. Parameters stay the same
+        objects, but can change in size: there are no more intervals than distinct event times.
 
         Arguments have shape (N,), as in :meth:`SurvivalDistribution.nll`. Returns the module itself.
 
         Raises:
             DataError: shapes differ, or values are out of range.
         """
-        given = {"time": time, "event": event, "entry": entry, "weight": weight}
+        time = torch.as_tensor(time)
+        begin = torch.zeros_like(time) if entry is None else entry
+        weights = torch.ones_like(time) if weight is None else weight
+        given = {"time": time, "event": event, "entry": begin, "weight": weights}
         # In double precision on the CPU, which places knots and checks values.
-        rows = {
-            name: torch.as_tensor(value).detach().to("cpu", torch.float64)
-            for name, value in given.items()
-            if value is not None
-        }
+        rows = {name: torch.as_tensor(value).to("cpu", torch.float64) for name, value in given.items()}
         for name, own in rows.items():
             if own.ndim != 1 or own.shape != rows["time"].shape:
                 raise DataError(f"`{name}` must have one value a row, like `time`, got {tuple(own.shape)}")
             check_values(own, (own >= 0) & own.isfinite(), name, "finite and at least 0")
         check_values(rows["event"], rows["event"] <= 1, "event", "0 or 1")
-        begin, ones = rows.get("entry", 0 * rows["time"]), torch.ones_like(rows["time"])
         # Rows without weight or follow-up determine nothing.
-        counts = (rows.get("weight", ones) > 0) & (rows["time"] > begin)
+        counts = (rows["weight"] > 0) & (rows["time"] > rows["entry"])
         if not bool(counts.any()):
             raise DataError("`time` must be above 0 and `entry` in some row with weight, got none")
-        last, events, begin, weights = (
-            part[counts][None] for part in (rows["time"], rows["event"], begin, rows.get("weight", ones))
-        )
-        scale = last.log().mean()[None]
+        last, events, begin, weights = (part[counts][None] for part in rows.values())
+        scale = (weights * last.log()).sum(-1) / weights.sum()
         log_entry = None if entry is None else begin.log() - scale
         family = copy.deepcopy(self.family).to("cpu", torch.float64)
         family = family.prepare(last.log() - scale, events, weights, scale)
@@ -239,7 +235,7 @@ class HazardHead(DistributionModule):
         with without_autocast(z.device.type):
             logits = z.new_zeros(len(z), 1) if self.gate is None else self.gate(z)
             log_weight = logits.log_softmax(-1).mT
-            return self._distribution(log_weight, LeafParameters.of(self.leaf), z)
+            return self._distribution(log_weight, LeafParameters(*LeafParameters.parts(self.leaf)), z)
 
     def _leaves(self) -> Iterable[Leaf]:
         return (self.leaf,)

@@ -10,17 +10,12 @@ from torch import Tensor, nn
 from sstorch.batched import Batched
 from sstorch.data.design_matrix import FeaturesT, RowFeatures, last_features, project
 from sstorch.nn.hazards.base import HazardFamily
-from sstorch.nn.routing import score_at
 
 
 class Leaf(nn.Module):
-    """Linear predictor and shape parameters of a leaf hazard.
+    """Linear predictor and shape parameters of a leaf hazard, in :class:`LeafParameters` without L.
 
-    Attributes:
-        slope: gamma, shape (*batch_shape, p).
-        intercept: gamma_0, shape (*batch_shape,).
-        shape: shape parameters, shape (*batch_shape, m); at x = 0 if they are linear in x.
-        shape_slope: their slopes, shape (*batch_shape, m, p), or None if they are constant.
+    ``shape_slope`` (*batch_shape, m, p) is None if shapes are constant.
     """
 
     def __init__(
@@ -82,27 +77,18 @@ class Leaf(nn.Module):
 
 @dataclass(frozen=True)
 class LeafParameters(Batched):
-    """Parameters of L leaves with m shape parameters.
+    """Parameters of L leaves with m shape parameters."""
 
-    Attributes:
-        slope: shape (*batch_shape, L, p).
-        intercept: shape (*batch_shape, L).
-        shape: shape parameters, at x = 0 if they are linear in x, shape (*batch_shape, L, m).
-        shape_slope: their slopes, shape (*batch_shape, L, m, p), or (*batch_shape, L, 0, p) where the shape
-            parameters are constant.
-    """
+    slope: Tensor  # shape (*batch_shape, L, p)
+    intercept: Tensor  # shape (*batch_shape, L)
+    shape: Tensor  # at x = 0 if they are linear in x, shape (*batch_shape, L, m)
+    shape_slope: Tensor  # shape (*batch_shape, L, m, p), or (*batch_shape, L, 0, p) for constant shapes
 
-    slope: Tensor
-    intercept: Tensor
-    shape: Tensor
-    shape_slope: Tensor
-
-    @classmethod
-    def of(cls, leaf: Leaf) -> LeafParameters:
-        """Those of a module whose last batch dimension counts the leaves."""
+    @staticmethod
+    def parts(leaf: Leaf) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Fields of a module whose last batch dimension counts the leaves, or of one leaf of them."""
         none = leaf.shape.new_zeros(*leaf.shape.shape[:-1], 0, leaf.slope.shape[-1])
-        shape_slope = none if leaf.shape_slope is None else leaf.shape_slope
-        return cls(leaf.slope, leaf.intercept, leaf.shape, shape_slope)
+        return leaf.slope, leaf.intercept, leaf.shape, none if leaf.shape_slope is None else leaf.shape_slope
 
     @classmethod
     def unflatten(cls, theta: Tensor, n_features: int, n_shape: int) -> LeafParameters:
@@ -143,18 +129,17 @@ class LeafParameters(Batched):
         Features are (N, p), positions of leaves (N,), the values (N,) and (N, m).
         """
         x = self.features(x)
-        linear = score_at(x, self.slope, self.intercept, leaf)
-        n_slopes = self.shape_slope.shape[-2]
-        if n_slopes == 0:
-            return linear, self.shape.index_select(0, leaf)
-        columns = [score_at(x, self.shape_slope[:, k], self.shape[:, k], leaf) for k in range(n_slopes)]
-        return linear, torch.stack(columns, dim=-1)
+
+        def scores(slope: Tensor, constant: Tensor) -> Tensor:
+            return (slope.index_select(0, leaf) * x).sum(-1) + constant.index_select(0, leaf)
+
+        shape = self.shape.index_select(0, leaf)
+        if n_slopes := self.shape_slope.shape[-2]:
+            own = [scores(self.shape_slope[:, k], self.shape[:, k]) for k in range(n_slopes)]
+            shape = torch.stack(own, dim=-1)
+        return scores(self.slope, self.intercept), shape
 
     def replaced(self, positions: Tensor, part: LeafParameters) -> LeafParameters:
         """The same with ``part`` in place of the leaves at ``positions``."""
-        return LeafParameters(
-            self.slope.index_copy(-2, positions, part.slope),
-            self.intercept.index_copy(-1, positions, part.intercept),
-            self.shape.index_copy(-2, positions, part.shape),
-            self.shape_slope.index_copy(-3, positions, part.shape_slope),
-        )
+        flat = self.flatten().index_copy(-2, positions, part.flatten())
+        return self.unflatten(flat, self.slope.shape[-1], self.shape.shape[-1])

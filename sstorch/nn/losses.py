@@ -7,47 +7,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sstorch.nn.functional import gradients
 from sstorch.nn.hazards.base import HazardFamily
 
 
 class LogTimes(NamedTuple):
-    """Outcome of rows, log times in model units, each broadcastable with predictors (..., L, N).
+    """Outcome of rows, log times in model units, each broadcastable with predictors (..., L, N)."""
 
-    Attributes:
-        log_time: last time of the row; any finite number of a row within an interval.
-        event: 1 if the event was observed, be it within an interval, else 0; floating.
-        log_entry: time from which the row was at risk, -inf for time zero; None for time zero in all rows.
-        log_lower: lower bound of an interval, -inf for time zero; None if no time is an interval.
-        log_upper: upper bound of an interval; +inf if the time is exact or right-censored.
-    """
-
-    log_time: Tensor
-    event: Tensor
-    log_entry: Tensor | None = None
-    log_lower: Tensor | None = None
-    log_upper: Tensor | None = None
+    log_time: Tensor  # last time of the row; any finite number of a row within an interval
+    event: Tensor  # 1 if the event was observed, be it within an interval, else 0; floating
+    log_entry: Tensor | None = None  # time from which the row was at risk, -inf for time zero
+    log_lower: Tensor | None = None  # lower bound of an interval, -inf for time zero; None: no intervals
+    log_upper: Tensor | None = None  # upper bound; +inf if the time is exact or right-censored
 
     def unsqueeze(self, dim: int) -> LogTimes:
         """The same with one more dimension."""
-        log_time, event, *others = (None if part is None else part.unsqueeze(dim) for part in self)
-        assert log_time is not None
-        assert event is not None
-        return LogTimes(log_time, event, *others)
+        given = {name: part for name, part in self._asdict().items() if part is not None}
+        return self._replace(**{name: part.unsqueeze(dim) for name, part in given.items()})
 
 
 def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor) -> Tensor:
-    """Negative log-likelihood of every row under every component, given survival to entry.
+    """Negative log-likelihood of every row under every component, given survival to entry, (..., L, N).
 
-    H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval.
-
-    Args:
-        family: of the components.
-        times: outcome of the rows.
-        linear: linear predictors, shape (..., L, N).
-        shape: shape parameters, shape (..., L, 1 or N, m).
-
-    Returns:
-        shape (..., L, N), in model units of time; +inf on overflow.
+    H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval, in
+    model units of time; +inf on overflow. Predictors are (..., L, N), shapes (..., L, 1 or N, m).
     """
     log_time, event, log_entry, log_lower, log_upper = times
     loss = family.loss(log_time, event, linear, shape, log_entry)
@@ -75,17 +58,8 @@ def derivatives_by_autograd(
         parts = [part.detach().clone().requires_grad_() for part in parts]
         stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
         loss = torch.where(weight > 0, component_losses(family, times, parts[0], stacked), 0.0)
-        first = torch.autograd.grad(
-            loss.sum(), parts, create_graph=True, allow_unused=True, materialize_grads=True
-        )
-        rows = [
-            torch.autograd.grad(
-                each.sum(), parts, retain_graph=True, allow_unused=True, materialize_grads=True
-            )
-            if each.requires_grad
-            else [torch.zeros_like(part) for part in parts]
-            for each in first
-        ]
+        first = gradients(loss.sum(), parts, create_graph=True)
+        rows = [gradients(each.sum(), parts) for each in first]
     n = len(parts)
     second = {(j, k): (rows[j][k] + rows[k][j]) / 2 for j in range(n) for k in range(j, n)}
     return loss.detach(), [each.detach() for each in first], second

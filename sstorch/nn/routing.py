@@ -7,26 +7,19 @@ from numbers import Integral
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from sstorch.batched import Batched
 from sstorch.checks import is_number_of
 from sstorch.data.design_matrix import FeaturesT, RowFeatures, first_features, project
 from sstorch.exceptions import ConfigError
-from sstorch.nn.functional import log_sigmoid_pair
 
 MAX_DEPTH = 6
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Node numbers of a full binary tree.
-
-    Args:
-        depth: number of gates on every path, 0 (a single leaf) to 6.
-
-    Raises:
-        ConfigError: if ``depth`` is not an integer from 0 to 6.
-    """
+    """Node numbers of a full binary tree with ``depth`` gates on every path, 0 to 6; else ConfigError."""
 
     depth: int
 
@@ -51,11 +44,8 @@ class Topology:
 
     def ancestors(self, node: int) -> list[tuple[int, bool]]:
         """Gates on the path from the root to ``node``, each with whether the path turns left there."""
-        path = []
-        while node > 1:
-            path.append((node // 2, node % 2 == 0))
-            node //= 2
-        return path[::-1]
+        below = [node >> k for k in range(self.level(node) - 1, -1, -1)]
+        return [(child // 2, child % 2 == 0) for child in below]
 
     def branches_under(self, node: int) -> list[int]:
         """``node`` and the branch nodes below it, in heap order; empty if ``node`` is a leaf."""
@@ -76,9 +66,7 @@ class Topology:
 class Gate(nn.Module):
     """One branch node: left with probability sigmoid(weight . x + bias).
 
-    Attributes:
-        weight: shape (*batch_shape, p), w_n of the paper.
-        bias: shape (*batch_shape,), minus w_0n of the paper.
+    ``weight`` (*batch_shape, p) is w_n of the paper, ``bias`` (*batch_shape,) is minus w_0n.
     """
 
     def __init__(
@@ -106,15 +94,10 @@ class Gate(nn.Module):
 
 @dataclass(frozen=True)
 class GateParameters(Batched):
-    """Parameters of B gates.
+    """Parameters of B gates."""
 
-    Attributes:
-        weight: shape (*batch_shape, B, p).
-        bias: shape (*batch_shape, B).
-    """
-
-    weight: Tensor
-    bias: Tensor
+    weight: Tensor  # shape (*batch_shape, B, p)
+    bias: Tensor  # shape (*batch_shape, B)
 
     @classmethod
     def unflatten(cls, theta: Tensor) -> GateParameters:
@@ -140,9 +123,7 @@ class GateParameters(Batched):
 
     def replaced(self, positions: Tensor, part: GateParameters) -> GateParameters:
         """The same with ``part`` in place of the gates at ``positions``."""
-        return GateParameters(
-            self.weight.index_copy(-2, positions, part.weight), self.bias.index_copy(-1, positions, part.bias)
-        )
+        return self.unflatten(self.flatten().index_copy(-2, positions, part.flatten()))
 
 
 def log_path_probability(topology: Topology, logits: Tensor, node: int = 1) -> Tensor:
@@ -154,7 +135,7 @@ def log_path_probability(topology: Topology, logits: Tensor, node: int = 1) -> T
     References:
         Consolo, Amaldi and Carrizosa, P_in; computed as a sum of log sigmoids, level by level.
     """
-    left, right = log_sigmoid_pair(logits)
+    left, right = logsigmoid(logits), logsigmoid(-logits)
     position = {n: k for k, n in enumerate(topology.branches_under(node))}
     level_log = logits.new_zeros(*logits.shape[:-2], 1, logits.shape[-1])
     level = [node]
@@ -180,8 +161,3 @@ def visits(topology: Topology, leaf: Tensor, node: int) -> Tensor:
     """True if the path to ``leaf`` (positions from left to right, any shape) passes through ``node``."""
     shift = topology.depth - topology.level(node)
     return torch.eq((leaf + 2**topology.depth) >> shift, node)
-
-
-def score_at(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
-    """Score weight[node] . x + bias[node] of each row (N, p) at its own one of K nodes, shape (N,)."""
-    return (weight.index_select(0, node) * x).sum(-1) + bias.index_select(0, node)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.checks import check_choice
-from sstorch.data.design_matrix import DesignMatrix, RowFeatures
+from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.nn.distribution import SurvivalDistribution
 from sstorch.nn.hazards.base import HazardFamily
@@ -33,11 +33,8 @@ class SoftTree(DistributionModule):
     """Full binary tree of soft multivariate splits with parametric hazards in the leaves.
 
     It maps features of rows to a :class:`SurvivalDistribution`: the mixture of the leaves, weighted by the
-    probabilities of their paths. ``.most_probable()`` of it is the leaf on the path of highest branch
-    probability, the prediction of estimators by default.
-
-    Every parameter has the leading ``batch_shape``; an element of the batch is called a *problem*. There is
-    one module per node; ``requires_grad_`` selects the trained nodes.
+    probabilities of their paths. Every parameter has the leading ``batch_shape``; an element of the batch is
+    called a *problem*. There is one module per node; ``requires_grad_`` selects the trained nodes.
 
     Args:
         in_features: p, number of features of the leaves, the last of the given features.
@@ -180,13 +177,12 @@ class SoftTree(DistributionModule):
     def leaf_parameters(self, nodes: Iterable[int] | None = None) -> LeafParameters:
         """Parameters of leaves, all by default, in the order of ``nodes``."""
         leaves = self._leaves() if nodes is None else [self.leaf(n) for n in nodes]
-        shape = torch.stack([leaf.shape for leaf in leaves], -2)
-        slopes: list[Tensor] = [leaf.shape_slope for leaf in leaves if leaf.shape_slope is not None]
+        slopes, intercepts, shapes, shape_slopes = zip(*map(LeafParameters.parts, leaves), strict=True)
         return LeafParameters(
-            torch.stack([leaf.slope for leaf in leaves], -2),
-            torch.stack([leaf.intercept for leaf in leaves], -1),
-            shape,
-            torch.stack(slopes, -3) if slopes else shape.new_zeros(*shape.shape[:-1], 0, self.in_features),
+            torch.stack(slopes, -2),
+            torch.stack(intercepts, -1),
+            torch.stack(shapes, -2),
+            torch.stack(shape_slopes, -3),
         )
 
     @torch.no_grad()
@@ -203,15 +199,11 @@ class SoftTree(DistributionModule):
 
         Slopes of shapes that are not given are zero.
         """
-        for place, node in enumerate(self.topology.leaves):
-            leaf = self.leaf(node)
+        for place, leaf in enumerate(self._leaves()):
+            leaf.reset(leaves.intercept[..., place], leaves.shape[..., place, :])
             leaf.slope.copy_(leaves.slope[..., place, :])
-            leaf.intercept.copy_(leaves.intercept[..., place])
-            leaf.shape.copy_(leaves.shape[..., place, :])
             if leaf.shape_slope is not None and leaves.shape_slope.shape[-2]:
                 leaf.shape_slope.copy_(leaves.shape_slope[..., place, :, :])
-            elif leaf.shape_slope is not None:
-                leaf.shape_slope.zero_()
 
     # ------------------------------------------------------------------ scores
 
@@ -223,8 +215,6 @@ class SoftTree(DistributionModule):
         """Log probability of each leaf under ``node`` given the row is there, (*batch_shape, L', N)."""
         if self.router is not None and node == 1:
             return self._routed(x)
-        if node in self.topology.leaves:
-            return self.log_time_scale.new_zeros(*self.batch_shape, 1, _n_rows(x))
         logits = self.gate_logits(x, self.topology.branches_under(node))
         return log_path_probability(self.topology, logits, node)
 
@@ -232,9 +222,6 @@ class SoftTree(DistributionModule):
         """Leaf on the path of highest branch probability of each row: 0 .. L - 1, (*batch_shape, N)."""
         if self.router is not None:
             return self._routed(x).argmax(-2)
-        if self.topology.depth == 0:
-            shape = (*self.batch_shape, _n_rows(x))
-            return torch.zeros(shape, dtype=torch.long, device=self.log_time_scale.device)
         return most_probable_leaf(self.topology, self.gate_logits(x))
 
     def visits(self, x: RowFeatures, node: int) -> Tensor:
@@ -258,7 +245,7 @@ class SoftTree(DistributionModule):
 
     @torch.no_grad()
     def select(self, problems: Tensor | int) -> SoftTree:
-        """Copy of some problems of a one-dimensional batch: positions (K,), or one problem, unbatched."""
+        """Copy of some problems of a one-dimensional batch: positions (K,), or one, without batch."""
         batch_shape = () if isinstance(problems, int) else (len(problems),)
         chosen = self.blank(self.topology.depth, self.family.select(problems), batch_shape)
         for own, source in zip(chosen.node_parameters(), self.node_parameters(), strict=True):
@@ -298,7 +285,3 @@ class SoftTree(DistributionModule):
                 f"{tuple(getattr(weight, 'shape', ()))} for 2 rows"
             )
         return weight.shape[1]
-
-
-def _n_rows(x: RowFeatures) -> int:
-    return x.n_rows if isinstance(x, DesignMatrix) else x.shape[-2]

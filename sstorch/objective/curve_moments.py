@@ -32,11 +32,7 @@ class CurveMoments(Batched):
     scatter: Tensor  # sum over the rows of a group of w_i (S_i - m_g)^2, shape (R, Q, G)
 
     def merge(self, other: CurveMoments) -> CurveMoments:
-        """Moments of the rows of both, about the centre of this one.
-
-        References:
-            Chan, Golub and LeVeque (1983), The American Statistician 37, 242-247.
-        """
+        """Moments of the rows of both, about the centre of this one (Chan, Golub and LeVeque 1983)."""
         weight = self.weight + other.weight
         share = (other.weight / _or_one(weight))[:, None, :]
         step = other.mean + (other.centre - self.centre)[..., None] - self.mean
@@ -50,8 +46,7 @@ class CurveMoments(Batched):
     def pair_sums(self) -> Tensor:
         """Sum over the pairs of rows of different groups of w_i w_j (S_i - S_j)^2, at each node, (R, Q).
 
-        With the other groups' weight V_g = sum_{h != g} W_h this is
-        sum_g V_g scatter_g + sum_{g < h} W_g W_h (m_g - m_h)^2: no term is negative.
+        With V_g = sum_{h != g} W_h it is sum_g V_g scatter_g + sum_{g < h} W_g W_h (m_g - m_h)^2.
         """
         within = torch.einsum("rqg,rg->rq", self.scatter, _others(self.weight))
         between = self.mean[..., None] - self.mean[..., None, :]
@@ -97,7 +92,7 @@ class CurveRows(Batched):
         for begin in range(0, n_rows, size):
             yield self.take(slice(begin, begin + size))
 
-    def take(self, rows: slice | Tensor) -> CurveRows:
+    def take(self, rows: slice) -> CurveRows:
         """Some of the rows, the same positions in every problem."""
         return replace(
             self,
@@ -112,12 +107,7 @@ class CurveRows(Batched):
         """Mean curve of some rows, evenly chosen, shape (R, Q)."""
         n_rows = self.linear.shape[-1]
         step = max(1, -(-n_rows // _CENTRE_ROWS))
-        total, count = torch.zeros_like(log_time), 0
-        some = self.take(torch.arange(0, n_rows, step, device=log_time.device))
-        for part in some.chunks(log_time.shape[1]):
-            curves = part.curves(log_time)
-            total, count = total + curves.sum(-1), count + curves.shape[-1]
-        return total / count
+        return self.take(slice(0, n_rows, step)).curves(log_time).mean(-1)
 
     def moments(self, grid: Grid) -> CurveMoments:
         """Moments of the curves by group, chunk by chunk: only the curves of one are in memory.
@@ -131,13 +121,14 @@ class CurveRows(Batched):
             or transformed
             or self.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
         )
-        first: Tensor | float = 0.0
-        second: Tensor | float = 0.0
-        for part in self.chunks(grid.log_time.shape[1]):
-            some = (part, grid.log_time, centre)
-            sums = _sums(*some) if keep else checkpoint(_sums, *some, use_reentrant=False)
-            first, second = first + sums[0], second + sums[1]
-        first, second, weight = torch.as_tensor(first), torch.as_tensor(second), self.member.sum(-1)
+        sums = [
+            _sums(part, grid.log_time, centre)
+            if keep
+            else checkpoint(_sums, part, grid.log_time, centre, use_reentrant=False)
+            for part in self.chunks(grid.log_time.shape[1])
+        ]
+        first, second = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
+        weight = self.member.sum(-1)
         mean = first / _or_one(weight)[:, None, :]
         return CurveMoments(centre, weight, mean, (second - first * mean).clamp(min=0))
 
@@ -151,8 +142,7 @@ def _sums(rows: CurveRows, log_time: Tensor, centre: Tensor) -> tuple[Tensor, Te
 def pair_sum(rows: CurveRows, grid: Grid, frozen: CurveMoments | None = None) -> Tensor:
     """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2, (R,), >= 0.
 
-    Each pair counts once; ``frozen`` holds the moments of further rows, constants. Differentiable, in
-    O(M Q L') time and the memory of a chunk and of the arguments.
+    Each pair counts once; ``frozen`` holds the moments of further rows, constants.
     """
     moments = rows.moments(grid)
     moments = moments if frozen is None else moments.merge(frozen)

@@ -27,11 +27,7 @@ Gates = Literal["frozen", "relaxed"]
 
 
 class GroupParity(RowPenalty):
-    """rho times the squared difference between the survival curves of groups, made by :class:`L2Parity`.
-
-    A problem with a single group has no pairs and the value zero. Gates are ``"frozen"``, or ``"relaxed"`` to
-    train them with the penalty too.
-    """
+    """rho times the squared difference between curves of groups, see :class:`L2Parity`; 0 for one group."""
 
     per_problem = ("coefficient", "log_time", "measure")
 
@@ -66,7 +62,7 @@ class GroupParity(RowPenalty):
             factor = weight_in_step(sample.weight, sample.weight * inside)
             factor = self.at(factor) * self._per_pair(member.sum(-1)) * factor
             grid = self._grid(member)
-            if of_gates:  # those on all paths count, those that are frozen too
+            if of_gates:
                 rows = sample.restrict(counted(sample))
                 return _GateParity(rows, mixed_rows(*parts, rows), grid, factor)
             rows, frozen = sample.restrict(inside & counted(sample)), None
@@ -82,7 +78,7 @@ class GroupParity(RowPenalty):
     def _per_pair(self, weight: Tensor) -> Tensor:
         """Factor of the sum over pairs, given the weights of the groups (K, G)."""
         pairs = pair_weight(weight)
-        return torch.where(pairs > 0, 1 / pairs, torch.zeros_like(pairs))
+        return torch.where(pairs > 0, 1 / pairs, 0.0)
 
 
 @dataclass(frozen=True)
@@ -93,8 +89,8 @@ class _LeafParity(RowTerm):
     family: HazardFamily
     leaf: Tensor  # of each row, shape (K, 1, M)
     member: Tensor  # row weights by group, shape (K, G, M)
-    grid: Grid  # nodes of the integral
-    frozen: CurveMoments | None  # moments of the rows outside I_s; None if there are none
+    grid: Grid
+    frozen: CurveMoments | None  # of the rows outside I_s
     factor: Tensor  # of the sum over pairs, shape (K,)
 
     @override
@@ -108,16 +104,16 @@ class _LeafParity(RowTerm):
 class _GateParity(RowTerm):
     """The relaxed penalty as a function of the gates, leaves frozen."""
 
-    sample: Sample  # all rows of each problem
-    rows: CurveRows  # their leaves' parameters
-    grid: Grid  # nodes of the integral
+    sample: Sample
+    rows: CurveRows
+    grid: Grid
     factor: Tensor  # of the sum over pairs, shape (K,)
 
     @override
     def value(self, parameters: GateParameters | LeafParameters) -> Tensor:
         assert isinstance(parameters, GateParameters)
-        probability = parameters.leaf_probability(self.sample.x)
-        return self.factor * pair_sum(replace(self.rows, probability=probability), self.grid)
+        rows = replace(self.rows, probability=parameters.leaf_probability(self.sample.x))
+        return self.factor * pair_sum(rows, self.grid)
 
 
 def membership(sample: Sample) -> Tensor:
@@ -213,15 +209,12 @@ class L2Parity:
     def nodes(self, time: FloatArray, corners: Sequence[float] = ()) -> tuple[FloatArray, FloatArray]:
         """Nodes and weights (Q,), original units, of training times; the quadrature is split at corners."""
         first, last = float(time.min()), float(time.max())
-        limits = [first, *sorted({corner for corner in corners if first < corner < last}), last]
-        counts = [int(self.n_nodes)]
-        if len(limits) > 2:
-            lengths = np.diff(np.log(limits))
-            counts = [max(_PANEL_NODES, round(self.n_nodes * length / lengths.sum())) for length in lengths]
-        panels = [
-            log_time_quadrature(lower, upper, count)
-            for lower, upper, count in zip(limits[:-1], limits[1:], counts, strict=True)
-        ]
+        limits = np.array([first, *sorted({corner for corner in corners if first < corner < last}), last])
+        lengths = np.diff(np.log(limits))
+        least = _PANEL_NODES if len(lengths) > 1 else self.n_nodes
+        shares = lengths / lengths.sum() if len(lengths) > 1 else np.ones(1)
+        counts = [max(least, round(self.n_nodes * share)) for share in shares]
+        panels = [log_time_quadrature(*each) for each in zip(limits[:-1], limits[1:], counts, strict=True)]
         nodes, weights = zip(*panels, strict=True)
         return np.concatenate(nodes), np.concatenate(weights)
 
@@ -238,21 +231,14 @@ class L2Parity:
         Of each split, observed training times in original units, the log of the unit of model time, and times
         at which the curves are not smooth.
         """
-        corners = corners or [()] * len(times)
-        nodes = [self.nodes(time, at) for time, at in zip(times, corners, strict=True)]
-        width = max(len(node_times) for node_times, _ in nodes)
+        nodes = [self.nodes(time, at) for time, at in zip(times, corners or [()] * len(times), strict=True)]
+        width = max(len(own) for own, _ in nodes)
         # Shorter lists of nodes repeat their last one at weight zero.
-        log_time = [
-            np.log(np.pad(node_times, (0, width - len(node_times)), "edge")) - scale
-            for (node_times, _), scale in zip(nodes, log_scale, strict=True)
-        ]
-        measure = [np.pad(weight, (0, width - len(weight))) for _, weight in nodes]
-        count = torch.as_tensor(problems_of)
-        grid = Grid(
-            torch.as_tensor(np.stack(log_time)).repeat_interleave(count, 0),
-            torch.as_tensor(np.stack(measure)).repeat_interleave(count, 0),
-        )
-        return GroupParity(rho, grid, self.gates)
+        log_time = np.log([np.pad(own, (0, width - len(own)), "edge") for own, _ in nodes])
+        measure = np.stack([np.pad(weight, (0, width - len(weight))) for _, weight in nodes])
+        split = np.repeat(np.arange(len(times)), problems_of)
+        parts = (log_time - np.asarray(log_scale)[:, None])[split], measure[split]
+        return GroupParity(rho, Grid(*map(torch.as_tensor, parts)), self.gates)
 
 
 _legendre = lru_cache(maxsize=32)(roots_legendre)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Self, TypeVar
 
@@ -14,6 +13,7 @@ from typing_extensions import override
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
+from sstorch.nn.functional import gradients
 
 ParametersT = TypeVar("ParametersT", GateParameters, LeafParameters)
 
@@ -73,20 +73,11 @@ class Penalty(nn.Module):
         ]
         with torch.enable_grad():
             value = torch.as_tensor(self(type(parameters)(*parts))).sum()
-            slopes = _gradients(value, parts, create_graph=True)
+            slopes = gradients(value, parts, create_graph=True)
             along = sum((sign * slope).sum() for sign, slope in zip(signs, slopes, strict=True))
-            bends = _gradients(torch.as_tensor(along), parts)
+            bends = gradients(torch.as_tensor(along), parts)
         pairs = zip(signs, bends, strict=True)
         return type(parameters)(*((sign * bend).abs().nan_to_num(0.0, 0.0, 0.0) for sign, bend in pairs))
-
-
-def _gradients(value: Tensor, parts: Sequence[Tensor], create_graph: bool = False) -> Sequence[Tensor]:
-    """Gradients of a value, zero if it does not depend on the parts."""
-    if not value.requires_grad:
-        return [torch.zeros_like(part) for part in parts]
-    return torch.autograd.grad(
-        value, parts, create_graph=create_graph, allow_unused=True, materialize_grads=True
-    )
 
 
 class GatePenalty(Penalty, ABC):
@@ -205,13 +196,12 @@ class GateRidge(GatePenalty):
         super().__init__(coefficient if scale is None else coefficient.expand(len(scale)))
         self.register_buffer("scale", scale)
 
-    def _scale(self, like: Tensor) -> Tensor:
-        """The scale as a factor of weights, (K, 1, p) or (1, 1)."""
-        return like.new_ones(1, 1) if self.scale is None else self.scale.to(like)[..., None, :]
-
     @override
     def forward(self, gates: GateParameters) -> Tensor:
-        squares = (gates.weight * self._scale(gates.weight)).square().sum((-2, -1))
+        weight = gates.weight
+        if self.scale is not None:
+            weight = weight * self.scale.to(weight)[..., None, :]
+        squares = weight.square().sum((-2, -1))
         return self.at(squares) * squares / 2
 
 

@@ -13,6 +13,7 @@ from typing_extensions import override
 from sstorch.batched import Batched
 from sstorch.exceptions import TrainingError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
+from sstorch.nn.functional import gradients
 from sstorch.nn.routing import visits
 from sstorch.objective.penalties import GatePenalty, Penalty
 from sstorch.objective.rows import Sample
@@ -64,14 +65,10 @@ class RowPenalty(Penalty, ABC):
         """
 
     def term(self, tree: SoftTree, sample: Sample, node: int, of_gates: bool) -> RowTerm:
-        """The penalty as a function of the leaves, gates frozen, or the relaxation as one of the gates.
+        """The penalty as a function of the leaves, or the relaxation as one of the gates (``of_gates``).
 
-        Args:
-            tree: K problems.
-            sample: all rows of each problem.
-            node: s. The loss of the step is a mean over its rows I_s, and the term weighs against it as the
-                penalty does against the mean over all rows.
-            of_gates: whether gates are trained.
+        The loss of a step at ``node`` is a mean over its rows I_s alone; the term of K problems, with all
+        their rows, weighs against it as the penalty does against the mean over all rows.
         """
         with torch.no_grad():
             inside = sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)
@@ -81,7 +78,7 @@ class RowPenalty(Penalty, ABC):
 
 @dataclass(frozen=True)
 class _Term(RowTerm):
-    """A penalty that has :meth:`RowPenalty.forward` alone."""
+    """A penalty by its :meth:`RowPenalty.forward`."""
 
     penalty: RowPenalty
     sample: Sample
@@ -99,10 +96,7 @@ class _Term(RowTerm):
 
 
 def weight_in_step(weight: Tensor, inside: Tensor) -> Tensor:
-    """Weight of all rows over that of the rows of a step, (K, M) -> (K,); 0 if it has none.
-
-    The loss of a step is a mean over its rows, so that they count more than in the full objective.
-    """
+    """Weight of all rows over that of the rows of a step, (K, M) -> (K,), as in its mean loss; else 0."""
     total = inside.sum(-1)
     return torch.where(total > 0, weight.sum(-1) / total, torch.zeros_like(total))
 
@@ -137,21 +131,14 @@ class SmallLeaves(RowPenalty):
 
 
 def check_penalties(penalties: Sequence[Penalty], tree: SoftTree, sample: Sample, problems: Tensor) -> None:
-    """Raise TrainingError if a custom penalty has no finite value and gradient at some finite problems (K,).
-
-    Training cannot leave such a point, and its result would be the starting values.
-    """
-    both = [
+    """Raise TrainingError if a custom penalty or its gradient is not finite at some finite problems (K,)."""
+    gates, leaves = (
         type(part)(*(value.detach()[problems].requires_grad_() for value in vars(part).values()))
         for part in (tree.gate_parameters(), tree.leaf_parameters())
-    ]
-    values = {
-        f"{kind}.{name}": value
-        for kind, part in zip(("gates", "leaves"), both, strict=True)
-        for name, value in vars(part).items()
-    }
+    )
+    values = {f"gates.{name}": value for name, value in vars(gates).items()}
+    values |= {f"leaves.{name}": value for name, value in vars(leaves).items()}
     finite = torch.stack([value.isfinite().flatten(1).all(1) for value in values.values()]).all(0)
-    gates, leaves = both
     for penalty in penalties:
         own = penalty.select(problems)
         if isinstance(own, RowPenalty):
@@ -164,12 +151,7 @@ def check_penalties(penalties: Sequence[Penalty], tree: SoftTree, sample: Sample
         if bool(wrong.any()):
             found = float(value.detach()[wrong][0])
             raise TrainingError(f"{text} is {found} at finite gates and leaves; it must be finite there")
-        if not value.requires_grad:
-            continue
-        slopes = torch.autograd.grad(
-            value.sum(), list(values.values()), allow_unused=True, materialize_grads=True
-        )
-        for name, slope in zip(values, slopes, strict=True):
+        for name, slope in zip(values, gradients(value.sum(), [*values.values()]), strict=True):
             if bool((finite & ~slope.isfinite().flatten(1).all(1)).any()):
                 raise TrainingError(
                     f"{text} has no finite gradient with respect to {name} where training stopped: make it "

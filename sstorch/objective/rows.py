@@ -31,24 +31,23 @@ def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> li
 
 @dataclass(frozen=True)
 class Sample(Batched):
-    """Features and times of the rows of each problem, exact, right-censored or within intervals.
+    """Features and times of the rows of each of R problems, M rows each; log times are in model units.
 
     Attributes:
-        x: features, R problems with M rows each.
-        log_time: log of time in model units, shape (R, M); of the middle of an interval.
+        x: features.
+        log_time: shape (R, M); of the middle of an interval.
         event: 1 if the event was observed, be it within an interval, else 0, shape (R, M), floating.
         weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
-        log_entry: log of the time from which a row was observed (left truncation), in model units, shape
-            (R, M), -inf for time zero; None if all rows were observed from time zero.
-        rows_per_subject: weight of the rows over that of the subjects whose they are, shape (R, 1): the
-            objective is a mean over subjects. None if rows are subjects.
+        log_entry: time from which a row was observed (left truncation), shape (R, M), -inf for time zero;
+            None if all rows were observed from time zero.
         group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
         n_groups: number of groups.
         merged_weight: weights that count rows of a group with the same features, and so the same curve, once:
             the first carries the weight of them all, the others none, shape (R, M); None to count each.
-        log_lower: log of the lower bounds of intervals, in model units, -inf for time zero, shape (R, M);
-            None if no time is an interval.
-        log_upper: the same of the upper bounds; +inf if the time is exact or right-censored.
+        log_lower: lower bounds of intervals, -inf for time zero, shape (R, M); None if there are none.
+        log_upper: upper bounds, shape (R, M); +inf if the time is exact or right-censored.
+        rows_per_subject: weight of the rows over that of the subjects whose they are, shape (R, 1): the
+            objective is a mean over subjects. None if rows are subjects.
     """
 
     x: DesignMatrix
@@ -97,31 +96,20 @@ class Sample(Batched):
         return times.unsqueeze(-2)
 
     def restrict(self, keep: Tensor) -> Sample:
-        """Rows with ``keep`` (R, M) true, gathered so that the others leave the computation.
-
-        Problems keep different numbers of rows; the shorter ones are padded with their first row at
-        weight zero.
-        """
+        """Rows with ``keep`` (R, M) true, gathered; shorter problems repeat their first, at weight zero."""
         keep = keep & (self.weight > 0)
         count = keep.sum(-1)
         width = max(int(count.max()), 1)
-        if width == keep.shape[-1]:
-            merged = None if self.merged_weight is None else self.merged_weight * keep
-            weight = self.weight * keep
-            return replace(self, weight=weight, merged_weight=merged)
-        rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
-        real = torch.arange(width, device=rows.device) < count[:, None]
-        rows = torch.where(real, rows, rows[:, :1])
-        part = self.take(rows)
+        part, real = self, keep
+        if width < keep.shape[-1]:
+            rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
+            real = torch.arange(width, device=rows.device) < count[:, None]
+            part = self.take(torch.where(real, rows, rows[:, :1]))
         merged = None if part.merged_weight is None else part.merged_weight * real
-        weight = part.weight * real
-        return replace(part, weight=weight, merged_weight=merged)
+        return replace(part, weight=part.weight * real, merged_weight=merged)
 
     def thin(self, stride: int) -> Sample:
-        """One in stride of all rows of the design matrix; those that a problem has not kept at weight zero.
-
-        Their log times and events are zero.
-        """
+        """One in stride of all rows of the design matrix; those that a problem has not kept are zero."""
         x, spread = self.x.thin(stride), self.x.spread
         real = self.weight > 0
         # Padding repeats a row that has already been counted.
@@ -130,9 +118,9 @@ class Sample(Batched):
         return Sample(x, log_time, event, weight)
 
     def columns(self, rows: slice | Tensor, x: DesignMatrix | None = None) -> Sample:
-        """The same rows of all problems, by a slice (as views) or positions.
+        """The same rows of all problems, by a slice (as views) or positions; x replaces their features.
 
-        Their features are x, by default those of the design matrix; ValueError if problems have own rows.
+        ValueError if problems have rows of their own.
         """
         if x is None and self.x.rows is not None:
             raise ValueError("columns of a sample whose problems have rows of their own")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -27,15 +27,12 @@ from sstorch.objective.row_penalties import RowPenalty, RowTerm
 from sstorch.objective.rows import Sample, problem_blocks
 
 
-def leaf_losses(
-    tree: SoftTree, sample: Sample, leaves: Sequence[int], relevant: Tensor | None = None
-) -> Tensor:
+def leaf_losses(tree: SoftTree, sample: Sample, leaves: Sequence[int]) -> Tensor:
     """Negative log-likelihood of every row at every leaf given survival to entry, (R, len(leaves), M).
 
-    H - c log h, for an event within an interval -log(S(lower) - S(upper)), in model time units (Consolo,
-    Amaldi and Carrizosa, error term L_n). ``relevant`` is false for losses that are multiplied by zero.
+    In model time units: the error term L_n of Consolo, Amaldi and Carrizosa.
     """
-    return parameter_losses(tree.prepared_family, tree.leaf_parameters(leaves), sample, relevant)
+    return parameter_losses(tree.prepared_family, tree.leaf_parameters(leaves), sample)
 
 
 def parameter_losses(
@@ -52,9 +49,6 @@ def parameter_losses(
 def expected_loss(probability: Tensor, losses: Tensor) -> Tensor:
     """Sum over leaves and rows of probability (times normalised row weight) x loss, (K, L', M) -> (K,)."""
     return (probability * losses).sum((-2, -1))
-
-
-PenaltyT = TypeVar("PenaltyT", bound=Penalty)
 
 
 class TrainingObjective(nn.Module):
@@ -84,17 +78,15 @@ class TrainingObjective(nn.Module):
         own: Sequence[Penalty] = (),
     ) -> None:
         super().__init__()
-        self.row_penalties = nn.ModuleList(_active(row_penalties))
-        gate_penalties: list[GatePenalty] = [GateRidge(gate_ridge)]
-        gate_penalties += [each for each in own if isinstance(each, GatePenalty)]
-        self.gate_penalties = nn.ModuleList(_active(gate_penalties))
-        leaf_penalties: list[LeafPenalty] = [Ridge(ridge, None if curved is None else ~curved)]
-        if curved is not None:
-            leaf_penalties.append(Roughness(roughness, curved))
-        if monotone is not None:
-            leaf_penalties.append(monotone)
-        leaf_penalties += [each for each in own if isinstance(each, LeafPenalty)]
-        self.leaf_penalties = nn.ModuleList(_active(leaf_penalties))
+        leaves: list[Penalty] = [Ridge(ridge, None if curved is None else ~curved)]
+        leaves += [] if curved is None else [Roughness(roughness, curved)]
+        leaves += [] if monotone is None else [monotone]
+        leaves += [each for each in own if isinstance(each, LeafPenalty)]
+        gates = [GateRidge(gate_ridge), *(each for each in own if isinstance(each, GatePenalty))]
+        self.gate_penalties, self.leaf_penalties, self.row_penalties = (
+            nn.ModuleList(each for each in penalties if not each.is_zero)
+            for penalties in (gates, leaves, row_penalties)
+        )
 
     def forward(self, tree: SoftTree, sample: Sample) -> Tensor:
         """E of R problems, (R,), in nats per row of model time; +inf if a leaf's hazard overflows."""
@@ -115,9 +107,12 @@ class TrainingObjective(nn.Module):
 
     def terms(self, tree: SoftTree, sample: Sample, node: int, of_gates: bool) -> tuple[RowTerm, ...]:
         """Terms of row penalties in a BN or an LN step, by :meth:`RowPenalty.term`."""
-        penalties = [cast(RowPenalty, penalty) for penalty in self.row_penalties]
-        used = [each for each in penalties if (each.trains_gates if of_gates else each.trains_leaves)]
-        return tuple(each.term(tree, sample, node, of_gates) for each in used)
+        penalties = (cast(RowPenalty, each) for each in self.row_penalties)
+        return tuple(
+            each.term(tree, sample, node, of_gates)
+            for each in penalties
+            if (each.trains_gates if of_gates else each.trains_leaves)
+        )
 
     def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
         """Expected negative log-likelihood of all rows, of the batch shape of the tree."""
@@ -137,7 +132,7 @@ class TrainingObjective(nn.Module):
         sample: Sample,
         weight: Tensor,
     ) -> Tensor:
-        """The data term of K problems by plain autograd, (K,); row weights (K, M) are normalised."""
+        """The data term of K problems, (K,); row weights (K, M) are normalised."""
         weighted = gates.leaf_probability(sample.x) * weight[:, None, :]
         return expected_loss(weighted, parameter_losses(family, leaves, sample, weighted.detach() > 0))
 
@@ -170,24 +165,22 @@ class TrainingObjective(nn.Module):
 
     def with_prior(self, prior: NormalPrior, gates: GateRidge | None = None) -> TrainingObjective:
         """Return the objective plus a prior of the leaves, and of the gates in place of their ridge."""
-        changed = copy.copy(self)
-        changed._modules = dict(self._modules)
-        changed.leaf_penalties = nn.ModuleList([prior, *self.leaf_penalties])
+        own = [*self.gate_penalties]
         if gates is not None:
-            others = [each for each in self.gate_penalties if not isinstance(each, GateRidge)]
-            changed.gate_penalties = nn.ModuleList([gates, *others])
-        return changed
+            own = [gates, *(each for each in own if not isinstance(each, GateRidge))]
+        return self._with(own, [prior, *self.leaf_penalties], self.row_penalties)
 
     def select(self, problems: Tensor | slice) -> TrainingObjective:
         """The objective of some of the problems: positions (K,) or a slice."""
-        penalties = [*self.gate_penalties, *self.leaf_penalties, *self.row_penalties]
-        if all(isinstance(each, Penalty) and each.coefficient.ndim == 0 for each in penalties):
-            return self
-        chosen = TrainingObjective()
-        chosen.gate_penalties = nn.ModuleList(_selected(self.gate_penalties, problems))
-        chosen.leaf_penalties = nn.ModuleList(_selected(self.leaf_penalties, problems))
-        chosen.row_penalties = nn.ModuleList(_selected(self.row_penalties, problems))
-        return chosen
+        kinds = (self.gate_penalties, self.leaf_penalties, self.row_penalties)
+        return self._with(*([cast(Penalty, each).select(problems) for each in kind] for kind in kinds))
+
+    def _with(self, *kinds: Iterable[nn.Module]) -> TrainingObjective:
+        """The objective with other penalties on gates, on leaves and on rows."""
+        changed = copy.copy(self)
+        names = ("gate_penalties", "leaf_penalties", "row_penalties")
+        changed._modules = {name: nn.ModuleList(kind) for name, kind in zip(names, kinds, strict=True)}
+        return changed
 
 
 def _flat(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]:
@@ -206,14 +199,6 @@ def _flat(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]
         LeafParameters(*(flat(value) for value in vars(leaves).values())),
         family.with_constants(constants, (tree.n_problems,)),
     )
-
-
-def _active(penalties: Sequence[PenaltyT]) -> list[PenaltyT]:
-    return [penalty for penalty in penalties if not penalty.is_zero]
-
-
-def _selected(penalties: nn.ModuleList, problems: Tensor | slice) -> list[Penalty]:
-    return [penalty.select(problems) for penalty in penalties if isinstance(penalty, Penalty)]
 
 
 def _curvature(penalties: nn.ModuleList, parameters: ParametersT) -> Tensor:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.checks import blocks
 from sstorch.newton import Problem
 from sstorch.nn import Topology
-from sstorch.nn.functional import log_sigmoid_pair
 from sstorch.nn.losses import component_losses
 from sstorch.optim.linear_hazards import LinearHazards, loss_derivatives
 
@@ -272,7 +272,8 @@ class SoftGates(Batched, Problem):
             none = given.new_zeros(len(given), 0, given.shape[-1])
             return _Routes(given, none[:, None].expand(-1, self.n_leaves, -1, -1), none)
         gates = theta[:, self.of_gates].unflatten(1, (self.n_gates, -1))
-        left, right = log_sigmoid_pair(torch.matmul(gates, self._gate_features[:, rows].mT))
+        logits = torch.matmul(gates, self._gate_features[:, rows].mT)
+        left, right = logsigmoid(logits), logsigmoid(-logits)
         turns_left, turns_right = self.signs.clamp(min=0), (-self.signs).clamp(min=0)
         log_probability = torch.matmul(turns_left, left) + torch.matmul(turns_right, right)
         p_left, p_right = left.exp(), right.exp()

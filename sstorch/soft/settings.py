@@ -221,8 +221,8 @@ class BatchSettings:
             )
         if fixed and (self.restricted or any(each.ancillary != "constant" for each in families)):
             raise ConfigError(
-                f"an offset or strata ({fixed}) do not support monotone, fairness, custom penalties, "
-                "ancillary='linear' and curves that can increase: leave one of the two out"
+                f"an offset or strata ({fixed}) do not support monotone, fairness, custom penalties and "
+                "ancillary='linear': leave one of the two out"
             )
         if fixed and (self.interactions == "all" or any(self.offset in pair for pair in self.interactions)):
             raise ConfigError(f"interactions must name pairs of columns without the offset ({fixed})")

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -36,7 +37,9 @@ def test_initialize_sets_unit_constants_and_maximum_likelihood(leaf: str) -> Non
         head = HazardHead(3, leaf, 2, dtype=torch.float64)
         slope = head.leaf.slope.detach().clone()
         assert head.initialize(TIME, EVENT, **given) is head
-        assert float(head.log_time_scale.exp()) == pytest.approx(float(TIME.double().log().mean().exp()))
+        counted = given.get("weight", torch.ones(40)).double()
+        unit = ((counted * rows[1].log()).sum() / counted.sum()).exp()
+        torch.testing.assert_close(head.log_time_scale.exp(), unit)
         assert torch.equal(head.leaf.slope, slope)
         with torch.no_grad():
             head.leaf.slope.zero_()
@@ -49,6 +52,20 @@ def test_initialize_sets_unit_constants_and_maximum_likelihood(leaf: str) -> Non
             for part in free:
                 part.zero_()
         assert loss < head(rows[0]).nll(*rows[1:], **given)
+
+
+def test_weights_count_as_repeated_rows() -> None:
+    repeats = torch.randint(0, 4, (40,), generator=DRAWS)
+    again = torch.arange(40).repeat_interleave(repeats)
+    make = partial(HazardHead, 3, Spline("odds", knots=[1.0, 5.0, 20.0]), dtype=torch.float64)
+    weighted, repeated = make().initialize(TIME, EVENT, weight=repeats), make()
+    repeated.initialize(TIME[again], EVENT[again])
+    for found, expected in (
+        (weighted.log_time_scale, repeated.log_time_scale),
+        (weighted.leaf.intercept, repeated.leaf.intercept),
+        (weighted.leaf.shape, repeated.leaf.shape),
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
 
 
 def test_rows_without_follow_up_determine_nothing() -> None:

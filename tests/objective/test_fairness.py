@@ -89,32 +89,25 @@ def test_against_pairs(leaf: str | HazardFamily, n_groups: int, relaxed: bool) -
 def test_second_derivatives_and_gradients_in_weights_are_exact(relaxed: bool) -> None:
     tree, penalty = random_tree(4, 1), _penalty()
     sample = with_groups(random_sample(4, n_splits=2, n_rows=20))
-    weight, slope = sample.weight.clone().requires_grad_(), tree.leaf(2).slope
-    sample = replace(sample, weight=weight)
+    weight = sample.weight.clone().requires_grad_()
 
-    def gradients() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(_value(penalty, tree, sample, relaxed).sum(), [slope, weight])
+    def total(weight: Tensor) -> Tensor:
+        return _value(penalty, tree, replace(sample, weight=weight), relaxed).sum()
 
-    constant = replace(sample, weight=weight.detach().clone())
-    value = _value(penalty, tree, constant, relaxed).sum()
-    (first,) = torch.autograd.grad(value, slope, create_graph=True)
-    torch.testing.assert_close(first, gradients()[0], rtol=1e-10, atol=1e-13)
+    assert torch.autograd.gradcheck(total, weight, fast_mode=True)
+    slope = tree.leaf(2).slope
+    (first,) = torch.autograd.grad(total(sample.weight), slope, create_graph=True)
     (second,) = torch.autograd.grad(first[0, 0], slope)
     ends = []
-    for parameter, place in ((slope, (0, 0)), (weight, (0, 4))):
-        for sign in (1e-6, -1e-6):
-            with torch.no_grad():
-                parameter[place] += sign
-            ends.append((gradients()[0], _value(penalty, tree, sample, relaxed).sum().detach()))
-            with torch.no_grad():
-                parameter[place] -= sign
-    torch.testing.assert_close((ends[0][0] - ends[1][0])[0] / 2e-6, second[0], rtol=1e-5, atol=1e-8)
+    for step in (1e-6, -2e-6):
+        with torch.no_grad():
+            slope[0, 0] += step
+        ends.append(torch.autograd.grad(total(sample.weight), slope)[0])
+    torch.testing.assert_close((ends[0] - ends[1])[0] / 2e-6, second[0], rtol=1e-5, atol=1e-8)
     assert second.abs().max() > 1e-4
-    torch.testing.assert_close((ends[2][1] - ends[3][1]) / 2e-6, gradients()[1][0, 4], rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("relaxed", [False, True])
-@pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize(("spread", "relaxed"), [(1e-2, False), (1e-4, True), (1e-6, False), (1e-6, True)])
 def test_nearly_equal_curves(spread: float, relaxed: bool) -> None:
     """Where the curves nearly agree, the plain identity of moments has lost all digits."""
     tree, penalty = random_tree(4, 2), _penalty()
@@ -232,12 +225,12 @@ def _check_step(penalty: GroupParity, depth: int, node: int, kind: Callable[[Bat
     torch.testing.assert_close(own, gradient[[1, 3]], rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize(("depth", "node"), [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 2), (3, 5)])
+@pytest.mark.parametrize(("depth", "node"), [(0, 1), (2, 1), (2, 2), (3, 5)])
 def test_leaf_step_carries_the_penalty_over_all_rows(depth: int, node: int) -> None:
     _check_step(_penalty(), depth, node, leaf_step)
 
 
-@pytest.mark.parametrize(("depth", "node"), [(1, 1), (2, 1), (2, 2), (3, 3)])
+@pytest.mark.parametrize(("depth", "node"), [(1, 1), (2, 2), (3, 3)])
 def test_branch_step_carries_the_relaxation_when_asked(depth: int, node: int) -> None:
     _check_step(_penalty(L2Parity(gates="relaxed")), depth, node, branch_step)
     tree, sample = random_tree(4, depth), with_groups(random_sample(4, n_splits=2))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sstorch import SurvivalData
-from sstorch.nn import GateParameters, SoftTree
+from sstorch.nn import SoftTree
 from sstorch.objective import Sample, SmallLeaves, TrainingObjective
 from sstorch.optim import Nodec
 from tests.batches import random_sample, random_tree
@@ -38,24 +38,6 @@ def test_it_is_the_square_of_what_leaves_lack(depth: int) -> None:
     found = chosen.row_penalty(tree.select(some), sample.select(some)).detach()
     np.testing.assert_allclose(found, expected[[0, 2]] * [1 / 7, 1], atol=1e-14)
     assert TrainingObjective(row_penalties=[each]).terms(tree, sample, 1, of_gates=False) == ()
-
-
-@pytest.mark.parametrize("node", [1, 2])
-def test_gradients_against_finite_differences(node: int) -> None:
-    tree, sample = _case(2)
-    penalty = SmallLeaves(7.0, 0.3)
-    term = penalty.term(tree, sample, node, of_gates=True)
-    flat = tree.gate_parameters().flatten().detach().requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: term.value(GateParameters.unflatten(x)), (flat,))
-    leaves = tree.leaf_parameters()
-    whole = penalty(tree.gate_parameters(), leaves, tree.family, sample)
-    # The step's loss is a mean over the rows of the node.
-    leaf = tree.apply_leaf(sample.x) + 4
-    inside = (sample.weight * ((leaf >> 1 == node) | (node == 1))).sum(-1)
-    share = inside / sample.weight.sum(-1)
-    used = share > 0
-    assert used.any()
-    torch.testing.assert_close((term.value(tree.gate_parameters()) * share)[used], whole[used])
 
 
 @pytest.mark.parametrize("trainer", [nightly("nodec"), "joint"])

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 from typing_extensions import override
 
 from sstorch.nn.functional import (
     HALF_LOG_TWO_PI,
     log_expm1,
-    log_sigmoid_pair,
     normal_cumulative_hazard,
     saturating_exp,
     sigmoid_and_softplus,
@@ -64,11 +64,6 @@ EXPONENTIAL = Link(
 )
 
 
-def _logistic_terms(eta: Tensor) -> tuple[Tensor, Tensor]:
-    log_event, log_survival = log_sigmoid_pair(eta)
-    return -log_survival, log_event
-
-
 def _logistic_loss(eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
     slope, loss = sigmoid_and_softplus(eta)
     loss.mul_(1 + event).addcmul_(event, eta, value=-1)
@@ -83,7 +78,7 @@ def _logistic_curvature(eta: Tensor, event: Tensor) -> Tensor:
 # S = sigmoid(-eta): proportional odds.
 LOGISTIC = Link(
     "logistic",
-    terms=_logistic_terms,
+    terms=lambda eta: (softplus(eta), logsigmoid(eta)),
     hazard=softplus,
     survival=lambda eta: torch.sigmoid(-eta),
     inverse=log_expm1,
@@ -151,7 +146,7 @@ def aranda_ordaz(log_theta: Tensor) -> Link:
     return Link(
         "aranda_ordaz",
         # eta - softplus(eta + log theta), also where eta is infinite.
-        terms=lambda eta: (hazard(eta), log_sigmoid_pair(eta + log_theta)[0] - log_theta),
+        terms=lambda eta: (hazard(eta), logsigmoid(eta + log_theta) - log_theta),
         hazard=hazard,
         survival=lambda eta: survival_of(hazard(eta)),
         inverse=lambda hazard: log_expm1(hazard * torch.exp(log_theta)) - log_theta,

@@ -13,16 +13,12 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from sstorch._types import FloatArray
-from sstorch.checks import blocks
-from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn.functional import log_expm1, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import Ancillary, Derivatives, HazardFamily
 from sstorch.nn.hazards.numeric import check_placement, pick, placed, times_text
 
 # Log odds between which starting values lie: an interval without events determines none.
 _LIMIT = 16.0
-# Of starting values: gain of the last step, of a mean loss.
-_TOLERANCE = 1e-12
 # So many times the last end is later than anything that the intervals can show.
 _HORIZON = 1000.0
 
@@ -189,37 +185,35 @@ class LogisticHazard(HazardFamily):
     def start(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        return self.guess(log_time, event, weight, log_entry)  # which is the maximum
+        """Events of each interval per row at risk, as in a life table, with an intercept of zero.
+
+        A row censored within an interval, or at risk from a time within it, counts by its share of it. This
+        is maximum likelihood if all times are at ends. Log odds stay within a limit, which those of an
+        interval without events reach.
+        """
+        ends, share = self._aligned(self.ends, log_time.ndim), weight / weight.sum(-1, keepdim=True)
+        none = share.new_zeros(len(share), ends.shape[-1] + 1)
+
+        def exposure(number: Tensor, log_left: Tensor, _: Tensor, excess: Tensor) -> Tensor:
+            ended = none.scatter_add(-1, number, share)
+            own = torch.where(number < ends.shape[-1], -torch.expm1(log_left), excess)
+            return none.scatter_add(-1, number, share * own) + ended.flip(-1).cumsum(-1).flip(-1) - ended
+
+        number, log_left, *others = _places(log_time, ends)
+        at_risk = exposure(number, log_left.masked_fill(event > 0, -torch.inf), *others)
+        if log_entry is not None:
+            at_risk = at_risk - exposure(*_places(log_entry, ends))
+        least = torch.finfo(share.dtype).tiny
+        rate = none.scatter_add(-1, number, share * event) / at_risk.clamp(min=least)
+        tail = log_expm1(rate[:, -1:].clamp(min=least))
+        shape = torch.cat([rate[:, :-1].clamp(max=1).logit(), tail], -1).clamp(-_LIMIT, _LIMIT)
+        return torch.zeros_like(shape[:, 0]), shape
 
     @override
     def guess(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.guess`: an interval at a time, an intercept of zero.
-
-        Log odds stay within a limit, which those of an interval without events reach.
-        """
-        ends = self._aligned(self.ends, log_time.ndim)
-        entry = torch.full_like(log_time, -torch.inf) if log_entry is None else log_entry
-        share, logits = weight / weight.sum(-1, keepdim=True), []
-        at, begin = _places(log_time, ends), _places(entry, ends)
-        number, _, _, excess = at
-        for some in blocks(ends.shape[-1], share.numel()):
-            k = torch.arange(some.start, some.stop, device=share.device)[:, None, None]
-            # All of an interval is left before it, nothing after it.
-            entered, left = (
-                torch.where(own == k, log_left, torch.where(own > k, -torch.inf, 0.0))
-                for own, log_left, *_ in (begin, at)
-            )
-            parts = (share.expand(left.shape), event * (number == k), entered, left)
-            found = _interval_logit(*(part.flatten(0, 1) for part in parts))
-            logits += found.unflatten(0, (-1, len(share))).unbind(0)
-        at_risk = (share * (excess - begin[3])).sum(-1)
-        events = (share * event * (number == ends.shape[-1])).sum(-1)
-        least = torch.finfo(share.dtype).tiny
-        rate = (events / at_risk.clamp(min=least)).clamp(min=least)
-        shape = torch.stack([*logits, log_expm1(rate).clamp(-_LIMIT, _LIMIT)], dim=-1)
-        return torch.zeros_like(shape[:, 0]), shape
+        return self.start(log_time, event, weight, log_entry)
 
     @override
     def _constants(self, *rows: Tensor) -> dict[str, Tensor]:
@@ -227,11 +221,8 @@ class LogisticHazard(HazardFamily):
         # fewer, hold no row.
         ends = placed(self.times, rows, "intervals", self._ends_of)
         width = max(map(len, ends))
-        return {
-            "ends": torch.as_tensor(
-                np.stack([np.pad(own, (0, width - len(own)), "edge") for own in ends])
-            ).to(rows[0])
-        }
+        padded = np.stack([np.pad(own, (0, width - len(own)), "edge") for own in ends])
+        return {"ends": torch.as_tensor(padded).to(rows[0])}
 
     def _ends_of(self, log_times: FloatArray) -> FloatArray:
         distinct = np.unique(log_times)
@@ -290,23 +281,3 @@ def _tolerance(dtype: torch.dtype) -> float:
 def _log_softplus(z: Tensor) -> Tensor:
     """Logarithm of softplus, which is z far below zero."""
     return torch.where(z < -_LIMIT, z - torch.exp(z.clamp(max=0)) / 2, softplus(z.clamp(min=-_LIMIT)).log())
-
-
-def _interval_logit(weight: Tensor, event: Tensor, entered: Tensor, left: Tensor) -> Tensor:
-    """Logits of K intervals by maximum likelihood, (K,), within the limit; all arguments are (K, M).
-
-    ``event`` is 1 for an event in the interval, ``entered`` the log share of it left when the row entered,
-    and ``left`` the log share left when it went.
-    """
-    events = (weight * event).sum(-1)
-    at_risk = (weight * (entered - left > 0) * torch.exp(entered)).sum(-1).clamp(min=1e-12)
-    start = torch.logit((events / at_risk).clamp(1e-7, 1 - 1e-7))[:, None]
-    problem = Smooth(_interval_loss, (weight, event, entered, left))
-    logit = newton(problem, Gaussian.flat(start), start, _TOLERANCE).theta[:, 0]
-    return torch.where(events > 0, logit, -_LIMIT).clamp(-_LIMIT, _LIMIT)
-
-
-def _interval_loss(logit: Tensor, weight: Tensor, event: Tensor, entered: Tensor, left: Tensor) -> Tensor:
-    """Mean loss (K,) of logits (K, 1) of intervals."""
-    after = softplus(logit + left)
-    return (weight * (softplus(logit + entered) - after - event * (logit - after))).sum(-1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from numbers import Integral, Real
 
 import numpy as np
@@ -39,10 +40,9 @@ def log_time_limit(dtype: torch.dtype) -> float:
 def invert(terms: Callable[[Tensor], tuple[Tensor, Tensor]], target: Tensor) -> Tensor:
     """Log time at which a cumulative hazard, elementwise and never falling, reaches values ``target`` > 0.
 
-    By bisection; where values can be looked at, steps of Newton's method for log H, which is nearly linear in
-    log time, lead there sooner. +inf if H stays below the target, -inf if it is above at once. The result has
-    the first and second derivatives of the implicit function: two Newton steps, which are zero up to
-    rounding, are added without their values. ``terms`` gives H and log h at log times like the target.
+    ``terms`` gives H and log h at log times like the target. +inf if H stays below the target, -inf if it is
+    above at once. By bisection and, where values can be looked at, steps of Newton's method for log H. Two
+    Newton steps without their values give the first and second derivatives of the implicit function.
     """
     with torch.no_grad():
         limit = log_time_limit(target.dtype)
@@ -86,14 +86,11 @@ def restricted_mean(
     log_tau: Tensor,
     corners: Tensor,
 ) -> Tensor:
-    """Integral of S over [0, tau] in log time, Gauss-Legendre on panels between quantiles.
-
-    Beyond the last panel t S(t) is continued as the power of t that it is there: exact for families whose
-    tail is one, without effect for the others.
+    """Integral of S over [0, tau] in log time (...), Gauss-Legendre on panels between quantiles.
 
     ``log_quantile`` gives the log times (..., K) at which H reaches values (K,), ``terms`` H and log h at log
-    times (..., K). ``log_tau`` is (...), +inf for the mean; the curve is not smooth at log times ``corners``
-    (..., C). The result (...) is in units of model time, +inf if the integral does not exist.
+    times (..., K). ``log_tau`` is (...), +inf for the mean; the curve is not smooth at ``corners`` (..., C).
+    Beyond the last panel t S(t) is continued as a power of t. +inf if the integral does not exist.
     """
     log_tau = log_tau[..., None]
     with torch.no_grad():
@@ -136,12 +133,11 @@ def check_placement(name: str, value: object, least: int, least_times: int) -> i
     """A number of points, or increasing positive times of points; else ConfigError names the option."""
     if not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least:
         return int(value)
-    if isinstance(value, Iterable) and not isinstance(value, str | dict):
-        times = list(value)
-        if len(times) >= least_times and all(is_number_of(t, Real) and math.isfinite(t) for t in times):
-            given = tuple(float(time) for time in times)
-            if all(a < b for a, b in zip((0.0, *given), given, strict=False)):
-                return given
+    times = [*value] if isinstance(value, Iterable) else []
+    if len(times) >= least_times and all(is_number_of(time, Real) for time in times):
+        given = tuple(map(float, times))
+        if all(a < b < math.inf for a, b in pairwise((0.0, *given))):
+            return given
     raise ConfigError(
         f"{name} must be a number >= {least}, or at least {least_times} positive finite times in increasing "
         f"order, got {value!r}"
@@ -196,21 +192,18 @@ def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArr
 
     Royston and Parmar's, 33 and 67 for two, else 100 j / (m + 1); fewer where they coincide.
     """
-    percentiles = (
-        [33, 67] if n_internal == 2 else [100 * j / (n_internal + 1) for j in range(1, n_internal + 1)]
-    )
-    knots = np.unique(np.percentile(log_event_times, [0, *percentiles, 100]))
+    even = np.linspace(0, 100, n_internal + 2)
+    knots = np.unique(np.percentile(log_event_times, [0, 33, 67, 100] if n_internal == 2 else even))
     # Knots that only rounding separates would divide by it.
     distinct = np.r_[True, np.diff(knots) > 1e-4 * max(1.0, knots[-1] - knots[0])]
     return knots[distinct] if distinct.sum() > 1 else knots[:1] + np.array([-0.5, 0.5])
 
 
 def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
-    """Coefficients of I_1 ... I_{m+1} between distinct knots, with I_j(0) = 0.
+    """Coefficients of I_1 ... I_{m+1} between distinct knots, with I_j(0) = 0; zero for those without knots.
 
-    With K <= m + 2 knots, functions that fewer do not have are zero. The result is (m + 1 intervals, 1 + 4
-    (m + 1)): the left end of the interval, then for each function the coefficients of 1, u, u^2 and u^3 in u
-    = y - left end. Intervals beyond the last knot are never looked up and repeat the last.
+    The result is (m + 1 intervals, 1 + 4 (m + 1)): the left end of the interval, then for each function the
+    coefficients of 1, u, u^2 and u^3 in u = y - left end. Intervals beyond the last knot repeat the last.
     """
     n_inside = len(knots) - 2
     table = np.zeros((n_internal + 1, 1 + 4 * (n_internal + 1)))

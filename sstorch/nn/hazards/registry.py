@@ -12,20 +12,12 @@ from sstorch.nn.hazards.parametric import Exponential, Gompertz, LogLogistic, Lo
 from sstorch.nn.hazards.piecewise import PiecewiseExponential
 from sstorch.nn.hazards.spline import Spline
 
-FAMILIES: dict[str, Callable[..., HazardFamily]] = {
-    "exponential": Exponential,
-    "weibull": Weibull,
-    "log_logistic": LogLogistic,
-    "log_normal": LogNormal,
-    "logistic_hazard": LogisticHazard,
-    "gompertz": Gompertz,
-    "generalized_gamma": GeneralizedGamma,
-    "piecewise_exponential": PiecewiseExponential,
-    "spline_ph": partial(Spline, "hazard"),
-    "spline_po": partial(Spline, "odds"),
-    "spline_probit": partial(Spline, "normal"),
-    "spline": partial(Spline, "theta"),
-}
+_CLASSES = (
+    *(Exponential, Weibull, LogLogistic, LogNormal, LogisticHazard, Gompertz, GeneralizedGamma),
+    PiecewiseExponential,
+)
+FAMILIES: dict[str, Callable[..., HazardFamily]] = {family.name: family for family in _CLASSES}
+FAMILIES |= {Spline(scale).name: partial(Spline, scale) for scale in ("hazard", "odds", "normal", "theta")}
 
 
 def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
@@ -52,13 +44,11 @@ def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
             f"unknown leaf {leaf!r}; known leaves: {', '.join(sorted(FAMILIES))}."
             + nearest_text(str(leaf), FAMILIES.keys())
         )
-    choices = FAMILIES[leaf]().options()
-    if unknown := sorted(set(options) - set(choices)):
-        raise ConfigError(
-            f"leaf {leaf!r} has no option {', '.join(map(repr, unknown))}; "
-            f"its options are {', '.join(choices)}"
-        )
-    return FAMILIES[leaf](**options)
+    try:
+        return FAMILIES[leaf](**options)
+    except TypeError as error:
+        known = ", ".join(FAMILIES[leaf]().options())
+        raise ConfigError(f"leaf {leaf!r} has the options {known}: {error}") from error
 
 
 def register_family(family: type[HazardFamily]) -> type[HazardFamily]:
