@@ -70,7 +70,6 @@ def write_tables(path: FairnessPath, mode: str) -> None:
         f"\n{mode}: mean over {path.batch.n_starts} starts x 5 folds\n{table[columns].round(4).to_string()}"
     )
     print(f"\n{mode}: single run\n{single[columns].round(4).to_string()}")
-    print(f"\n{mode}: Pareto front, C_H against parity, test\n{path.pareto()[columns].round(4).to_string()}")
 
 
 def draw(path: FairnessPath, mode: str) -> None:

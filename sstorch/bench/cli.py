@@ -42,9 +42,6 @@ REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 # Hydra's error for settings of a study that is null is an AssertionError.
 _NO_STUDY = "a setting of study was given, but no study: choose one with experiment=NAME; --help lists them"
 
-# Whoever sets Hydra's variable wants tracebacks of refusals too.
-_debugging = "HYDRA_FULL_ERROR" in os.environ
-
 register_schemas()
 
 
@@ -60,7 +57,7 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     typed = sys.argv
     try:
-        with exit_codes("sstorch", () if _debugging else REFUSALS):
+        with exit_codes("sstorch", REFUSALS):
             sys.argv = [typed[0], *as_hydra_takes(typed[1:])]
             try:
                 _app()
@@ -72,8 +69,6 @@ def main() -> None:
                 raise ConfigError(_NO_STUDY) from error
     finally:
         sys.argv = typed
-        if not _debugging:
-            del os.environ["HYDRA_FULL_ERROR"]
 
 
 @hydra.main(version_base="1.3", config_path=config_path(), config_name="config")
@@ -105,7 +100,7 @@ def _app(composed: DictConfig) -> float | None:
         # The status has no room either where the disk is full: what is reported is the first error.
         with suppress(OSError):
             folder.end_early("failed", error=str(error) or repr(error))
-        if isinstance(error, REFUSALS) and not _debugging:
+        if isinstance(error, REFUSALS):
             place = "" if getattr(error, "filename", "") is not None else f"{folder.path}: "
             print_refusal("sstorch", error, f"{name}{place}")
             _end_job(EXIT_REFUSED, swept)

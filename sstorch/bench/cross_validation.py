@@ -65,11 +65,6 @@ class CrossValidation:
     batch: TrainedBatch | None
     folds: IntArray
 
-    @property
-    def split_names(self) -> list[str]:
-        """Names of the splits of the batch: ``fold-0`` ... and ``all-rows``."""
-        return split_names(len(self.trees))
-
     def table(self) -> pd.DataFrame:
         """Mean and standard deviation of each score, over all starts and over the chosen one of each fold."""
         runs = self.scores.assign(trees="all starts")
@@ -80,7 +75,7 @@ class CrossValidation:
     @property
     def choices(self) -> dict[str, GroupChoice]:
         """Groups and penalties of each split, chosen by evidence; empty for fixed penalties."""
-        trees = zip(self.split_names, [*self.trees, self.model], strict=True)
+        trees = zip(split_names(len(self.trees)), [*self.trees, self.model], strict=True)
         return {name: tree.choice_ for name, tree in trees if tree.choice_ is not None}
 
     def evidence(self) -> pd.DataFrame:
@@ -96,15 +91,11 @@ class CrossValidation:
         return pd.concat({name: each.penalties for name, each in self.choices.items()}, names=["split"])
 
     def held_out(self, data: SurvivalData) -> pd.DataFrame:
-        """Predictions of the chosen tree of each fold for the rows of the fold.
+        """Predictions of the chosen tree of each fold for the rows of the fold, of all rows `data`.
 
-        Args:
-            data: all rows.
-
-        Returns:
-            A row for each row of positive weight: ``row`` in `data`, from 0, ``fold``, ``group`` in the tree
-            of the fold, and ``S(t)``, or with competing causes the cumulative incidence ``F(t):cause`` of
-            each, at round times near quantiles of the event times.
+        A row for each row of positive weight: ``row`` in `data`, from 0, ``fold``, ``group`` in the tree of
+        the fold, and ``S(t)``, or with competing causes the cumulative incidence ``F(t):cause`` of each, at
+        round times near quantiles of the event times.
         """
         number, data = np.flatnonzero(data.sample_weight), data.counted()
         times = round_horizons(data.event_times, self.model.time_unit_)
@@ -138,12 +129,8 @@ class CrossValidation:
 def held_out_score(scores: pd.DataFrame, name: str | None = None) -> float:
     """Mean of a score over the test folds, with competing causes over the causes, too.
 
-    Args:
-        scores: :attr:`CrossValidation.scores`, or ``scores.csv`` of a run.
-        name: of the score, such as ``"ibs_graf"``; None for the first of the outcome.
-
-    Raises:
-        ConfigError: the run has no such score.
+    `scores` are those of a run; without a name the score is the first of the outcome. ConfigError if the run
+    has no such score.
     """
     heads = {str(column): str(column).partition(":")[0] for column in scores}
     known = {column: head for column, head in heads.items() if head in METRICS}
@@ -162,12 +149,7 @@ def split_names(n_folds: int) -> list[str]:
 
 
 def make_folds(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
-    """Folds by subject, stratified by event or cause, every one of which can be trained on and scored.
-
-    Raises:
-        DataError: too few rows, events or events of a cause for so many folds.
-        ConfigError: fewer than two folds.
-    """
+    """Folds by subject, stratified by event or cause; an error if one could not be trained on or scored."""
     folds = folds_of(data, n_folds, seed)
     for fold in split(data, folds):
         with scoring_of(fold.number, n_folds):
@@ -217,7 +199,7 @@ def cross_validate(
         FormatError: the checkpoint is truncated or altered.
     """
     data, soft = data.counted(), isinstance(estimator, SoftEstimator)
-    model = SoftTreeModel("model", estimator) if soft else StudyModel("model", estimator)
+    model: Any = SoftTreeModel("model", estimator) if soft else StudyModel("model", estimator)
     if data.groups is not None and not soft:
         raise ConfigError("sensitive groups are scored for soft trees: leave dataset.sensitive out")
     model.check_data(data)
@@ -230,7 +212,8 @@ def cross_validate(
         )
     file = opened(
         checkpoint,
-        **_identity(model),
+        settings=model.settings(),
+        environment=environment(torch.device(model.batch_settings.device if soft else "cpu")),
         folds=folds,
         features=data.frame,
         outcome=[data.nominal_time, data.event if data.causes is None else data.cause, data.entry],
@@ -258,18 +241,6 @@ def cross_validate(
         except DataError as error:
             warn(f"groups are not validated: {error}")
     return CrossValidation(table, trees, final, batch, folds)
-
-
-def _identity(model: StudyModel) -> dict[str, object]:
-    """What determines the models, apart from the rows."""
-    if not isinstance(model, SoftTreeModel):
-        return {"settings": repr(model.estimator)}
-    settings = model.batch_settings
-    return {
-        "settings": settings.facts(),
-        "trainer": settings.trainer,
-        "environment": environment(torch.device(settings.device)),
-    }
 
 
 def _trained(

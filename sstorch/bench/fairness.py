@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
@@ -15,8 +14,8 @@ from sstorch.bench.models import fits_of
 from sstorch.bench.scores import known_groups, score_fits, wide
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import split
-from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.registry import METRICS, names_of
+from sstorch.exceptions import ConfigError
+from sstorch.metrics.registry import names_of
 from sstorch.soft.batch import TrainedBatch, check_causes, train_batch
 from sstorch.soft.estimator import SoftEstimator
 
@@ -62,12 +61,6 @@ class FairnessPath:
         numbers = runs.drop(columns=["fold", "start", "chosen"])
         return numbers.groupby(["part", "rho"], sort=True).mean()
 
-    def pareto(
-        self, accuracy: str = "c_harrell", disparity: str = "parity", part: str = "test", chosen: bool = False
-    ) -> pd.DataFrame:
-        """Pareto-optimal values of rho for accuracy and disparity, means over the runs."""
-        return pareto_front(pd.DataFrame(self.table(chosen).loc[part]), accuracy, disparity)
-
 
 def fairness_path(
     estimator: SoftEstimator,
@@ -110,29 +103,3 @@ def fairness_path(
     }
     table = pd.concat(tables, names=["rho"]).reset_index("rho").reset_index(drop=True)
     return FairnessPath(table, batch, folds, data, estimator)
-
-
-def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataFrame:
-    """Rows of a table, one per candidate, that no other row beats: at least as good in both, better in one.
-
-    Args:
-        table: columns of scores.
-        accuracy: a metric of :func:`sstorch.metrics.evaluate`; whether more is better is known.
-        disparity: column; less is better.
-
-    Raises:
-        ConfigError: a column that the table does not have, or that has no direction.
-        DataError: values are missing.
-    """
-    known = METRICS.get(accuracy)
-    if not {accuracy, disparity} <= set(table) or known is None or known.higher_is_better is None:
-        raise ConfigError(
-            f"`accuracy` and `disparity` must be among {', '.join(map(str, table.columns))}, the first a "
-            f"metric that has a direction, got {accuracy!r} and {disparity!r}"
-        )
-    signs = [-1.0 if known.higher_is_better else 1.0, 1.0]
-    values = table[[accuracy, disparity]].to_numpy(np.float64) * signs
-    if np.isnan(values).any():
-        raise DataError(f"{accuracy} or {disparity} is not defined in some rows of the table")
-    beaten = [((values <= row).all(axis=1) & (values < row).any(axis=1)).any() for row in values]
-    return table[~np.array(beaten)].sort_values(disparity)

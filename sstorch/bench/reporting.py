@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,30 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asked = parser.parse_args(arguments)
         folder = asked.run.expanduser()
         out = folder / "report" if asked.out is None else asked.out.expanduser()
-        if (build := report_of_run(folder)) is None:
+        if (document := report_of_run(folder)) is None:
             store = ResultStore(folder)
             results = Results(store.table(), store.facts())
             for note in results.notes:
                 print(f"sstorch-report: note: {note}", file=sys.stderr)
             print(f"{as_text(average_table(results))}\n")
-            document = write_document(lambda: build_report(results), out)
-        else:
-            document = write_document(build, out)
+            document = build_report(results)
+        write_document(document, out)
         print(f"{out / 'report.md'} (with {len(list(document.pictures()))} figures)")
         print(f"done: {document.title}; open {out / 'report.html'}", flush=True)
 
 
-def write_document(build: Callable[[], Document], folder: Path) -> Document:
-    """Write ``report.md`` with its figures, and ``report.html``, which needs no other file.
-
-    Every file appears complete or not at all; the texts come last. `build` makes the report once the folder
-    is there and can be written, else a ConfigError is raised.
-    """
+def write_document(document: Document, folder: Path) -> None:
+    """Write ``report.md`` with its figures, and ``report.html``; each file is complete or not there."""
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK) or not os.access(folder / FIGURES, os.W_OK):
-            raise PermissionError("no permission to write")
-        document = build()
         for picture in document.pictures():
             write_whole(folder / FIGURES / f"{picture.name}.png", picture.saved("png"))
         write_whole(folder / "report.md", to_markdown(document).encode())
@@ -84,7 +75,6 @@ def write_document(build: Callable[[], Document], folder: Path) -> Document:
         raise ConfigError(
             f"the report cannot be written to {folder}: {error}; choose another with --out"
         ) from error
-    return document
 
 
 def load_model(folder: Path) -> SoftEstimator:
@@ -98,14 +88,14 @@ def load_model(folder: Path) -> SoftEstimator:
     return kind.load(folder)
 
 
-def report_of_run(path: Path) -> Callable[[], Document] | None:
-    """Return a function that makes the report of a completed run or of a sweep; None for other folders.
+def report_of_run(path: Path) -> Document | None:
+    """The report of a completed run or of a sweep; None for other folders.
 
     Raises ConfigError if the run is not completed, its data have changed, or a file is missing.
     """
     folder = RunFolder(path)
     if not folder.is_taken:
-        return (lambda: sweep_report(path)) if any(path.glob("*/status.json")) else None
+        return sweep_report(path) if any(path.glob("*/status.json")) else None
     if folder.status != "completed":
         raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: continue it first")
     if not (path / "held_out.csv").is_file():
@@ -116,14 +106,10 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
     data = dataset.load()
     if data_checksum(data) != status["data"]:
         raise ConfigError(f"the data of {path} have changed since it ran: run it again for a report")
-
-    def build() -> Document:
-        model, held_out, peers = load_model(path / "model"), pd.read_csv(path / "held_out.csv"), None
-        if (path / "peers.csv").is_file():  # scores that are not defined for the data have no values
-            peers = pd.read_csv(path / "peers.csv").dropna(axis=1, how="all")
-        return run_report(Run(dataset.label, data.counted(), model, held_out, peers, config, status))
-
-    return build
+    model, held_out, peers = load_model(path / "model"), pd.read_csv(path / "held_out.csv"), None
+    if (path / "peers.csv").is_file():  # scores that are not defined for the data have no values
+        peers = pd.read_csv(path / "peers.csv").dropna(axis=1, how="all")
+    return run_report(Run(dataset.label, data.counted(), model, held_out, peers, config, status))
 
 
 def _config(run: Path) -> dict[Any, Any]:

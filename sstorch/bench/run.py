@@ -108,14 +108,14 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
             seconds = time.perf_counter() - begin
             compared = score_run(result, data, checkpoint, peers) if cv.peers else None
             report("writing", 0, 1)
-            figures = folder.write_results(result, data, compared)
+            figure = folder.write_results(result, data, compared)
             if board is not None:
                 tests = result.scores[result.scores["part"] == "test"].groupby("fold")
                 for fold, means in tests[result.score_names].mean().iterrows():
                     for score, value in means.dropna().items():
                         board.writer(f"fold-{fold}").add_scalar(f"final/{score}", value)
-                for name, figure in figures.items():
-                    board.writer(name).add_figure("survival by leaf", figure, close=False)
+                if figure is not None:
+                    board.writer("all-rows").add_figure("groups", figure, close=False)
         finally:
             if board is not None:
                 board.close()

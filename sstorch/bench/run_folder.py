@@ -16,18 +16,16 @@ from omegaconf import OmegaConf
 
 from sstorch._version import __version__
 from sstorch.bench.cross_validation import CrossValidation
-from sstorch.bench.scores import leaf_table
 from sstorch.checks import has_method
 from sstorch.data import SurvivalData
-from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import is_open, plain_values
-from sstorch.plots import plot_groups, plot_survival_by_leaf
+from sstorch.plots import plot_groups
+from sstorch.plots.figures import detached
 from sstorch.soft.estimator import SoftEstimator
 
-# Settings that change what is shown, not the trees.
-_SHOWN = (("cv", "peers"), ("cv", "score"), ("dataset", "time_unit"))
+# Settings that do not change the trees.
 _LOGGED = ("logger", "callbacks", "peers")
 
 
@@ -51,12 +49,7 @@ class RunFolder:
         return (self.path / "status.json").exists()
 
     def is_completed(self, config_text: str, checksum: str) -> bool:
-        """True if the run of a configuration is here and was completed.
-
-        Raises:
-            ConfigError: the run here is of another configuration, or of other data; two runs in one folder
-                could not be distinguished. How a run is logged does not matter.
-        """
+        """True if the run of a configuration is here, completed; a ConfigError if another one is here."""
         if not self.is_taken:
             return False
         there, here = (
@@ -115,19 +108,8 @@ class RunFolder:
 
     def write_results(
         self, result: CrossValidation, data: SurvivalData, peers: pd.DataFrame | None = None
-    ) -> dict[str, Figure]:
-        """Write scores, folds, predictions, the tree, the model and the figures.
-
-        Args:
-            result: of the run.
-            data: all rows.
-            peers: scores of the reference models and of the trees, if there are some.
-
-        Returns:
-            The figures by name of the split: the chosen tree of each fold on its test rows, and the model on
-            all rows; with competing causes the incidences of the model on all rows alone. None for an
-            estimator that is not a soft tree.
-        """
+    ) -> Figure | None:
+        """Write scores, folds, predictions, the tree, the model, and the figure of groups of a soft one."""
         held_out, data, model = result.held_out(data), data.counted(), result.model
         result.scores.to_csv(self.path / "scores.csv", index=False)
         held_out[["row", "fold"]].to_csv(self.path / "folds.csv", index=False)
@@ -138,36 +120,15 @@ class RunFolder:
         if result.choices:
             result.evidence().to_csv(self.path / "evidence.csv", float_format="%.6g")
             result.penalties().to_csv(self.path / "penalties.csv", float_format="%.6g")
-        parts = split(data, result.folds)
-        if data.groups is not None:
-            groups = {
-                (f"fold-{fold.number}", part): leaf_table(tree, rows)
-                for fold, tree in zip(parts, result.trees, strict=True)
-                for part, rows in fold.parts.items()
-            }
-            groups["all-rows", "train"] = leaf_table(model, data)
-            whole = pd.concat(groups, names=["tree", "part"])
-            whole.to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
         (self.path / "tree.txt").write_text(model.summary(details=True) + "\n", "utf-8")
         if has_method(model, "save"):
             model.save(self.path / "model")
-        return self._figures(result, data, parts) if isinstance(model, SoftEstimator) else {}
-
-    def _figures(self, result: CrossValidation, data: SurvivalData, parts: list[Fold]) -> dict[str, Figure]:
-        folder, figures = self.path / "figures", dict[str, Figure]()
-        folder.mkdir(exist_ok=True)
-        if data.causes is not None:
-            (first, *_) = plot_groups(result.model, data.frame, data.y, sample_weight=data.sample_weight)
-            drawn = first.get_figure(root=True)
-            assert drawn is not None
-            drawn.savefig(folder / "incidence.png", dpi=120)
-            return {"all-rows": drawn}
-        tests = [*(fold.test for fold in parts), data]
-        for name, tree, rows in zip(result.split_names, [*result.trees, result.model], tests, strict=True):
-            figures[name] = Figure(figsize=(7, 4.5), layout="constrained")
-            plot_survival_by_leaf(tree, rows.frame, figures[name].subplots())
-            figures[name].savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)
-        return figures
+        if not isinstance(model, SoftEstimator):
+            return None
+        (self.path / "figures").mkdir(exist_ok=True)
+        figure = detached(plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight))
+        figure.savefig(self.path / "figures" / "groups.png", dpi=120)
+        return figure
 
 
 def versions() -> dict[str, str]:
@@ -181,8 +142,4 @@ def without_logger(config_text: str) -> dict[str, object]:
     config = OmegaConf.to_container(OmegaConf.create(config_text))
     if not isinstance(config, dict):
         raise ConfigError("config.yaml is not a configuration; delete the folder or choose another")
-    chosen = {str(name): value for name, value in config.items() if name not in _LOGGED}
-    for group, name in _SHOWN:
-        if isinstance(settings := chosen.get(group), dict):
-            chosen[group] = {key: value for key, value in settings.items() if key != name}
-    return chosen
+    return {str(name): value for name, value in config.items() if name not in _LOGGED}

@@ -82,8 +82,7 @@ def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) ->
     assert model.predict(gbsg2.frame).shape == (686,)
     mean = test.loc[test["chosen"], "c_harrell"].mean()
     assert model.metrics_["cross_validated_c_harrell"] == pytest.approx(mean, rel=1e-9)
-    figures = sorted(path.name for path in (folder / "figures").iterdir())
-    assert figures == [f"survival_by_leaf_{name}.png" for name in ("all-rows", "fold-0", "fold-1", "fold-2")]
+    assert (folder / "figures" / "groups.png").stat().st_size > 5000
 
 
 def test_tensorboard_has_the_loss_of_every_node(run: tuple[Path, str, str]) -> None:
@@ -101,7 +100,8 @@ def test_tensorboard_has_the_loss_of_every_node(run: tuple[Path, str, str]) -> N
         assert best[2] <= best[0]
         text = board.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
         assert "dataset:" in text
-        assert len(board.Images("survival by leaf")[0].encoded_image_string) > 5000
+        if fold < 0:
+            assert len(board.Images("groups")[0].encoded_image_string) > 5000
         if fold >= 0:
             assert board.Scalars("final/c_harrell")[0].value == pytest.approx(scores[fold], rel=1e-6)
 
@@ -320,9 +320,6 @@ def test_a_run_with_a_sensitive_column(tmp_path: Path, app: App) -> None:
         assert said in out
     scores = pd.read_csv(folder / "scores.csv")
     assert {"parity", "gini_weighted", "c_gap", "c_harrell:Pre"} <= set(scores)
-    leaves = pd.read_csv(folder / "leaf_groups.csv", index_col=[0, 1, 2])
-    assert leaves.loc[("all-rows", "train", 1), "rows"] == 686
-    assert leaves.loc[("all-rows", "train", 1), "menostat=Pre"] == pytest.approx(290 / 686, rel=1e-4)
     kept = compose("dataset=gbsg2", *fair, "dataset.sensitive_feature=true").dataset.load()
     assert "menostat" in kept.feature_names
 

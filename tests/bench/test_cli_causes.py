@@ -62,7 +62,7 @@ def test_run_of_causes_is_scored_kept_and_reported(table: pd.DataFrame, tmp_path
     assert sum(name.endswith(":death") for name in held_out) == sum(
         name.endswith(":relapse") for name in held_out
     )
-    assert (run / "figures" / "incidence.png").stat().st_size > 5000
+    assert (run / "figures" / "groups.png").stat().st_size > 5000
     assert "contains this run, already completed" in app(*typed, f"hydra.run.dir={run}")[1]
     main([str(run)])
     page = (run / "report" / "report.md").read_text()

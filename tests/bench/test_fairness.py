@@ -1,12 +1,11 @@
 """Scores by group, paths over rho, and Pareto fronts."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.bench import cross_validate, fairness_path, leaf_table, score_fairness
-from sstorch.bench.fairness import FairnessPath, pareto_front
+from sstorch.bench.fairness import FairnessPath
 from sstorch.bench.scores import DISPARITIES
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.objective import L2Parity
@@ -108,23 +107,6 @@ def test_cross_validation_reports_disparities(data: SurvivalData) -> None:
     assert set(DISPARITIES) <= set(result.table().columns.get_level_values(0))
     plain = cross_validate(tree.set_params(penalties=Penalties()), data, n_folds=2)
     assert plain.scores["parity"].mean() > result.scores["parity"].mean()
-
-
-def test_pareto_front() -> None:
-    table = pd.DataFrame(
-        {
-            "c_harrell": [0.7, 0.69, 0.6, 0.7],
-            "ibs_graf": [0.1, 0.2, 0.3, 0.1],
-            "parity": [3.0, 1.0, 2.0, 4.0],
-        },
-        index=pd.Index([0.0, 1.0, 2.0, 3.0], name="rho"),
-    )
-    assert pareto_front(table, "c_harrell", "parity").index.tolist() == [1.0, 0.0]
-    assert pareto_front(table, "ibs_graf", "parity").index.tolist() == [1.0, 0.0]
-    with pytest.raises(ConfigError, match="`accuracy` and `disparity` must be"):
-        pareto_front(table, "auc", "parity")
-    with pytest.raises(DataError, match="not defined"):
-        pareto_front(table.assign(parity=np.nan), "c_harrell", "parity")
 
 
 def test_what_a_path_cannot_do_is_refused(gbsg2: SurvivalData, data: SurvivalData) -> None:

@@ -275,7 +275,7 @@ def test_invalid_studies_raise_before_any_work(cohort: DatasetConfig, tmp_path: 
 def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")  # no Rscript
     # What another test has found out of this machine's R is not to be known here.
-    monkeypatch.setattr(r_trees, "_r_found", r_trees._r_found.__wrapped__)
+    monkeypatch.setattr(r_trees, "_r_versions", r_trees._r_versions.__wrapped__)
     with pytest.warns(DataWarning, match="rpart is left out: .*install R with"):
         assert baseline_models({"rpart": {"depth": 2, "optional": True}}, 0) == []
     with pytest.raises(ConfigError, match="install R with"):

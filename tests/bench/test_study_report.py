@@ -172,7 +172,6 @@ def test_the_best_of_a_column_is_bold_and_averages_are_over_common_data_sets() -
 def test_report_names_versions_reasons_and_times() -> None:
     table = pd.concat([rows(name, "cox", None, {"c_harrell": [[0.6], [0.7]]}) for name in ("aids", "gbsg2")])
     undefined = rows("aids", "cox", None, {"c_uno": [[np.nan], [np.nan], [np.nan], [0.7]]})
-    undefined["reason"] = ["row 7", "row 9", "row 9", ""]
     infinite = rows("aids", "cox", None, {"log_likelihood": [[-10.0], [-np.inf]]})
     first = {"versions": {"torch": "2.8"}, "finished": "2026-01-01T00:00:00Z"}
     records = [
@@ -181,9 +180,8 @@ def test_report_names_versions_reasons_and_times() -> None:
     ]
     text = to_markdown(build_report(Results(pd.concat([table, undefined, infinite]), records)))
     for said in (
-        "tasks differ: 2.8 (1 task), 2.9 (1 task)",
+        "| 2.8, 2.9 |",
         "2026-01-01T00:00:00Z to 2026-01-02T03:04:05Z",
-        "| Cox | c\\_uno | test | 3 | aids | row 9 |",
         "| Cox | 4 | 8.00 | 2.00 | 3.00 |",
         "\N{MINUS SIGN}∞",
     ):
@@ -233,7 +231,7 @@ def test_ours_is_joined_to_theirs_by_data_set_model_and_depth() -> None:
 
 def test_page_and_markdown_are_complete(tmp_path: Path) -> None:
     table, records = whole_study()
-    write_document(lambda: build_report(Results(table, records)), tmp_path)
+    write_document(build_report(Results(table, records)), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"<script [^t]|<link|src=\"(?!data:)|url\((?!#)|@import", page)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
@@ -244,7 +242,6 @@ def test_page_and_markdown_are_complete(tmp_path: Path) -> None:
         "Soft trees against Cox and the random survival forest",
         "Scores",
         "Time",
-        "Values that are not defined",
     ]
     tables = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
     assert len(tables) > 12
@@ -252,8 +249,6 @@ def test_page_and_markdown_are_complete(tmp_path: Path) -> None:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in each.splitlines()}) == 1
     for said in (
         "Cox has no results on whas500.",
-        "1 of 840 values are NaN",
-        "no pair \\| up to \\<tau\\>",
         "8 of 9 runs",
     ):
         assert said in text

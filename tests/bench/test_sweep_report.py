@@ -24,9 +24,9 @@ def test_sweep_shows_settings_scores_with_errors_and_the_best(tmp_path: Path) ->
     _run(tmp_path / "0", 1, [0.6, 0.7])
     _run(tmp_path / "1", 2, [0.7, 0.8])
     _run(tmp_path / "2", 3, [0.5, 0.5], status="running")
-    build = report_of_run(tmp_path)
-    assert build is not None
-    text = to_markdown(build())
+    document = report_of_run(tmp_path)
+    assert document is not None
+    text = to_markdown(document)
     assert "model.depth" in text
     assert "cv.n_folds" not in text  # it does not differ
     assert "0.6500 (0.0500)" in text

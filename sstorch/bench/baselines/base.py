@@ -155,10 +155,7 @@ def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> IntArray:
 
 
 def steps(knots: FloatArray, values: Callable[[FloatArray], npt.ArrayLike]) -> Predict:
-    """Curves that keep the value of the last of the knots, increasing times > 0; 1 before the first.
-
-    `values` are S at the knots, (n, n_knots), of features.
-    """
+    """Step functions with S at the knots, increasing times > 0, as values (n, n_knots); 1 before them."""
 
     def predict(x: FloatArray, times: FloatArray) -> FloatArray:
         return _with_start(values(x))[:, np.searchsorted(knots, times, side="right")]
@@ -197,11 +194,7 @@ def checked_curves(curves: npt.ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class BreslowBaseline:
-    """Cumulative baseline hazard, a step function.
-
-    Sums over the rows at risk are added up from the last time on: where risks differ by many orders of
-    magnitude, differences of such sums are rounding noise and can be negative.
-    """
+    """Cumulative baseline hazard, a step function; sums at risk are added up from the last time on."""
 
     jumps: FloatArray  # distinct training times, (n_jumps,)
     hazard: FloatArray  # cumulative, at the jumps, of a row with the largest training risk, (n_jumps,)
@@ -232,13 +225,10 @@ class BreslowBaseline:
 
 
 def cause_specific(models: list[Predict], jumps: FloatArray) -> Predict:
-    """A survival model of each cause, the others being censored, put together to incidences.
+    """Incidences by a survival model of each cause, the others being censored (Prentice and others, 1978).
 
-    With cumulative hazards H_k = -log S_k of the models the causes share what S = exp(-sum H_k) loses at each
-    time by their increments, so that incidences and S sum to one.
-
-    References:
-        Prentice and others (1978), Biometrics 34, 541-554.
+    The causes share what S = exp(sum log S_k) loses at each time by the increments of their -log S_k, so that
+    incidences and S sum to one.
     """
 
     def predict(x: FloatArray, times: FloatArray) -> FloatArray:

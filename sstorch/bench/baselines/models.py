@@ -51,10 +51,7 @@ class KaplanMeierBaseline(Baseline):
 
 
 def grouped_times(time: FloatArray, event: BoolArray) -> FloatArray:
-    """Censored times moved back to the event time before, or to the first time: risk sets stay the same.
-
-    Trees of scikit-survival store a curve at every distinct time in every node, a forest gigabytes of them.
-    """
+    """Censored times moved back to the event time before: equal risk sets, smaller curves in each node."""
     events = np.unique(time[event])
     before = np.searchsorted(events, time, side="right") - 1
     return np.where(before >= 0, events[np.maximum(before, 0)], time.min())
@@ -139,8 +136,7 @@ class Cox(Baseline):
     """Cox regression of scikit-survival with Efron's ties and a ridge; Breslow's baseline hazard.
 
     The penalty maximises the cross-validated partial log-likelihood of Verweij and van Houwelingen (1993),
-    Statistics in Medicine 12: for each inner fold, that of all training rows minus that of the rows fitted
-    to. Unlike concordance it judges the size of the coefficients, on which the curves depend.
+    Statistics in Medicine 12, which judges the size of the coefficients, too.
     """
 
     name: ClassVar[str] = "cox"
@@ -237,10 +233,7 @@ def _converges(fitter: Any, *arguments: Any, **columns: Any) -> bool:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LifelinesCox(Baseline):
-    """``CoxPHFitter`` with a small ridge, Efron's ties, weights and entry times; Breslow's baseline hazard.
-
-    A curve of start-stop rows is that of a subject whose covariates stay as they are from time zero.
-    """
+    """``CoxPHFitter`` with a small ridge, Efron's ties, weights, entry times; Breslow's baseline hazard."""
 
     name: ClassVar[str] = "cox_lifelines"
     packages: ClassVar = ("lifelines",)
@@ -264,11 +257,7 @@ class LifelinesCox(Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AcceleratedFailureTime(Baseline):
-    """A parametric regression of log time, by lifelines.
-
-    Where the optimiser does not converge, the fit is repeated with ten times the penalty, three times at
-    most; with a DataWarning.
-    """
+    """A regression of log time, by lifelines; where it does not converge, with a larger penalty."""
 
     packages: ClassVar = ("lifelines",)
     knows: ClassVar = ("entry",)
@@ -345,19 +334,15 @@ def leaf_of(nodes: pd.DataFrame, x: FloatArray) -> IntArray:
 class RTree(Baseline):
     """A tree of R; every setting but the depth is the default of its package.
 
-    One run of Rscript fits it to encoded features and evaluates the curves of its leaves, the product-limit
-    estimates of pec, at all training times; rows are then sent down the tree here. Beyond the last time of a
-    leaf its curve keeps its value.
+    Rscript fits it to encoded features and evaluates the curves of its leaves, of pec, at all training times;
+    rows are sent down the tree here.
     """
 
     depth: int = 5  # largest depth, >= 1
 
     def versions(self) -> dict[str, str]:
         """Versions of this package, of R and of its packages; ConfigError if one is missing."""
-        found = _r_found()
-        if isinstance(found, str):
-            raise ConfigError(found)
-        return super().versions() | found
+        return super().versions() | _r_versions()
 
     def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
         table = pd.DataFrame(encoder.x, columns=array_names(encoder.x.shape[1]))
@@ -403,19 +388,18 @@ def _run(*arguments: str) -> str:
 
 
 @cache
-def _r_found() -> dict[str, str] | str:
-    """Versions by package, or what is missing; R takes seconds to start, and is started once."""
+def _r_versions() -> dict[str, str]:
+    """Versions by package; ConfigError if one is missing. R takes seconds to start, and is started once."""
     remedy = (
         "install R with its packages rpart, party and pec; on Debian, as root: "
         "apt-get install r-base-core r-cran-rpart r-cran-party r-cran-pec"
     )
     if shutil.which("Rscript") is None:
-        return f"there is no Rscript; {remedy}"
+        raise ConfigError(f"there is no Rscript; {remedy}")
     try:
-        lines = _run("versions").splitlines()
+        return dict(line.split() for line in _run("versions").splitlines())
     except TrainingError as error:
-        return f"R lacks a package: {error}; {remedy}"
-    return dict(line.split() for line in lines)
+        raise ConfigError(f"R lacks a package: {error}; {remedy}") from error
 
 
 BASELINES: tuple[type[Baseline], ...] = (

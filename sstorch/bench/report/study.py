@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
 import pandas as pd
 
 from sstorch.bench.report.comparisons import fold_section, paper_section
@@ -31,7 +28,8 @@ def build_report(results: Results) -> Document:
     text = (
         "Mean, and standard deviation in small print, over all folds and starts, or the runs named; the best "
         f"of a column in bold, ties at the printed precision together. {ABSENT} is no result. Averages are "
-        "over the data sets that models have in common, without models that have fewer than half."
+        "over the data sets that models have in common, without models that have fewer than half; "
+        f"“{_UNDEFINED}” is a metric without a value, for reasons in column reason of the table of the store."
     )
     sections = [
         _what_was_run(results),
@@ -39,7 +37,6 @@ def build_report(results: Results) -> Document:
         *(section for make in (paper_section, fold_section) if (section := make(results)) is not None),
         Section("Scores", [text, *(_scores(results, name) for name in results.metrics)]),
         _time(results),
-        _undefined(results),
     ]
     n, k = len(results.datasets), results.models["name"].nunique()
     subtitle = f"{k} model{'s' * (k != 1)} on {n} data set{'s' * (n != 1)}"
@@ -68,13 +65,9 @@ def _what_was_run(results: Results) -> Section:
     return Section("What was run", [as_table(["", "this study"], rows), text])
 
 
-def _counted(values: Iterable[object]) -> str:
-    """The value that all tasks share; where they differ, each value with its number of tasks."""
-    counts = Counter(map(str, values))
-    if len(counts) == 1:
-        return next(iter(counts))
-    texts = [f"{value} ({count} task{'s' * (count > 1)})" for value, count in sorted(counts.items())]
-    return f"tasks differ: {', '.join(texts)}"
+def _counted(values: pd.Series) -> str:
+    """The value that all tasks share, or all values."""
+    return ", ".join(sorted(set(values.map(str))))
 
 
 def average_table(results: Results, *, chosen: bool = False) -> pd.DataFrame:
@@ -105,14 +98,7 @@ def as_text(table: pd.DataFrame) -> str:
 
 
 def _averages(results: Results) -> Section:
-    """The averages at a glance, and the models that they leave out."""
-    left_out = set[str]()
-    for means in map(results.means, results.metrics):
-        left_out |= set(means.index[means.notna().any(axis=1)].difference(common(means).index))
     blocks: list[Block] = [average_table(results)]
-    if left_out:
-        few = "Excluded from the averages, with values on fewer than half of the data sets: "
-        blocks.append(f"{few}{listed(sorted(results.labels[key] for key in left_out))}.")
     if not results.rows["chosen"].all():
         table = average_table(results, chosen=True)
         blocks.append(Section("Averages over the chosen start of each fold", [table], folded=True))
@@ -165,26 +151,6 @@ def best_of(values: pd.DataFrame, higher_is_better: bool | None, digits: int = D
         return values.notna() & False
     printed = values.map(lambda value: float(f"{value:.{digits}f}"))
     return printed.eq(printed.max() if higher_is_better else printed.min()) & values.notna().sum().gt(1)
-
-
-def _undefined(results: Results) -> Section:
-    """Values that are NaN, with a reason."""
-    title, rows = "Values that are not defined", results.rows[results.rows["value"].isna()]
-    if rows.empty:
-        return Section(title, ["None: every metric of every run has a value."])
-    rows = rows.assign(model=rows["key"].map(results.models["label"])).astype({"dataset": str, "reason": str})
-    grouped = rows.groupby(["model", "metric", "part"], observed=True)
-    columns = {
-        "values": grouped.size().map(str),
-        "data sets": grouped["dataset"].agg(lambda names: ", ".join(sorted(set(names)))),
-        "commonest reason": grouped["reason"].agg(lambda reasons: reasons.mode().iloc[0]),
-    }
-    lines = pd.DataFrame(columns).reset_index()
-    text = (
-        f"{len(rows)} of {len(results.rows)} values are NaN. A mean is over the runs that have a value, "
-        f"whose number follows where it is not all of them; “{_UNDEFINED}” is a metric without any."
-    )
-    return Section(title, [text, as_table(list(map(str, lines)), lines.to_numpy().tolist())])
 
 
 def _time(results: Results) -> Section:
