@@ -6,7 +6,6 @@ from sstorch import OptimalSurvivalTree, OptimalTreeRegressor
 from sstorch.exact import Binarizer
 from sstorch.exact.binarize import Rule
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.packing import pack, unpack
 
 
 @pytest.fixture
@@ -57,11 +56,6 @@ def test_osst_takes_bins_of_equal_width_without_the_first(frame):
     assert binarizer.get_feature_names_out()[-1] == "sex is m"
 
 
-def test_all_thresholds_tell_all_values_apart(frame):
-    answers = Binarizer("all").fit_transform(frame[["age"]])
-    assert len(np.unique(answers, axis=0)) == frame.age.nunique()
-
-
 def test_duplicates_complements_and_constants_are_left_out(frame):
     more = frame.assign(copy=frame.sex, opposite=frame.sex.map({"f": "m", "m": "f"}), constant=1.0)
     assert len(Binarizer().fit(more).rules_) == len(Binarizer().fit(frame).rules_)
@@ -85,12 +79,6 @@ def test_names_of_two_categories_do_not_matter_where_some_values_are_missing():
         assert tree.loss_ == 0.0
     # Without missing values the rules are complements.
     assert len(Binarizer("all").fit(pd.DataFrame({"sex": labels[:4]})).rules_) == 1
-
-
-def test_rules_survive_packing(frame):
-    for preset in ("surtree", "osst"):
-        rules = Binarizer(preset, n_categories=4).fit(frame).rules_
-        assert unpack(pack(rules)) == rules
 
 
 @pytest.mark.parametrize(
@@ -136,11 +124,6 @@ def test_integer_weights_equal_repeated_rows():
         assert binarizer.fit(frame, sample_weight=weight * 0.3).rules_ == expected
     with pytest.raises(DataError, match="sample_weight"):
         Binarizer().fit(frame, sample_weight=np.ones(59))
-
-
-def test_other_columns_are_refused():
-    with pytest.raises(DataError, match="no column 'a'"):
-        Binarizer("all").fit(pd.DataFrame({"a": [1.0, 2.0]})).transform(pd.DataFrame({"b": [1.0]}))
 
 
 def test_rule_of_a_column_of_zeros_and_ones_names_the_one() -> None:

@@ -137,19 +137,6 @@ def test_a_stump_among_five_thousand_features():
     assert found.loss <= min(task.loss(column.astype(int)) for column in features.T[::50]) + 1e-9
 
 
-class Doubled(LogLikelihood):
-    scale = 2.0
-
-    def loss(self, leaf):
-        return 2.0 * super().loss(leaf)
-
-
-def test_scale_of_a_task_multiplies_costs():
-    once, twice = SURVIVAL, Doubled(TIME, EVENT)
-    twice.constant *= 2.0
-    assert solve(FEATURES, twice, 3).loss == pytest.approx(2.0 * solve(FEATURES, once, 3).loss, rel=1e-12)
-
-
 class WithLists(Rates):
     @staticmethod
     def leaf_cost(sums, i):

@@ -9,8 +9,8 @@ from sstorch.exact import IntegratedBrier, LogLikelihood, check_task, solve
 from sstorch.exact.hazards import BaselineHazard
 from sstorch.exact.rows import weighted_rows, whole_weights
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.reading import export_text
 from tests.exact import reference
+from tests.exact.problems import survival_rows
 
 CAUSES = {1: "relapse", 2: "death"}
 TIMES = np.array([0.0, 30.0, 200.0, 500.0, 5000.0])
@@ -20,16 +20,6 @@ TASKS = {
     "causes": lambda time, cause, entry, w: LogLikelihood(time, cause, n_causes=2, sample_weight=w),
     "integrated_brier": lambda time, cause, entry, w: IntegratedBrier(time, cause > 0, sample_weight=w),
 }
-
-
-def problem(seed):
-    """A random problem with causes, entry times and weights."""
-    features, time, event = reference.random_problem(seed)
-    rng = np.random.default_rng(seed + 2000)
-    weight = rng.lognormal(sigma=1.5, size=len(time)) * 10.0 ** rng.integers(-3, 4)
-    cause = np.where(event, rng.integers(1, 3, len(time)), 0)
-    cause[:2] = 1, 2
-    return features, time, cause, np.floor(rng.uniform(0, 0.9, len(time)) * time), weight
 
 
 def cohort(n=300, seed=0):
@@ -44,39 +34,9 @@ def cohort(n=300, seed=0):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_integer_weights_equal_repeated_rows(name):
-    for seed in range(4):
-        features, time, cause, entry, _ = problem(seed)
-        weight = np.random.default_rng(seed).integers(1, 5, len(time))
-        weight[-1] = 1
-        again = np.repeat(np.arange(len(time)), weight)
-        weighted = TASKS[name](time, cause, entry, weight)
-        repeated = TASKS[name](time[again], cause[again], entry[again], None)
-        one, many = solve(features, weighted, 2), solve(features[again], repeated, 2)
-        np.testing.assert_allclose(one.table(), many.table(), rtol=1e-10, atol=1e-12)
-        leaf, number = one.tree().apply(features), one.tree().n_leaves
-        assert repeated.loss(leaf[again]) == pytest.approx(one.loss, rel=1e-10, abs=1e-12)
-        np.testing.assert_allclose(
-            weighted.decisions(leaf, number), repeated.decisions(leaf[again], number), rtol=1e-10
-        )
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_scale_of_weights_scales_the_loss_alone(name):
-    features, time, cause, entry, weight = problem(5)
-    plain, scaled = (TASKS[name](time, cause, entry, w) for w in (weight, 1e-7 * np.pi * weight))
-    factor = 1.0 if name == "integrated_brier" else 1e-7 * np.pi
-    one, other = (solve(features, task, 2) for task in (plain, scaled))
-    np.testing.assert_allclose(other.table()["loss"], factor * one.table()["loss"], rtol=1e-10)
-    leaf, n = one.tree().apply(features), one.tree().n_leaves
-    # Of trees with the same leaves, or the same loss, either may be found.
-    assert plain.loss(other.tree().apply(features)) == pytest.approx(one.loss, rel=1e-10)
-    np.testing.assert_allclose(scaled.decisions(leaf, n), plain.decisions(leaf, n), rtol=1e-10)
-
-
-@pytest.mark.parametrize("name", TASKS)
 def test_rows_of_weight_zero_do_not_count(name):
-    features, time, cause, entry, weight = problem(7)
+    features, rng = reference.random_features(7, n_rows=(20, 24))
+    time, cause, entry, weight = survival_rows(rng, len(features))
     weight[2:8] = entry[2:8] = 0.0
     time[2], cause[2], time[3] = 1e3, 1, 1e-3  # outside of the times of all others
     kept = weight > 0.0
@@ -122,13 +82,6 @@ def test_whole_weights_have_exact_sums():
     np.testing.assert_array_equal(whole_weights(counts)[0], counts)
 
 
-def test_baseline_hazard_before_the_first_event_has_no_scale():
-    time, event, weight = np.array([1.0, 2.0, 3.0]), np.array([0, 1, 0]), np.array([2.0, 1.0, 3.0])
-    for factor in (1.0, 1 / 6, 250.0):
-        baseline = BaselineHazard.of(weighted_rows((time, event), factor * weight))
-        np.testing.assert_allclose(baseline.at([0.5, 2.0]), [1 / 7, 1 / 4])
-
-
 def test_a_leaf_that_no_event_passed_by_has_the_baseline():
     time, event = np.array([1.0, 3.0, 2.0, 4.0]), np.array([1, 1, 0, 0])
     task = LogLikelihood(time, event, entry=[0.0, 0.5, 1.5, 3.5])
@@ -138,32 +91,6 @@ def test_a_leaf_that_no_event_passed_by_has_the_baseline():
 
 
 # ---------------------------------------------------------------------- estimators
-
-
-@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
-@pytest.mark.parametrize("settings", [{}, {"objective": "integrated_brier"}, {"causes": True}])
-def test_survival_tree_with_integer_weights_equals_repeated_rows(settings, gbsg2: SurvivalData):
-    frame, rng = gbsg2.frame, np.random.default_rng(0)
-    weight = rng.integers(1, 4, len(frame))
-    again, causes = np.repeat(np.arange(len(frame)), weight), settings.get("causes")
-    y = Surv(gbsg2.time, np.where(gbsg2.event, rng.integers(1, 3, len(frame)), 0), causes=CAUSES)
-    y = y if causes else gbsg2.y
-    own = {name: value for name, value in settings.items() if name != "causes"}
-    one, many, scaled = (OptimalSurvivalTree(max_depth=2, **own) for _ in range(3))
-    one.fit(frame, y, sample_weight=weight)
-    many.fit(frame.iloc[again], y[again])
-    scaled.fit(frame, y, sample_weight=weight / weight.sum())
-    for other in (many, scaled):
-        assert [rule.name for rule in one.rules_] == [rule.name for rule in other.rules_]
-        assert export_text(one.tree_) == export_text(other.tree_)
-        np.testing.assert_allclose(one.curves_.survival, other.curves_.survival, atol=1e-10)
-        np.testing.assert_allclose(one.curves_.incidences, other.curves_.incidences, atol=1e-10)
-    assert one.loss_ == pytest.approx(many.loss_, rel=1e-10)
-    estimates = [name for name in one.leaf_table_ if not name.startswith(("rows", "events"))]
-    np.testing.assert_allclose(one.leaf_table_[estimates], many.leaf_table_[estimates], rtol=1e-10)
-    np.testing.assert_allclose(one.predict(frame), many.predict(frame), rtol=1e-10)
-    # Rows are counted as they are.
-    np.testing.assert_array_equal(one.leaf_table_["rows"], np.bincount(one.apply(frame) - 1))
 
 
 def test_curve_ends_at_zero_where_the_last_row_has_an_event():

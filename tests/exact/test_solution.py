@@ -44,18 +44,13 @@ def test_order_names_and_repeats_of_columns_do_not_matter(data):
     assert solution.tree().names[0] == "rule 0"
 
 
-@pytest.mark.parametrize("depth", [0, 1, 4])
-def test_without_nodes_there_is_a_single_leaf(data, depth):
+def test_without_nodes_there_is_a_single_leaf(data):
     features, time, event = data
-    solution = solve(features, LogLikelihood(time, event), depth, 0)
+    with pytest.raises(DataError, match="119 rows, but the task has 120"):
+        solve(features[:-1], LogLikelihood(time, event))
+    solution = solve(features, LogLikelihood(time, event), 4, 0)
     assert list(solution.optima) == [(0, 0)]
     assert solution.tree().n_leaves == 1
-
-
-def test_fewer_nodes_where_more_gain_nothing():
-    features = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    solution = solve(features, LogLikelihood([1.0, 1.0, 5.0, 5.0], [1, 1, 1, 1]), 2)
-    assert solution.tree().n_nodes == 1
 
 
 def test_other_columns_than_0_and_1_are_named(data):
@@ -91,12 +86,6 @@ def test_the_solution_refuses_what_it_did_not_search(data):
     for settings in ({"depth": 3}, {"nodes": 3}, {"nodes": -1}, {"leaf_penalty": -1.0}):
         with pytest.raises(ConfigError):
             solution.tree(**settings)
-
-
-def test_rows_of_the_task_and_the_matrix_must_agree(data):
-    features, time, event = data
-    with pytest.raises(DataError, match="119 rows, but the task has 120"):
-        solve(features[:-1], LogLikelihood(time, event))
 
 
 def test_a_tree_reads_as_rules():

@@ -183,10 +183,6 @@ def test_targets_that_cannot_be(iris: Any, scores: pd.DataFrame) -> None:
         OptimalTreeClassifier().fit(X, y.where(np.arange(150) != 3, None))
     with pytest.raises(DataError, match="y: NaN in 150 rows"):
         OptimalTreeRegressor().fit(X, np.full(150, np.nan))
-    with pytest.raises(DataError, match="sample_weight is negative"):
-        OptimalTreeRegressor().fit(X, np.arange(150.0), sample_weight=-np.ones(150))
-    with pytest.raises(DataError, match="same row labels in a different order"):
-        OptimalTreeClassifier().fit(X, y[::-1])
     with pytest.raises(ConfigError, match="feature_costs and sample_weight do not go together"):
         OptimalTreeClassifier(feature_costs={}).fit(X, y, sample_weight=np.full(150, 2.0))
     scores = scores[:150]
@@ -205,47 +201,30 @@ def two_classes(iris: Any) -> Any:
 
 
 TREES = {
-    "classes": lambda iris, diabetes, scores: (
-        OptimalTreeClassifier(2, cost_matrix=1 - np.eye(3), feature_costs={"petal width (cm)": 0.01}),
-        *iris,
-    ),
-    "numbers": lambda iris, diabetes, scores: (OptimalTreeRegressor(2, leaf_penalty=1.0), *diabetes),
-    "treatments": lambda iris, diabetes, scores: (OptimalPolicyTree(2), diabetes[0], scores),
-    "f1": lambda iris, diabetes, scores: (
-        OptimalTreeClassifier(3, max_nodes=5, objective="f1"),
-        *two_classes(iris),
-    ),
-    "auc": lambda iris, diabetes, scores: (OptimalTreeClassifier(2, objective="auc"), *two_classes(iris)),
-    "fair": lambda iris, diabetes, scores: (
+    "classes": (OptimalTreeClassifier(2), "no, share 1 of "),
+    "f1": (OptimalTreeClassifier(3, max_nodes=5, objective="f1"), "leaf 0: no, share "),
+    "auc": (OptimalTreeClassifier(2, objective="auc"), "leaf 0: no, share "),
+    "fair": (
         OptimalTreeClassifier(3, fairness="equal_opportunity", max_disparity=0.1),
-        *two_classes(iris),
+        "equal_opportunity within 0.1",
     ),
-}
-TEXTS = {
-    "classes": "share 1 of 49 rows",
-    "numbers": "Exact regression tree: depth 2, 4 leaves, 442 rows",
-    "treatments": "drug, value 1",
-    "fair": "equal_opportunity within 0.1",
 }
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_trees_are_kept(name: str, iris: Any, diabetes: Any, scores: Any, tmp_path: Any) -> None:
-    tree, X, y = TREES[name](iris, diabetes, scores)
-    tree.fit(X, y, **({"sensitive": "group"} if name == "fair" else {}))
+def test_trees_are_kept(name: str, iris: Any, tmp_path: Any) -> None:
+    (tree, text), (X, y) = TREES[name], two_classes(iris)
+    tree = clone(tree).fit(X, y, sensitive="group" if name == "fair" else None)
     tree.save(tmp_path / "tree")
-    assert TEXTS.get(name, "leaf 0: no, share ") in tree.summary()
-    again = type(tree).load(tmp_path / "tree")
+    assert text in tree.summary()
+    again = OptimalTreeClassifier.load(tmp_path / "tree")
     assert again.summary() == tree.summary()
     assert again.certified_
     assert (again.max_depth, again.max_nodes) == (tree.max_depth, tree.max_nodes)
     pd.testing.assert_frame_equal(again.optima_, tree.optima_)
-    if name in ("f1", "auc", "fair"):
+    if name != "classes":
         pd.testing.assert_frame_equal(again.front_, tree.front_)
     assert again.score(X, y) == tree.score(X, y)
-    assert not hasattr(clone(again).set_params(**PLAIN.get(name, {})).fit(X, y), "disparity_")
+    assert not hasattr(clone(again).set_params(fairness=None).fit(X, y), "disparity_")
     with pytest.raises(FormatError, match="format"):
         OptimalSurvivalTree.load(tmp_path / "tree")
-
-
-PLAIN = {"fair": {"fairness": None}}

@@ -9,7 +9,6 @@ from sklearn.base import clone
 from sklearn.metrics import f1_score, matthews_corrcoef, roc_auc_score
 
 from sstorch import OptimalTreeClassifier, Search
-from sstorch.exact import horizon_labels
 from sstorch.exceptions import ConfigError, DataError
 
 METRICS = {"f1": f1_score, "mcc": matthews_corrcoef}
@@ -109,17 +108,6 @@ def test_the_sensitive_column_can_be_given_apart(table: Any) -> None:
     assert not hasattr(with_it.set_params(fairness=None).fit(X, y), "disparity_")
     part = clone(model).fit(X, y, sensitive=X["sex"], sample_weight=weight)
     assert part.loss_ == clone(model).fit(X[:300], y[:300], sensitive=X["sex"][:300]).loss_
-
-
-def test_survival_at_a_horizon_with_rounded_weights(gbsg2: Any) -> None:
-    labels, weights = horizon_labels(gbsg2.time, gbsg2.event, 730.0)
-    model = OptimalTreeClassifier(2, objective="f1", min_leaf=20)
-    with pytest.raises(ConfigError, match="whole numbers"):
-        model.fit(gbsg2.frame, labels, sample_weight=weights)
-    rounded = np.round(weights * 1024)
-    model.fit(gbsg2.frame, labels, sample_weight=rounded)
-    score = f1_score(labels, model.predict(gbsg2.frame), sample_weight=rounded)
-    assert 1 - score == pytest.approx(model.loss_)
 
 
 def test_fairness_counts_by_weight(table: Any) -> None:

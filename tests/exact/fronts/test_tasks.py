@@ -35,23 +35,6 @@ def test_points_that_cannot_be_added_exactly_raise(change):
         replace(task, points=change(task.points))
 
 
-def test_measures_are_those_of_scikit_learn():
-    metrics = pytest.importorskip("sklearn.metrics")
-    _, features, y, *_ = rows()
-    peers = {
-        "accuracy": metrics.accuracy_score,
-        "f1": metrics.f1_score,
-        "mcc": metrics.matthews_corrcoef,
-    }
-    for metric, peer in peers.items():
-        task = confusion_front(y, metric)
-        found = solve_front(features, task, 2)
-        for number in range(len(found.totals)):
-            tree = found.tree(number)
-            assert tree.score == pytest.approx(peer(y, tree.predict(features)), abs=1e-12)
-        assert found.tree().score == max(task.score(found.totals))
-
-
 def test_the_limit_is_exact():
     """A disparity of exactly 1 / 10 is within 0.1, which no binary fraction equals."""
     group = np.repeat([0, 1], 10)
