@@ -36,13 +36,12 @@ def check_cause(
     array = check_vector(cause, name, n_rows)
     wrong = (array != np.round(array)) | (array < 0.0) | (array > (np.inf if n_causes is None else n_causes))
     if wrong.any():
-        second = name.split()[-1]
         known = "True/1 (observed) or False/0 (censored)"
-        if second == "cause":
+        if name == "cause":
             known = f"0 (censored) or the number of a cause, 1 .. {n_causes or 'K'}"
         raise DataError(
-            f"{name} must be {known}, got {array[wrong][0]:g} in {rows_text(wrong)}. Are time and {second} "
-            f"in the order (time, {second})?"
+            f"{name} must be {known}, got {array[wrong][0]:g} in {rows_text(wrong)}. Are time and {name} in "
+            f"the order (time, {name})?"
         )
     return array.astype(np.int64)
 

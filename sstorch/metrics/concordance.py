@@ -15,7 +15,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_horizon, check_vector
 from sstorch.data.columns import row_labels
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.metrics.censoring import ipcw_weights
 from sstorch.metrics.groups import KaplanMeier, risk_table
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, read_scored, training
@@ -188,7 +188,8 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     rows = read_rows(y, **what, group=group)
     if len(train) != 2:
         raise ConfigError("train must be the outcome and the groups of the training rows.")
-    known = read_rows(train[0], **what, prefix="train ", train_group=train[1])
+    with named("train"):
+        known = read_rows(train[0], **what, group=train[1])
     n = rows.time.size
     both = row_labels(group, n, "group"), row_labels(train[1], known.time.size, "train group")
     labels, given = np.split(pd.factorize(pd.concat(both))[0], [n])

@@ -86,46 +86,42 @@ def read_rows(
     weight: bool = False,
     sample_weight: npt.ArrayLike | None = None,
     n_causes: int | None = None,
-    prefix: str = "",
     **others: Any,
 ) -> Observed:
     """Read an outcome, for the function that messages call `what`, which supports the parts that are True.
 
     With `causes` a tuple is (time, cause), K = `n_causes` or the largest. `sample_weight` (n,) takes the
-    place of the weights of `y`, `prefix` goes before "time" in messages, row labels of `others` have to be in
-    order.
+    place of the weights of `y`; row labels of `others` have to be in order.
     """
-    name = f"{prefix.strip()}: " if prefix else ""
     weight = weight or sample_weight is not None
     if isinstance(y, Observed):
         check_same_order(**others)
         given = check_weight(sample_weight, y.time.size)
         return _supported(y if given is None else y._replace(weight=given), what, entry, weight)
     if isinstance(y, tuple) and len(y) == 2:
-        second = f"{prefix}{'cause' if causes else 'event'}"
-        check_same_order(**{f"{prefix}time": y[0], second: y[1]}, sample_weight=sample_weight, **others)
-        time = check_time(y[0], f"{prefix}time")
+        second = "cause" if causes else "event"
+        check_same_order(**{"time": y[0], second: y[1]}, sample_weight=sample_weight, **others)
+        time = check_time(y[0])
         given = check_weight(sample_weight, time.size)
         codes = check_cause(y[1], second, time.size, n_causes if causes else 1)
         if not causes:
             return Observed(time, codes > 0, weight=given)
         return Observed(time, codes, weight=given, n_causes=n_causes or int(codes.max()))
-    with named(prefix.strip()):
-        outcome = as_surv(y)
+    outcome = as_surv(y)
     if outcome.causes is not None and not causes:
         raise DataError(
-            f"{name}y has competing causes, and {what} is of one event: give (time, cause == k) for cause k, "
+            f"y has competing causes, and {what} is of one event: give (time, cause == k) for cause k, "
             "or (time, cause > 0) for any cause"
         )
     check_same_order(y=outcome, sample_weight=sample_weight, **others)
-    time, events, _ = outcome.right_censored(f"{name}{what}")
+    time, events, _ = outcome.right_censored(what)
     starts = None
     if outcome.entry is not None and bool((outcome.entry > 0.0).any()):
         starts = np.where(outcome.entry > 0.0, outcome.entry, -np.inf)
     uneven = check_weight(sample_weight, len(outcome))
     if uneven is None and outcome.weight is not None and np.ptp(outcome.weight) > 0.0:
         uneven = check_weight(outcome.weight, len(outcome))
-    rows = _supported(Observed(time, events, starts, uneven, outcome.id), what, entry, weight, name)
+    rows = _supported(Observed(time, events, starts, uneven, outcome.id), what, entry, weight)
     if outcome.causes is None:
         return rows
     return rows._replace(cause=outcome.cause, n_causes=max(n_causes or 0, len(outcome.causes)))
@@ -150,7 +146,8 @@ def training(train: Outcome, *, causes: bool = False) -> Observed:
     """Training rows of positive weight, for G or Kaplan-Meier; with `causes` a tuple is (time, cause)."""
     causes = causes or (isinstance(train, Surv) and train.causes is not None)
     what = "an estimate from the training rows"
-    return read_rows(train, what, causes=causes, weight=True, prefix="train ").counted()
+    with named("train"):
+        return read_rows(train, what, causes=causes, weight=True).counted()
 
 
 def subjects_of(y: Surv | Observed) -> IntArray | None:
@@ -158,15 +155,15 @@ def subjects_of(y: Surv | Observed) -> IntArray | None:
     return None if y.id is None else parse_subjects(y.id, len(y.id))[0]
 
 
-def _supported(rows: Observed, what: str, entry: bool, weight: bool, name: str = "") -> Observed:
+def _supported(rows: Observed, what: str, entry: bool, weight: bool) -> Observed:
     """The rows, if they have only those of entry times and weights that a function supports."""
     if rows.entry is not None and not entry:
         raise DataError(
-            f"{name}y has entry times (left truncation), and {what} takes every row as at risk from time "
+            f"y has entry times (left truncation), and {what} takes every row as at risk from time "
             "zero: score the rows at risk at a time, evaluate(..., after=)"
         )
     if rows.weight is not None and not weight:
         raise DataError(
-            f"{name}y has weights, and {what} does not support them: leave them out for the unweighted value"
+            f"y has weights, and {what} does not support them: leave them out for the unweighted value"
         )
     return rows

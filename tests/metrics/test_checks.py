@@ -61,9 +61,9 @@ def test_invalid_rows_and_curves_raise(changed, words):
         (None, "train: .* requires y to be passed"),
         (np.ones((2, 2)), "train: y .*plain array"),
         ((TIME, EVENT, EVENT), "train: y .*got tuple"),
-        ((TIME, [1, 0]), "train event must have 3 rows"),
-        ((EVENT, TIME), "train event must be True/1"),
-        (([1.0, -1.0, 2.0], EVENT), "train time must be finite"),
+        ((TIME, [1, 0]), "train: event must have 3 rows"),
+        ((EVENT, TIME), "train: event must be True/1"),
+        (([1.0, -1.0, 2.0], EVENT), "train: time must be finite"),
     ],
 )
 def test_invalid_training_rows_raise(train, words):
