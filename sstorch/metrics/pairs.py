@@ -207,11 +207,19 @@ class Compared:
             return cls(pairs, rows.time[pairs.events], *counts)
         grid = check_times(times)
         curves = check_survival(prediction, rows.time.size, grid.size)
-        return cls.of_curves(comparable_pairs(rows, tied_time, tau), rows, curves, grid)
+        return cls.of_curves(rows, curves, grid, tied_time, tau)
 
     @classmethod
-    def of_curves(cls, pairs: ComparablePairs, rows: Observed, curves: FloatArray, grid: FloatArray) -> Self:
-        """Compare curves (n, n_times) that passed `check_survival` in pairs of the rows."""
+    def of_curves(
+        cls,
+        rows: Observed,
+        curves: FloatArray,
+        grid: FloatArray,
+        tied_time: TiedTime = "exclude",
+        tau: float | None = None,
+    ) -> Self:
+        """Compare curves (n, n_times) that passed `check_survival`."""
+        pairs = comparable_pairs(rows, tied_time, tau)
         if pairs.partners().any():  # else `concordance` says that there is no pair
             check_overlap(rows.time, grid)
         time = rows.time[pairs.events]

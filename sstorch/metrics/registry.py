@@ -15,7 +15,7 @@ from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_
 from sstorch.metrics.brier import brier_score, integrated_brier_score, reference_curves, relative_score
 from sstorch.metrics.calibration import calibration_errors
 from sstorch.metrics.checks import check_overlap
-from sstorch.metrics.concordance import concordance_harrell, concordance_wolbers
+from sstorch.metrics.concordance import concordance_harrell, concordance_wolbers, uno_weights
 from sstorch.metrics.curves import survival_at
 from sstorch.metrics.distribution import d_calibration_at
 from sstorch.metrics.groups import KaplanMeier
@@ -142,7 +142,7 @@ def c_harrell_ties(rows: Scored, _: int) -> float:
 @metric("C_U", True, tags="study peers accuracy published")
 def c_uno(rows: Scored, _: int) -> float:
     """Concordance (Uno). Uno et al. (2011), Statistics in Medicine 30, 1105-1117."""
-    return rows.compared.concordance(rows.tau, rows.uno_weight)
+    return rows.compared.concordance(rows.tau, uno_weights(rows.y, rows.train))
 
 
 @metric("AUC", True, tags="study accuracy published")

@@ -22,7 +22,6 @@ from sstorch.data.target import no_intervals
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.brier import GrafIntegrals
 from sstorch.metrics.checks import check_survival, check_times
-from sstorch.metrics.concordance import uno_weights
 from sstorch.metrics.curves import (
     conditional_curves,
     conditional_incidences,
@@ -32,7 +31,7 @@ from sstorch.metrics.curves import (
 )
 from sstorch.metrics.grids import evaluation_times, incidence_times, thinned, thinned_together
 from sstorch.metrics.outcome import Observed, read_rows
-from sstorch.metrics.pairs import ComparablePairs, Compared, comparable_pairs
+from sstorch.metrics.pairs import Compared
 
 # Outcomes that metrics distinguish: one event (right-censored or counting), competing causes.
 Kind = Literal["event", "competing"]
@@ -57,8 +56,6 @@ class Scored:
     tau: float | None = None
     grids: Mapping[str, IntArray] = field(default_factory=dict)
     survival: FloatArray | None = None
-    # What does not depend on the curves, shared by the models of `with_curves`
-    _shared: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def on_grids(
@@ -139,21 +136,10 @@ class Scored:
         assert self.survival is not None
         return self.survival[:, cause - 1]
 
-    @property
-    def uno_weight(self) -> FloatArray:
-        """1 / G^2 of each test row, (n,)."""
-        return self._once("uno_weight", lambda: uno_weights(self.y, self.train))  # type: ignore[no-any-return]
-
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        if name not in self._shared:
-            self._shared[name] = make()
-        return self._shared[name]
-
     @cached_property
     def compared(self) -> Compared:
         """The curves compared at every event, for the concordances that share it."""
-        pairs: ComparablePairs = self._once("pairs", lambda: comparable_pairs(self.y))
-        return Compared.of_curves(pairs, self.y, self.curves(), self.times)
+        return Compared.of_curves(self.y, self.curves(), self.times)
 
     @cached_property
     def graf(self) -> GrafIntegrals:
