@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, or_
@@ -42,8 +42,6 @@ from sstorch.reading.nodes import Reading
 _PAGE_TERMS = 4
 # Terms from which a sum is written in halves: nested as often as there are terms it is too deep to compile.
 _LONG_SUM = 100
-# One of the values of all leaves.
-Choice = Callable[[FloatArray], Expression]
 
 
 def tree_formula(tree: FittedTree) -> Formula:
@@ -53,6 +51,11 @@ def tree_formula(tree: FittedTree) -> Formula:
     ConfigError for families whose curves are computed by cases that depend on the values.
     """
     tree.check_exportable("written as code")
+    if tree.prediction == "mixture":
+        raise ConfigError(
+            "code computes one leaf per row, got prediction='mixture': use export_program, or keep the model "
+            "with save()"
+        )
     module, preprocessor = tree.module, tree.preprocessor
     if tree.competing and (preprocessor.offset is not None or preprocessor.strata is not None):
         raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")
@@ -60,7 +63,7 @@ def tree_formula(tree: FittedTree) -> Formula:
     gates, seen = module.gate_parameters(), slice(module.n_gate_features)
     weights, biases = (part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias))
     scores = [
-        let(f"score_{node}", functions.score(weights[k : k + 1], biases[k : k + 1], _value_of(0), seen))
+        let(f"score_{node}", functions.score(weights[k : k + 1], biases[k : k + 1], as_expression(0), seen))
         for k, node in enumerate(module.topology.branches)
     ]
 
@@ -72,31 +75,17 @@ def tree_formula(tree: FittedTree) -> Formula:
     leaf = let("leaf", below(1))
     columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.inputs}
     group, fixed = let("group_number", pick(leaf, tree.group_numbers.tolist())), _fixed_known(preprocessor)
-
-    def formula_of(survival: Expression) -> Formula:
-        survival = let("survival", _where_all(fixed, where(TIME <= 0.0, 1.0, survival)))
-        return Formula(columns, group, survival, gates={k: score >= 0.0 for k, score in enumerate(scores)})
-
-    if tree.prediction == "mixture" and not tree.competing:
-        survival = as_expression(0.0)
-        for number, share in enumerate(_shares(scores, n_leaves)):
-            curves = _leaf_curves(module, functions, _value_of(number), f"leaf_{number}_")
-            hazard = let("cumulative_hazard", curves("cumulative_hazard"))
-            survival = survival + let(f"share_{number}", share) * unary("exp", -hazard)
-        return formula_of(minimum(survival, 1.0))
-
-    def chosen(values: FloatArray) -> Expression:
-        return pick(leaf, values.tolist())
-
     causes = {
-        name: _leaf_curves(each, functions, chosen, f"{name}_" if tree.competing else "")
+        name: _leaf_curves(each, functions, leaf, f"{name}_" if tree.competing else "")
         for name, each in tree.hazards.items()
     }
     parts = [curves("cumulative_hazard") for curves in causes.values()]
     if tree.competing:
         parts = [let(f"{name}_cumulative_hazard", part) for name, part in zip(causes, parts, strict=True)]
     cumulative = let("cumulative_hazard", _where_all(fixed, reduce(add, parts)))
-    formula = replace(formula_of(unary("exp", -cumulative)), cumulative=cumulative)
+    survival = let("survival", _where_all(fixed, where(TIME <= 0.0, 1.0, unary("exp", -cumulative))))
+    divided = {k: score >= 0.0 for k, score in enumerate(scores)}
+    formula = Formula(columns, group, survival, gates=divided, cumulative=cumulative)
     if not tree.competing:
         return formula
     rule = tuple(zip(PLACES.tolist(), WEIGHTS.tolist(), strict=True))
@@ -109,27 +98,10 @@ def tree_formula(tree: FittedTree) -> Formula:
     return replace(formula, hazards=Hazards(log_hazards, cumulative, edges, WIDTH, rule, doubling))
 
 
-def _value_of(leaf: int) -> Choice:
-    """The value of one leaf as a constant."""
-    return lambda values: as_expression(float(values[leaf]))
-
-
-def _shares(scores: Sequence[Expression], n_leaves: int) -> Iterator[Expression]:
-    """Probability of the path to each leaf, a product of 1 / (1 + exp(-x)) without overflow."""
-    for end in range(n_leaves, 2 * n_leaves):
-        share = as_expression(1.0)
-        for shift in range(n_leaves.bit_length() - 1, 0, -1):
-            score = scores[(end >> shift) - 1]
-            x = -score if end >> (shift - 1) & 1 else score
-            small = unary("exp", -unary("absolute", x))
-            share = share * (where(x >= 0.0, 1.0, small) / (1.0 + small))
-        yield share
-
-
 def _leaf_curves(
-    module: SoftTree, functions: _Functions, choose: Choice, prefix: str
+    module: SoftTree, functions: _Functions, leaf: Expression, prefix: str
 ) -> Callable[[str], Expression]:
-    """Curves of the family by name, with the parameters of one leaf, chosen from those of all."""
+    """Curves of the family by name, with the parameters of a leaf."""
     family, leaves = module.family, module.leaf_parameters()
     slope, intercept, shape, shape_slope = (
         part.detach().cpu().double().numpy()
@@ -137,13 +109,13 @@ def _leaf_curves(
     )
     n = functions.mixing.shape[1]
     seen = slice(n - module.in_features, n)
-    predictor = let(f"{prefix}linear_predictor", functions.score(slope, intercept, choose, seen, prefix))
+    predictor = let(f"{prefix}linear_predictor", functions.score(slope, intercept, leaf, seen, prefix))
     shapes = [
         let(
             prefix + name,
-            functions.score(shape_slope[:, k], shape[:, k], choose, seen, f"{prefix}{name}_")
+            functions.score(shape_slope[:, k], shape[:, k], leaf, seen, f"{prefix}{name}_")
             if shape_slope.shape[-2]
-            else choose(shape[:, k]),
+            else pick(leaf, shape[:, k].tolist()),
         )
         for k, name in enumerate(family.shape_names)
     ]
@@ -171,17 +143,17 @@ class _Functions:
     mixing: FloatArray  # the features of gates and leaves as combinations of them, (functions, features)
 
     def score(
-        self, weights: FloatArray, bias: FloatArray, choose: Choice, features: slice, prefix: str = ""
+        self, weights: FloatArray, bias: FloatArray, leaf: Expression, features: slice, prefix: str = ""
     ) -> Expression:
-        """A linear score of some of the features; weights (L, features), bias (L,) of which one is chosen."""
+        """A linear score of some of the features, by weights (L, features) and bias (L,) of a leaf."""
         mixed = self.mixing[:, features] @ weights.T
         one = as_expression(1.0)
-        terms = [(one, choose(mixed[0] + bias))]
+        terms = [(one, pick(leaf, (mixed[0] + bias).tolist()))]
         places: dict[str, list[int]] = {}
         for k, column in enumerate(self.columns[1:], 1):
             places.setdefault(column, []).append(k)
         for column, those in places.items():
-            own = [(choose(mixed[k]), self.parts[k]) for k in those if mixed[k].any()]
+            own = [(pick(leaf, mixed[k].tolist()), self.parts[k]) for k in those if mixed[k].any()]
             terms += own if len(own) < 2 else [(one, let(f"{prefix}{column}_effect", _sum(own)))]
         return _sum(terms)
 

@@ -31,6 +31,7 @@ from sstorch import (
 from sstorch.data import SurvivalData
 from sstorch.data.columns import label
 from sstorch.deploy import export_code, export_program
+from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
 from tests.conftest import nightly
 from tests.flat import soft_tree
@@ -254,9 +255,14 @@ CELLS += [("pbc", kind, None) for kind in FAMILIES if kind not in ("spline", "ge
 # By day a part: each kind of tree and of outcome, in each language.
 DAILY = {
     *(("right", "log_normal", None, export) for export in EXPORTS),
-    *(("right", kind, None, "python") for kind in ("weibull", "mixture", "exact", "user")),
+    *(("right", kind, None, "python") for kind in ("weibull", "exact", "user")),
     *(("right", kind, None, "javascript") for kind in ("exact", "user")),
-    *(("start-stop", kind, 12.5, export) for kind in STEPS for export in ("python", "javascript")),
+    *(
+        ("start-stop", kind, 12.5, export)
+        for kind in ("soft", "exact")
+        for export in ("python", "javascript")
+    ),
+    ("start-stop", "mixture", 12.5, "program"),
     ("start-stop", "soft", 0.0, "python"),
     ("mgus2", "auto", 24.0, "python"),
     ("pbc", "exact", None, "javascript"),
@@ -271,7 +277,7 @@ DAILY = {
     [
         each if each in DAILY else nightly(*each)
         for each in ((*cell, export) for cell in CELLS for export in EXPORTS)
-        if each[1:2] != ("exact",) or each[3] != "program"
+        if each[1] not in ("exact", "mixture") or (each[1] == "mixture") == (each[3] == "program")
     ],
 )
 def test_exports_give_the_predictions(
@@ -297,3 +303,8 @@ def check(model: Tree, export: str, frame: pd.DataFrame, folder: Path, after: fl
     if model.causes_:
         expected = model.predict_cumulative_incidence(frame, TIMES, after=after)
         np.testing.assert_allclose(incidence, expected, **within)
+
+
+def test_code_of_averaged_leaves_raises() -> None:
+    with pytest.raises(ConfigError, match="prediction='mixture'"):
+        export_code(fitted("right", "mixture"), "python")
