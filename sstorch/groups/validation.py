@@ -150,10 +150,9 @@ class GroupDifference:
 class GroupValidation:
     """Comparison of groups on held-out rows, by trees trained outside each fold.
 
-    With competing causes there are two null hypotheses per cause. The log-rank test compares cause-specific
-    hazards, the event rates of subjects under observation. Gray's test compares cumulative incidences, the
-    probabilities of the cause. Groups that differ only in one cause-specific hazard usually differ in the
-    incidences of all causes. P-values are not adjusted for the number of causes.
+    With competing causes the log-rank test compares cause-specific hazards, Gray's test cumulative
+    incidences, in which groups usually differ if one hazard differs. P-values are not adjusted for the number
+    of causes.
 
     Attributes:
         n_folds: number of trees, each trained on the rows outside its fold.
