@@ -45,11 +45,10 @@ class TensorBoard(Callback):
     ``<candidate>/evidence``, ``<candidate>/objective``, ``<candidate>/variance/<kind>`` and, with trained
     gates, ``<candidate>/leaf/<id>/loss``; see :meth:`Callback.on_round`.
 
-    With several starts there are three curves: the median over the starts in the folder itself, the lowest
-    and highest value in its subfolders ``min`` and ``max``. A start that no longer trains, or that has
-    skipped a step, counts with its last value. What an earlier training wrote into the folder is hidden; each
-    further training with the same object, such as that of the next competing cause, has a subfolder
-    ``training-2``, ``training-3``, ...
+    Of several starts the median is in the folder itself, the lowest and highest value in subfolders ``min``
+    and ``max``; one that no longer trains, or that has skipped a step, counts with its last value. What an
+    earlier training wrote into the folder is hidden; each further training with the same object, such as that
+    of the next competing cause, has a subfolder ``training-2``, ``training-3``, ...
 
     Args:
         folder: folder of the event files.

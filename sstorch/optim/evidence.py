@@ -22,13 +22,11 @@ from torch import Tensor
 from sstorch.batched import SHARED, Batched
 from sstorch.newton.minimize import UNCONVERGED, Gaussian, Optimum, Problem, System, newton, step_to
 
-# Inverse variances where nothing is known, bounds between which they are sought, and above which all
-# coefficients of a kind are zero.
+# Inverse variances: the first, bounds, and above which all coefficients of a kind are zero.
 _FIRST, _LEAST, _LARGEST, _ASLEEP = 10.0, 1e-4, 1e6, 1e5
 # Effective degrees of freedom of a kind below which its coefficients are zero.
 _NOTHING = 0.01
-# Inverse variance, around the start, of the coefficients that are not penalised: so vague that estimates do
-# not change, and enough for the evidence to exist.
+# Inverse variance, around the start, of coefficients that are not penalised: for the evidence to exist.
 _VAGUE = 1e-2
 # Number of the kind of coefficients that are held, and their precision.
 HELD, _HELD = -2, 1e8
@@ -38,20 +36,19 @@ _SETTLED, _GAIN = 0.01, 1e-4
 _NEAR = 1.0
 # Rows from twice as many of which on the first rounds see a part of them.
 MANY_ROWS = 20_000
-# Gain of a round over so many rows, in nats, below which the fixed point is reached: the penalty of a kind
-# that vanishes can grow for long; and gain of a Newton step below which the last one is spared.
+# Gain of a round over so many rows, in nats, below which the fixed point is reached; that of a Newton step
+# below which the last one is spared.
 _GAIN_OF_MANY, _REACHED = 0.05, 5e-13
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
 _MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 100, 15, 30.0
-# The same where a problem is not convex, and the gain of a round, in nats, below which its fixed point is
-# reached.
+# The same where a problem is not convex, and the gain of a round, in nats, below which it is done.
 _FACTOR_GATES, _UPDATES_GATES, _GAIN_GATES = 8.0, 3, 0.01
 # Gain left to Newton's method, in nats, before the first round, and between rounds of what is not convex.
 _CLOSE = 0.3
 # Negative degrees of freedom that are rounding.
 _CONCAVE = 1e-6
-# Changes of direction of a log variance after which each further one halves its steps, and their growth where
-# the direction stays: rounds of a few rows a coefficient can otherwise cycle around the fixed point.
+# Changes of direction of a log variance after which each further one halves its steps, which grow where the
+# direction stays: rounds can otherwise cycle.
 _TURNS, _GROWTH = 3, 1.3
 
 

@@ -21,8 +21,7 @@ STEP, VALUE, SLOPE = 0, 1, 2
 
 # Sufficient decrease (Armijo), the share to which a slope must shrink (strong Wolfe), and trials a search.
 C1, C2, MAX_TRIALS = 1e-4, 0.9, 20
-# Next trial as a fraction of the bracket [low, high], and, while nothing brackets the minimum, as a multiple
-# of the last extension (Moré and Thuente 1994: 1.1 to 4 times beyond the trial).
+# Next trial as a fraction of the bracket [low, high], and, without one, as a multiple of the last extension.
 _ZOOM = (0.1, 0.9)
 _EXTEND = (2.1, 5.0)
 
@@ -62,8 +61,7 @@ class LineSearch(Batched):
     def advance(self, value: Tensor, slope: Tensor) -> tuple[LineSearch, Tensor, Tensor]:
         """Take values (K,), +inf if not finite, and slopes (K,) at `step`, and choose the next trials.
 
-        Also returned are where the trial became `low`, (K,), and where it ends the search by the strong, or
-        in flat places the approximate, Wolfe conditions, (K,).
+        Also where the trial became `low`, (K,), and where it ends the search by the Wolfe conditions, (K,).
         """
         trial = torch.stack((self.step, value, slope), dim=-1)
         _, value0, slope0 = self.origin.unbind(-1)
@@ -94,10 +92,7 @@ class LineSearch(Batched):
 
 
 def _cubic_minimum(start: Tensor, end: Tensor, noise: Tensor) -> Tensor:
-    """Share (K,) of the way to where the cubic through two points (K, 3) is lowest, nan if nowhere.
-
-    (Nocedal and Wright 2006, eq. 3.59.) Where values differ by `noise` (K,) alone it is the secant step.
-    """
+    """Share (K,) of the way to the minimum of the cubic, nan for none; of the secant within `noise` (K,)."""
     width, rise, _ = (end - start).unbind(-1)
     slope0, slope1 = start[:, SLOPE] * width, end[:, SLOPE] * width
     rise = torch.where(rise.abs() <= noise, 0.5 * (slope0 + slope1), rise)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,16 +26,6 @@ _STATE = ("best", "active", "unimproved", "n_passes", "finished", "history")
 _STATUSES = np.array([status.name for status in Status])
 
 
-class PassEngine(Protocol):
-    """What takes all steps of a pass at once, on the trees of a run."""
-
-    def train_pass(
-        self, run: TrainingRun, thresholds: tuple[float, ...], options: LBFGSOptions, patience: int | None
-    ) -> tuple[Tensor, ...]:
-        """Train and record; where the trees stand then, see :meth:`TrainingRun.record_pass`."""
-        ...
-
-
 class TrainingRun:
     """State of one run.
 
@@ -45,9 +35,9 @@ class TrainingRun:
         best: their E, shape (R,).
         active: ascending positions of the problems that still train.
         unimproved: calls of :meth:`keep_best` since a problem improved, shape (R,).
-        n_passes: passes recorded so far.
+        n_passes: passes recorded so far; -1 before the initial solution is.
         finished: whether the run was finished when its checkpoint was written.
-        compiled: the trees for the compiled engine, if a decomposition is to use it.
+        compiled: ``CompiledTrees``, if a decomposition is to use the compiled engine.
     """
 
     def __init__(
@@ -57,32 +47,32 @@ class TrainingRun:
         rows: Sample,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | None = None,
-        compiled: PassEngine | None = None,
+        compiled: Any = None,
     ) -> None:
         self.tree, self.compiled = tree, compiled
         # Coefficients of penalties that had to travel at each evaluation would make the device wait.
         self.objective = objective.to(rows.weight.device)
         self.rows, self.n_rows = rows, rows.n_rows
         self.callbacks, self._checkpoint = callbacks, checkpoint
-        self.history, self.n_passes, self.finished = History(), 0, False
+        self.history, self.n_passes, self.finished = History(), -1, False
         self.everyone = self.active = torch.arange(tree.n_problems, device=rows.weight.device)
         self.best_tree = tree.select(self.everyone)
         self.unimproved = torch.zeros_like(self.everyone)
         self.accept()
         # E where the problems stand and the norm of its gradient, nan where they are unknown.
         self._value, self._norm = torch.full_like(self.best, torch.nan), torch.full_like(self.best, torch.nan)
+        self._most_passes = 1
 
     def train(self, steps: Callable[[TrainingRun], Iterable[Step]], n_passes: int) -> None:
         """Take the steps of a trainer; leave the trees at their best points, trainable again."""
         self.tree.requires_grad_(False)
         self._most_passes = n_passes
-        report("training", 0, n_passes)
         for callback in self.callbacks:
             callback.on_train_begin(self.tree, n_passes)
         try:
             state = None if self._checkpoint is None else self._checkpoint.read(self.best.device)
             if state is None:
-                self.record_pass(self.active)
+                self.end_pass()
                 self.save()
             else:
                 self._resume(state)
@@ -233,16 +223,14 @@ class TrainingRun:
         self.history.add_steps(**place, step=step, status=_STATUSES[status], **given)
 
     def end_pass(self, problems: Tensor | None = None, standing: tuple[Tensor, ...] | None = None) -> Tensor:
-        """Count a pass of some problems (K,), by default the active ones, and return :meth:`record_pass`."""
+        """Count a pass of some problems (K,), by default the active ones; max-norms of gradients of E (K,).
+
+        Recorded is their ``standing``: E, these norms, and the shares of the weight of the rows whose path
+        ends in each leaf, (K, L).
+        """
         self.n_passes += 1
         report("training", self.n_passes, max(self.n_passes, self._most_passes))
-        return self.record_pass(self.active if problems is None else problems, standing)
-
-    def record_pass(self, problems: Tensor, standing: tuple[Tensor, ...] | None = None) -> Tensor:
-        """Record E of some problems, max-norms of its gradients (K,), which are returned, and masses.
-
-        The masses (K, L) are shares of the weight of the rows whose path ends in each leaf.
-        """
+        problems = self.active if problems is None else problems
         if standing is None:
             if bool(self._norm[problems].isnan().any()):
                 self.look(problems)
@@ -257,12 +245,9 @@ class TrainingRun:
         norms = zip(topology.branches, gates.norm(dim=-1).unbind(-1), strict=True)
         columns |= {f"gate_norm_{n}": own for n, own in norms}
         columns |= {"objective": self._value[problems], "best_objective": self.best[problems]}
-        columns |= {"gradient_norm": self._norm[problems]}
-        self.history.add_macro_iteration(
-            problem=problems.cpu(),
-            macro_iteration=self.n_passes,
-            **{name: column.cpu() for name, column in columns.items()},
-        )
+        columns |= {"problem": problems, "gradient_norm": self._norm[problems]}
+        every = {name: column.cpu() for name, column in columns.items()}
+        self.history.add_macro_iteration(macro_iteration=self.n_passes, **every)
         for callback in self.callbacks:
             callback.on_macro_iteration(self.n_passes, self.history)
         return columns["gradient_norm"]

@@ -95,15 +95,6 @@ def test_every_trainer_improves_every_problem_and_leaves_it_at_its_best(trainer:
     assert all(parameter.requires_grad for parameter in tree.parameters())
 
 
-def test_joint_after_the_decomposition_never_loses_what_that_found() -> None:
-    (alone, sample), (polished, _) = start(6), start(6)
-    SHORT.train(alone, OBJECTIVE, sample)
-    steps = NodecJoint(SHORT).train(polished, OBJECTIVE, sample).steps
-    assert (value(polished, sample) < value(alone, sample) - 1e-6).any()
-    assert (value(polished, sample) <= value(alone, sample) + 1e-12).all()
-    assert set(steps.loc[steps["macro_iteration"] == steps["macro_iteration"].max(), "step"]) == {"JOINT"}
-
-
 # ------------------------------------------------------------------ the decomposition
 
 

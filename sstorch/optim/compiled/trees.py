@@ -46,7 +46,7 @@ class CompiledTrees:
     def train_pass(
         self, run: TrainingRun, thresholds: tuple[float, ...], options: LBFGSOptions, patience: int | None
     ) -> tuple[Tensor, ...]:
-        """A pass of the active trees, in place; their standing, see :meth:`TrainingRun.record_pass`."""
+        """A pass of the active trees, in place; their standing, see :meth:`TrainingRun.end_pass`."""
         active, tree, best_tree = run.active, run.tree, run.best_tree
         pair = tree, best_tree
         gates, best_gates = (_array(each.gate_parameters().flatten()) for each in pair)

@@ -78,10 +78,7 @@ class _Bins:
     def grow(
         self, target: FloatArray, weight: FloatArray, inside: BoolArray, rng: np.random.Generator
     ) -> FloatArray:
-        """Predictions (T, n) of T least-squares trees of the rows `inside` (T, n), all trees level by level.
-
-        Left of a cut are the bins up to it, or all rows but those of a level.
-        """
+        """Predictions (T, n) of T least-squares trees of the rows `inside` (T, n), level by level."""
         (n_trees, n), q = inside.shape, self.n_features
         tried = max(1, int(np.ceil(_COLUMNS * q)))
         of_level = np.array([categorical for _, _, categorical in sorted(self.columns, key=lambda c: c[1])])
