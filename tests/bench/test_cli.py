@@ -1,8 +1,6 @@
 """The app as a user meets it: a whole run, bad input, Ctrl-C, a user's own classes."""
 
-import errno
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +23,7 @@ from sstorch.bench.reporting import load_model
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.scores import SCORES
 from sstorch.data import list_datasets
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.nn import Spline
 from sstorch.optim import Nodec
 from sstorch.optim.checkpoint import opened
@@ -157,18 +155,12 @@ def test_hostile_files_get_one_line_and_exit_code_2(
         (["dataset=csv"], "dataset=csv needs dataset.path"),
         (["model.depth=9"], "depth must be an integer from 0 to 6"),
         (["model.leaf=gauss"], "unknown leaf"),
-        (["model.trainer.eps=mine"], "model: eps must be one of"),
-        (["cv.n_folds=1"], "n_folds"),
         (["dataset.path=cohort.csv"], "dataset.path describes a file and is not used by dataset=gbsg2"),
-        (["model.columns.numeric={age: spline, pnodes: loog}"], "numeric of 'pnodes' must be one of"),
-        (["model=prognostic_tree", "model.gate_ridge=1e-3"], "there is no setting model.gate_ridge."),
         (["threads=0"], "`threads` must be at least 1"),
         (["model.leaf={_target_: sstorch.nn.Spline, knot: 3}"], "Did you mean 'model.leaf.knots'?"),
-        (["model.leaf=weibull", "model.init=cox"], "init='cox' is for spline leaves"),
         (["model.dept=3"], "there is no setting model.dept. Did you mean 'model.depth'?"),
         (["model=paper", "model.penalties.ridge=1"], "model.penalties must have a _target_, such as sstorch"),
         (["model._target_=sstorch.SoftSurvivalTre"], "Did you mean 'SoftSurvivalTree'"),
-        (["model._target_=no_such_module.Tree"], "model._target_: there is no no_such_module.Tree"),
         (["model=custom", "model._target_=builtins.dict"], "model must be an estimator with fit(X, y)"),
         (["imports=[no_such_module]"], "module 'no_such_module' cannot be imported"),
         (["sede=1"], "there is no setting sede. Did you mean 'seed'?"),
@@ -203,22 +195,6 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(run: tuple[Path, str, str], 
     assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
 
 
-def test_a_completed_run_is_not_taken_for_one_of_other_data(tmp_path: Path, app: App) -> None:
-    draws, file = np.random.default_rng(0), tmp_path / "cohort.csv"
-    frame = pd.DataFrame({"x": draws.normal(size=90), "days": draws.exponential(size=90) + 0.1, "died": 1})
-    frame.to_csv(file, index=False)
-    own = [*SMALL, "dataset=csv", f"dataset.path={file}", "dataset.time=days", "dataset.event=died"]
-    own += ["model.depth=0", f"hydra.run.dir={tmp_path / 'run'}"]
-    assert app(*own)[0] == 0
-    code, out, _ = app(*own)
-    assert code == 0
-    assert "already completed" in out
-    frame.iloc[:80].to_csv(file, index=False)
-    code, _, err = app(*own)
-    assert code == 2
-    assert "its data have changed" in err
-
-
 def test_status_of_a_run_that_was_killed_is_stopped(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.begin("a: 1")
@@ -226,9 +202,13 @@ def test_status_of_a_run_that_was_killed_is_stopped(tmp_path: Path) -> None:
     with opened(folder.checkpoint):
         assert other.status == "running"
     assert other.status == "stopped"
-    folder.write_status("completed")
+    folder.write_status("completed", data="digest")
     assert other.status == "completed"
     assert not folder.end_early("failed")
+    assert other.is_completed("a: 1", "digest")
+    for text, data, message in (("a: 1", "other", "data have changed"), ("a: 2", "digest", "config.a is 1")):
+        with pytest.raises(ConfigError, match=message):
+            other.is_completed(text, data)
 
 
 # ---------------------------------------------------------------------- defects
@@ -259,19 +239,6 @@ def test_a_sweep_tells_of_every_defect(tmp_path: Path, app: App, monkeypatch: py
         assert json.loads((tmp_path / job / "status.json").read_text())["status"] == "failed"
 
 
-def test_on_a_full_disk_the_first_error_is_reported_with_its_place(
-    tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        monkeypatch.setattr(os, "fsync", full)  # from now on for the status, too
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("sstorch.bench.run.cross_validate", full)
-    code, _, err = app(f"hydra.run.dir={tmp_path / 'run'}", "experiment=quick")
-    assert code == 2
-    assert err.splitlines()[-1].endswith(f"{tmp_path / 'run'}: [Errno 28] No space left on device")
-
-
 # ---------------------------------------------------------------------- data
 
 
@@ -298,16 +265,6 @@ def test_every_data_set_is_an_option(all_night: bool) -> None:
     names = sorted({*list_datasets()["name"], "csv"})
     for name in names if all_night else names[::8]:
         assert compose(f"dataset={name}").dataset == DatasetConfig(name)
-
-
-def test_options_of_pandas_read_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "cohort.csv"
-    file.write_text("crp;time;event\n0,5;5;1\n12,25;3;0\n1.970,5;7;1\n")
-    own = ["dataset=csv", f"dataset.path={file}"]
-    with pytest.raises(DataError, match="give the separator, such as"):
-        compose(*own).dataset.load()
-    read = 'dataset.read={sep: ";", decimal: ",", thousands: "."}'
-    assert compose(*own, read).dataset.load().frame["crp"].tolist() == [0.5, 12.25, 1970.5]
 
 
 @pytest.mark.nightly

@@ -15,7 +15,6 @@ from sstorch.bench.run import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score
 from sstorch.data import Schema
 from sstorch.validation import validate_groups
 from tests.bench.conftest import App
-from tests.flat import soft_tree
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +125,6 @@ def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
     inside, times = folds == 0, [float(name[2:-7]) for name in table_of_rows if name.endswith(":death")]
     found = table_of_rows.loc[inside, [f"F({time:g}):death" for time in times]]
     np.testing.assert_allclose(found, tree.predict_cumulative_incidence(test.frame, times)[:, 1], rtol=1e-9)
-
-
-def test_each_cause_has_a_leaf_of_its_own(table: pd.DataFrame) -> None:
-    result = cross_validate(soft_tree(leaf="auto", depth=1), _data(table), 2)
-    names = {name: module.family.name for name, module in result.model.tree_.hazards.items()}
-    assert names == {"relapse": "spline_ph", "death": "spline_ph"}
-    assert set(result.batch.trees) == {"relapse", "death"}
 
 
 def test_disparities_of_causes_are_of_any_event(table: pd.DataFrame) -> None:

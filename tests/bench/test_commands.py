@@ -21,7 +21,6 @@ import sstorch as package
 from sstorch.bench import reporting
 from sstorch.bench.arguments import as_hydra_takes
 from sstorch.commands import help_text
-from sstorch.exceptions import show_warnings_as_notes
 from tests.app import sstorch
 from tests.bench.conftest import App
 
@@ -177,24 +176,3 @@ def test_output_is_redirected_in_any_encoding(tmp_path: Path, monkeypatch: pytes
             file.flush()
         assert r"\u03c9" in file.buffer.getvalue().decode("ascii")
     assert "größe ≥ ω" in (place / "tree.txt").read_text("utf-8")
-
-
-def test_a_job_in_another_process_prints_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", file)
-    monkeypatch.setattr("warnings.showwarning", None)
-    show_warnings_as_notes("sstorch")
-    print("ω", flush=True)  # UnicodeEncodeError in workers of joblib
-    assert file.buffer.getvalue() == b"\\u03c9\n"
-
-
-def test_files_of_a_run_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
-    table = pd.DataFrame({"ω": np.arange(90) % 7, "time": 1.0 + np.arange(90) % 11, "event": 1})
-    table.to_csv(tmp_path / "rows.csv", index=False)
-    words = ["experiment=quick", "model.depth=1", "cv.n_folds=2", "logger=none", "dataset=csv"]
-    words += [f"dataset.path={tmp_path / 'rows.csv'}", f"hydra.run.dir={tmp_path / 'run'}"]
-    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [sys.executable, "-m", "sstorch.commands", *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr  # UnicodeEncodeError in tree.txt
-    assert "ω" in (tmp_path / "run" / "tree.txt").read_text("utf-8")

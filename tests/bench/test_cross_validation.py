@@ -3,7 +3,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from sksurv.metrics import integrated_brier_score as sksurv_ibs
@@ -51,19 +50,6 @@ def test_scores_are_those_of_the_metrics(result: CrossValidation, gbsg2: Surviva
     assert row["log_likelihood"] == pytest.approx(own, rel=1e-12)
 
 
-def test_every_run_is_there_and_the_chosen_ones_are_marked(result: CrossValidation) -> None:
-    scores = result.scores
-    assert len(scores) == 3 * 2 * 2
-    assert not scores[list(SCORES)].isna().any(axis=None)
-    chosen = scores[scores["chosen"] & (scores["part"] == "test")]
-    assert len(chosen) == len(result.trees) == 3
-    lowest = scores[scores["part"] == "test"].groupby("fold")["objective"].min()
-    np.testing.assert_array_equal(chosen["objective"], lowest)
-    table = result.table()
-    mean = scores[scores["part"] == "test"]["c_harrell"].mean()
-    assert table.loc[("test", "all starts"), ("c_harrell", "mean")] == pytest.approx(mean)
-
-
 def test_a_fold_is_trained_as_its_rows_alone_would_be(result: CrossValidation, gbsg2: SurvivalData) -> None:
     """Preprocessing, time scale and starts come from the fold's own training rows."""
     train = gbsg2.subset(result.folds != 0)
@@ -74,32 +60,6 @@ def test_a_fold_is_trained_as_its_rows_alone_would_be(result: CrossValidation, g
     np.testing.assert_allclose(alone.preprocessor_.offset_, tree.preprocessor_.offset_)
     assert float(alone.module_.log_time_scale) == pytest.approx(np.log(train.time).mean(), rel=1e-12)
     np.testing.assert_allclose(alone.predict(train.frame), tree.predict(train.frame), rtol=1e-3)
-
-
-def test_test_rows_never_reach_the_training(gbsg2: SurvivalData) -> None:
-    """Wreck the test rows of fold 0: its trained trees stay what they were, to rounding.
-
-    One macro iteration, since the path is not convex and more would amplify rounding.
-    """
-    estimator = clone(ESTIMATOR).set_params(trainer=Nodec(macro_iterations=1))
-    result = cross_validate(estimator, gbsg2, n_folds=3, seed=1)
-    wrecked, inside = gbsg2.frame.copy(), result.folds == 0
-    for name in wrecked.select_dtypes("number"):
-        wrecked.loc[inside, name] = 1e6
-    time = gbsg2.time.copy()
-    time[inside] = time[inside][::-1] * 3
-    again = cross_validate(estimator, SurvivalData(wrecked, (time, gbsg2.event)), n_folds=3, seed=1)
-    np.testing.assert_array_equal(again.folds, result.folds)
-    positions = torch.tensor([0, 1])
-    for one, two in zip(
-        result.batch.tree.select(positions).parameters(),
-        again.batch.tree.select(positions).parameters(),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-8)
-    assert not np.array_equal(
-        again.batch.preprocessors[1].scale_, result.batch.preprocessors[1].scale_
-    )  # the wreck does reach the folds that train on it
 
 
 def test_scores_are_weighted_and_rows_without_weight_are_left_out(small_data: SurvivalData) -> None:
@@ -150,16 +110,6 @@ def test_groups_are_scored_and_validated(result: CrossValidation, gbsg2: Surviva
     assert not result.scores[list(GROUP_SCORES)].isna().any(axis=None)
     assert list(result.table().columns.get_level_values(0).unique()) == [*SCORES, *GROUP_SCORES]
     assert str(found) in result.model.summary()
-
-
-@pytest.mark.parametrize("depth", [0, 1])
-def test_effects_of_the_tree_of_all_rows_have_the_intervals_of_a_fit(
-    depth: int, small_data: SurvivalData
-) -> None:
-    estimator = PrognosticTree(depth=1) if depth else SurvivalRegression()
-    model = cross_validate(estimator, small_data, n_folds=2).model
-    alone = clone(estimator).fit(small_data.frame, small_data.weighted_y)
-    pd.testing.assert_frame_equal(inference.terms(model), inference.terms(alone), rtol=1e-8)
 
 
 def test_predictions_of_held_out_rows(small_data: SurvivalData) -> None:

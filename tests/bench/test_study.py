@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, clone
-from sklearn.metrics import adjusted_rand_score
 
 from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
 from sstorch.bench import ResultStore
@@ -133,29 +132,6 @@ def test_other_settings_or_data_are_other_tasks(cohort: DatasetConfig, tmp_path:
     assert not configs() & before
 
 
-def test_scores_of_groups_by_hand(cohort: DatasetConfig, tmp_path: Path) -> None:
-    store = ResultStore(tmp_path / "study")
-    (model,) = soft_tree_models(SHARED, {"tree": {"leaf": "weibull", "depth": 2}})
-    (task,) = plan([cohort], [model], 3, 0, store)
-    assert run([task], store, ["cpu"], lambda outcome: None) == []
-    table = store.table()
-    data = cohort.load()
-    folds = make_folds(data, 3, 0)
-    splits = [data.subset(folds != fold) for fold in range(3)]
-    fits = list(model.fits(splits, Schema.of(data.frame), "cpu"))
-    leaves = {(fit.fold, fit.start): fit.predictor.apply(data.frame) for fit in fits}
-    chosen = {fit.fold: leaves[fit.fold, fit.start] for fit in fits if fit.chosen}
-    for (fold, start), leaf in leaves.items():
-        rows = table[(table["fold"] == fold) & (table["start"] == start) & (table["part"] == "test")]
-        found, inside = rows.set_index("metric")["value"], folds == fold
-        train = data.y[~inside], leaf[~inside]
-        expected = metrics.concordance_of_groups(data.y[inside], leaf[inside], train=train)
-        assert found["c_groups"] == expected
-        assert found["n_groups"] == sum((leaf[inside] == k).mean() >= 0.05 for k in range(1, 5))
-        others = [adjusted_rand_score(leaf, chosen[k]) for k in range(3) if k != fold]
-        assert found["ari"] == pytest.approx(np.mean(others))
-
-
 @pytest.mark.parametrize("prediction", ["hbp", "mixture"])
 def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetConfig, prediction: str) -> None:
     data = cohort.load()
@@ -169,10 +145,6 @@ def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetCon
     tree._adopt(train_batch(splits, tree._batch_settings(), Schema.of(data.frame)), train, 0, 0)
     for name, value in RowsToScore(test, train).scores(tree).items():
         assert found[name].value == pytest.approx(value.value, rel=1e-9), name
-    grid = np.unique(np.r_[metrics.evaluation_times(test.time, train.time), test.time])
-    table = metrics.evaluate((tree.falling_curves(test.frame, grid), grid), train, test)
-    for name in ("c_uno", "ici_pseudo", "d_calibration_p"):
-        assert found[name].value == pytest.approx(table["value"][name], rel=1e-9), name
     whole, thin = RowsToScore(train, train).scores(tree), RowsToScore(train, train, thin=True).scores(tree)
     assert thin["c_harrell"] == whole["c_harrell"]
     for name in ("ibs_graf", "ibs_sksurv", "cd_auc"):
@@ -262,20 +234,12 @@ def test_invalid_studies_raise_before_any_work(cohort: DatasetConfig, tmp_path: 
         with pytest.raises((ConfigError, DataError), match=message):
             plan([cohort], models, folds, 0, store)
     assert not store.path.exists()
-    with pytest.raises(ConfigError, match="ridge"):
-        soft_tree_models(SHARED, {"tree": {"ridge": -1.0}})
-    for node, message in (
-        ({"_target_": "sstorch.Tree"}, "there is no"),
-        ({"depth": 1}, "must have a _target_"),
-    ):
-        with pytest.raises(ConfigError, match=rf"study\.models\.a.*{message}"):
-            models_of("a", node, 0, "study.models.a")
 
 
 def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")  # no Rscript
     # What another test has found out of this machine's R is not to be known here.
-    monkeypatch.setattr(r_trees, "_r_versions", r_trees._r_versions.__wrapped__)
+    monkeypatch.setattr(r_trees, "_r_found", r_trees._r_found.__wrapped__)
     with pytest.warns(DataWarning, match="rpart is left out: .*install R with"):
         assert baseline_models({"rpart": {"depth": 2, "optional": True}}, 0) == []
     with pytest.raises(ConfigError, match="install R with"):

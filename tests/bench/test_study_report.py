@@ -305,20 +305,6 @@ def test_refusals_are_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_disk_that_refuses_leaves_nothing_half_written(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(SystemExit) as stopped:
-        main([str(run), "--out", str(tmp_path)])
-    assert stopped.value.code == 2
-    assert "No space left on device" in capsys.readouterr().err
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
 def test_a_reader_who_stops_early_is_no_refusal(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -342,7 +342,9 @@ class RTree(Baseline):
 
     def versions(self) -> dict[str, str]:
         """Versions of this package, of R and of its packages; ConfigError if one is missing."""
-        return super().versions() | _r_versions()
+        if isinstance(found := _r_found(), ConfigError):
+            raise found
+        return super().versions() | found
 
     def _fit(self, encoder: Encoder, train: SurvivalData) -> Predict:
         table = pd.DataFrame(encoder.x, columns=array_names(encoder.x.shape[1]))
@@ -388,18 +390,18 @@ def _run(*arguments: str) -> str:
 
 
 @cache
-def _r_versions() -> dict[str, str]:
-    """Versions by package; ConfigError if one is missing. R takes seconds to start, and is started once."""
+def _r_found() -> dict[str, str] | ConfigError:
+    """Versions by package, or what is missing; R takes seconds to start, and is started once."""
     remedy = (
         "install R with its packages rpart, party and pec; on Debian, as root: "
         "apt-get install r-base-core r-cran-rpart r-cran-party r-cran-pec"
     )
     if shutil.which("Rscript") is None:
-        raise ConfigError(f"there is no Rscript; {remedy}")
+        return ConfigError(f"there is no Rscript; {remedy}")
     try:
         return dict(line.split() for line in _run("versions").splitlines())
     except TrainingError as error:
-        raise ConfigError(f"R lacks a package: {error}; {remedy}") from error
+        return ConfigError(f"R lacks a package: {error}; {remedy}")
 
 
 BASELINES: tuple[type[Baseline], ...] = (

@@ -112,19 +112,6 @@ def test_unknown_and_missing_values_have_no_category(fitted: Baseline, data: Sur
         fitted.falling_curves(data.frame.drop(columns="age"), GRID)
 
 
-@pytest.mark.filterwarnings("ignore:.*in every column")
-def test_rows_outside_the_fold_change_nothing(baseline: Baseline, data: SurvivalData) -> None:
-    kept = np.arange(len(data)) < 120
-    alone = SurvivalData(data.frame[kept], (data.time[kept], data.event[kept]))
-    frame = data.frame.copy()
-    frame.loc[~kept, ["age", "noise"]] = 1e6
-    other = SurvivalData(frame, (np.where(kept, data.time, 500.0), data.event)).subset(kept)
-    np.testing.assert_array_equal(
-        fit(baseline, alone).falling_curves(alone.frame, GRID),
-        fit(baseline, other).falling_curves(alone.frame, GRID),
-    )
-
-
 def test_settings_are_a_record(baseline: Baseline) -> None:
     assert type(baseline)(**baseline.get_params()).get_params() == baseline.get_params()
     assert set(baseline.versions()) >= {"sstorch", *baseline.packages}

@@ -90,7 +90,7 @@ def test_versions_and_errors_are_those_of_r() -> None:
 
 def test_the_remedy_is_said_without_r(gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(r_trees.shutil, "which", lambda _: None)
-    monkeypatch.setattr(r_trees, "_r_versions", r_trees._r_versions.__wrapped__)
+    monkeypatch.setattr(r_trees, "_r_found", r_trees._r_found.__wrapped__)
     for name in ("rpart", "ctree"):
         with pytest.raises(ConfigError, match=r"no Rscript; .*apt-get install r-base-core"):
             make_baseline(name).fit(gbsg2.frame, gbsg2.weighted_y)
