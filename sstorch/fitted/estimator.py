@@ -27,8 +27,10 @@ from sstorch.fitted.model import EVENT, FittedModel
 from sstorch.metrics.curves import check_alive
 from sstorch.metrics.grids import thinned
 
-# Times of predictions: numbers, "events" or the default.
+# Times of predictions: numbers, "events" or the default; times until which rows are event-free; curves.
 Times = npt.ArrayLike | Literal["events"] | None
+After = npt.ArrayLike | None
+Curves = npt.NDArray[Any] | pd.DataFrame
 # Quantiles of the training event times at which curves are predicted by default.
 _DEFAULT_TIMES = 100
 
@@ -38,22 +40,12 @@ class CurveMethod(Protocol):
 
     @overload
     def __call__(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        after: npt.ArrayLike | None = None,
+        self, X: object, times: Times = None, as_frame: Literal[False] = False, *, after: After = None
     ) -> npt.NDArray[Any]: ...
 
     @overload
     def __call__(
-        self,
-        X: object,
-        times: Times = None,
-        *,
-        as_frame: Literal[True],
-        after: npt.ArrayLike | None = None,
+        self, X: object, times: Times = None, *, as_frame: Literal[True], after: After = None
     ) -> pd.DataFrame: ...
 
 
@@ -139,13 +131,8 @@ class SurvivalEstimator(FrameEstimator):
 
     @_typed
     def predict_survival_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: bool = False,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> npt.NDArray[Any] | pd.DataFrame:
+        self, X: object, times: Times = None, as_frame: bool = False, *, after: After = None
+    ) -> Curves:
         """Predict the survival function S(t | x), exactly at the given times.
 
         Beyond the last training event curves are extrapolated: by the family for a soft tree, as a constant
@@ -172,13 +159,8 @@ class SurvivalEstimator(FrameEstimator):
 
     @_typed
     def predict_cumulative_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: bool = False,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> npt.NDArray[Any] | pd.DataFrame:
+        self, X: object, times: Times = None, as_frame: bool = False, *, after: After = None
+    ) -> Curves:
         """Predict the cumulative hazard H(t | x); arguments, shape: :meth:`predict_survival_function`.
 
         It is -log S. Exact trees with Kaplan-Meier curves return the Nelson-Aalen estimate of the
@@ -189,25 +171,15 @@ class SurvivalEstimator(FrameEstimator):
     @available_if(_has_density)  # type: ignore[untyped-decorator]
     @_typed
     def predict_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: bool = False,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> npt.NDArray[Any] | pd.DataFrame:
+        self, X: object, times: Times = None, as_frame: bool = False, *, after: After = None
+    ) -> Curves:
         """Predict the hazard h(t | x) per time unit; arguments, shape: :meth:`predict_survival_function`."""
         return self._predict_curves("hazard", X, times, as_frame, after)
 
     @_typed
     def predict_cumulative_incidence(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: bool = False,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> npt.NDArray[Any] | pd.DataFrame:
+        self, X: object, times: Times = None, as_frame: bool = False, *, after: After = None
+    ) -> Curves:
         """Predict the cumulative incidence of each cause in the presence of the other causes.
 
         The incidences of all causes and :meth:`predict_survival_function` sum to one, up to rounding. For a
@@ -241,12 +213,7 @@ class SurvivalEstimator(FrameEstimator):
         return pd.DataFrame(found.reshape(len(found), -1), columns=columns, index=index)
 
     def predict_quantile(
-        self,
-        X: object,
-        q: float = 0.5,
-        after: npt.ArrayLike | None = None,
-        *,
-        extrapolate: bool = False,
+        self, X: object, q: float = 0.5, after: After = None, *, extrapolate: bool = False
     ) -> FloatArray:
         """Predict the quantile ``q`` of the survival time; the median by default.
 
@@ -268,7 +235,7 @@ class SurvivalEstimator(FrameEstimator):
         x, start = self._alive(X, after)
         return self._model.quantile(x, q, start, extrapolate)
 
-    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
+    def predict_rmst(self, X: object, tau: float, after: After = None) -> FloatArray:
         """Predict the restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
 
         Args:
@@ -376,8 +343,8 @@ class SurvivalEstimator(FrameEstimator):
             )
 
     def _predict_curves(
-        self, kind: CurveKind, X: object, times: Times, as_frame: bool, after: npt.ArrayLike | None
-    ) -> npt.NDArray[Any] | pd.DataFrame:
+        self, kind: CurveKind, X: object, times: Times, as_frame: bool, after: After
+    ) -> Curves:
         check_is_fitted(self)
         X = to_pandas(X)
         index, alive = X.index if isinstance(X, pd.DataFrame) else None, None
@@ -417,7 +384,7 @@ class SurvivalEstimator(FrameEstimator):
         self._refuse_unknown_future(None)
         return np.asarray(self._incidences(X, np.array([self.horizon_]))[:, number - 1, 0])
 
-    def _alive(self, X: object, after: npt.ArrayLike | None) -> tuple[Any, FloatArray | None]:
+    def _alive(self, X: object, after: After) -> tuple[Any, FloatArray | None]:
         """Encoded rows, and times at which they are alive, (n,), checked; None if not given."""
         self._refuse_unknown_future(after)
         x = self._encode(X, warn=True)
