@@ -42,7 +42,7 @@ def train(mode: str, n_starts: int) -> FairnessPath:
 
 def single_start(path: FairnessPath) -> int:
     """The run that is shown: of the first fold, the start with the lowest training objective at rho = 0."""
-    return path.batch.best_start(SINGLE_FOLD, path.batch.rhos.index(0.0))
+    return path.batch.best_start(SINGLE_FOLD, [each.rho for each in path.batch.coefficients].index(0.0))
 
 
 def write_tables(path: FairnessPath, mode: str) -> None:

@@ -49,7 +49,8 @@ def verdicts(name: str, repeats: int, tree: SoftSurvivalTree) -> pd.DataFrame:
     batch = train_batch(splits, tree._batch_settings(), Schema.of(sets[0].frame))
     rows = []
     for number, (data, own) in enumerate(zip(sets, folds, strict=True)):
-        trees = [*batch.best_trees()][N_FOLDS * number : N_FOLDS * (number + 1)]
+        own_splits = range(N_FOLDS * number, N_FOLDS * (number + 1))
+        trees = [batch.fitted(split, batch.best_start(split)) for split in own_splits]
         found = held_out_groups(data, own, np.stack([each.apply(each.encode(data.frame)) for each in trees]))
         rows.append(asdict(found.first) | {"differ": found.differ})
     return pd.DataFrame(rows)

@@ -43,7 +43,7 @@ class FairnessPath:
 
     def tree(self, rho: float, fold: int, start: int | None = None) -> SoftEstimator:
         """Return the tree of a rho, fold and start; None for the start with the lowest training objective."""
-        k = self.batch.rhos.index(rho)
+        k = [each.rho for each in self.batch.coefficients].index(rho)
         start = self.batch.best_start(fold, k) if start is None else start
         tree: SoftEstimator = clone(self.estimator)
         return tree._adopt(self.batch, self.part(fold, "train"), fold, start, k)

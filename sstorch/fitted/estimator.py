@@ -125,7 +125,9 @@ class SurvivalEstimator(FrameEstimator):
         """
         model = self._model
         if model.competing:
-            return self._risk_of(X, cause)
+            number = self._number(cause)
+            self._refuse_unknown_future(None)
+            return np.asarray(self._incidences(X, np.array([self.horizon_]))[:, number - 1, 0])
         self._number(cause)
         return model.risk(self._encode(X, warn=True), self._grid("events"))
 
@@ -377,12 +379,6 @@ class SurvivalEstimator(FrameEstimator):
     def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
         """Cumulative incidences at checked times, (n, K, n_times), of rows that are event-free ``after``."""
         return self._model.incidence(self._encode(X, warn=True), times, after)
-
-    def _risk_of(self, X: object, cause: int | str) -> FloatArray:
-        """Cumulative incidence of a cause at ``horizon_``, (n,)."""
-        number = self._number(cause)
-        self._refuse_unknown_future(None)
-        return np.asarray(self._incidences(X, np.array([self.horizon_]))[:, number - 1, 0])
 
     def _alive(self, X: object, after: After) -> tuple[Any, FloatArray | None]:
         """Encoded rows, and times at which they are alive, (n,), checked; None if not given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -71,11 +71,6 @@ class TrainedBatch:
         """Records of the run of the only event, or of the first cause."""
         return next(iter(self.histories.values()))
 
-    @property
-    def rhos(self) -> tuple[float, ...]:
-        """The coefficient of the fairness penalty at each setting."""
-        return tuple(setting.rho for setting in self.coefficients)
-
     def position(self, split: int, start: int, setting: int = 0) -> int:
         """Problem number of a start of a split, with the coefficients at a position."""
         return (split * len(self.coefficients) + setting) * self.n_starts + start
@@ -96,11 +91,6 @@ class TrainedBatch:
         position = self.position(split, start, setting)
         hazards = {cause: tree.select(position) for cause, tree in self.trees.items()}
         return FittedTree(hazards, self.preprocessors[split], prediction, event_times=self.event_times[split])
-
-    def best_trees(self, prediction: Prediction = "hbp") -> Iterator[FittedTree]:
-        """The tree of the best start of every split, at the first coefficients."""
-        for split in range(len(self.preprocessors)):
-            yield self.fitted(split, self.best_start(split), prediction=prediction)
 
 
 def train_batch(

@@ -178,25 +178,15 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         Warns:
             ConvergenceWarning: (of scikit-learn) training of leaves stopped before the optimum.
         """
+        check_callbacks(callbacks)
         data = SurvivalData(X, y, sample_weight=sample_weight, sensitive=sensitive)
         data.warn_of_few_events()
-        return self._fit_data(data.followed(), checkpoint=checkpoint, callbacks=callbacks)
-
-    def _fit_data(
-        self,
-        data: SurvivalData,
-        schema: Schema | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        callbacks: Sequence[Callback] = (),
-    ) -> Self:
-        """``fit`` to rows of positive weight, whose schema is taken from them if None."""
-        check_callbacks(callbacks)
-        data, settings = data.joined(), self._batch_settings()
+        data, settings = data.followed().joined(), self._batch_settings()
         if isinstance(settings.teacher, Teacher):
             settings = replace(settings, teacher=settings.teacher.fitted_to(data))
         report(rare_causes(data), strict=False)
         callbacks = [*callbacks, *([ProgressBar()] if self.verbose else [])]
-        batch, encoded = train_encoded([data], settings, schema, callbacks, checkpoint)
+        batch, encoded = train_encoded([data], settings, None, callbacks, checkpoint)
         return self._adopt_best(batch, data, 0, encoded.of_split(0))
 
     @one_blas_thread()
@@ -281,7 +271,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[PartitionOf]:
         settings = self._batch_settings()
         batch = train_batch(splits, settings, Schema.of(data.frame))
-        return [partial(partition, tree) for tree in batch.best_trees(settings.prediction)]
+        best = ((split, batch.best_start(split)) for split in range(len(splits)))
+        return [partial(partition, batch.fitted(*each, prediction=settings.prediction)) for each in best]
 
     # ------------------------------------------------------------------ keep
 

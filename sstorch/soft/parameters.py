@@ -141,4 +141,4 @@ class Columns(Parameters):
 
 # Defaults in signatures; an estimator copies them before it changes one.
 PENALTIES, GROUP_PENALTIES, GATE_PENALTIES = Penalties(), GroupPenalties(), GatePenalties()
-CURVED, LINEAR = Columns(), Columns(numeric="linear")
+CURVED = Columns()

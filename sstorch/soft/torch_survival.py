@@ -34,7 +34,7 @@ from sstorch.nn.heads import DistributionModule
 from sstorch.threads import threads_for
 
 _FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 3
-_DTYPES = (None, "float32", "float64", torch.float32, torch.float64)
+_DTYPES = (None, "float32", "float64")
 _REMEDY = "try a smaller lr, scale the inputs, or use dtype='float64'"
 # Parameters that a file holds, and results that it does not.
 _SAVED = ("epochs", "batch_size", "lr", "weight_decay", "holdout", "encode", "random_state")
@@ -101,7 +101,7 @@ class TorchSurvival(SurvivalEstimator):
         holdout: float = 0.2,
         encode: bool = True,
         device: str = "cpu",
-        dtype: str | torch.dtype | None = None,
+        dtype: str | None = None,
         callbacks: Sequence[Callback] = (),
         random_state: int = 0,
     ) -> None:
@@ -292,7 +292,7 @@ class TorchSurvival(SurvivalEstimator):
                 "module must be a torch.nn.Module, or a function that returns one, got "
                 f"{type(built).__name__}"
             )
-        dtype = getattr(torch, self.dtype) if isinstance(self.dtype, str) else self.dtype
+        dtype = None if self.dtype is None else getattr(torch, self.dtype)
         return copy.deepcopy(built).to(device=self.device, dtype=dtype)
 
     def _optimizer(self) -> torch.optim.Optimizer:
