@@ -81,17 +81,9 @@ class FittedModel(ABC):
     34, 541-554).
     """
 
-    @property
-    @abstractmethod
-    def causes(self) -> tuple[str, ...]:
-        """Names of the causes; ``("event",)`` where they do not compete."""
-
     event_times: FloatArray
-
-    @property
-    @abstractmethod
-    def like(self) -> Tensor:
-        """A tensor on the device and of the type of the parameters."""
+    causes: tuple[str, ...]  # names; ``("event",)`` where causes do not compete
+    like: Tensor  # on the device and of the type of the parameters
 
     @abstractmethod
     def distributions(self, x: Any) -> list[SurvivalDistribution]:
@@ -255,20 +247,10 @@ class FittedModule(FittedModel):
     """A trained module; its rows ``x`` are tensors or arrays (n, ...)."""
 
     module: nn.Module
-    names: tuple[str, ...]  # of the causes
+    causes: tuple[str, ...]
     event_times: FloatArray
     batch_size: int
-    parameter: Tensor  # of the device and dtype of the module
-
-    @property
-    @override
-    def causes(self) -> tuple[str, ...]:
-        return self.names
-
-    @property
-    @override
-    def like(self) -> Tensor:
-        return self.parameter
+    like: Tensor
 
     @override
     def panels_for(self, x: Any) -> FloatArray:

@@ -67,12 +67,12 @@ class FittedTree(FittedModel):
         return next(iter(self.hazards.values()))
 
     @property
-    def causes(self) -> tuple[str, ...]:
+    def causes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the causes; ``("event",)`` where they do not compete."""
         return tuple(self.hazards)
 
     @property
-    def like(self) -> Tensor:
+    def like(self) -> Tensor:  # type: ignore[override]
         """A tensor of the device and dtype of the parameters."""
         return self.module.log_time_scale
 

@@ -63,7 +63,8 @@ def setting(default: Any, rule: Rule | None = None) -> Any:
     return field(default=default, metadata={"rule": rule})
 
 
-def _coefficient(name: str, value: Any) -> float:
+def coefficient(name: str, value: Any) -> float:
+    """A finite number >= 0."""
     if not is_number_of(value, Real) or not math.isfinite(value) or value < 0:
         raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
     return float(value)
@@ -72,7 +73,7 @@ def _coefficient(name: str, value: Any) -> float:
 def _estimable(name: str, value: Any) -> Coefficient:
     if isinstance(value, str) and value != ESTIMATED:
         raise ConfigError(f"{name} must be 'estimated' or a finite number >= 0, got {value!r}")
-    return ESTIMATED if isinstance(value, str) else _coefficient(name, value)
+    return ESTIMATED if isinstance(value, str) else coefficient(name, value)
 
 
 def _small_share(name: str, value: Any) -> float:
@@ -161,7 +162,7 @@ class BatchSettings:
     trainer: Trainer = setting(Leaves(), _named_or_object(Trainer, TRAINERS, "Nodec()"))
     init: str = setting("distilled", _one_of(INITS))
     ridge: Coefficient = setting(ESTIMATED, _estimable)
-    gate_ridge: float = setting(1e-3, _coefficient)
+    gate_ridge: float = setting(1e-3, coefficient)
     prediction: Prediction = setting("hbp", _one_of(PREDICTIONS))
     missing_numbers: Numeric = setting("mean", _one_of(get_args(Numeric)))
     missing_categories: Categorical = setting("zeros", _one_of(get_args(Categorical)))
@@ -173,7 +174,7 @@ class BatchSettings:
     offset: str | None = setting(None, _column)
     strata: str | None = setting(None, _column)
     roughness: Coefficient = setting(ESTIMATED, _estimable)
-    gate_charge: float = setting(4.0, _coefficient)
+    gate_charge: float = setting(4.0, coefficient)
     min_leaf: float = setting(0.1, _small_share)
     device: str = setting("cpu", _device)
     dtype: str = setting("float64", _one_of(tuple(DTYPES)))
@@ -181,7 +182,7 @@ class BatchSettings:
     fairness: L2Parity | None = setting(
         None, lambda name, value: None if value is None else _fairness(name, value)
     )
-    rho: float = setting(0.0, _coefficient)
+    rho: float = setting(0.0, coefficient)
     teacher: Teacher | str | None = setting(None)
     trains_gates: bool = setting(False)
     only_if_needed: bool = setting(False)

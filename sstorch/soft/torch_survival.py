@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from sstorch._types import BoolArray
-from sstorch.checks import check_device, check_integer, check_share, is_number_of, wording
+from sstorch.checks import check_device, check_integer, check_share, wording
 from sstorch.data import Preprocessor, Schema, SurvivalData, folds_of
 from sstorch.data.columns import to_pandas
 from sstorch.data.fingerprint import fingerprint
@@ -31,6 +30,7 @@ from sstorch.fitted.model import EVENT, FittedModule, in_chunks, outcome_of_rows
 from sstorch.monitoring import Callback, History
 from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.nn.heads import DistributionModule
+from sstorch.soft.settings import coefficient
 from sstorch.threads import threads_for
 
 _FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 3
@@ -135,9 +135,7 @@ class TorchSurvival(SurvivalEstimator):
         for name, least in (("epochs", 1), ("batch_size", 1), ("random_state", 0)):
             check_integer(name, getattr(self, name), least)
         for name in ("lr", "weight_decay"):
-            value = getattr(self, name)
-            if not is_number_of(value, Real) or not 0 <= value < np.inf:
-                raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
+            coefficient(name, getattr(self, name))
         if self.holdout != 0 and check_share(self.holdout, "holdout") > 0.5:
             raise ConfigError(f"holdout must be a share in [0, .5], got {self.holdout!r}")
         if self.dtype not in _DTYPES:
