@@ -60,9 +60,7 @@ def _has_density(estimator: object) -> bool:
 
 
 class SurvivalEstimator(FrameEstimator):
-    """Base class of the survival estimators.
-
-    Predictions are those of ``_model`` for rows of ``_encode``.
+    """Base class of the survival estimators: predictions of ``_model`` for rows of ``_encode``.
 
     Attributes:
         event_times_: distinct training event times, original units, increasing; of intervals the upper
@@ -165,8 +163,7 @@ class SurvivalEstimator(FrameEstimator):
     ) -> Curves:
         """Predict the cumulative hazard H(t | x); arguments, shape: :meth:`predict_survival_function`.
 
-        It is -log S. Exact trees with Kaplan-Meier curves return the Nelson-Aalen estimate of the
-        leaf, which is finite if S is 0.
+        It is -log S; of exact trees with Kaplan-Meier curves the Nelson-Aalen estimate of the leaf.
         """
         return self._predict_curves("cumulative_hazard", X, times, as_frame, after)
 
@@ -189,7 +186,7 @@ class SurvivalEstimator(FrameEstimator):
 
         Args:
             X: rows with the training columns.
-            times: as in :meth:`predict_survival_function`.
+            times: as in :meth:`predict_survival_function`; so are errors.
             as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
             after: one time until which the rows are event-free. Incidences are then conditional, with times
                 counted from ``after``.
@@ -197,9 +194,6 @@ class SurvivalEstimator(FrameEstimator):
         Returns:
             shape (n, K, n_times), in [0, 1], non-decreasing in t; causes in the order of ``causes_``, K = 1
             without causes.
-
-        Raises:
-            DataError, ConfigError: as :meth:`predict_survival_function`.
         """
         check_is_fitted(self)
         self._refuse_unknown_future(after)
@@ -224,8 +218,8 @@ class SurvivalEstimator(FrameEstimator):
             q: in (0, 1).
             after: time until which the rows are event-free, a number or (n,); the result is then the
                 remaining time.
-            extrapolate: True extrapolates beyond the last training event by the family of the leaves. By
-                default such quantiles are +inf, as for Kaplan-Meier.
+            extrapolate: extrapolate beyond the last training event by the family of the leaves. By default
+                such quantiles are +inf.
 
         Returns:
             shape (n,), original units; +inf if the survival function stays above 1 - q.

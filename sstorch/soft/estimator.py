@@ -279,9 +279,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
     def save(self, path: str | Path) -> None:
         """Write the fitted model into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
-        The folder also contains ``metrics_``, ``group_validation_``, ``recalibration_`` and the model card,
-        ``MODEL_CARD.md``. It does not contain ``trainer``, ``teacher``, ``random_state`` and ``verbose``,
-        which only affect training.
+        The folder also has ``metrics_``, ``group_validation_``, ``recalibration_`` and ``MODEL_CARD.md``, but
+        not ``trainer``, ``teacher``, ``random_state`` and ``verbose``, which only affect training.
 
         Raises:
             ConfigError: the folder cannot be written, or a leaf is a family without registration, which
@@ -374,13 +373,9 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
         """Explain the prediction of one subject: path, contributions, predicted median and survival.
 
-        With ``prediction="mixture"`` the prediction averages all groups by ``group_probability``; the path
-        still follows the most probable branches.
-
         Args:
             x: one row: DataFrame or array (1, p).
-            cause: with competing causes, the cause of the explained linear predictor, by number or name;
-                incidences are reported for all causes.
+            cause: with competing causes, the cause of the explained linear predictor, by number or name.
 
         Raises:
             DataError: it is not one row, or columns are missing.

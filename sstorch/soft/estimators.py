@@ -97,13 +97,9 @@ class SurvivalRegression(SoftEstimator):
         self.time_unit = time_unit
 
     def coefficients(self, level: float = 0.95) -> pd.DataFrame:
-        """Return coefficients with standard errors, confidence limits and p-values.
+        """Return coefficients with standard errors, p-values and confidence limits of a level in (0, 1).
 
-        See :func:`sstorch.inference.coefficients`; :mod:`sstorch.inference` also tests whole columns and
-        estimates contrasts and predictions with intervals.
-
-        Args:
-            level: level of the confidence limits, in (0, 1).
+        See :func:`sstorch.inference.coefficients`.
         """
         check_is_fitted(self, "tree_")
         return coefficients(self, level)

@@ -147,10 +147,9 @@ class TreeTexts:
     def describe(self, n_terms: int | None = 4) -> str:
         """Describe each group in one sentence: rule, rows, events, survival at two times and median.
 
-        Estimates are from the training rows, with 95 % confidence limits: Kaplan-Meier; Aalen-Johansen per
-        cause with competing causes; none for interval-censored times. There is no median with time-varying
-        covariates. Groups with training rows are listed by prognosis, with the numbers of
-        ``apply``. If the evidence chose groups, a last sentence states in which effects they differ.
+        Estimates of the training rows have 95 % confidence limits: Kaplan-Meier; Aalen-Johansen per cause
+        with competing causes; none for interval-censored times. Groups are listed by prognosis, with the
+        numbers of ``apply``. If the evidence chose groups, a last sentence states where effects differ.
 
         Args:
             n_terms: maximum number of terms of a rule, by size of the effect; None for all.

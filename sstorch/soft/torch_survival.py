@@ -122,8 +122,7 @@ class TorchSurvival(SurvivalEstimator):
         """Train a copy of the module.
 
         Args:
-            X: as for :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`; with ``encode=False`` an
-                array (n, ...).
+            X: as in :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`, or an array (n, ...).
             y: outcome, a :class:`~sstorch.Surv` of any type.
             sample_weight: weights of the rows, (n,), >= 0; None for those of ``y``, or 1.
 
@@ -182,8 +181,7 @@ class TorchSurvival(SurvivalEstimator):
             device: of the predictions.
 
         Raises:
-            ConfigError: torch does not see the device.
-            DataError: ``y`` is not an outcome.
+            ConfigError, DataError: torch does not see the device, or ``y`` is not an outcome.
         """
         check_device(device)
         estimator = cls(module, batch_size=batch_size, encode=False, device=device)
@@ -222,7 +220,7 @@ class TorchSurvival(SurvivalEstimator):
         Args:
             path: folder.
             module: module of the saved architecture, or a function as in the constructor.
-            device: device of predictions.
+            device: of predictions.
 
         Raises:
             FormatError: files are missing, altered or of an unknown format version.
