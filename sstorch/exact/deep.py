@@ -1,4 +1,4 @@
-"""Branch and bound over the upper levels of a tree, with a search of all sets of features below them.
+"""Searches by tables of all sets of features, and branch and bound over the upper levels of deeper trees.
 
 No tree costs less than its distinct rows as leaves of their own: a proved bound. The cost of rows by a
 reference model is a tighter, assumed one: what it alone skips keeps its proved bound.
@@ -10,20 +10,34 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import pairwise
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.search import CompiledProblem
-from sstorch.exact.problem import INFINITY, NEVER, Budget, Deadline, Found, budget
+from sstorch.exact.compiled.costs import Form, costs_of
+from sstorch.exact.compiled.curves import Curves, Leavers
+from sstorch.exact.compiled.prices import Prices
+from sstorch.exact.compiled.search import CompiledProblem, estimate
+from sstorch.exact.patterns import Patterns
+from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, NEVER, Budget, Deadline, Found, Work, budget
+from sstorch.exact.rows import quantise
+from sstorch.exact.survival_tasks import IntegratedBrier
+from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree, Nested
 
 # Depth of the small trees by which splits are put in order.
 _SCOUT_DEPTH = 3
+# Distinct rows whose curves are computed at once.
+_ROWS_AT_ONCE = 512
+
+# Searches by depth, nodes and deadline, and the depths to be searched one after the other.
+Plan = tuple[Callable[[int, int, Deadline], Found], tuple[int, ...]]
 
 Path = tuple[tuple[int, int], ...]
 
@@ -168,3 +182,83 @@ class Deep:
             return feature, left.tree(), right.tree()
 
         return _Best(left.cost + right.cost, left.bound + right.bound, tree)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows, a task, and the rows, and events, that a leaf needs, `least`."""
+
+    patterns: Patterns
+    task: Task
+    least: Sequence[int]
+    memory: int
+    n_threads: int
+
+    def plan(self, depth: int, max_nodes: int, penalty: float, guess: FloatArray | None) -> Plan:
+        """Tables of all sets of features, and where they have no room for a depth, `Deep` above them.
+
+        Raises ConfigError: the tables do not fit the memory, or the search would take years.
+        """
+        is_deep = depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3)
+        base = min(depth - is_deep, MAX_EXACT_DEPTH)
+        problem = self.problem(base)
+        work, threads = self._room(problem, base, max_nodes)
+        while is_deep and work.bytes > self.memory and base > 2:
+            base -= 1
+            work, threads = self._room(problem, base, max_nodes)
+        # Without bounds each set of the features above is searched.
+        n = self.patterns.n_features
+        above = comb(n, depth - base) << (depth - base)
+        Work(work.cells * above, work.bytes, work.seconds * above).check(n, depth, self.memory)
+        if not is_deep:
+            return partial(problem.search, n_threads=threads), (depth,)
+        deep = Deep(problem, penalty, self.floor(), guess, base, threads)
+
+        def run(d: int, nodes: int, deadline: Deadline) -> Found:
+            return deep.search(d, deadline) if d == depth else problem.search(d, nodes, deadline, threads)
+
+        return run, (*range(1, base), depth)
+
+    def problem(self, depth: int) -> CompiledProblem:
+        """The problem of searches up to a depth; ConfigError: no memory, or a cost numba cannot compile."""
+        patterns, task = self.patterns, self.task
+        n_patterns, n_features = patterns.literals.shape
+        form, curves = Form.of(task), Curves.none(n_features)
+        if isinstance(task, IntegratedBrier):
+            leavers, n_blocks = Leavers.of(patterns, task), len(task.blocks.alive)
+            too_large = 8 * n_patterns * 3 * n_blocks > self.memory
+            if too_large or leavers.followed(n_blocks, depth, n_patterns, n_features):
+                form, curves = form._replace(followed=True), Curves.of(leavers, patterns, task.blocks)
+                values = leavers.at_risk(n_patterns)
+            else:
+                values = leavers.sums(n_blocks, 0, n_patterns)
+        else:
+            values = patterns.sums(task.row_values())
+        values, _ = quantise(values)
+        if self.least:
+            needs = np.ones((len(self.least), task.n_rows))
+            if len(needs) > 1:
+                needs[1] = task.event  # type: ignore[attr-defined]
+            values = np.concatenate([values, patterns.sums(needs)])
+            form = form._replace(least=np.array(self.least, dtype=np.float64))
+        prices = Prices.of(task, patterns.columns)
+        return CompiledProblem.of(patterns, values, form, curves, prices)
+
+    def floor(self) -> FloatArray:
+        """(U,), no tree costs less: every distinct row a leaf of its own, with the cheapest curve."""
+        task, form = self.task, Form.of(self.task, floor=True)
+        if not isinstance(task, IntegratedBrier):
+            return costs_of(form, self.patterns.sums(task.row_values()))
+        leavers, n_blocks = Leavers.of(self.patterns, task), len(task.blocks.alive)
+        ends = [*range(0, len(self.patterns.literals), _ROWS_AT_ONCE), len(self.patterns.literals)]
+        return np.concatenate([costs_of(form, leavers.sums(n_blocks, *part)) for part in pairwise(ends)])
+
+    def _room(self, problem: CompiledProblem, depth: int, max_nodes: int) -> tuple[Work, int]:
+        """Memory of the tables of a search, and number of threads that fit."""
+        n_patterns, n_features = problem.literals.shape
+        size = n_patterns, len(problem.curves.literals), n_features, len(problem.values), depth, max_nodes
+        for n_threads in range(self.n_threads, 0, -1):
+            work = estimate(*size, n_threads)
+            if work.bytes <= self.memory:
+                break
+        return work, n_threads

@@ -93,10 +93,8 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
     if array.dtype == np.bool_:
         return array, names
     ones = array == 1
-    binary = ones | (array == 0)
-    if not binary.all():
-        column = int(np.flatnonzero(~binary.all(axis=0))[0])
-        row = int(np.flatnonzero(~binary[:, column])[0])
+    if (other := ~(ones | (array == 0))).any():
+        column, row = np.argwhere(other.T)[0].tolist()
         raise DataError(
             f"features: column {names[column]!r} holds {array[row, column]!r} in row {row}, "
             "but exact trees split on 0/1 columns; use sstorch.exact.Binarizer first"

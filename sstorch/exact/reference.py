@@ -42,10 +42,9 @@ def reference_costs(task: Task, model: Any, X: Any) -> FloatArray:
     if len(X) != task.n_rows:
         raise DataError(f"X: {len(X)} rows, but the task has {task.n_rows}")
     needed = "predict"
-    if isinstance(task, LogLikelihood) and task.n_causes > 1:
-        needed = "predict_cumulative_incidence"
-    elif isinstance(task, LogLikelihood | IntegratedBrier):
+    if isinstance(task, LogLikelihood | IntegratedBrier):
         needed = "event_times_" if hasattr(model, "event_times_") else "unique_times_"
+        needed = "predict_cumulative_incidence" if getattr(task, "n_causes", 1) > 1 else needed
     if isinstance(model, type) or not hasattr(model, needed):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
         raise ConfigError(f"reference must be a fitted model with {needed}, got {kind}")

@@ -59,7 +59,7 @@ def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple
     if classes is None:
         return present, codes.astype(np.int64)
     every = np.unique(np.asarray(classes))
-    if unknown := sorted(set(present.tolist()) - set(every.tolist())):
+    if len(unknown := np.setdiff1d(present, every).tolist()):
         raise DataError(f"labels: {unknown[0]!r} is none of the classes {every.tolist()}")
     return every, np.searchsorted(every, present)[codes].astype(np.int64)
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
-from math import comb
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,22 +11,14 @@ import torch
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer, is_number_of
 from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Deadline, Found, Work, check_limits, check_rows
-from sstorch.exact.rows import finite_vector, quantise
+from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Deadline, Found, check_limits, check_rows
+from sstorch.exact.rows import finite_vector
 from sstorch.exact.solution import Solution
-from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Task
 from sstorch.exceptions import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from sstorch.exact.compiled.search import CompiledProblem
-
 # Depth of branch and bound above tables.
 MAX_DEEP_DEPTH = 9
-# Distinct rows whose curves are computed at once.
-_ROWS_AT_ONCE = 512
-# Searches by depth, nodes and deadline, and the depths to be searched one after the other.
-_Plan = tuple[Callable[[int, int, Deadline], Found], tuple[int, ...]]
 
 
 def solve(
@@ -100,16 +87,15 @@ def solve(
     if min_leaf > 1 or min_events > 0 or hasattr(task, "feature_costs"):
         least = (min_leaf, min_events)[: 2 if min_events else 1]
     n_threads = torch.get_num_threads() if n_threads is None else check_integer("n_threads", n_threads, 1)
-    rows = _Rows(patterns, task, least, memory, n_threads)
+    from sstorch.exact.deep import Rows  # numba takes a while to load, which only a search need wait for
+
+    rows = Rows(patterns, task, least, memory, n_threads)
     assumed: FloatArray | None = None
     if guess is not None:
         if max_nodes is not None or hasattr(task, "feature_costs"):
             raise ConfigError("guess does not go with max_nodes, nor with costs of tests")
         assumed = np.bincount(patterns.of_row, finite_vector(guess, "guess", task.n_rows)).astype(np.float64)
-    if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
-        run, depths = rows.deep_plan(depth, leaf_penalty, assumed)
-    else:
-        run, depths = rows.plan(depth, limit)
+    run, depths = rows.plan(depth, limit, leaf_penalty, assumed)
     searches = list[Found]()
     if time_limit is not None and len(depths) == 1:
         # Shallower trees first: they are what remains if the time does not suffice.
@@ -133,103 +119,6 @@ def solve(
         max_nodes=limit,
         leaf_penalty=leaf_penalty,
     )
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Rows, a task, and the rows, and events, that a leaf needs, `least`."""
-
-    patterns: Patterns
-    task: Task
-    least: Sequence[int]
-    memory: int
-    n_threads: int
-
-    def plan(self, depth: int, max_nodes: int) -> _Plan:
-        """Tables of all sets of features. Raises ConfigError: they do not fit the memory."""
-        problem = self.problem(depth)
-        work, threads = self._room(problem, depth, max_nodes)
-        work.check(self.patterns.n_features, depth, self.memory)
-        return partial(problem.search, n_threads=threads), (depth,)
-
-    def deep_plan(self, depth: int, penalty: float, guess: FloatArray | None) -> _Plan:
-        """Branch and bound over the upper levels of a tree, as many as have no room in tables; see `Deep`.
-
-        Raises ConfigError: the tables do not fit the memory, or the search would take years.
-        """
-        from sstorch.exact.deep import Deep
-
-        base, n_features = min(depth - 1, MAX_EXACT_DEPTH), self.patterns.n_features
-        problem = self.problem(base)
-        work, threads = self._room(problem, base, 2**base - 1)
-        while work.bytes > self.memory and base > 2:
-            base -= 1
-            work, threads = self._room(problem, base, 2**base - 1)
-        # Without bounds each set of the features above is searched.
-        above = comb(n_features, depth - base) << (depth - base)
-        work = Work(work.cells * above, work.bytes, work.seconds * above)
-        work.check(n_features, depth, self.memory)
-        deep = Deep(problem, penalty, self.floor(), guess, base, threads)
-
-        def run(d: int, nodes: int, deadline: Deadline) -> Found:
-            return deep.search(d, deadline) if d == depth else problem.search(d, nodes, deadline, threads)
-
-        return run, (*range(1, base), depth)
-
-    def problem(self, depth: int) -> CompiledProblem:
-        """The problem of searches up to a depth; ConfigError: no memory, or a cost numba cannot compile."""
-        # numba takes a while to load, which only a search need wait for.
-        from sstorch.exact.compiled.costs import Form
-        from sstorch.exact.compiled.curves import Curves, Leavers
-        from sstorch.exact.compiled.prices import Prices
-        from sstorch.exact.compiled.search import CompiledProblem
-
-        patterns, task = self.patterns, self.task
-        n_patterns, n_features = patterns.literals.shape
-        form, curves = Form.of(task), Curves.none(n_features)
-        if isinstance(task, IntegratedBrier):
-            leavers, n_blocks = Leavers.of(patterns, task), len(task.blocks.alive)
-            too_large = 8 * n_patterns * 3 * n_blocks > self.memory
-            if too_large or leavers.followed(n_blocks, depth, n_patterns, n_features):
-                form, curves = form._replace(followed=True), Curves.of(leavers, patterns, task.blocks)
-                values = leavers.at_risk(n_patterns)
-            else:
-                values = leavers.sums(n_blocks, 0, n_patterns)
-        else:
-            values = patterns.sums(task.row_values())
-        values, _ = quantise(values)
-        if self.least:
-            needs = np.ones((len(self.least), task.n_rows))
-            if len(needs) > 1:
-                needs[1] = task.event  # type: ignore[attr-defined]
-            values = np.concatenate([values, patterns.sums(needs)])
-            form = form._replace(least=np.array(self.least, dtype=np.float64))
-        prices = Prices.of(task, patterns.columns)
-        return CompiledProblem.of(patterns, values, form, curves, prices)
-
-    def floor(self) -> FloatArray:
-        """(U,), no tree costs less: every distinct row a leaf of its own, with the cheapest curve."""
-        from sstorch.exact.compiled.costs import Form, costs_of
-        from sstorch.exact.compiled.curves import Leavers
-
-        task, form = self.task, Form.of(self.task, floor=True)
-        if not isinstance(task, IntegratedBrier):
-            return costs_of(form, self.patterns.sums(task.row_values()))
-        leavers, n_blocks = Leavers.of(self.patterns, task), len(task.blocks.alive)
-        ends = [*range(0, len(self.patterns.literals), _ROWS_AT_ONCE), len(self.patterns.literals)]
-        return np.concatenate([costs_of(form, leavers.sums(n_blocks, *part)) for part in pairwise(ends)])
-
-    def _room(self, problem: CompiledProblem, depth: int, max_nodes: int) -> tuple[Work, int]:
-        """Memory of the tables of a search, and number of threads that fit."""
-        from sstorch.exact.compiled.search import estimate
-
-        n_patterns, n_features = problem.literals.shape
-        size = n_patterns, len(problem.curves.literals), n_features, len(problem.values), depth, max_nodes
-        for n_threads in range(self.n_threads, 0, -1):
-            work = estimate(*size, n_threads)
-            if work.bytes <= self.memory:
-                break
-        return work, n_threads
 
 
 def _check_settings(

@@ -17,11 +17,11 @@ from sstorch.exact import (
     reference_costs,
     solve,
 )
+from sstorch.exact.deep import Rows
 from sstorch.exact.hazards import BaselineHazard
 from sstorch.exact.patterns import Patterns
 from sstorch.exact.problem import NEVER, Budget, Deadline
 from sstorch.exact.rows import weighted_rows
-from sstorch.exact.solve import _Rows
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly, nightly_but
 from tests.exact import reference
@@ -86,7 +86,7 @@ def test_guess_up_to_the_costs_of_the_best_tree_leaves_it_in(margin):
 def test_tables_beyond_the_room_of_the_kernels_raise():
     features, time, event = reference.random_problem(5, (60, 61), (8, 8))
     task = LogLikelihood(time, event)
-    problem = _Rows(Patterns.of(features), task, (), 2**30, 1).problem(5)
+    problem = Rows(Patterns.of(features), task, (), 2**30, 1).problem(5)
     with pytest.raises(ValueError, match="depth must be at most 5, got 6; use `Deep` beyond it"):
         problem.search(6, 63)
     assert problem.search(6, 5).costs[Budget(5, 5)] == problem.search(5, 5).costs[Budget(5, 5)]
@@ -96,7 +96,7 @@ def test_rows_censored_before_the_first_event_have_work_space():
     features = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 1], [1, 1, 0]])
     task = IntegratedBrier([3.0, 4.0, 5.0, 6.0, 1.0, 1.0, 1.0], [1, 1, 0, 1, 0, 0, 0])
     patterns = Patterns.of(features)
-    problem = _Rows(patterns, task, (), 2**30, 1).problem(3)
+    problem = Rows(patterns, task, (), 2**30, 1).problem(3)
     assert problem.form.followed
     early = problem.where(int(np.flatnonzero(patterns.columns == 0)[0]), True)
     assert len(early.literals) == 3
