@@ -109,14 +109,11 @@ def test_row_labels_in_another_order_raise():
     assert concordance_harrell(y, other, TIMES) == 1.0
 
 
-def test_grid_outside_the_observed_times_raises():
-    for grid in ([40.0, 50.0], [0.1, 0.2]):
-        for call in (
-            lambda grid=grid: brier_score((TIME, EVENT), CURVES, grid, train=(TIME, EVENT)),
-            lambda grid=grid: concordance_harrell((TIME, EVENT), CURVES, grid),
-            lambda grid=grid: d_calibration((TIME, EVENT), CURVES, grid),
-        ):
-            with pytest.raises(DataError, match="where nothing was observed"):
-                call()
+@pytest.mark.parametrize("grid", [[40.0, 50.0], [0.1, 0.2]])
+def test_grid_outside_the_observed_times_raises(grid):
+    y = (TIME, EVENT)
+    for function, options in ((brier_score, {"train": y}), (concordance_harrell, {}), (d_calibration, {})):
+        with pytest.raises(DataError, match="where nothing was observed"):
+            function(y, CURVES, grid, **options)
     with pytest.raises(DataError, match="t must not be NaN"):
         KaplanMeier.fit((TIME, EVENT)).at([1.0, np.nan])

@@ -6,7 +6,6 @@ from hypothesis import given
 from lifelines import KaplanMeierFitter
 
 from sstorch.metrics import KaplanMeier, censoring_distribution
-from sstorch.metrics.censoring import floored
 
 from .cohorts import cohorts
 
@@ -47,11 +46,3 @@ def test_shapes_pass_through_and_the_last_value_stays():
     assert km.at(2.0).shape == ()
     assert km.at([[0.0, 1.0], [2.0, 99.0]]).tolist() == [[1.0, 0.5], [0.5, 0.5]]
     assert km.before([1.0, np.inf]).tolist() == [1.0, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("time", "event", "values"),
-    [([1, 2], [1, 1], [1, 1]), ([1, 2], [0, 0], [0.5, 0.5]), ([2, 2], [0, 0], [1])],
-)
-def test_floor_is_the_last_positive_value_of_g(time, event, values):
-    assert floored(censoring_distribution((time, event))).values.tolist() == values

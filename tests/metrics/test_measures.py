@@ -122,17 +122,9 @@ def test_value_and_error_are_those_of_a_plain_loop(name: str, weighted: bool) ->
 
 @pytest.mark.parametrize(
     ("name", "n_events", "t"),
-    [
-        ("c_harrell_t", 10, 5.5),
-        ("c_harrell_t", 1, 5.5),
-        ("c_uno_t", 10, 5.5),
-        ("auc", 10, 1.0),
-        ("auc", 10, 9.5),
-    ],
+    [("c_harrell_t", 10, 5.5), ("c_uno_t", 1, 5.5), ("auc", 10, 1.0), ("auc", 10, 9.5)],
 )
-def test_all_concordant_or_a_single_event_case_or_control_has_no_limits(
-    name: str, n_events: int, t: float
-) -> None:
+def test_all_concordant_or_a_single_event_case_or_control_has_no_limits(name, n_events, t) -> None:
     """The variance between events cannot be estimated from one; that of the other rows is not all of it."""
     y, survival = (np.arange(1.0, 11.0), np.arange(10) < n_events), np.linspace(0.05, 0.95, 10)
     perfect = measure(HorizonRows.of(y, survival, t), name)
