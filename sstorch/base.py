@@ -70,8 +70,7 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _frame(self, X: object) -> Any:
         """Rows with the training columns, unread."""
-        # Missing values become levels where the rows are encoded, or trees trained on them.
-        frame = Schema(self._schema.inputs, self._schema.categories).frame_of(X)
+        frame = self._schema.frame_of(X)
         # The numbered rows of an array are not labels that those of an outcome could contradict.
         return frame if isinstance(X, pd.DataFrame) else X
 

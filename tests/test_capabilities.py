@@ -1,11 +1,11 @@
 """Every estimator with every kind of outcome of ``docs/fitting.md``: equal data give equal numbers.
 
-Each kind has its rows in two forms: integer weights and repeated rows, arrays and names of columns.
+Each kind has its rows in two forms, such as arrays and names of columns.
 """
 
 import functools
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,11 @@ ESTIMATORS: dict[str, Any] = {
     "SurvivalRegression": SurvivalRegression("weibull", columns=LINEAR),
     "PrognosticTree": PrognosticTree(depth=1, leaf="weibull", columns=LINEAR),
     "SoftSurvivalTree": SoftSurvivalTree(depth=1, leaf="weibull", columns=LINEAR),
-    # All parameters at once: the decomposition moves a number of rows, in which repeated ones count as two.
     "SoftSurvivalTree(trainer=)": SoftSurvivalTree(
         depth=1, leaf="weibull", trainer="joint", init="random", n_starts=2
     ),
     "OptimalSurvivalTree": OptimalSurvivalTree(max_depth=1, min_leaf=20),
 }
-# Estimated penalties depend on the effective number of subjects, which repeated rows raise, weights not.
-ESTIMATED = ("SurvivalRegression", "PrognosticTree")
 
 
 @dataclass(frozen=True)
@@ -89,23 +86,16 @@ KINDS = ("right-censored", "weights", "left truncation", "start-stop rows", "com
 
 
 @functools.cache
-def forms(estimator: str, kind: str) -> tuple[Case, Case]:
-    """Two forms of equal data: arrays and names of columns, weights and repeated rows, codes and words.
-
-    Variances of gates are always estimated, and repeated rows are more subjects: with them the other form of
-    weights are the multiplied ones.
-    """
+def forms(kind: str) -> tuple[Case, Case]:
+    """Two forms of equal data: arrays and names of columns, weights and multiplied ones, codes and words."""
     X, time, event = _patients()
     n = len(X)
     named = X.assign(years=time, recurrence=event)
     if kind == "right-censored":
         return Case(X, Surv(time, event)), Case(named, Surv.of(named, time="years", event="recurrence"))
     if kind == "weights":
-        counts = np.random.default_rng(0).integers(1, 4, n)
-        weighted, again = Case(X, Surv(time, event), counts.astype(float)), np.repeat(np.arange(n), counts)
-        if estimator == "SoftSurvivalTree":
-            return weighted, replace(weighted, weight=7.0 * counts)
-        return weighted, Case(X.iloc[again].reset_index(drop=True), Surv(time[again], event[again]))
+        counts = np.random.default_rng(0).integers(1, 4, n).astype(float)
+        return Case(X, Surv(time, event), counts), Case(X, Surv(time, event), 7 * counts)
     if kind == "left truncation":
         entry = np.where(np.arange(n) % 3 == 0, 0.4 * time, 0.0)
         named = named.assign(entered=entry)
@@ -149,9 +139,6 @@ def results(model: Any, case: Case) -> dict[str, Any]:
     }
     if model.causes_:
         found["incidence"] = model.predict_cumulative_incidence(new(), times(), **after)
-    # Equal rows are ties in the calibration by a Cox model; a mean negative log-likelihood is that of a row.
-    tied = ("calibration_intercept", "calibration_slope", "ici", "e50", "e90", "e_max")
-    left_out = ("negative_log_likelihood", *(tied if case.weight is not None else ()))
     tables = {}
     if after:  # curves from time zero, which the table of metrics is of, are not known
         found["score"] = model.score(case.X, case.y)
@@ -166,27 +153,22 @@ def results(model: Any, case: Case) -> dict[str, Any]:
         missing = np.isnan(value)
         assert not missing.all(), table
         assert (table["reason"].to_numpy()[missing] != "").all(), table
-        named = zip(table.index, value, missing, strict=True)
         found |= {
             f"{title} {name}": each
-            for name, each, absent in named
-            if not absent and not any(part in str(name) for part in left_out)
+            for name, each in zip(table.index, value, strict=True)
+            if not np.isnan(each)
         }
     groups = validation.group_table(model, case.X, case.y, horizons=times(), sample_weight=case.weight)
     return found | {"groups": groups[[name for name in groups.columns if name[1] in ("estimate", "model")]]}
 
 
 @functools.cache
-def fitted(estimator: str, kind: str, form: int, device: str = "cpu", factor: float = 1.0) -> Any:
-    """A model of one form of the rows, with multiplied weights."""
-    case = forms(estimator, kind)[form]
-    model = clone(ESTIMATORS[estimator])
-    if kind == "weights" and estimator in ESTIMATED:
-        model.set_params(penalties__ridge=1e-3)
+def fitted(estimator: str, kind: str, form: int, device: str = "cpu") -> Any:
+    """A model of one form of the rows, which several tests ask."""
+    case, model = forms(kind)[form], clone(ESTIMATORS[estimator])
     if device != "cpu":
         model.set_params(device=device)
-    weight = None if case.weight is None else factor * case.weight
-    return model.fit(case.X, case.y, sample_weight=weight)
+    return model.fit(case.X, case.y, sample_weight=case.weight)
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any], rtol: float = 1e-6, atol: float = 1e-8) -> None:
@@ -203,12 +185,10 @@ DAILY = {(name, KINDS[(k + j) % 5]) for k, name in enumerate(ESTIMATORS) for j i
 
 @pytest.mark.parametrize(("estimator", "kind"), [cell if cell in DAILY else nightly(*cell) for cell in CELLS])
 def test_equal_data_give_equal_numbers(estimator: str, kind: str, tmp_path: Path) -> None:
-    first, second = forms(estimator, kind)
+    first, second = forms(kind)
     model = fitted(estimator, kind, 0)
     expected = results(model, first)
     assert_same(results(fitted(estimator, kind, 1), second), expected)
-    if kind == "weights":
-        assert_same(results(fitted(estimator, kind, 0, factor=7.0), first), expected)
     model.save(tmp_path / "model")
     assert_same(results(type(model).load(tmp_path / "model"), first), expected, 0, 0)
 
@@ -227,7 +207,7 @@ ON_CUDA = [
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 @pytest.mark.parametrize(("estimator", "kind"), ON_CUDA)
 def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str) -> None:
-    case, _ = forms(estimator, kind)
+    case, _ = forms(kind)
     cpu, cuda = (results(fitted(estimator, kind, 0, at), case) for at in ("cpu", "cuda"))
     # Minima are reached to the tolerance of the minimiser.
     assert_same(cuda, cpu, 1e-5, 1e-7)
@@ -235,7 +215,7 @@ def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str) -> None
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_model_of_one_event_scored_with_causes_raises(estimator: str) -> None:
-    right, competing = forms(estimator, "right-censored")[0], forms(estimator, "competing risks")[0]
+    right, competing = forms("right-censored")[0], forms("competing risks")[0]
     with pytest.raises(DataError, match="competing causes"):
         fitted(estimator, "right-censored", 0).score(competing.X, competing.y)
     if (estimator, "competing risks") in CELLS:

@@ -74,7 +74,11 @@ class DatasetConfig:
         """Read the data set, with the groups of the sensitive column if one is named."""
         options = {k: v for k, v in vars(self).items() if k not in ("name", "sensitive", "sensitive_feature")}
         data = self._file(**options) if self.name == "csv" else self._named(options)
-        return data if self.sensitive is None else data.with_sensitive(self.sensitive, self.sensitive_feature)
+        if self.sensitive is None:
+            return data
+        grouped = data.with_sensitive(self.sensitive)
+        grouped.frame = data.frame if self.sensitive_feature else grouped.frame
+        return grouped
 
     def _named(self, options: dict[str, Any]) -> SurvivalData:
         usual = vars(DatasetConfig(name=self.name))

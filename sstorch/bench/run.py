@@ -168,7 +168,7 @@ def score_run(
     """
     data, causes = data.counted(), data.causes is not None
     schema, parts = Schema.of(data.frame), split(data, result.folds)
-    width = sum(len(schema.categories.get(name, ("",))) for name in schema.inputs)
+    width = sum(len(schema.categories.get(name, ("",))) for name in schema.columns)
     first = StudyModel(AALEN_JOHANSEN if causes else KAPLAN_MEIER, make_baseline("kaplan_meier"))
     models = [first, *peers]
     if width * len(data) <= MOST_NUMBERS:

@@ -1,7 +1,7 @@
 """Preprocessor: from raw features to the numbers a model takes, with statistics of the training rows only."""
 
 from collections.abc import Collection
-from typing import Literal, Self, get_args
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,17 +10,14 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_choice, names_text, rows_text
+from sstorch.checks import names_text, rows_text
 from sstorch.data.basis import Basis, Feature
 from sstorch.data.columns import check_size, label_codes, numeric_values
 from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix, RowFeatures
 from sstorch.data.encodings import Encodings
-from sstorch.data.schema import MISSING_LEVEL, Schema
+from sstorch.data.schema import Schema
 from sstorch.exceptions import DataError, warn
 from sstorch.packing import Packed
-
-Numeric = Literal["mean", "median"]
-Categorical = Literal["zeros", "most_frequent"]
 
 # A range below this share of the values is rounding noise of a constant.
 _NOISE = 16 * float(np.finfo(np.float64).eps)
@@ -34,13 +31,10 @@ class Preprocessor(Packed):
     Every category of the schema is one feature (none is dropped), at the position of its column. A category
     without training rows is zero in every row. Numeric features are in [0, 1] on the training rows, but not
     always on other rows; a numeric feature that is constant on the training rows is zero in every row.
+    Missing numbers are the weighted mean of the training rows, missing categories have all indicators 0.
 
     Args:
         schema: Columns and vocabularies.
-        numeric: Imputation of numbers: weighted mean or median of the training rows; the median for columns
-            with a missing-value indicator.
-        categorical: Imputation of categories: ``"zeros"`` (all indicators 0) or ``"most_frequent"``, the
-            training category with the largest weight (the first of ties).
         encodings: Encodings of the columns in gates and leaves; by default unchanged columns.
         offset: Numeric column with a fixed coefficient: not scaled, no missing values.
         strata: Categorical column; a category without training rows is an error.
@@ -65,30 +59,13 @@ class Preprocessor(Packed):
     def __init__(
         self,
         schema: Schema,
-        numeric: Numeric = "mean",
-        categorical: Categorical = "zeros",
         encodings: Encodings | None = None,
         offset: str | None = None,
         strata: str | None = None,
     ) -> None:
-        check_choice(numeric, "numeric", get_args(Numeric))
-        check_choice(categorical, "categorical", get_args(Categorical))
-        self.schema, self.numeric, self.categorical = schema, numeric, categorical
-        self.encodings = encodings if encodings is not None else Encodings()
+        self.schema, self.encodings = schema, encodings if encodings is not None else Encodings()
         self.encodings.check_columns(schema.columns, schema.categories)
         self.offset, self.strata = offset, strata
-
-    def filled_category(self, column: str) -> str | None:
-        """Imputed category of a categorical column; None for all indicators 0."""
-        if column in self.schema.missing:
-            return MISSING_LEVEL
-        return self.mode_[column] if self.categorical == "most_frequent" else None
-
-    @property
-    def missing_text(self) -> str:
-        """Description of the imputation."""
-        levels = f"; separate level: {', '.join(self.schema.missing)}" if self.schema.missing else ""
-        return f"numbers: {self.numeric}; categories: {self.categorical}{levels}"
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -126,8 +103,8 @@ class Preprocessor(Packed):
 
         Args:
             X: Training rows, frame or array (n, p) with the columns of the schema.
-            weight: Weights of means, medians and most frequent categories, (n,), > 0; None where all are
-                alike. Ranges and knots count each row once.
+            weight: Weights of means and most frequent categories, (n,), > 0; None where all are alike. Ranges
+                and knots count each row once.
 
         Raises:
             DataError: No rows, or the columns do not fit the schema.
@@ -143,8 +120,9 @@ class Preprocessor(Packed):
                 values = _numbers(frame[name])
                 known = ~np.isnan(values)
                 present, own = values[known], None if weight is None else weight[known]
-                by_mean = self.numeric == "mean" and name not in self.schema.missing
-                self.fill_[name] = _middle(present, own, by_mean) if known.any() else 0.0
+                mean = np.average(present, weights=own) if known.any() else 0.0
+                # Rounding can leave the range.
+                self.fill_[name] = float(np.clip(mean, present.min(), present.max())) if known.any() else 0.0
                 scaling.append((0.0, 1.0) if name == self.offset else _range(present))
             else:
                 codes = _level_codes(frame[name], words)
@@ -243,8 +221,6 @@ class Preprocessor(Packed):
                 own = {word for word, known in zip(words, seen, strict=True) if known}
                 self._check_known(column, ~np.array([*(each in own for each in found), False])[cells])
             levels = _level_codes(column, words)
-            if (filled := self.filled_category(name)) is not None:
-                levels[column.isna().to_numpy(dtype=bool)] = words.index(filled)
             if name in coded:
                 codes[:, number] = np.where(np.append(seen, False)[levels], levels, len(words))
                 number += 1
@@ -296,17 +272,6 @@ def _range(values: FloatArray) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
     noise = max(_NOISE * max(abs(low), abs(high)), float(np.finfo(np.float64).tiny))
     return low, 1.0 / (high - low) if high - low > noise else 0.0
-
-
-def _middle(values: FloatArray, weight: FloatArray | None, by_mean: bool) -> float:
-    """Mean or median; integer weights give that of repeated values."""
-    if by_mean:  # rounding can leave the range
-        return float(np.clip(np.average(values, weights=weight), values.min(), values.max()))
-    values, weight = values[order := np.argsort(values)], np.ones(len(values)) if weight is None else weight
-    share = np.cumsum(weight[order]) / weight.sum()
-    # The values at which half of the weight is reached and passed: two where it is reached exactly.
-    ends = np.searchsorted(share, [0.5 - _NOISE * len(share), 0.5 + _NOISE * len(share)])
-    return float(values[ends].mean())
 
 
 def _numbers(column: pd.Series) -> FloatArray:

@@ -96,7 +96,8 @@ class SurvivalData:
             self._read(X, outcome, sample_weight, require_events, zero_time)
         if sensitive is not None:
             check_same_order(X=X, y=outcome, sensitive=sensitive)
-            self._set_groups(sensitive, feature=False)
+            grouped = self.with_sensitive(sensitive)
+            self.frame, self.groups = grouped.frame, grouped.groups
 
     def _read(
         self,
@@ -187,22 +188,16 @@ class SurvivalData:
             data._read(X, y, strict=strict)
         return data
 
-    def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
-        """Return the rows with sensitive groups (n,), or those of a named feature, kept if `feature`."""
+    def with_sensitive(self, sensitive: object) -> Self:
+        """Return the rows with sensitive groups (n,), or those of a named feature, which then is none."""
         data = copy(self)
-        data._set_groups(sensitive, feature)
-        return data
-
-    def _set_groups(self, sensitive: object, feature: bool) -> None:
-        if not isinstance(sensitive, str):
-            self.groups = parse_groups(sensitive, len(self))
-            return
-        check_columns_exist((sensitive,), self.feature_names)
-        self.groups = parse_groups(self.frame[sensitive], len(self))
-        if not feature:
+        if isinstance(sensitive, str):
+            check_columns_exist((sensitive,), self.feature_names)
             if len(self.feature_names) == 1:
                 raise DataError(f"no feature column is left apart from the sensitive column {sensitive!r}")
-            self.frame = self.frame.drop(columns=sensitive)
+            sensitive, data.frame = self.frame[sensitive], self.frame.drop(columns=sensitive)
+        data.groups = parse_groups(sensitive, len(self))
+        return data
 
     # ------------------------------------------------------------------ outcome
 

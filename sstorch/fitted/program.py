@@ -117,11 +117,5 @@ class PredictionModule(nn.Module):
 
 def _fill(preprocessor: Preprocessor) -> FloatArray:
     """The value of each encoded feature where its cell is missing, original units."""
-    return np.array(
-        [
-            preprocessor.fill_[column]
-            if category is None
-            else float(preprocessor.filled_category(column) == category)
-            for column, category in preprocessor.schema.origins
-        ]
-    )
+    origins = preprocessor.schema.origins
+    return np.array([preprocessor.fill_[name] if category is None else 0.0 for name, category in origins])

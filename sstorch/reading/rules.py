@@ -14,7 +14,6 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer
 from sstorch.data import Preprocessor
 from sstorch.data.design_matrix import DesignMatrix, RowFeatures
-from sstorch.data.schema import MISSING_LEVEL
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.scores import Score, terms_of, to_numbers
 
@@ -280,7 +279,7 @@ def membership(column: str, words: Sequence[str], others: Sequence[str], missing
 
 def _label(word: str) -> str:
     """A category in a rule; in quotation marks where it holds marks of lists."""
-    return "missing" if word == MISSING_LEVEL else f'"{word}"' if _MARKS.search(word) else word
+    return f'"{word}"' if _MARKS.search(word) else word
 
 
 def shortened(rule: str) -> str:

@@ -73,7 +73,7 @@ def tree_formula(tree: FittedTree) -> Formula:
         return where(scores[node - 1] >= 0.0, below(2 * node), below(2 * node + 1))
 
     leaf = let("leaf", below(1))
-    columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.inputs}
+    columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.columns}
     group, fixed = let("group_number", pick(leaf, tree.group_numbers.tolist())), _fixed_known(preprocessor)
     causes = {
         name: _leaf_curves(each, functions, leaf, f"{name}_" if tree.competing else "")
@@ -202,15 +202,10 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
         columns.append(column)
         if not scale:
             scaled.append(as_expression(0.0))
-        elif column in schema.indicators:
-            scaled.append(where(known(schema.indicators[column]), 0.0, 1.0))
         elif category is None:
             scaled.append((let(column, number(column, preprocessor.fill_[column])) - offset) * scale)
         else:
-            indicator = is_category(column, category)
-            if preprocessor.filled_category(column) == category:
-                indicator = indicator | ~known(column)
-            scaled.append(where(indicator, 1.0, 0.0))
+            scaled.append(where(is_category(column, category), 1.0, 0.0))
     basis = preprocessor.basis_
     if basis is None:
         parts = [as_expression(1.0), *scaled]
@@ -266,7 +261,7 @@ def deployed(tree: FittedTree, reading: Reading, medians: bool) -> Deployed:
         number: counts(leaf, medians) if leaf in reading.leaves else none for leaf, number in numbers.items()
     }
     fields = []
-    for name in preprocessor.schema.inputs:
+    for name in preprocessor.schema.columns:
         words = preprocessor.schema.categories.get(name)
         if words is not None:
             fields.append(Field(name, name, None, tuple(words), typical=preprocessor.mode_[name]))
@@ -289,5 +284,5 @@ def deployed(tree: FittedTree, reading: Reading, medians: bool) -> Deployed:
         dict(sorted(groups.items())),
         tree.time_unit,
         beyond="beyond it curves are extrapolated",
-        missing=preprocessor.missing_text,
+        missing="numbers: mean; categories: zeros",
     )

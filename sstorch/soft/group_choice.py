@@ -65,9 +65,9 @@ class Estimation:
     def terms_text(self) -> str:
         """Terms with the most degrees of freedom, and how many others there are."""
         terms = sorted(self.term_freedom.items(), key=lambda item: -item[1])
-        told = ", ".join(f"{name} {value:.1f}" for name, value in terms[:_TOLD_TERMS])
+        shown = ", ".join(f"{name} {value:.1f}" for name, value in terms[:_TOLD_TERMS])
         more = len(terms) - _TOLD_TERMS
-        return f"{told} and {more:,} more" if more > 0 else told
+        return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Literal, Self
 
 from sstorch.data.encodings import NumericEncodings
-from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.objective import L2Parity, Penalty
 from sstorch.parameters import Parameters
@@ -112,12 +111,6 @@ class Columns(Parameters):
             numbers, or centred logarithms if ``numeric`` uses these.
         monotone: columns with a non-decreasing (``"up"``) or non-increasing (``"down"``) effect on risk in
             every leaf, such as ``{"nodes": "up"}``; not supported for splines.
-        missing_numbers: imputation of numbers: ``"mean"`` or ``"median"`` of the training rows.
-        missing_categories: imputation of categories: ``"zeros"`` (all indicators 0) or ``"most_frequent"`` in
-            the training rows.
-        missing: columns with informative missing values, such as a test that was not done. A category gets
-            the additional level ``"missing"``; a number is imputed by the median and gets an indicator column
-            ``"NAME missing"``.
         offset: numeric column added to the linear predictor with coefficient one, on the scale of the family
             (log hazard, log odds or log time), such as a log exposure. Missing values are not allowed. Only
             for :class:`~sstorch.SurvivalRegression`.
@@ -132,9 +125,6 @@ class Columns(Parameters):
     gate_numeric: NumericEncodings = "linear"
     interactions: Sequence[tuple[str, str]] | Literal["all"] = ()
     monotone: Mapping[str, str] | None = None
-    missing_numbers: Numeric = "mean"
-    missing_categories: Categorical = "zeros"
-    missing: Sequence[str] = ()
     offset: str | None = None
     strata: str | None = None
 

@@ -344,14 +344,9 @@ def fit_preprocessors(
     splits: Sequence[SurvivalData], settings: BatchSettings, schema: Schema
 ) -> tuple[Preprocessor, ...]:
     """Of every split, fitted to its rows; all make the same features."""
-    schema = schema.with_missing(settings.missing)
     settings.check_fixed_columns(schema)
-    filled = settings.missing_numbers, settings.missing_categories
     offset, strata = settings.offset, settings.strata
-    made = (
-        Preprocessor(schema, *filled, encodings=settings.encodings, offset=offset, strata=strata)
-        for _ in splits
-    )
+    made = (Preprocessor(schema, encodings=settings.encodings, offset=offset, strata=strata) for _ in splits)
     fitted = tuple(each.fit(data.frame, data.uneven_weight) for each, data in zip(made, splits, strict=True))
     # A curve may have fewer knots in a split, whose other features are zero there: what is zero in all goes.
     bases = [preprocessor.basis_ for preprocessor in fitted if preprocessor.basis_ is not None]

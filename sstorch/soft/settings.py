@@ -23,7 +23,6 @@ from sstorch.data.encodings import (
     parse_interactions,
     parse_monotone,
 )
-from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import PREDICTIONS, Prediction
 from sstorch.nn import HazardFamily, Spline, Topology, make_family
@@ -116,12 +115,6 @@ def _column(name: str, value: Any) -> str | None:
     return value
 
 
-def _columns(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
-        raise ConfigError(f"{name} must be a list of names of columns, got {value!r}")
-    return tuple(dict.fromkeys(value))
-
-
 def _own_penalties(name: str, value: Any) -> tuple[Penalty, ...]:
     kinds = LeafPenalty | GatePenalty | RowPenalty
     if not isinstance(value, Sequence) or not all(isinstance(each, kinds) for each in value):
@@ -164,9 +157,6 @@ class BatchSettings:
     ridge: Coefficient = setting(ESTIMATED, _estimable)
     gate_ridge: float = setting(1e-3, coefficient)
     prediction: Prediction = setting("hbp", _one_of(PREDICTIONS))
-    missing_numbers: Numeric = setting("mean", _one_of(get_args(Numeric)))
-    missing_categories: Categorical = setting("zeros", _one_of(get_args(Categorical)))
-    missing: tuple[str, ...] = setting((), _columns)
     numeric: ColumnEncodings = setting("auto", lambda name, value: ColumnEncodings.of(value, name))
     gate_numeric: ColumnEncodings = setting("linear", lambda name, value: ColumnEncodings.of(value, name))
     interactions: Interactions = setting((), lambda name, value: parse_interactions(value))
@@ -254,7 +244,7 @@ class BatchSettings:
 
     def check_columns(self, data: SurvivalData) -> None:
         """Raise ConfigError early if a column named in encodings is missing or has the wrong type."""
-        schema = Schema.of(data.frame).with_missing(self.missing)
+        schema = Schema.of(data.frame)
         self.check_fixed_columns(schema)
         self.encodings.check_columns(schema.columns, schema.categories)
 

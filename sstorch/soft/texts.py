@@ -216,5 +216,4 @@ def partition(tree: FittedTree, frame: pd.DataFrame) -> Partition:
         for name in term.columns
         if size
     ]
-    owner = tree.preprocessor.schema.indicators
-    return Partition(tree.apply(tree.encode(frame)), frozenset(owner.get(name, name) for name in used))
+    return Partition(tree.apply(tree.encode(frame)), frozenset(used))

@@ -118,16 +118,10 @@ MISSING = np.isin(np.arange(N), [3, 7])
 TEXT = np.where(MISSING, None, GROUP.astype(object))
 FORMS = {
     "None": TEXT,
-    "list": list(np.where(MISSING, np.nan, GROUP.astype(object))),
-    "numbers": np.where(MISSING, np.nan, 1.0 * (GROUP == "a")),
-    "text of nan": np.array([str(v) for v in np.where(MISSING, np.nan, GROUP.astype(object))]),
     "blank": np.where(MISSING, " ", GROUP),
     "text NA": np.where(MISSING, "na ", GROUP),
     "category": pd.Categorical(TEXT),
-    "string": pd.Series(TEXT, dtype="string"),
-    "Int64": pd.Series([None if gone else 1 for gone in MISSING], dtype="Int64"),
     "masked": np.ma.masked_array(1 * (GROUP == "a"), mask=MISSING),
-    "polars": pl.Series(list(TEXT)),
     "polars categories": pl.Series(list(TEXT), dtype=pl.Categorical),
 }
 

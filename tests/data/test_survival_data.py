@@ -147,7 +147,6 @@ def test_sensitive_groups_of_a_column_or_of_values() -> None:
         assert part is not None
         assert (part.labels, part.counts.tolist()) == (("f", "m"), [0, 2])
     assert SurvivalData(X, Y, sensitive=X["sex"]).feature_names == ["age", "sex", "old"]
-    assert SurvivalData(X, Y).with_sensitive("sex", feature=True).feature_names == ["age", "sex", "old"]
     for values, labels in (([True, False, True, True], ("False", "True")), ("old", ("0", "1"))):
         groups = SurvivalData(X, Y).with_sensitive(values).groups
         assert groups is not None

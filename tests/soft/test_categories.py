@@ -1,11 +1,14 @@
 """Categories of many levels as codes, as indicators and as sparse columns: one model."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 from torch import Tensor
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression, memory
+from sstorch.checks import blocks
 from sstorch.data import Schema, SurvivalData, folds_of, preprocessing
 from sstorch.exceptions import ConfigError
 from sstorch.soft.batch import train_batch
@@ -66,7 +69,7 @@ def test_folds_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) 
     for coded in (False, True):
         if coded:
             indicators.undo()
-            indicators.setattr("sstorch.data.design_matrix._ELEMENTS", 2000)
+            indicators.setattr("sstorch.data.design_matrix.blocks", partial(blocks, elements=2000))
             indicators.setattr("sstorch.optim.linear_hazards._ELEMENTS", 3000)
         batch = train_batch(splits, settings, Schema.of(frame))
         trees = [batch.fitted(split, 0) for split in range(3)]

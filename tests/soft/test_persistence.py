@@ -38,7 +38,6 @@ TREES = {
             numeric={"age": "spline(3)"},
             gate_numeric={"age": "log"},
             interactions=[("age", "smoker")],
-            missing_categories="most_frequent",
         ),
     ),
     "exact": OptimalSurvivalTree(2),

@@ -46,7 +46,6 @@ def test_a_coefficient_that_is_none_raises(name: str, value: object) -> None:
         ({"dtype": "float16"}, "dtype"),
         ({"device": "gpu"}, "device"),
         ({"device": "cpu:abc"}, "device"),
-        ({"missing_numbers": "zero"}, "missing_numbers"),
         ({"random_state": -1}, "random_state"),
         ({"random_state": "a"}, "random_state"),
         ({"fairness": "l1"}, "fairness must be one of l2, l2_relaxed"),
