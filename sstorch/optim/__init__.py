@@ -3,7 +3,7 @@
 from sstorch.optim.batched_lbfgs import LBFGSOptions, OptimizationResult, Status, minimize
 from sstorch.optim.nodec import Joint, Leaves, Nodec, NodecJoint, Thresholds
 from sstorch.optim.run import TrainingRun
-from sstorch.optim.steps import Step, lbfgs, torch_minimizer
+from sstorch.optim.steps import torch_minimizer
 from sstorch.optim.trainer import Trainer
 
 __all__ = [
@@ -14,11 +14,9 @@ __all__ = [
     "NodecJoint",
     "OptimizationResult",
     "Status",
-    "Step",
     "Thresholds",
     "Trainer",
     "TrainingRun",
-    "lbfgs",
     "minimize",
     "torch_minimizer",
 ]

@@ -35,7 +35,7 @@ class TrainingRun:
         best: their E, shape (R,).
         active: ascending positions of the problems that still train.
         unimproved: calls of :meth:`keep_best` since a problem improved, shape (R,).
-        n_passes: passes recorded so far; -1 before the initial solution is.
+        n_passes: passes recorded so far.
         finished: whether the run was finished when its checkpoint was written.
         compiled: ``CompiledTrees``, if a decomposition is to use the compiled engine.
     """
@@ -54,7 +54,7 @@ class TrainingRun:
         self.objective = objective.to(rows.weight.device)
         self.rows, self.n_rows = rows, rows.n_rows
         self.callbacks, self._checkpoint = callbacks, checkpoint
-        self.history, self.n_passes, self.finished = History(), -1, False
+        self.history, self.n_passes, self.finished = History(), 0, False
         self.everyone = self.active = torch.arange(tree.n_problems, device=rows.weight.device)
         self.best_tree = tree.select(self.everyone)
         self.unimproved = torch.zeros_like(self.everyone)
@@ -72,6 +72,7 @@ class TrainingRun:
         try:
             state = None if self._checkpoint is None else self._checkpoint.read(self.best.device)
             if state is None:
+                self.n_passes = -1  # the initial solution is pass 0
                 self.end_pass()
                 self.save()
             else:
@@ -133,8 +134,8 @@ class TrainingRun:
                 for all.
             name: of the step in the records, whose node is the first of ``nodes``; by default the numbers, as
                 ``"2+3"``.
-            minimizer: :func:`lbfgs`, by default or by its options; :func:`torch_minimizer` for any optimiser
-                of torch; or a function of a :class:`~sstorch.optim.steps.StepObjective` and starting values
+            minimizer: options of the batched L-BFGS, the default; :func:`torch_minimizer` for optimisers of
+                torch; or a function of a :class:`~sstorch.optim.steps.StepObjective` and starting values
                 (K, d) that returns an :class:`OptimizationResult`.
 
         Raises:

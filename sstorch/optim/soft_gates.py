@@ -351,8 +351,7 @@ class _Layout:
     latents: tuple[slice, ...]  # of each kind
     places: tuple[slice, ...]  # of the coefficients of each kind
     order: Tensor  # position in the vector of a problem of each of these coefficients, (N,)
-    # derivatives by the vector from those by these coefficients, whose sums are those by constants, (D, N)
-    spread: Tensor
+    spread: Tensor  # derivatives by the vector from those by these coefficients, (D, N)
     leaf: Tensor  # of each latent of leaves
     same_leaf: Tensor  # whether two of them are of one leaf, (T, T, 1)
 

@@ -163,7 +163,7 @@ _SMALL = LBFGSOptions().gradient_tolerance
 
 
 @dataclass(frozen=True)
-class torch_minimizer:  # noqa: N801  # used as a function; a dataclass, so that checkpoints can compare it
+class torch_minimizer:  # noqa: N801  # a function, and a dataclass, which checkpoints can compare
     """Minimiser for :meth:`TrainingRun.step` by any optimiser of torch.
 
     The result of a problem is the best point that was evaluated, and does not depend on the other problems:

@@ -1,7 +1,6 @@
 """Working sets of training steps: gates (BN), the regression of a gate (WLR), leaves (LN), or any nodes.
 
-What is frozen is evaluated once, when the step is made; an evaluation touches only the thawed nodes, as rows
-(K, d) of their parameters, gates before leaves, node after node.
+Parameters (K, d) are those of the thawed nodes, gates before leaves, node after node.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from sstorch.optim.curvature import (
 )
 from sstorch.optim.steps import Batch, Step, StepObjective, by_autograd
 
-# A leaf whose hazard overflows at a row gives an infinite loss there, which would make every gate step
-# non-finite. At the ceiling the gates still send the row away from that leaf.
+# In place of an infinite loss of a leaf whose hazard overflows at a row: gates send the row away from it.
 LOSS_CEILING = 1e10
 
 
@@ -196,7 +194,6 @@ class LogisticObjective(StepObjective):
     """Weighted logistic regression of one gate onto a left/right labelling of its rows.
 
     (1/2) ||w||^2 + sum_i o_i logloss_i with a free intercept: scikit-learn's ``LogisticRegression`` at C = 1.
-    The penalty is needed, since the present routing is linear and so its classes are separable.
     """
 
     weight: Tensor  # o_i, (K, M)

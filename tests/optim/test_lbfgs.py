@@ -14,9 +14,9 @@ from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic
 from sstorch.objective import TrainingObjective
 from sstorch.objective.penalties import NormalPrior
 from sstorch.objective.rows import problem_blocks
-from sstorch.optim import LBFGSOptions, Status, Step, minimize
+from sstorch.optim import LBFGSOptions, Status, minimize
 from sstorch.optim.batched_lbfgs import BatchedFunction, BlockMetric
-from sstorch.optim.steps import Batch, lbfgs
+from sstorch.optim.steps import Batch, Step, lbfgs
 from sstorch.optim.working_sets import joint_step, leaf_step, logistic_step
 from tests.batches import AutogradFunction, random_sample, random_tree
 

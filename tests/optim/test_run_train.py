@@ -22,13 +22,11 @@ from sstorch.optim import (
     LBFGSOptions,
     OptimizationResult,
     Status,
-    Step,
     Trainer,
     TrainingRun,
-    lbfgs,
     torch_minimizer,
 )
-from sstorch.optim.steps import Batch
+from sstorch.optim.steps import Batch, Step, lbfgs
 from sstorch.optim.working_sets import joint_step
 from tests.batches import random_sample, random_tree
 

@@ -19,7 +19,6 @@ from sstorch.objective import Sample
 from sstorch.optim.batched_lbfgs import LBFGSOptions, minimize
 from sstorch.optim.starts.clusters import initialize_random
 
-# A start needs no more digits than the data have.
 _OPTIONS = LBFGSOptions(max_iterations=100, gradient_tolerance=1e-5, relative_tolerance=1e-8)
 
 
@@ -92,12 +91,9 @@ def cox_cumulative_hazards(x: Tensor, time: Tensor, entry: Tensor, weight: Tenso
     return (score.exp() * steps.gather(1, loss.last + 1)).gather(1, inverse)
 
 
-# Penalty of the Cox model and of the least squares: one-hot columns are collinear, and draws can be small.
-_PENALTY = 1e-3
-# Smallest weight of a function of the spline basis: log 0 is no parameter.
-_SMALLEST = 1e-3
-# Numbers in the drawn rows of the Cox models that are fitted at a time.
-_ELEMENTS = 2**24
+# Penalty of the Cox model and of the least squares, smallest weight of a function of the spline basis, and
+# numbers in the drawn rows of the Cox models that are fitted at a time.
+_PENALTY, _SMALLEST, _ELEMENTS = 1e-3, 1e-3, 2**24
 
 
 @torch.no_grad()
