@@ -179,7 +179,7 @@ class _Panel:
         middle = float(np.quantile(numbers, 0.5, method="lower"))
         ax.plot([middle], [0.0], "o", color=_INK, markersize=3.5, zorder=4)
         drawn = numbers[np.unique(np.linspace(0, len(numbers) - 1, _RUG).astype(int))]
-        drawn = _side_by_side(drawn[(drawn >= value[0]) & (drawn <= value[-1])])
+        drawn = drawn[(drawn >= value[0]) & (drawn <= value[-1])]
         (rug,) = ax.plot(drawn, np.full(len(drawn), 0.025), "|", color=_INK, alpha=0.3)
         rug.set(markersize=5, markeredgewidth=0.6, transform=ax.get_xaxis_transform())
         ax.locator_params(axis="x", nbins=5)
@@ -197,16 +197,6 @@ class _Panel:
             for label in ax.get_xticklabels():
                 label.set(rotation=40, ha="right", rotation_mode="anchor")
         ax.set_xlim(-0.6, len(own) - 0.4)
-
-
-def _side_by_side(values: FloatArray) -> FloatArray:
-    """Sorted values with equal ones spread over most of the smallest gap, so that heaps are seen."""
-    gaps = np.diff(np.unique(values))
-    if not len(gaps):
-        return values
-    first, after = (np.searchsorted(values, values, side) for side in ("left", "right"))
-    share = (np.arange(len(values)) - first + 0.5) / (after - first) - 0.5
-    return np.asarray(values + 0.8 * gaps.min() * share, dtype=np.float64)
 
 
 def _scale(axes: Sequence[Axes], panels: Sequence[_Panel], ratios: bool) -> None:

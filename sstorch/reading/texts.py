@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from sstorch.checks import counted
+from sstorch.checks import counted, sentence_case
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
 from sstorch.data.time_unit import duration, median_text
 from sstorch.fitted.tree import FittedTree
@@ -62,28 +62,20 @@ def effect_lines(tree: FittedTree, reading: Reading) -> list[str]:
     share = tree.shares_slopes(shown)
     if not share and len(shown) > _SUMMARY_GROUPS:
         return []
-    where = ("Within every group" if len(shown) > 1 else "In the group") if share else "Group by group"
     groups, table = [group_of(tree, leaf) for leaf in shown[: 1 if share else None]], leaf_slopes(tree)
+    names = ["every group"] if share else [f"group {group}" for group in groups]
     for cause, own in tree.hazards.items():
-        ratio, hazard = own.family.constant_ratio, f"Hazard of {cause} " * tree.competing
-        title = f"{hazard}{where.lower()}" if hazard else where
-        lines += ["", f"{title}, what changes most over the training range first"]
-        slopes = table.loc[cause] if tree.competing else table
-        effects = slopes["effect"].unstack("group")[groups].add_prefix("group ")
+        ratio, of = own.family.constant_ratio, f" of the hazard of {cause}" * tree.competing
+        what = sentence_case(ratio or "change of the linear predictor")
+        lines += ["", f"{what}{of} over the training range, largest first"]
+        effects = (table.loc[cause] if tree.competing else table)["effect"].unstack("group")[groups]
         largest = effects.abs().max(axis=1)
         order = largest[largest > 0].sort_values(ascending=False, kind="stable").index
         if order.empty:
             lines.append("nothing")
             continue
-        numbers = effects.map(np.exp) if ratio else effects
-        if share:
-            numbers = (
-                slopes.loc[groups[0]].drop(columns=["column", "effect"]).assign(change=numbers.iloc[:, 0])
-            )
-            numbers = numbers.rename(columns={"change": "over its range"})
-        else:
-            lines.append(f"{ratio or 'change of the linear predictor'} over its range")
-        numbers = numbers.loc[order[:_SUMMARY_SLOPES]].rename_axis(index=None, columns=None)
+        numbers = (effects.map(np.exp) if ratio else effects).set_axis(names, axis=1)
+        numbers = numbers.loc[order[:_SUMMARY_SLOPES]].rename_axis(index=None)
         lines += numbers.to_string(float_format=lambda value: f"{value:.4g}").splitlines()
         hidden = len(order) - len(numbers)
         lines += [f"({hidden} smaller)"] if hidden else []

@@ -98,7 +98,7 @@ def test_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, tmp_p
     tree: PrognosticTree | OptimalSurvivalTree
     tree = PrognosticTree(time_unit="days") if kind == "soft" else OptimalSurvivalTree(3, time_unit="days")
     tree.fit(X, y)
-    page, frame, horizons = tmp_path / "page.html", drawn(gbsg2, 200, 0), [365.0, 1826.0]
+    page, frame, horizons = tmp_path / "page.html", drawn(gbsg2, 25, 0), [365.0, 1826.0]
     export_calculator(tree, page, X, y, title="</script><b>", horizons=horizons, labels={"age": "</li>Age"})
     seen = entered(page, frame, X)
     frame = frame.astype({name: float for name in X if pd.api.types.is_numeric_dtype(X[name])})
@@ -131,7 +131,7 @@ def test_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, tmp_p
 @pytest.mark.parametrize(("kind", "name"), [nightly("auto", "mgus2"), ("exact", "pbc")])
 def test_page_shows_the_incidence_of_each_cause(kind: str, name: str, tmp_path: Path) -> None:
     model, data, page = fitted(name, kind), rows(name), tmp_path / "page.html"
-    frame = patients(name).drop(index=[1, 2])  # a page has no field for a category that is unknown
+    frame = patients(name)[:15].drop(index=[1, 2])  # a page has no field for a category that is unknown
     horizons = [60.0, 120.0] if name == "mgus2" else [365.0, 1825.0]
     export_calculator(model, page, data.frame, data.y, horizons=horizons)
     seen, group = entered(page, frame, data.frame), model.apply(frame)
@@ -150,6 +150,7 @@ def test_page_shows_the_incidence_of_each_cause(kind: str, name: str, tmp_path: 
 
 
 @needs_browser
+@pytest.mark.nightly
 def test_page_with_after_shows_conditional_survival(tmp_path: Path) -> None:
     model, (X, y), page = fitted("start-stop", "soft"), start_stop(), tmp_path / "page.html"
     export_calculator(model, page, X, y, after=12.5, horizons=[10.0, 20.0])
@@ -197,6 +198,7 @@ def test_page_has_aalen_johansen_of_the_groups(after: float | None, tmp_path: Pa
 
 
 @needs_browser
+@pytest.mark.nightly
 def test_crossing_the_named_gates_leads_to_the_next_group(gbsg2: SurvivalData, tmp_path: Path) -> None:
     tree = PrognosticTree().fit(gbsg2.frame, gbsg2.y)
     page = tmp_path / "page.html"
@@ -234,10 +236,7 @@ def test_texts_translate_the_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (
-            {"resutl": "Ergebnis"},
-            "texts has no key 'resutl'. Did you mean 'result'",
-        ),
+        ({"resutl": "Ergebnis"}, "texts has no key 'resutl'. Did you mean 'result'"),
         ({"folded": "{m} more"}, r"'folded'\] must be a text, in braces n, got '{m} more'"),
         ({"result": 1}, "'result'\\] must be a text, in braces none, got 1"),
         ({"rows": "rows"}, "'rows'\\] must have as many bars as 'row\\|rows'"),
@@ -255,9 +254,7 @@ def test_wrong_texts_raise(texts: dict[str, str], message: str, tmp_path: Path) 
     ("rule", "expected"),
     [
         ("age <= 50", "Age <= 50"),
-        ("1.5 < age <= 2.5", "1.5 < Age <= 2.5"),
-        ("not (sex is age)", "not (Sex is age)"),
-        ("grade is high grade", "Grade is high grade"),
+        ("not (1.5 < age <= 2.5)", "not (1.5 < Age <= 2.5)"),
         ("grade not in {grade, age, sex}", "Grade not in {grade, age, sex}"),
         ("sex is f and grade is 1", "Sex is f and Grade is 1"),
         (

@@ -84,10 +84,11 @@ def test_groups_have_kaplan_meier_model_and_survival(kind: str) -> None:
 
 
 def test_exact_tree_without_rows_has_its_training_rows(gbsg2: SurvivalData) -> None:
-    tree = OptimalSurvivalTree(3, max_nodes=4, time_unit="days").fit(gbsg2.frame, gbsg2.y)
-    leaf = tree.apply(gbsg2.frame)
-    for rows in (gbsg2.frame, gbsg2.frame[leaf == leaf[0]]):
-        edges, *nodes = plot_tree(tree, None if rows is gbsg2.frame else rows)
+    frame = gbsg2.frame[["age", "pnodes", "progrec"]]
+    tree = OptimalSurvivalTree(3, max_nodes=4, min_leaf=30, time_unit="days").fit(frame, gbsg2.y)
+    leaf = tree.apply(frame)
+    for rows in (frame, frame[leaf == leaf[0]]):
+        edges, *nodes = plot_tree(tree, None if rows is frame else rows)
         assert f"{len(rows)} rows" in titles(edges)
         column, relation, threshold = nodes[0].texts[0].get_text().split()
         assert relation == ">"

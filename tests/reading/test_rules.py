@@ -196,5 +196,5 @@ def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, 
     assert alone.describe().startswith("Group 1: all 686 rows, 299 events, Kaplan-Meier survival ")
     assert export_text(alone).startswith("group 1: 686 rows, 299 events, ")
     assert "\nNo gate divides the training rows: one group has them all\n" in alone.summary(details=True)
-    assert "\nIn the group, what changes most over the training range first\n" in alone.summary(details=True)
+    assert "over the training range, largest first\n" in alone.summary(details=True)
     assert "level" not in alone.summary(details=True)

@@ -178,32 +178,26 @@ def test_slopes_are_written_once_or_group_by_group(shared: bool, gated: Fitted) 
                 tree.module_.leaf(node).slope.copy_(tree.module_.leaf(4).slope)
         tree = renumbered(tree, data)
     text = tree.summary(details=True)
-    title = "Within every group, " if shared else "Group by group, "
+    title = "Time ratio over the training range, largest first"
     assert text.count(title) == 1
-    lines = text[text.index(title) :].split("\n\n")[0].splitlines()
-    head, section = (lines[1], lines[2:-1]) if shared else (lines[2], lines[3:-1])
-    table = leaf_coefficients(tree)
+    _, head, *section, last = text[text.index(title) :].split("\n\n")[0].splitlines()
+    table = leaf_coefficients(tree)["effect"].astype(float)
+    expected = np.exp(table.unstack("group"))
     if shared:
-        assert head.split() == ["coefficient", "time", "ratio", "over", "its", "range"]
-        one = table.loc[1]
-        expected = pd.DataFrame(
-            {"a": one["coefficient"], "b": one["time ratio"], "c": np.exp(one["effect"].astype(float))}
-        )
+        assert head.split() == ["every", "group"]
+        expected = expected[[1]]
         levels = [float(line.split()[-1]) for line in text[text.index("\n group ") :].splitlines()[2:6]]
         leaves = 4 + np.argsort(tree._tree.group_numbers)
         intercepts = np.array([float(tree.module_.leaf(leaf).intercept.detach()) for leaf in leaves])
         np.testing.assert_allclose(levels, intercepts - intercepts[0], atol=6e-4)
     else:
-        assert lines[1] == "time ratio over its range"
-        expected = np.exp(table["effect"].astype(float)).unstack("group")
         assert head.split() == [word for group in expected for word in ("group", str(group))]
-    size = np.log(expected.iloc[:, -1 if shared else slice(None)]).abs()
-    largest = [float(np.max(size.loc[line.split()[0]])) for line in section]
+    largest = [float(np.log(expected.loc[line.split()[0]]).abs().max()) for line in section]
     assert largest == sorted(largest, reverse=True)
     for line in section:
         name, *numbers = line.split()
         assert [float(number) for number in numbers] == pytest.approx(list(expected.loc[name]), rel=1e-3)
-    assert lines[-1] == f"({len(expected) - len(section)} smaller)"
+    assert last == f"({len(expected) - len(section)} smaller)"
 
 
 def test_time_varying_covariates_need_after_and_texts_say_so(tmp_path: Path) -> None:
