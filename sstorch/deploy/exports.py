@@ -177,8 +177,8 @@ def export_program(tree: Deployable, path: str | Path, *, after: float | None = 
             models with time-varying covariates; 0 is time zero.
 
     Raises:
-        ConfigError: the tree is exact, the file cannot be written, torch cannot trace the leaf family
-            (``generalized_gamma``), or the model has time-varying covariates and ``after`` is None.
+        ConfigError: the tree is exact, the file cannot be written, torch cannot trace a custom family, or the
+            model has time-varying covariates and ``after`` is None.
         DataError: ``after`` is not a time >= 0.
     """
     check_tree(tree, "_deployed")

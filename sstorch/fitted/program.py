@@ -33,7 +33,6 @@ def export_program(tree: FittedTree, path: Path, after: float | None = None) -> 
     which the file is as before: torch cannot trace or serialize the family, or the file cannot be written.
     """
     names = tree.preprocessor.schema.feature_names_out
-    tree.check_exportable("exported")
     # A program holds the device of its constants: wherever the tree was trained, every machine has a CPU.
     on_cpu = {cause: copy.deepcopy(module).cpu() for cause, module in tree.hazards.items()}
     tree = replace(tree, hazards=on_cpu)

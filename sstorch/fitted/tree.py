@@ -85,15 +85,6 @@ class FittedTree(FittedModel):
         """The tree with the hazard of one cause alone, as if the others did not exist."""
         return replace(self, hazards={EVENT: self.hazards[cause]})
 
-    def check_exportable(self, how: str) -> None:
-        """Raise ConfigError for families whose curves no program or code can hold."""
-        for family in (module.family for module in self.hazards.values()):
-            if not family.exportable:
-                raise ConfigError(
-                    f"{family.name} leaves cannot be {how}: their curves are computed by cases that depend "
-                    "on the values; choose another family, or keep the tree with save()"
-                )
-
     def encode(self, frame: pd.DataFrame) -> RowFeatures:
         """Encoded features of rows, (n, p), on the device of the tree."""
         return self.preprocessor.encode(frame).to(device=self.like.device, dtype=self.like.dtype)

@@ -54,10 +54,6 @@ class Leaf(nn.Module):
             f"batch_shape={tuple(self.intercept.shape)}"
         )
 
-    def trained(self) -> tuple[nn.Parameter, ...]:
-        """The parameters that have elements: a family may have no shape."""
-        return tuple(parameter for parameter in self.parameters() if parameter.numel())
-
     @torch.no_grad()
     def reset(self, intercept: Tensor, shape: Tensor) -> None:
         """Set slopes to zero, and the intercept and shape parameters to the given values."""

@@ -274,7 +274,8 @@ def joint_step(batch: Batch, nodes: Collection[int] | None = None, relaxed: bool
 def _thawed(tree: SoftTree, nodes: Sequence[int]) -> tuple[nn.Parameter, ...]:
     """Parameters of nodes that have elements."""
     first = tree.topology.leaves[0]
-    own = [tuple(tree.gate(n).parameters()) if n < first else tree.leaf(n).trained() for n in nodes]
+    modules = [tree.gate(n) if n < first else tree.leaf(n) for n in nodes]
+    own = [tuple(part for part in each.parameters() if part.numel()) for each in modules]
     return tuple(parameter for part in own for parameter in part)
 
 

@@ -369,6 +369,9 @@ def test_restricted_mean_of_a_wide_log_normal(log_sigma: float) -> None:
     mean = make_family("log_normal").restricted_mean(zero, zero, shape)
     within = quad(lambda t: scipy.stats.norm.sf(math.log(t) * math.exp(-log_sigma)), 0, 1)[0]
     assert float(mean) == pytest.approx(within, abs=1e-9)
+    flat = make_family("weibull").restricted_mean(zero, zero, -shape)
+    within = quad(lambda t: math.exp(-(t ** math.exp(-log_sigma))), 0, 1, epsabs=1e-12)[0]
+    assert float(flat) == pytest.approx(within, abs=1e-9)
 
 
 def test_a_theta_that_overflows_gives_a_hazard() -> None:

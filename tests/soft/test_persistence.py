@@ -177,9 +177,6 @@ def test_failed_exports_raise_and_leave_files_as_they_were(
 ) -> None:
     y = (small_data.time, small_data.event)
     quick = {"depth": 0, "n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
-    tree = soft_tree(leaf="generalized_gamma", **quick).fit(small_data.frame, y)
-    with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be exported"):
-        export_program(tree, tmp_path / "tree.pt2")
     tree = soft_tree(leaf="weibull", **quick).fit(small_data.frame, y)
     with pytest.raises(ConfigError, match="cannot be written"):
         export_program(tree, tmp_path / "no" / "such" / "folder" / "tree.pt2")

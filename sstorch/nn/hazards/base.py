@@ -40,8 +40,8 @@ class HazardFamily(nn.Module, ABC):
     ``closed_form`` is True if the family defines :meth:`derivatives`; ``overflows`` if the loss can be
     infinite at finite parameters. ``ratio`` names the exponential of a slope of g, if it is constant over
     time: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event). ``sized_by_rows`` names the
-    buffers whose last dimension depends on the training rows. ``exportable`` is True if
-    :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which then must not branch on values.
+    buffers whose last dimension depends on the training rows. :meth:`cumulative_hazard` must not branch on
+    values for exports.
 
     Constants determined by training rows, such as knots, are buffers with the leading batch shape of
     parameters, set by :meth:`prepare`. A family may hold parameters and modules of its own, which all leaves
@@ -61,7 +61,6 @@ class HazardFamily(nn.Module, ABC):
     closed_form = False
     overflows = True
     ratio: str | None = None
-    exportable = True
     sized_by_rows: tuple[str, ...] = ()
 
     def __init__(self, ancillary: Ancillary = "constant") -> None:

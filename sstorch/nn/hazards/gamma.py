@@ -56,7 +56,6 @@ class GeneralizedGamma(HazardFamily):
     name = "generalized_gamma"
     shape_names = ("log_sigma", "q")
     ratio = "time ratio"
-    exportable = False
 
     @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:

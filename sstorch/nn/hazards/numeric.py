@@ -75,6 +75,8 @@ def invert(terms: Callable[[Tensor], tuple[Tensor, Tensor]], target: Tensor) -> 
 # of the first, S is 1 to ten digits; to the right of the last it has the size of a rounding error.
 _LEVELS = [1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 0.02, 0.1, 0.3, 0.6]
 _LEVELS += [1.0, 1.6, 2.5, 4.0, 6.5, 10.0, 16.0, 25.0, 37.0]
+# Other panels end so much before log tau, for curves that are flat there.
+_BEFORE_TAU = [5.0, 15.0, 35.0]
 # Beyond it exp(x) - 1 is exp(x).
 _LARGE = 40.0
 _NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(16))
@@ -99,6 +101,7 @@ def restricted_mean(
         ends = torch.minimum(log_quantile(log_tau.new_tensor(_LEVELS)), log_tau).clamp(min=-limit)
         ends = ends.detach()  # from derivatives in forward mode, too
         first, final = ends[..., :1], ends[..., -1:]
+        corners = torch.cat([corners, log_tau - log_tau.new_tensor(_BEFORE_TAU)], dim=-1)
         inside = torch.minimum(torch.maximum(corners, first), final)
         ends = torch.cat([ends, inside], dim=-1).sort(dim=-1).values
     left, right = ends[..., :-1], ends[..., 1:]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -98,21 +96,12 @@ class LogNormal(LocationScale):
     def restricted_mean(
         self, log_tau: Tensor, linear: Tensor, shape: Tensor, log_after: Tensor | None = None
     ) -> Tensor:
-        """See :meth:`HazardFamily.restricted_mean`: exp(g + sigma^2/2) Phi(z - sigma) + tau S(tau)."""
+        """See :meth:`HazardFamily.restricted_mean`; the mean is exp(g + sigma^2 / 2)."""
         if log_after is not None:
             return super().restricted_mean(log_tau, linear, shape, log_after)
-        sigma = torch.exp(shape[..., 0])
-        finite = torch.isfinite(log_tau)
-        log_end = torch.where(finite, log_tau, linear.detach())
-        z = (log_end - linear) / sigma
-        # For large sigma the mean overflows where Phi(z - sigma) underflows: there their squares cancel.
-        log_mean = linear + sigma * sigma / 2
-        late, gap = z > sigma, (z - sigma).abs()
-        log_whole = torch.where(late, log_mean, 0.0) + torch.special.log_ndtr(gap)
-        log_tail = log_end - z * z / 2 + torch.log(torch.special.erfcx(gap * math.sqrt(0.5)) / 2)
-        before = torch.exp(torch.where(late, log_whole, log_tail))
-        beyond = torch.exp(log_end + torch.special.log_ndtr(-z))
-        return torch.where(finite, before + beyond, torch.exp(log_mean))
+        finite, log_mean = log_tau < torch.inf, linear + torch.exp(2 * shape[..., 0]) / 2
+        restricted = super().restricted_mean(torch.where(finite, log_tau, linear.detach()), linear, shape)
+        return torch.where(finite, restricted, torch.exp(log_mean))
 
 
 class Gompertz(HazardFamily):
