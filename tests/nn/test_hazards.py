@@ -29,7 +29,6 @@ from sstorch.nn import (
 )
 from sstorch.nn.hazards.numeric import knots_at_quantiles
 from sstorch.nn.losses import LogTimes, derivatives_by_autograd
-from tests.conftest import nightly
 
 
 class Derived(HazardFamily):
@@ -402,11 +401,10 @@ def test_basis_spans_the_natural_cubic_splines(n_knots: int) -> None:
     np.testing.assert_allclose(family.design(torch.zeros(1, dtype=torch.float64)).numpy(), 0, atol=1e-14)
 
 
-@pytest.mark.parametrize(("draws", "n_times"), [(500, 400), nightly(2500, 1000)])
 @pytest.mark.parametrize("scale", ["hazard", "odds", "normal", "theta"])
-def test_monotone_splines_never_rise(scale: str, draws: int, n_times: int) -> None:
+def test_splines_never_rise(scale: str) -> None:
     """Random knots; the grid reaches 3x past them on both sides."""
-    generator = torch.Generator().manual_seed(0)
+    generator, draws, n_times = torch.Generator().manual_seed(0), 500, 400
     log_time = torch.randn(draws, 30, generator=generator, dtype=torch.float64) * 2
     ones = torch.ones_like(log_time)
     family = Spline(scale, knots=3).prepare(log_time, ones, ones, torch.zeros(draws, dtype=torch.float64))
@@ -506,22 +504,6 @@ def test_numbers_and_arrays_place_knots_and_breakpoints() -> None:
     assert Spline(knots=np.array([1.0, 2.0, 5.0])).knots == (1.0, 2.0, 5.0)
     assert PiecewiseExponential(np.array([1, 4])).breakpoints == (1.0, 4.0)
     assert repr(Spline("normal")) == "Spline('normal', knots=2, ancillary='constant')"
-
-
-@pytest.mark.parametrize("g", [-650.0, 0.0, 40.0])
-@pytest.mark.parametrize("a", [-1e3, -1e-5, -1e-300, 0.0, 1e-9, 2.0, 1e3])
-def test_gompertz_quantile_far_out(a: float, g: float) -> None:
-    family, target = make_family("gompertz"), torch.tensor([1e-6, math.log(2)], dtype=torch.float64)
-    linear, shape = (torch.tensor(value, dtype=torch.float64) for value in ([g], [[a]]))
-    expected = []
-    with mpmath.workdps(400):
-        for hazard in target.tolist():
-            at_rate = hazard * mpmath.exp(-g)
-            x = mpmath.mpf(a) * at_rate
-            time = mpmath.inf if x <= -1 else mpmath.log1p(x) / a if a else at_rate
-            expected.append(float(mpmath.log(time)) if x > -1 else math.inf)
-    found = family.log_quantile(target, linear, shape).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("case", ["exponential", "weibull", "spline_ph", "piecewise_exponential", "gompertz"])
