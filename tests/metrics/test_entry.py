@@ -144,7 +144,7 @@ def test_evaluation_scores_what_supports_entry_and_names_it():
     x, time, event, entry = late_rows(80)
     frame, y = pd.DataFrame({"x": x}), Surv(time, event, entry=entry)
     data = SurvivalData(frame, y)
-    tree = SurvivalRegression()._fit_data(data)
+    tree = SurvivalRegression().fit(frame, y)
     table = evaluate(tree, data, data)
     known = {"c_harrell": tree.score(frame, y), "negative_log_likelihood": -tree.log_likelihood(frame, y)}
     assert table["value"].dropna().to_dict() == known

@@ -300,7 +300,7 @@ def test_equal_names_of_evaluate_and_validate_are_equal_numbers_on_tied_rows():
 
 def test_a_fitted_model_checks_the_type_of_the_outcome():
     late = Surv(TIME, EVENT, entry=np.floor(0.5 * TIME))
-    tree = SurvivalRegression(columns=Columns(numeric="linear"))._fit_data(SurvivalData(X, late))
+    tree = SurvivalRegression(columns=Columns(numeric="linear")).fit(X, late)
     with pytest.raises(DataError, match="test: y has no entry"):
         evaluate(tree, (X, late), (X, Surv(TIME, EVENT)))
 
