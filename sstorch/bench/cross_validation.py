@@ -86,10 +86,6 @@ class CrossValidation:
         }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("split")
 
-    def penalties(self) -> pd.DataFrame:
-        """:attr:`~sstorch.soft.group_choice.GroupChoice.penalties` of every split."""
-        return pd.concat({name: each.penalties for name, each in self.choices.items()}, names=["split"])
-
     def held_out(self, data: SurvivalData) -> pd.DataFrame:
         """Predictions of the chosen tree of each fold for the rows of the fold, of all rows `data`.
 

@@ -119,7 +119,6 @@ class RunFolder:
             peers.to_csv(self.path / "peers.csv", index=False)
         if result.choices:
             result.evidence().to_csv(self.path / "evidence.csv", float_format="%.6g")
-            result.penalties().to_csv(self.path / "penalties.csv", float_format="%.6g")
         (self.path / "tree.txt").write_text(model.summary(details=True) + "\n", "utf-8")
         if has_method(model, "save"):
             model.save(self.path / "model")

@@ -24,12 +24,7 @@ from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_group
 from sstorch.metrics.grids import thinned, thinned_together
 from sstorch.metrics.groups import adjusted_rand_index
 from sstorch.metrics.registry import METRICS, declare, names_of
-from sstorch.metrics.scored import (
-    GivenRows,
-    Scored,
-    default_grids,
-    split_rows,
-)
+from sstorch.metrics.scored import GivenRows, Scored, default_grids, split_rows
 from sstorch.objective import L2Parity
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.progress import report

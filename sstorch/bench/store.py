@@ -113,12 +113,10 @@ class ResultStore:
         for file in files:
             try:
                 table = pq.read_table(pa.BufferReader(file.read_bytes()))
-            # The content is in memory: an OSError is one of its compression.
-            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                record = (table.schema.metadata or {})[_FACTS]
+                found.append((table.to_pandas()[list(COLUMNS)].astype(COLUMNS), record))
+            # The content is in memory: an OSError is one of its compression, a KeyError one of other content.
+            except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
                 reason = " ".join(str(error).split())
                 raise FormatError(f"{file} is damaged: {reason}; delete it, and repeat the study") from error
-            metadata = table.schema.metadata or {}
-            if set(COLUMNS) - set(table.column_names) or _FACTS not in metadata:
-                raise FormatError(f"{file} holds no results of a study; delete it")
-            found.append((table.to_pandas()[list(COLUMNS)].astype(COLUMNS), metadata[_FACTS]))
         return found

@@ -28,7 +28,7 @@ from sstorch.bench.report.study import as_text, average_table
 from sstorch.bench.scores import CURVE_SCORES, TRAIN_SCORES, printed, score_fits
 from sstorch.bench.store import ResultStore, TaskKey
 from sstorch.checks import check_device, nearest_text
-from sstorch.data import Schema, SurvivalData
+from sstorch.data import Schema
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import write_whole
@@ -88,7 +88,10 @@ def plan(
 
 def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Fit and score one task; its rows and its facts, as :meth:`ResultStore.write` takes them."""
-    model, data = task.model, _data_of(task)
+    model, data = task.model, task.source.load()
+    if data_checksum(data) != task.digest:
+        raise DataError(f"{task.source.label} has changed since the study was begun; run it again")
+    data = data.counted()
     parts = split(data, make_folds(data, task.n_folds, task.seed))
     names, spent = {"train": TRAIN_SCORES, "test": CURVE_SCORES}, list[float]()
     begin = time.perf_counter()
@@ -177,20 +180,6 @@ def _carry_out(task: StudyTask, store: ResultStore, device: str) -> Outcome:
         return Outcome(task, time.perf_counter() - begin, error=text, traceback=traceback.format_exc())
     store.write(task.key, rows, facts)
     return Outcome(task, time.perf_counter() - begin, rows)
-
-
-# The data of the task before, which the next one mostly needs again.
-_loaded: dict[str, SurvivalData] = {}
-
-
-def _data_of(task: StudyTask) -> SurvivalData:
-    if task.digest not in _loaded:
-        data = task.source.load()
-        if data_checksum(data) != task.digest:
-            raise DataError(f"{task.source.label} has changed since the study was begun; run it again")
-        _loaded.clear()
-        _loaded[task.digest] = data.counted()
-    return _loaded[task.digest]
 
 
 # ---------------------------------------------------------------------- the command

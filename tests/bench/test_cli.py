@@ -119,8 +119,6 @@ def test_run_with_estimated_penalties_keeps_and_shows_its_evidence(tmp_path: Pat
     assert list(evidence.index) == ["fold-0", "fold-1", "all-rows"]
     assert evidence.loc["all-rows", ["chosen", "n_groups"]].tolist() == [last.chosen, last.n_groups]
     assert evidence.loc["all-rows", "gain"] == pytest.approx(last.gain, rel=1e-4)
-    penalties = pd.read_csv(folder / "penalties.csv", index_col=["split", "kind"]).loc["fold-1"]
-    assert {"edf", "sd"} <= set(penalties)
 
 
 # ---------------------------------------------------------------------- refusals
@@ -226,6 +224,19 @@ def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
         app(f"hydra.run.dir={tmp_path / 'run'}", "experiment=quick")
     status = RunFolder(tmp_path / "run").read_status()
     assert status == {"status": "failed", "error": "a defect"}
+
+
+def test_an_interrupted_run_says_how_to_continue(
+    tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sstorch.bench.run.cross_validate", interrupted)
+    code, _, err = app(f"hydra.run.dir={tmp_path / 'a run'}", "experiment=quick")
+    assert code == 130
+    assert f"the same command with 'hydra.run.dir={tmp_path / 'a run'}' continues from there" in err
+    assert RunFolder(tmp_path / "a run").read_status() == {"status": "interrupted"}
 
 
 def test_a_sweep_tells_of_every_defect(tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sstorch import PrognosticTree, Surv, SurvivalData, SurvivalRegression, metrics
-from sstorch.bench import ResultStore, cross_validate, make_baseline
+from sstorch.bench import cross_validate
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.reporting import main
 from sstorch.bench.run import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
@@ -70,36 +70,6 @@ def test_run_of_causes_is_scored_kept_and_reported(table: pd.DataFrame, tmp_path
     code, _, err = app(*typed, f"hydra.run.dir={tmp_path / 'b'}", "model=soft_tree")
     assert code == 2
     assert "a trainer moves gates by the likelihood of one event" in err
-
-
-@pytest.mark.nightly
-def test_study_of_causes_has_scores_of_each_cause(table: pd.DataFrame, tmp_path: Path, app: App) -> None:
-    folder = tmp_path / "study"
-    study = [
-        f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
-        "+study.models.tree={_target_: sstorch.PrognosticTree, leaf: exponential, depth: 1}",
-        "+study.models.sst={_target_: sstorch.OptimalSurvivalTree, max_depth: 1, min_leaf: 20}",
-    ]  # fmt: skip
-    typed = [*_typed(table, tmp_path), *study]
-    code, out, _ = app(*typed, "study.only=[tree,kaplan_meier,sst]")
-    assert code == 0
-    assert "IBS relapse" in out
-    results = ResultStore(folder).table()
-    test = results[results["part"] == "test"].set_index(["model", "fold", "metric"])["value"]
-    data = _data(table)
-    folds = make_folds(data, 2, 0)
-    train, rows = data.subset(folds != 1), data.subset(folds == 1)
-    plain = make_baseline("kaplan_meier").fit(train.frame, train.y)
-    expected = metrics.evaluate(plain, train, rows, metrics=["ibs"])["value"]
-    assert test["kaplan_meier", 1, "ibs:death"] == pytest.approx(expected["death", "ibs"], rel=1e-12)
-    assert np.isnan(test["tree", 1, "c_groups"])
-    assert test["tree", 1, "n_groups"] >= 1
-    assert {name for _, _, name in test.index if ":" in name} == {
-        f"{name}:{cause}" for name in ("c_wolbers", "c_cause_specific", "ibs") for cause in data.cause_names
-    }
-    code, _, err = app(*typed, "study.only=[sst_po]")
-    assert code == 2
-    assert "sst_po: a trainer moves gates by the likelihood of one event" in err
 
 
 def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:

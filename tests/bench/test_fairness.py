@@ -31,23 +31,6 @@ def path(data: SurvivalData) -> FairnessPath:
     return fairness_path(tree, data, RHOS, n_folds=3)
 
 
-@pytest.mark.nightly
-def test_path_holds_every_run(path: FairnessPath) -> None:
-    scores = path.scores
-    assert len(scores) == 3 * 3 * 2 * 2
-    assert path.batch.tree.n_problems == 3 * 3 * 2
-    assert scores.groupby(["rho", "fold", "part"])["chosen"].sum().eq(1).all()
-    table = path.table()
-    assert list(table.loc["test"].index) == list(RHOS)
-    own = scores[(scores["part"] == "test") & (scores["rho"] == 0.05)]
-    assert table.loc[("test", 0.05), "c_harrell"] == pytest.approx(own["c_harrell"].mean())
-    assert path.table(chosen=True).shape == table.shape
-    for part in ("train", "test"):
-        parity = table.loc[part, "parity"].to_numpy()
-        assert (np.diff(parity) < 0).all()
-        assert parity[-1] < parity[0] / 2
-
-
 def test_path_scores_its_own_trees(path: FairnessPath) -> None:
     row = path.scores.query("rho == 0.05 and fold == 2 and chosen and part == 'test'").iloc[0]
     tree, test, train = path.tree(0.05, 2), path.part(2, "test"), path.part(2, "train")

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -14,7 +13,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from sstorch.bench.reporting import report_of_run
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError
-from sstorch.optim.evidence import Estimates, estimate
 from tests.app import sstorch
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +47,7 @@ def _whole(run: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return WHOLE[run]
 
 
-@pytest.mark.nightly  # every run has the one with Ctrl-C below, and tests/optim/test_resume.py
+@pytest.mark.nightly  # every day has tests/optim/test_resume.py
 @pytest.mark.parametrize("case", CASES)
 def test_run_killed_in_a_phase_continues_with_the_same_result(
     case: str,
@@ -89,29 +87,3 @@ def test_run_killed_in_a_phase_continues_with_the_same_result(
         boards = [EventAccumulator(str(path / "tensorboard" / "fold-1")).Reload() for path in (folder, whole)]
         ours, theirs = ([(e.step, e.value) for e in board.Scalars("train/objective")] for board in boards)
         assert ours == theirs
-
-
-@pytest.mark.nightly
-def test_ctrl_c_in_the_leaves_keeps_the_regressions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, run = tmp_path / "run", [*RUNS["groups"], "cv.peers=false"]
-    asked = []
-
-    def interrupted(*given: Any, **named: Any) -> Estimates:
-        asked.append(given)
-        if len(asked) == 2:  # the first candidate for groups
-            raise KeyboardInterrupt
-        return estimate(*given, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sstorch.soft.estimation.estimate", interrupted)
-        assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *run) == 130
-    assert "interrupted; what was done so far is in" in capsys.readouterr().err
-    assert json.loads((folder / "status.json").read_text()) == {"status": "interrupted"}
-    with monkeypatch.context() as patch:
-        patch.setattr("sstorch.soft.estimation.estimate", interrupted)
-        assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *run) == 0
-    assert "continues from" in capsys.readouterr().out
-    regressions = [given for given in asked if len(given) == 3]  # candidates are given first penalties, too
-    assert len(regressions) == 1

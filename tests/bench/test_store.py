@@ -75,5 +75,5 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=f"{file.name} is damaged.*delete it"):
         store.table()
     _rows().to_parquet(file)
-    with pytest.raises(FormatError, match="holds no results of a study"):
+    with pytest.raises(FormatError, match="is damaged"):
         store.facts()

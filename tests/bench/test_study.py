@@ -264,11 +264,3 @@ def test_devices_of_concurrent_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert devices_of("cuda:1", 2) == ["cuda:1"] * 2
     assert devices_of("cuda", 3) == ["cuda:0", "cuda:1"]
-
-
-@pytest.mark.nightly  # processes load torch once more
-def test_concurrent_tasks_give_the_same_results(cohort: DatasetConfig, tmp_path: Path) -> None:
-    told = _run(cohort, tmp_path / "two", 2)
-    assert {outcome.task.key.model for outcome in told} == {"sst_exp", "sst_po", "kaplan_meier"}
-    _run(cohort, tmp_path / "one")
-    assert ResultStore(tmp_path / "two").table().equals(ResultStore(tmp_path / "one").table())

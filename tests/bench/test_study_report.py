@@ -256,34 +256,22 @@ def test_page_and_markdown_are_complete(tmp_path: Path) -> None:
     assert again == text  # in any order
 
 
-def test_a_single_model_on_a_single_data_set_is_enough() -> None:
-    document = build_report(results_of(rows("mine", "my_model", None, {"my_metric": [[0.5]]})))
-    assert list(document.pictures()) == []
-    text = to_markdown(document)
-    assert "my\\_model" in text
-    assert "paper" not in text
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("run")
-    table, records = whole_study()
-    for record in records:
-        depth = record["depth"]
-        task = table[(table["dataset"] == record["dataset"]) & (table["model"] == record["model"])]
-        task = task[task["depth"].isna() if depth is None else task["depth"].eq(depth).fillna(False)]
-        key = TaskKey(record["dataset"], record["model"], depth, record["config"])
-        ResultStore(path).write(key, task.drop(columns=["dataset", "model", "depth", "config"]), record)
+    path, key = tmp_path_factory.mktemp("run"), TaskKey("mine", "my_model", None, "0123456789ab")
+    table = rows("mine", "my_model", None, {"c_harrell": [[0.6], [0.7]]})
+    about = ["dataset", "model", "depth", "config"]
+    ResultStore(path).write(key, table.drop(columns=about), facts("mine", "my_model", None))
     return path
 
 
-def test_prints_the_averages_and_where_the_report_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_a_single_model_prints_the_averages(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([str(run)])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:4] == ["model", "C_H", "↑", "(3)"]
-    assert [line.split()[0] for line in lines[1:3]] == ["Llog", "PO"]
-    assert lines[-1].startswith("done: Study of survival models")
+    assert lines[0].split() == ["model", "C_H", "↑", "(1)"]
+    assert lines[1].split() == ["my_model", ".650"]
     assert str(run / "report" / "report.html") in lines[-1]
+    assert "paper" not in (run / "report" / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
@@ -67,8 +68,8 @@ class Baseline(BaseEstimator, ABC):  # type: ignore[misc]
         self.versions()
         train = SurvivalData(X, y, sample_weight=sample_weight).followed()
         self.check_rows(train)
-        self._encoder = Encoder(train)
-        if train.causes is None or "causes" in self.knows:
+        self._encoder, self._competing = Encoder(train), train.causes is not None
+        if not self._competing or "causes" in self.knows:
             self._predict: Predict = self._fit(self._encoder, train)
         else:
             of_causes = [self._fit(self._encoder, train.of_cause(name)) for name in train.cause_names]
@@ -86,12 +87,19 @@ class Baseline(BaseEstimator, ABC):  # type: ignore[misc]
             X: rows with the training columns; other columns are ignored, in any order.
             times: finite numbers >= 0, shape (n_times,), in the unit of the training times.
         """
-        return self._predict(self._encoder(X), check_times(times))
+        return self._predicted(X, times, competing=False)
 
     falling_curves = predict_survival_function
 
     def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Cumulative incidence of each of K causes at times >= 0, (n, K, n_times), in [0, 1], rising."""
+        return self._predicted(X, times, competing=True)
+
+    def _predicted(self, X: object, times: npt.ArrayLike, competing: bool) -> FloatArray:
+        check_is_fitted(self, "_predict")
+        if competing != self._competing:
+            kind = "competing causes" if self._competing else "one event"
+            raise DataError(f"the baseline {self.name!r} was fitted to {kind}: use the method for these")
         return self._predict(self._encoder(X), check_times(times))
 
     def check_rows(self, rows: SurvivalData) -> None:

@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.bench.baselines.base import Baseline, BreslowBaseline, Encoder, Predict, inner_folds, steps
 from sstorch.data import Surv, SurvivalData
 from sstorch.data.columns import array_names
-from sstorch.exceptions import ConfigError, TrainingError, warn
+from sstorch.exceptions import ConfigError, DataError, TrainingError, warn
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.groups import KaplanMeier
 from sstorch.metrics.outcome import Observed
@@ -283,19 +283,22 @@ class AcceleratedFailureTime(Baseline):
         if penalizer > self.penalizer:
             text = f"the {self.name} regression converges only with penalizer={penalizer:g}, not with "
             warn(f"{text}{self.penalizer:g}")
-        return partial(_aft_curves, self._fitted, self._unit)
+        fitter, unit = self._fitted, self._unit  # of competing causes each has its own
+
+        def predict(x: FloatArray, times: FloatArray) -> FloatArray:
+            rows = pd.DataFrame(x, columns=array_names(x.shape[1]))
+            return np.asarray(fitter.predict_survival_function(rows, times=times / unit), np.float64).T
+
+        return predict
 
     def log_likelihood(self, X: object, y: object) -> float:
         """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in the training unit."""
         rows = SurvivalData(X, y, require_events=False, zero_time=self._zero_time)
+        if rows.causes is not None:
+            raise DataError("the likelihood of competing causes is not that of a model of each")
         table = _table(self._encoder(rows.frame), rows, self._unit)
         mean = self._fitted.score(table, scoring_method="log_likelihood")
         return float(mean - rows.event.mean() * np.log(self._unit))
-
-
-def _aft_curves(fitter: Any, unit: float, x: FloatArray, times: FloatArray) -> FloatArray:
-    rows = pd.DataFrame(x, columns=array_names(x.shape[1]))
-    return np.asarray(fitter.predict_survival_function(rows, times=times / unit), np.float64).T
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -13,12 +13,10 @@ REFERENCES = ("cox", "rsf")
 # Their published integrated Brier scores lie below what any calibrated model can reach.
 _NOT_COMPARABLE = ("sst_po", "sst_ph")
 _PAPER = (
-    "The published values are the means over 5 folds x 20 starts of Consolo, Amaldi and Carrizosa, “Soft "
-    "decision trees for survival analysis”, sections 5.2, D.1 and D.2. Differences are ours minus theirs; "
-    "they have other folds and starting points, and the standard deviations in the tables of scores show its "
-    "size. “ibs” of the paper is compared with ibs_graf. The published IBS of PO and PH are not comparable: "
-    "they lie below what any calibrated model can reach, for instance .033 on Aids2, where Kaplan-Meier "
-    "scores .138 to .147 by convention and no model discriminates."
+    "The published values are means over 5 folds x 20 starts of Consolo, Amaldi and Carrizosa, “Soft "
+    "decision trees for survival analysis”, with other folds and starting points; differences are ours minus "
+    "theirs. “ibs” of the paper is compared with ibs_graf; the published IBS of PO and PH lie below what any "
+    "calibrated model can reach, and are not compared."
 )
 
 

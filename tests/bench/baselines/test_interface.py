@@ -169,11 +169,14 @@ def test_kaplan_meier_of_causes_is_aalen_johansen(causes: SurvivalData) -> None:
     times, y = np.array([0.0, 2.0, 5.0, 9.0, 40.0]), (causes.time, causes.cause)
     found = fit(make_baseline("kaplan_meier"), causes).predict_cumulative_incidence(causes.frame, times)
     np.testing.assert_array_equal(found, np.broadcast_to(metrics.aalen_johansen(y, times), (300, 2, 5)))
+    with pytest.raises(DataError, match="fitted to competing causes"):
+        fit(make_baseline("kaplan_meier"), causes).falling_curves(causes.frame, times)
 
 
-def test_hazards_of_causes_are_put_together(causes: SurvivalData) -> None:
+@pytest.mark.parametrize("name", ["cox_lifelines", "weibull_aft"])
+def test_hazards_of_causes_are_put_together(name: str, causes: SurvivalData) -> None:
     """Incidences rise, sum to at most one, and are less than those that ignore the other cause."""
-    times, y, cox = np.array([0.0, 2.0, 5.0, 9.0, 40.0]), (causes.time, causes.cause), quick("cox_lifelines")
+    times, y, cox = np.array([0.0, 2.0, 5.0, 9.0, 40.0]), (causes.time, causes.cause), quick(name)
     found = fit(cox, causes).predict_cumulative_incidence(causes.frame, times)
     assert (np.diff(found, axis=2) >= 0).all()
     assert found.sum(axis=1).max() <= 1 + 1e-12
@@ -181,5 +184,8 @@ def test_hazards_of_causes_are_put_together(causes: SurvivalData) -> None:
         assert metrics.concordance_wolbers(y, found[:, k - 1, 3], k, tau=9.0) > 0.65
     alone = fit(cox, causes.of_cause(1)).falling_curves(causes.frame, times)
     assert (found[:, 0] <= 1 - alone + 1e-12).all()
+    if name == "weibull_aft":
+        with pytest.raises(DataError, match="likelihood of competing causes"):
+            fit(cox, causes).log_likelihood(causes.frame, causes.y)
     # Near Aalen-Johansen on average: exp(-H) is close to the product limit while many are at risk.
     np.testing.assert_allclose(found.mean(axis=0)[:, :4], metrics.aalen_johansen(y, times[:4]), atol=0.05)
