@@ -25,15 +25,9 @@ def hazards(time, event, weight=None):
 
     With weights N is their sum in multiples of the smallest one.
     """
-    found, weight = [], weight or [1] * len(time)
-    for t in time:
-        total = 0.0
-        for u in sorted(set(time)):
-            if u <= t:
-                at_risk = sum(w for w, s in zip(weight, time, strict=True) if s >= u)
-                total += sum(w for w, s, d in zip(weight, time, event, strict=True) if s == u and d) / at_risk
-        found.append(total if total > 0 else 1 / (sum(weight) / min(weight) + 1))
-    return found
+    weight = weight or [1] * len(time)
+    rises = exposures(time, event, [-math.inf] * len(time), weight)
+    return [rise or 1 / (sum(weight) / min(weight) + 1) for rise in rises]
 
 
 def deviance(rows, time, event, hazard, weight=None):

@@ -92,19 +92,7 @@ def front(totals):
     return found
 
 
-def area(leaf, y, weight):
-    """Share of pairs of a positive and a negative row in the right order, by leaves' rates."""
-    numbers = np.unique(leaf)
-    positive = {i: (weight * y)[leaf == i].sum() for i in numbers}
-    negative = {i: (weight * (1 - y))[leaf == i].sum() for i in numbers}
-    total = 0.0
-    for i, j in itertools.product(numbers, numbers):
-        difference = positive[i] * negative[j] - positive[j] * negative[i]
-        total += positive[i] * negative[j] * (0.5 if difference == 0 else float(difference > 0))
-    return total / (sum(positive.values()) * sum(negative.values()))
-
-
-def all_areas(features, y, weight, min_leaf, area=area):
+def all_areas(features, y, weight, min_leaf, area):
     """Largest area by nodes, from every tree of depth 2."""
     p = features.shape[1]
     best = [0.5, 0.0, 0.0, 0.0]
