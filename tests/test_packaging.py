@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -117,27 +116,6 @@ def test_a_users_code_is_checked_against_the_installed_types(wheel: Path, tmp_pa
     for error, line in zip(errors, ("SoftSurvivalTree(dept=3)", "number: int = tree.summary()"), strict=True):
         assert error.startswith(f"code.py:{lines.index(line) + 1}: ")
     assert 'did you mean "depth"' in errors[0]
-
-
-@pytest.mark.nightly
-def test_the_source_archive_holds_all_and_its_tests_run(tmp_path: Path) -> None:
-    pytest.importorskip("build", reason="the extra dev brings it")
-    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
-    source = tmp_path / "source"
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".git", ".ci", *ignored))
-    built = run("-m", "build", "--outdir", tmp_path / "dist", source, folder=tmp_path)
-    assert "warning" not in built.lower()
-    (archive,) = (tmp_path / "dist").glob("sstorch-*.tar.gz")
-    with tarfile.open(archive) as file:
-        file.extractall(tmp_path / "unpacked", filter="data")
-    (unpacked,) = (tmp_path / "unpacked").iterdir()
-    files, own = (
-        {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-        for folder in (unpacked, source)
-    )
-    assert files - {"PKG-INFO"} == own
-    tests = ("tests/test_documentation.py", "tests/test_files.py", "tests/data/test_outcomes.py")
-    run("-m", "pytest", *tests, folder=unpacked)
 
 
 @pytest.mark.nightly

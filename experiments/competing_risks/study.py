@@ -30,7 +30,7 @@ from sstorch import (
 )
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.scores import RowsToScore
-from sstorch.data import Schema, folds_of
+from sstorch.data import folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import DataWarning
 from sstorch.metrics.grids import incidence_times
@@ -96,14 +96,14 @@ def cpu_seconds() -> float:
 def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
     """Models on the five folds of a data set, which are stratified by cause."""
     data = simulated() if name == "weibull" else load_dataset(name)
-    schema, rows = Schema.of(data.frame), []
+    rows = []
     for fold, train, test in ((own.number, own.train, own.test) for own in split(data, folds_of(data, 5, 0))):
         for model in models:
             start = cpu_seconds()
             if model == "exact":
                 fitted = OptimalSurvivalTree(2, min_leaf=len(train) // 10).fit(train.frame, train.y)
             elif model in TREES:
-                fitted = soft_tree(**TREES[model])._fit_data(train, schema)
+                fitted = soft_tree(**TREES[model]).fit(train.frame, train.y)
             else:
                 fitted = PEERS[model].fit(train.frame, train.y)
             seconds = cpu_seconds() - start
@@ -129,7 +129,7 @@ def coverage(n_cohorts: int = 100, horizon: float = 5.0) -> str:
     for seed in range(1, 1 + n_cohorts):
         data, many = simulated(2000, seed), simulated(20_000, 1000 + seed)
         train, other = data.subset(range(1000)), data.subset(range(1000, 2000))
-        tree = PrognosticTree()._fit_data(train)
+        tree = PrognosticTree().fit(train.frame, train.y)
         true, place = truth(many.frame, np.array([horizon]))[..., 0], tree.apply(many.frame)
         for kind, rows in zip(kinds, (train, other), strict=True):
             leaf = tree.apply(rows.frame)
@@ -201,7 +201,7 @@ def main() -> None:
 
         mpl.use("Agg")
         data = load_dataset("mgus2")
-        tree = PrognosticTree()._fit_data(data)
+        tree = PrognosticTree().fit(data.frame, data.y)
         axes = plot_groups(tree, data.frame, data.y, time_unit="months")
         axes[0].figure.savefig(HERE / "mgus2.png", dpi=110)
 

@@ -12,7 +12,6 @@ from sstorch.bench import cross_validate
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.reporting import main
 from sstorch.bench.run import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
-from sstorch.data import Schema
 from sstorch.validation import validate_groups
 from tests.bench.conftest import App
 
@@ -80,7 +79,7 @@ def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
     folds = make_folds(data, 2, 0)
     np.testing.assert_array_equal(folds, result.folds)
     train, test = data.subset(folds != 0), data.subset(folds == 0)
-    tree = PrognosticTree(depth=1, leaf="exponential")._fit_data(train, Schema.of(data.frame))
+    tree = PrognosticTree(depth=1, leaf="exponential").fit(train.frame, train.y)
     expected = metrics.evaluate(tree, train, test)["value"]
     own = result.scores[(result.scores["fold"] == 0) & (result.scores["part"] == "test")].iloc[0]
     for cause in data.cause_names:

@@ -58,17 +58,16 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     data.frame.assign(**columns).to_csv(file, index=False)
     assert (load_file(file).time_unit, load_file(file, time_unit="weeks").time_unit) == (None, "weeks")
     depth_0 = {"depth": 0, "numeric": "linear"}
-    tree = soft_tree(**depth_0)._fit_data(data)
+    y = data.time, data.event
+    tree = soft_tree(time_unit="days", **depth_0).fit(data.frame, y)
     quantities = leaf_table(tree).columns.unique("quantity")
     assert [name for name in quantities if name.startswith("S(")] == ["S(365)", "S(730)", "S(1825)"]
     tree.save(tmp_path / "tree")
     again = SurvivalRegression.load(tmp_path / "tree")
     assert (again.time_unit_, export_text(again)) == ("days", export_text(tree))
-    # What the estimator is told goes before what the data know.
-    assert export_text(soft_tree(time_unit="hours", **depth_0)._fit_data(data)).endswith(" hours")
-    plain = soft_tree(**depth_0).fit(data.frame, (data.time, data.event))
+    plain = soft_tree(**depth_0).fit(data.frame, y)
     assert (plain.time_unit_, export_text(plain)) == (None, export_text(tree).removesuffix(" days"))
-    exact = OptimalSurvivalTree(1, time_unit="days").fit(data.frame, (data.time, data.event))
+    exact = OptimalSurvivalTree(1, time_unit="days").fit(data.frame, y)
     assert "median 983 days" in export_text(exact)
 
 

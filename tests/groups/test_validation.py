@@ -82,7 +82,7 @@ def test_causes_have_their_own_hazard_and_incidence(kind: str) -> None:
     for fold in range(3):
         inside = folds == fold
         train = data.subset(~inside)
-        leaf = clone(tree)._fit_data(train).apply(data.frame)
+        leaf = clone(tree).fit(train.frame, train.y).apply(data.frame)
         groups.append(leaf)
         # Relapse: the order of the groups by the area under their incidence until its last event.
         times, area = np.unique(train.time[train.cause == 1]), {}
