@@ -9,8 +9,7 @@ import torch
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.data import Schema
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.optim import Joint, LBFGSOptions, Nodec
-from sstorch.optim.starts import clusters as initialization
+from sstorch.optim import Joint, LBFGSOptions
 from sstorch.soft.batch import train_batch
 from sstorch.soft.problems import fit_preprocessors, gate_deviations, stack_splits
 from sstorch.soft.settings import Coefficients
@@ -48,21 +47,6 @@ def test_settings_are_a_dimension_of_the_batch(
                 for found, some in ((batch, there), (alone, here))
             )
             torch.testing.assert_close(curves, others, rtol=0, atol=1e-3 if depth else 1e-5)
-
-
-def test_settings_begin_from_the_same_partitions_found_once(
-    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[int] = []
-    partition = initialization._partition
-    monkeypatch.setattr(initialization, "_partition", lambda *a: (found.append(1), partition(*a))[1])
-    tree = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="kmeans", n_starts=2)
-    batch = train_batch([small_data], tree._batch_settings(), coefficients=GRID)
-    assert len(found) == 2 * 10
-    first = batch.history.macro_iterations.query("macro_iteration == 0").set_index("problem")["mass_2"]
-    masses = first.to_numpy().reshape(len(GRID), 2)
-    np.testing.assert_array_equal(masses, np.broadcast_to(masses[0], masses.shape))
-    assert masses[0, 0] != masses[0, 1]
 
 
 def test_deviations_of_gates_are_those_of_the_rows_of_each_split(small_data: SurvivalData) -> None:

@@ -1,50 +1,19 @@
 """The trained tree without an estimator, and how often rows are encoded and tables of nodes are made."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree
-from sstorch.data import Preprocessor, Surv, SurvivalData
+from sstorch.data import Surv, SurvivalData
 from sstorch.fitted.tree import FittedTree, Prediction
 from sstorch.optim import Nodec
-from sstorch.reading import nodes as reading_module
 from sstorch.soft.batch import train_batch
 from tests.batches import distribution
 
 TREE = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="random", n_starts=3)
 TIMES = np.array([2.0, 20.0, 60.0])
-
-
-@pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of each table that is encoded."""
-    sizes: list[int] = []
-    transform = Preprocessor.transform
-
-    def counting(self: Preprocessor, X: object) -> np.ndarray:
-        features = transform(self, X)
-        sizes.append(len(features))
-        return features
-
-    monkeypatch.setattr(Preprocessor, "transform", counting)
-    return sizes
-
-
-@pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of each tree whose table of nodes is made."""
-    sizes: list[int] = []
-    make = reading_module.node_table
-
-    def counting(tree: FittedTree, x: torch.Tensor, data: SurvivalData) -> pd.DataFrame:
-        sizes.append(len(x))
-        return make(tree, x, data)
-
-    monkeypatch.setattr(reading_module, "node_table", counting)
-    return sizes
 
 
 def _fitted(data: SurvivalData, prediction: Prediction = "hbp", **changes: object) -> FittedTree:
@@ -96,13 +65,3 @@ def test_falling_curves_are_in_double_precision(small_data: SurvivalData) -> Non
     plain, falling = tree.curves(x, times), tree.falling_curves(x, times)
     assert (plain.dtype, falling.dtype) == (np.float32, np.float64)
     np.testing.assert_array_equal(falling, plain)
-
-
-def test_a_fit_encodes_its_rows_once_and_tables_wait_until_they_are_read(
-    small_data: SurvivalData, encoded: list[int], tables: list[int]
-) -> None:
-    tree = clone(TREE).fit(small_data.frame, small_data.y)
-    assert (encoded, tables) == ([120], [])
-    assert tree.node_table_["rows"][1] == 120
-    assert "_training_rows" not in vars(tree)
-    assert (encoded, tables) == ([120, 120], [120])

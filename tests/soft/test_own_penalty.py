@@ -18,8 +18,7 @@ from sstorch import (
 )
 from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SurvivalDistribution
-from sstorch.objective import LeafPenalty, Penalty, Ridge, RowPenalty, Sample, SmallLeaves
-from sstorch.objective.row_penalties import TOO_SMALL
+from sstorch.objective import LeafPenalty, Penalty, Ridge, RowPenalty, Sample
 from sstorch.optim import LBFGSOptions, Leaves
 from sstorch.soft.batch import train_batch
 from sstorch.soft.estimator import SoftEstimator
@@ -59,14 +58,6 @@ def test_own_penalty_acts_in_every_fold_and_start(small_data: SurvivalData) -> N
         assert ((6,) in SEEN) == bool(own)
         slopes.append(batch.tree.leaf_parameters().slope.detach().abs().amax(dim=(-1, -2)))
     assert torch.all(slopes[1] < 0.5 * slopes[0])
-
-
-def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, small_data.y
-    own = GatePenalties(own=[SmallLeaves(TOO_SMALL, 0.3)])
-    found = SoftSurvivalTree(1, init="random", n_starts=2, penalties=own).fit(X, y)
-    plain = SoftSurvivalTree(1, init="random", n_starts=2, min_leaf=0.3).fit(X, y)
-    assert found.objective_ == pytest.approx(plain.objective_)
 
 
 class GroupMeans(RowPenalty):
