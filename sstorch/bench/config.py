@@ -188,11 +188,7 @@ def register_schemas() -> None:
 
 
 def to_config(composed: DictConfig) -> Config:
-    """The configuration as objects; imports its modules.
-
-    Raises:
-        ConfigError: a setting added with ``+`` that no group has, or a module cannot be imported.
-    """
+    """The configuration as objects; imports its modules. ConfigError for ``+NAME`` that no group has."""
     config = cast(Config, OmegaConf.to_object(composed))
     for room, group in (("", config), *((f"{name}.", value) for name, value in vars(config).items())):
         if is_dataclass(group) and not isinstance(group, type):
@@ -221,14 +217,9 @@ def no_setting_text(setting: str, group: type) -> str:
 
 
 def build(node: Any, where: str) -> Any:
-    """The object that a node describes, with the objects of its parameters.
+    """The object that a node describes: a ``_target_``, any importable class or function, and parameters.
 
-    Args:
-        node: mapping with a ``_target_``, any importable class or function, and its parameters.
-        where: name of the node, for messages.
-
-    Raises:
-        ConfigError: the target cannot be imported, or has no such parameter; the message names the nearest.
+    ConfigError, with the name `where` of the node, if there is no such target or parameter.
     """
     check_node(node, where)
     try:

@@ -123,11 +123,7 @@ class CrossValidation:
 
 
 def held_out_score(scores: pd.DataFrame, name: str | None = None) -> float:
-    """Mean of a score over the test folds, with competing causes over the causes, too.
-
-    `scores` are those of a run; without a name the score is the first of the outcome. ConfigError if the run
-    has no such score.
-    """
+    """Mean over test folds and causes of a score, by default the first; ConfigError if there is none."""
     heads = {str(column): str(column).partition(":")[0] for column in scores}
     known = {column: head for column, head in heads.items() if head in METRICS}
     usual = next((each for each in (*SCORES, *CAUSE_SCORES) if each in known.values()), None)

@@ -45,14 +45,8 @@ class Fit(NamedTuple):
 class StudyModel:
     """A model that is not fitted: an estimator of any class, of which a copy is fitted to each fold.
 
-    Args:
-        name: by which the results are known.
-        estimator: with ``fit(X, y)`` and ``predict_survival_function(X, times)``. Where it has them,
-            ``versions()``, of the packages that it needs, and ``check_rows(data)`` raise before any work.
-
-    Attributes:
-        depth: largest depth of the trees; None for other models.
-        n_starts: fits per fold.
+    Where it has them, ``versions()``, of the packages that it needs, and ``check_rows(data)`` raise before
+    any work. `depth` is the largest depth of trees, None for other models; `n_starts` are fits per fold.
     """
 
     def __init__(self, name: str, estimator: Any) -> None:
@@ -203,11 +197,7 @@ class FittedModel:
         return getattr(self.estimator, name)
 
     def falling_curves(self, X: object, times: FloatArray) -> FloatArray:
-        """S(t | x), (n, n_times), increasing times; curves that rise as their running minimum.
-
-        Raises:
-            TrainingError: the estimator predicts another shape, missing values, or values outside [0, 1].
-        """
+        """S(t | x), (n, n_times), increasing times; a TrainingError for another shape or values."""
         times = np.asarray(times, np.float64)
         if has_method(self.estimator, "falling_curves"):
             found: FloatArray = self.estimator.falling_curves(X, times)
@@ -232,12 +222,8 @@ class FittedModel:
 def models_of(name: str, node: Mapping[str, Any], seed: int, where: str) -> list[StudyModel]:
     """The models of a node: one for each value of every parameter that is a list.
 
-    Args:
-        name: of the node.
-        node: with a ``_target_``; with ``optional`` a model is left out, with a DataWarning, where what it
-            needs is not installed. ConfigError if it makes no estimator, or a package is missing.
-        seed: ``random_state`` of estimators that have one and whose node does not.
-        where: name of the node, for messages.
+    With ``optional`` a model is left out, with a DataWarning, where a package is missing. `seed` is the
+    ``random_state`` of estimators whose node has none, `where` the name of the node in messages.
     """
     models: list[StudyModel] = []
     for suffix, chosen in _grid(node):

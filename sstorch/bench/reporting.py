@@ -89,10 +89,7 @@ def load_model(folder: Path) -> SoftEstimator:
 
 
 def report_of_run(path: Path) -> Document | None:
-    """The report of a completed run or of a sweep; None for other folders.
-
-    Raises ConfigError if the run is not completed, its data have changed, or a file is missing.
-    """
+    """The report of a completed run or of a sweep; None for other folders, ConfigError for other runs."""
     folder = RunFolder(path)
     if not folder.is_taken:
         return sweep_report(path) if any(path.glob("*/status.json")) else None

@@ -46,10 +46,7 @@ _EVERY = 5.0
 
 
 def run(config: Config, config_text: str, folder: RunFolder) -> float:
-    """Carry out a run, or continue it, unless the folder holds it, completed; the mean held-out score.
-
-    What cannot be run raises an SstorchError before anything is written.
-    """
+    """Carry out a run, or continue it, unless the folder holds it, completed; the mean held-out score."""
     shown = time.monotonic()
 
     def show(phase: str, done: int, total: int) -> None:
@@ -96,9 +93,6 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
         board = None
         if config.logger.tensorboard:
             board = TensorBoard(folder.tensorboard, split_names(cv.n_folds))
-            verbatim = "\n".join(f"    {line}" for line in config_text.splitlines())
-            for name in board.runs:
-                board.writer(name).add_text("config", verbatim)
         # Causes are trained one after the other, and their records would overwrite each other.
         callbacks += [] if board is None or data.causes is not None else [board]
         callbacks += [ProgressBar()] if config.logger.progress else []

@@ -30,13 +30,7 @@ _LOGGED = ("logger", "callbacks", "peers")
 
 
 class RunFolder:
-    """Files of a run, which docs/command_line.md lists.
-
-    Attributes:
-        path: of the folder.
-        tensorboard: folder of the TensorBoard runs.
-        checkpoint: file from which an interrupted run continues.
-    """
+    """Files of a run, which docs/command_line.md lists; an interrupted run continues from `checkpoint`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.tensorboard = path, path / "tensorboard"

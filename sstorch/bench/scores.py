@@ -105,9 +105,7 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
 class RowsToScore:
     """Rows of a fold, ready for the scores of any model on the same grids of times.
 
-    Concordance compares the curves at the event times, integrals are over
-    :func:`~sstorch.metrics.evaluation_times`, of incidences over quantiles of the training event times. With
-    `thin`, for training rows, the many, integrals are over 200 equal steps of the follow-up: the third
+    With `thin`, for training rows, the many, integrals are over 200 equal steps of the follow-up: the third
     decimal does not change. Censoring weights are those of `train`.
     """
 
@@ -205,15 +203,9 @@ def score_fits(
 ) -> pd.DataFrame:
     """Score models on the parts of their folds: columns fold, start, part, chosen, metric, value, reason.
 
-    Args:
-        fits: fitted models, those of a fold one after the other; all starts have one in each fold.
-        data: all rows.
-        folds: training and test rows.
-        names: scores by part, ``"train"`` or ``"test"``; the likelihood and the training objective are added.
-        thin: for training rows, see :class:`RowsToScore`.
-        groups: whether the groups of a model are scored, if it makes some.
-        disparities: whether disparities are scored, if sensitive groups are known.
-        checkpoint: held, keeps the scores of each fit.
+    `fits` of a fold are one after the other, and all starts have one in each fold; `names` are scores by
+    part, ``"train"`` or ``"test"``, to which the likelihood and the training objective are added; `thin` is
+    for training rows, see :class:`RowsToScore`; a checkpoint, held, keeps the scores of each fit.
     """
     rows, found = list[dict[str, Any]](), list[tuple[_About, IntArray]]()
 

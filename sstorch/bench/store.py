@@ -91,7 +91,7 @@ class ResultStore:
             raise OSError(error.errno, advice, str(file)) from error
 
     def table(self) -> pd.DataFrame:
-        """All results, a row per fold, start, part and metric of every task; sorted, so in one order always.
+        """All results, sorted, a row per fold, start, part and metric of every task.
 
         Raises:
             ConfigError: there are none.

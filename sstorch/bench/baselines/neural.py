@@ -94,8 +94,7 @@ class NeuralBaseline(Baseline):
 class DeepSurv(NeuralBaseline):
     """A network in place of the linear predictor of a Cox model, with Breslow's baseline hazard.
 
-    References:
-        Katzman et al. (2018), DeepSurv, BMC Medical Research Methodology 18, 24.
+    Katzman et al. (2018), DeepSurv, BMC Medical Research Methodology 18, 24.
     """
 
     name: ClassVar[str] = "deepsurv"
@@ -119,9 +118,7 @@ class DeepSurv(NeuralBaseline):
 class CoxTime(NeuralBaseline):
     """A relative risk that may depend on time, g(t, x), with Breslow's baseline hazard.
 
-    References:
-        Kvamme, Borgan and Scheel (2019), Time-to-event prediction with neural networks and Cox regression,
-        Journal of Machine Learning Research 20.
+    Kvamme, Borgan and Scheel (2019), Journal of Machine Learning Research 20.
     """
 
     name: ClassVar[str] = "coxtime"
@@ -152,12 +149,8 @@ class CoxTime(NeuralBaseline):
 class NeuralLogisticHazard(NeuralBaseline):
     """A discrete hazard for each of several intervals, whose ends are quantiles of Kaplan-Meier's estimate.
 
-    Between the ends the curves are straight (constant density), from S(0) = 1 on.
-
-    References:
-        Gensheimer and Narasimhan (2019), A scalable discrete-time survival model, PeerJ 7, e6257.
-        Kvamme and Borgan (2021), Continuous and discrete-time survival prediction with neural networks,
-        Lifetime Data Analysis 27, for cuts and interpolation.
+    Between the ends the curves are straight (constant density), from S(0) = 1 on. Gensheimer and Narasimhan
+    (2019), PeerJ 7, e6257; Kvamme and Borgan (2021), Lifetime Data Analysis 27, for cuts and interpolation.
     """
 
     name: ClassVar[str] = "logistic_hazard"

@@ -84,10 +84,7 @@ def model_of(name: str, depth: int | None) -> dict[str, Any]:
 
 @cache
 def published_tables() -> pd.DataFrame:
-    """The published tables: split, metric, model, depth, dataset, mean, std (NaN if none), source.
-
-    The metric is c_harrell, c_uno, cd_auc or ibs; the last is our ``ibs_graf``.
-    """
+    """The published tables: split, metric (ibs is our ibs_graf), model, depth, dataset, mean, std, source."""
     with (files("sstorch.bench.report") / "published.csv").open(encoding="utf-8") as file:
         return pd.read_csv(file)
 
@@ -163,10 +160,7 @@ class Results:
     def summary(self, metric: str, part: str = "test", *, chosen: bool = False) -> pd.DataFrame:
         """``mean``, ``std``, ``count`` of the defined runs and ``size`` of all, by ``key`` and ``dataset``.
 
-        Args:
-            metric: its name; of p-values the mean is the share below .05.
-            part: "test" or "train".
-            chosen: over the chosen start of each fold instead of over all folds and starts.
+        Of p-values the mean is the share below .05. Over all folds and starts, or the chosen start of each.
         """
         rows = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == part)]
         rows = (rows[rows["chosen"]] if chosen else rows).astype({"key": object, "dataset": object})
