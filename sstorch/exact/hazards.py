@@ -20,10 +20,7 @@ def least_hazard(weight: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class BaselineHazard:
-    """Nelson-Aalen estimate Λ of all rows: before the first event `least_hazard`, 0 with left truncation.
-
-    So a row that is split in two keeps its exposure, Λ(t) - Λ(entry).
-    """
+    """Nelson-Aalen estimate Λ of all rows: before the first event `least_hazard`, 0 with left truncation."""
 
     times: FloatArray  # (T,), of events
     values: FloatArray  # (1 + T,), before the first of them, and from each on
@@ -48,10 +45,7 @@ class BaselineHazard:
 
 
 def hazard_ratios(leaf: IntArray, n_leaves: int, rows: Observed, exposure: FloatArray) -> FloatArray:
-    """Maximum likelihood hazard ratio of each leaf to the baseline, (L,): weighted events / exposures.
-
-    A leaf without events counts half an event of the smallest weight; one without exposure has the ratio 1.
-    """
+    """Hazard ratio of each leaf, (L,): weighted events, at least half of one, per exposure; or 1."""
     weight = rows.weights
     events = np.bincount(leaf, weights=weight * rows.event, minlength=n_leaves)
     hazard = np.bincount(leaf, weights=weight * exposure, minlength=n_leaves)

@@ -157,10 +157,7 @@ class LeafCurves:
 
 
 def leaf_curves(leaf: IntArray, n_leaves: int, rows: Observed) -> LeafCurves:
-    """Kaplan-Meier and cause-specific Nelson-Aalen estimates of leaves, from the leaf (N,) of each row.
-
-    A row counts with its weight, a whole number, and is at risk where entry < t <= time.
-    """
+    """Kaplan-Meier and Nelson-Aalen estimates of leaves (N,), from rows at risk where entry < t <= time."""
     event, weight = rows.event, rows.weights
     times = np.unique(rows.time[event])
     seen = np.searchsorted(times, rows.time, side="right")  # event times that the row was at risk at

@@ -14,10 +14,7 @@ from sstorch.metrics.weights import check_weighting, covariance_of
 
 
 def intercept_report(data: SurvivalData, event: BoolArray, expected: FloatArray) -> Recalibration:
-    """Log of observed over `expected` events (n,), with the sandwich of subjects.
-
-    Raises DataError: no events, or none expected.
-    """
+    """Log of observed over `expected` events (n,), with the sandwich of subjects. DataError: none of them."""
     weighting = check_weighting(data.sample_weight, len(data))
     n_events = check_events(event, weighting, "intercept", 1)
     weight = np.ones(len(data)) if weighting.values is None else weighting.values

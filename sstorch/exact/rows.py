@@ -83,10 +83,7 @@ def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def whole_weights(weight: FloatArray) -> tuple[FloatArray, float]:
-    """Weights (N,) as whole numbers, all sums of which are exact, and the unit: weight = whole * unit.
-
-    So a risk set without rows has exactly no weight. Integers keep their values.
-    """
+    """Weights (N,) as whole numbers, all sums of which are exact, and the unit: weight = whole * unit."""
     (rounded,), (unit,) = quantise(weight[None])
     return rounded / unit, float(unit)
 

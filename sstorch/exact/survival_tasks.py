@@ -41,12 +41,9 @@ class LogLikelihood:
     With E events and H = Σ Λ(t_i) in a leaf, θ = E / H is the maximum likelihood estimate, and the loss of
     the leaf is -Σ_{events} log Λ(t_i) - E log(E / H) >= 0: half its deviance against the model with one θ per
     row. A leaf without events has loss 0 (its θ is reported as 0.5 / H). A split never increases the loss.
-    With competing causes the loss is the sum over causes, each with the other causes censored.
-
-    With left truncation Λ is estimated from the rows at risk, entry < t <= time, and Λ(t_i) - Λ(entry_i)
-    replaces Λ(t_i): splitting a row in two changes all losses by the same constant. With weights Λ, E, H and
-    the loss are weighted; integer weights are equivalent to repeated rows, and the scale of weights scales
-    the loss.
+    With competing causes the loss is the sum over causes, each with the other causes censored. With left
+    truncation Λ is estimated from the rows at risk, entry < t <= time, and Λ(t_i) - Λ(entry_i) replaces
+    Λ(t_i). With weights Λ, E, H and the loss are weighted; integer weights are equivalent to repeated rows.
 
     Args:
         time: observed times, shape (N,).
@@ -59,8 +56,7 @@ class LogLikelihood:
         event: (N,), whether an event was observed; False in rows of weight 0.
         weight: (N,).
         hazards: (K, N), Λ(t_i) of each cause, 1 / (N + 1) before the first event, with N the sum of the
-            weights as multiples of the smallest; Λ(t_i) - Λ(entry_i) with late entry, 0 without an event in
-            between.
+            weights as multiples of the smallest; Λ(t_i) - Λ(entry_i) with late entry.
 
     Raises:
         DataError: see :class:`~sstorch.Surv`; negative or infinite weights; or a cause without events.
@@ -224,10 +220,7 @@ class IntegratedBrier:
         self._part[inside] = alive[self._position[inside]] - alive[begin[self._block[inside] - 1]]
 
     def leaving(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Rows (E,) that leave in a block of the time axis, their block, (E,), and three sums, (3, E).
-
-        These are its weight, that of its event, and what a censored row has seen of the block's weights.
-        """
+        """Rows (E,) that leave in a block of time, the block (E,), and weight, event, part seen (3, E)."""
         rows = self._inside
         sums = self.weight[rows] * np.stack([np.ones(len(rows)), self.event[rows], self._part[rows]])
         return rows, self._block[rows] - 1, sums

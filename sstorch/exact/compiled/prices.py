@@ -96,10 +96,7 @@ def _paid(costs, rows, price, lower, upper, n, out):
 
 @compiled
 def pay(costs, rows, price, size, n, signs, by_d, by_e):
-    """Costs of leaves without d, and without e, of n pairs of each sign of others, with what rows pay.
-
-    What rows with and without the feature pay is in the cost of the leaf without it.
-    """
+    """Costs of leaves without d, and e, with what rows pay with and without it, n pairs of each sign."""
     for s in range(signs):
         without_d, without_e = (4 * (s >> 1) + (s & 1)) * n, 2 * s * n
         _paid(costs, rows, price[size, :n], without_d, without_d + 2 * n, n, by_d)

@@ -30,10 +30,7 @@ def _area(positive, negative, k, most):
 
 @entry
 def largest_areas(t, most, area, tests):
-    """Largest areas up to `most` false positives of trees of 0, 1, ... tests, and their tests, -1 for none.
-
-    `t` has the sums of positives, of negatives and of rows; `area` has 2 entries for stumps, 4 for depth 2.
-    """
+    """Largest areas up to `most` false positives of trees of 0, 1, ... tests; their tests, -1 for none."""
     fill_sides(t, -1)
     n = t.single.shape[2]
     positive, negative = np.empty(4), np.empty(4)

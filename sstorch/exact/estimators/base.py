@@ -219,10 +219,7 @@ class ExactTree(FrameEstimator):
     def _summary(
         self, texts: Sequence[str], table: pd.DataFrame, number: Callable[[float], str], heading: str
     ) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text.
-
-        `texts`: kind of the tree, counts of its rows, name of the loss up to its value, and more lines.
-        """
+        """Search, tree and table of leaves; `texts`: kind, counts, name of the loss, more lines."""
         kind, counts, loss, *notes = texts
         tree, settings = self.tree_, self._settings
         budget = f"depth {settings.max_depth}"

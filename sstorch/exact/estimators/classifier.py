@@ -188,10 +188,7 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         )
 
     def _set_front(self, settings: Self, questions: Questions, rows: TargetRows) -> DecidedTree:
-        """Search for the tree of an objective on a front and set its loss, gap, and front.
-
-        Raises DataError: other than two classes or groups; DataError, ConfigError: see `solve_front`.
-        """
+        """Search for the tree of a front, and set loss, gap, and front; errors: `solve_front`."""
         classes, search, gap = self.classes_, settings.search, 0.0
         if len(classes) != 2:
             raise DataError(f"{settings._cause} needs two classes, y has {len(classes)}: {classes.tolist()}")
@@ -236,8 +233,7 @@ class OptimalTreeClassifier(ClassifierMixin, ValueTree):  # type: ignore[misc]
         """Predict the weighted share of each class among the training rows of the leaf, (n, K).
 
         With the weights of `horizon_labels` it estimates the probability of an event before the horizon, but
-        not with ``objective="balanced"``, since its weights balance the classes. The predicted class has the
-        largest share, unless another class is better by `cost_matrix`, `fairness` or an objective on a front.
+        not with ``objective="balanced"``, whose weights balance the classes.
         """
         leaf = self._leaf(X)
         return self._shares[leaf]

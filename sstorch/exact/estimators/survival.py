@@ -203,10 +203,7 @@ class OptimalSurvivalTreeCV(SurvivalTree):
         self.time_unit = time_unit
 
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
-        """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`.
-
-        Searches and scores are weighted.
-        """
+        """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`."""
         return self._fit_data(training_rows(X, y, sample_weight))
 
     def _fit_data(self, data: SurvivalData) -> Self:

@@ -73,10 +73,9 @@ class _OutOfTimeError(Exception):
 class Balance:
     """Search for trees by cost and absolute balance, which has a limit.
 
-    At each rate, cost + rate * balance - |rate| * limit of a tree within the limit is at most its cost, and
-    below a root its least value is the sum of those of both subtrees (Lagrangian duality). At depth 3 the
-    rate with the largest bound is sought; then roots are taken by their bounds, with the subtrees that can be
-    part of a cheaper tree.
+    At each rate, cost + rate * balance - |rate| * limit is at most the cost of a tree within the limit; its
+    least value below a root is the sum of those of both subtrees (Lagrangian duality). At depth 3 the rate
+    with the largest bound is sought; then roots are taken by their bounds.
     """
 
     def __init__(self, sums: Sums, limit: float, deadline: Deadline) -> None:
