@@ -25,12 +25,11 @@ class Status(IntEnum):
     """Status of a problem at the end of the minimisation.
 
     Attributes:
-        RUNNING: Still being minimised; never in a result.
+        RUNNING: Never in a result.
         CONVERGED: The gradient is small, or the value no longer decreases measurably.
         MAX_ITER: The limit on iterations or on evaluations was reached first.
         STALLED: No decrease was found, not even along steepest descent.
-        NON_FINITE: The value or gradient is not finite at the start, or at every trial step around the
-            returned point.
+        NON_FINITE: Value or gradient are not finite at the start, or at every trial step around the end.
     """
 
     RUNNING = 0

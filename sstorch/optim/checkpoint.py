@@ -80,10 +80,9 @@ def opened(
 ) -> Iterator[Checkpoint | None]:
     """Open the checkpoint file of a path, which no other process may open meanwhile.
 
-    Work that is repeated with the same identity, settings and data as :func:`plain_values` takes them,
-    continues from the file. On the same machine with the same number of threads its results are those of work
-    without interruption, bit for bit; on CUDA, where some sums have no fixed order, up to rounding. A
-    checkpoint that is open, or None, is returned as is.
+    Work that is repeated with the same identity, by :func:`plain_values`, continues from the file: with the
+    same number of threads its results are those of work without interruption, bit for bit; on CUDA, where
+    some sums have no fixed order, up to rounding. A checkpoint that is open, or None, is returned as is.
 
     Raises ConfigError (another identity, open elsewhere, cannot be written) or FormatError (truncated).
     """

@@ -6,10 +6,10 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,18 +18,14 @@ from typing_extensions import override
 from sstorch.batched import Batched
 from sstorch.checks import check_choice, check_integer, is_number_of
 from sstorch.exceptions import ConfigError
-from sstorch.monitoring import Callback
 from sstorch.nn import SoftTree
-from sstorch.objective import Sample, TrainingObjective
+from sstorch.objective import Sample
 from sstorch.objective.training import leaf_losses
 from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import Step
-from sstorch.optim.trainer import ENGINES, Engine, Trainer, compiled_trees
+from sstorch.optim.trainer import ENGINES, Engine, Trainer
 from sstorch.optim.working_sets import LOSS_CEILING, branch_step, leaf_step, logistic_step
-
-if TYPE_CHECKING:
-    from sstorch.optim.compiled.trees import CompiledTrees
 
 
 class Thresholds(NamedTuple):
@@ -159,12 +155,6 @@ class Nodec(Trainer):
     @override
     def n_passes(self) -> int:
         return self.macro_iterations
-
-    @override
-    def compiled(
-        self, tree: SoftTree, objective: TrainingObjective, sample: Sample, callbacks: Sequence[Callback]
-    ) -> CompiledTrees | None:
-        return compiled_trees(self.engine, tree, objective, sample, callbacks)
 
     @override
     def steps(self, run: TrainingRun) -> Iterator[Step]:

@@ -46,12 +46,6 @@ class Trainer(ABC):
         """Maximum number of recorded passes: macro iterations, or one for a single minimisation."""
         return 1
 
-    def compiled(
-        self, tree: SoftTree, objective: TrainingObjective, sample: Sample, callbacks: Sequence[Callback]
-    ) -> CompiledTrees | None:
-        """What takes all steps of a pass at once; None if torch takes them one by one."""
-        return None
-
     @abstractmethod
     def steps(self, run: TrainingRun) -> Iterator[Step]:
         """Yield the steps of the active problems, each made by :meth:`TrainingRun.step` when it is its turn.
@@ -86,7 +80,9 @@ class Trainer(ABC):
                 written; or the engine does not support another setting.
             FormatError: it is truncated.
         """
-        compiled = self.compiled(tree, objective, sample, callbacks)
+        # Of a decomposition, whose passes both engines have.
+        engine: Engine = getattr(self, "engine", "torch")
+        compiled = compiled_trees(engine, tree, objective, sample, callbacks)
         with ExitStack() as stack:
             if compiled is not None:
                 # Threads of torch would compete with those of the compiled engine for the cores.
@@ -122,15 +118,21 @@ def link_of(family: HazardFamily) -> str | None:
     return None if name == "probit" else name
 
 
-def obstacle(
-    tree: SoftTree, objective: TrainingObjective, rows: Sample, callbacks: Sequence[Callback] = ()
-) -> str | None:
-    """Why the compiled engine cannot train some problems by decomposition; None if it can."""
+def compiled_trees(
+    engine: Engine,
+    tree: SoftTree,
+    objective: TrainingObjective,
+    rows: Sample,
+    callbacks: Sequence[Callback],
+) -> CompiledTrees | None:
+    """The trees for the compiled engine, None for torch; ConfigError where ``"compiled"`` is impossible."""
+    if engine == "torch" or (engine == "auto" and rows.weight.numel() < MANY_ROWS):
+        return None
     family, device = tree.family, rows.weight.device
     penalties = (*objective.gate_penalties, *objective.leaf_penalties)
     others = [type(each).__name__ for each in penalties if type(each) not in (GateRidge, Ridge, Roughness)]
     looks = [type(each).__name__ for each in callbacks if type(each).on_step is not Callback.on_step]
-    reasons = {
+    obstacles = {
         f"it runs on the CPU alone, not on {device.type}: use device='cpu'": device.type != "cpu",
         "it computes in double precision alone: use dtype='float64'": (
             tree.log_time_scale.dtype != torch.float64
@@ -148,23 +150,10 @@ def obstacle(
         ),
         f"{', '.join(looks)} looks at trees between steps: use on_macro_iteration alone": bool(looks),
     }
-    return next((reason for reason, fails in reasons.items() if fails), None)
-
-
-def compiled_trees(
-    engine: Engine,
-    tree: SoftTree,
-    objective: TrainingObjective,
-    rows: Sample,
-    callbacks: Sequence[Callback],
-) -> CompiledTrees | None:
-    """The trees for the compiled engine, None for torch; ConfigError where ``"compiled"`` is impossible."""
-    if engine == "torch" or (engine == "auto" and rows.weight.numel() < MANY_ROWS):
-        return None
-    reason = obstacle(tree, objective, rows, callbacks)
-    if reason is not None:
-        if engine == "compiled":
-            raise ConfigError(f"engine='compiled' cannot train this: {reason}, or engine='torch'")
+    found = [reason for reason, is_met in obstacles.items() if is_met]
+    if found and engine == "compiled":
+        raise ConfigError(f"engine='compiled' cannot train this: {found[0]}, or engine='torch'")
+    if found:
         return None
     # numba takes a while to load, which only training by it need wait for.
     from sstorch.optim.compiled.trees import CompiledTrees
