@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal, cast, get_args
 
@@ -133,16 +133,14 @@ class SoftTree(DistributionModule):
             ConfigError: ``x`` has another shape or dtype, or the family needs :meth:`initialize`.
         """
         x = self._features(x, max(self.in_features, self.n_gate_features), self._most_features)
-        log_weight: Tensor | Callable[[], Tensor]
-        component = None
         with without_autocast(x.device.type):
-            if self.router is not None or self.topology.depth == 0:
-                log_weight = self.log_leaf_probability(x)
-            else:
-                logits = self.gate_logits(x)
-                log_weight = partial(log_path_probability, self.topology, logits)
-                component = partial(most_probable_leaf, self.topology, logits)
-            return self._distribution(log_weight, self.leaf_parameters(), x, component)
+            leaves = self.leaf_parameters()
+            if self.router is not None:
+                return self._distribution(self._routed(x), leaves, x)
+            logits = self.gate_logits(x)
+            log_weight = partial(log_path_probability, self.topology, logits)
+            component = partial(most_probable_leaf, self.topology, logits)
+            return self._distribution(log_weight, leaves, x, component)
 
     def _routed(self, x: RowFeatures) -> Tensor:
         """Log weights of the leaves by the router, (*batch_shape, L, N)."""

@@ -579,15 +579,14 @@ def test_grouped_likelihood_and_interpolation_against_pycox() -> None:
     torch.testing.assert_close(mine_at, theirs_at[:, 1:].double(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("scale", "rows"), [(1.0, "between ends"), (60.0, "at ends"), (2000.0, "beyond")])
+@pytest.mark.parametrize(("scale", "rows"), [(60.0, "at ends"), (2000.0, "beyond")])
 def test_loss_of_many_intervals_and_its_gradient_agree_with_autograd(scale: float, rows: str) -> None:
-    """One logarithm for all factors, several, and logits whose factors vanish."""
     generator = torch.Generator().manual_seed(3)
     ones, unit = torch.ones(1, 3).double(), torch.zeros(1).double()
     family = LogisticHazard([*range(1, 21)]).prepare(0 * ones, ones, ones, unit)
     time = torch.randint(1, 21, (1, 1, 40), generator=generator).double()
-    if rows != "at ends":
-        time = time - torch.rand(1, 1, 40, generator=generator).double() + (4.0 if rows == "beyond" else 0.0)
+    if rows == "beyond":
+        time = time + 4.0 - torch.rand(1, 1, 40, generator=generator).double()
     event = (torch.rand(1, 1, 40, generator=generator) < 0.6).double()
     linear = (scale * torch.randn(1, 2, 40, generator=generator).double()).requires_grad_()
     shape = torch.randn(1, 2, 1, 21, generator=generator).double().requires_grad_()

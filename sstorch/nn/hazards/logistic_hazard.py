@@ -27,22 +27,17 @@ class LogisticHazard(HazardFamily):
     """Life table: one logit per interval of time, for times recorded in few distinct values.
 
     A subject event-free at the start of interval k has the event in it with probability h_k, logit h_k = g +
-    alpha_k, at a uniform time. S is linear between the ends of intervals, S_k = S_{k-1} (1 - h_k). Intervals
-    are open on the left and closed on the right. If all events are at ends of intervals, the likelihood is
-    that of grouped times: an event contributes log(S_{k-1} - S_k). If censored times are also at ends, the
-    curve without covariates equals Kaplan-Meier at these times. A row censored within an interval is treated
-    as event-free until then: survival is overestimated if events are only found at the ends (visits) but
-    subjects drop out at any time.
+    alpha_k, at a uniform time: S is linear between ends, S_k = S_{k-1} (1 - h_k). Intervals are open on the
+    left and closed on the right; a time within a relative distance of the square root of the machine
+    precision from an end is at this end. If all events are at ends, the likelihood is that of grouped times:
+    an event contributes log(S_{k-1} - S_k). If censored times are too, the curve without covariates equals
+    Kaplan-Meier. A row censored within an interval is treated as event-free until then: survival is
+    overestimated if events are only found at the ends (visits) but subjects drop out at any time.
 
     Shape parameters are the alpha_k, then one alpha for the time beyond the last end, with a constant hazard
-    of log(1 + exp(g + alpha)) per total length of the intervals. Only the sum of the intercept of g and a
-    constant added to all alpha_k is identified.
-
-    Without events beyond the last end, as for ends determined from the events, the hazard there is almost
-    zero and the curve is constant. A quantile beyond a thousand times the last end is treated as not reached,
-    as for Kaplan-Meier (:meth:`horizon`), and means exclude later times.
-
-    A time within a relative distance of the square root of the machine precision from an end is at this end.
+    of log(1 + exp(g + alpha)) per total length of the intervals; without events there it is almost zero.
+    Quantiles beyond a thousand times the last end are treated as not reached (:meth:`horizon`), and means
+    exclude later times. Only the sum of the intercept of g and a constant added to all alpha_k is identified.
 
     Args:
         times: maximum number of ends: the distinct training event times, or equally spaced quantiles of these
