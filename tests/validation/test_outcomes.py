@@ -125,7 +125,9 @@ def test_integer_weights_are_repeated_rows(outcome: str) -> None:
     weight = np.arange(len(y)) % 4
     again = np.repeat(np.arange(len(y)), weight)
     repeated = _table(model, X.iloc[again], y[again])["value"].astype(float)
-    weighted = _table(model, X, y, sample_weight=weight)["value"].astype(float)
+    table, scaled = (_table(model, X, y, sample_weight=scale * weight) for scale in (1.0, 0.01))
+    np.testing.assert_allclose(_values(scaled), _values(table), rtol=1e-6, atol=1e-9)
+    weighted = table["value"].astype(float)
     near = np.isin(repeated.index.get_level_values(-1), ["ici", "e50", "e90", "e_max"])
     np.testing.assert_allclose(weighted[~near], repeated[~near], rtol=1e-7)
     np.testing.assert_allclose(weighted[near], repeated[near], atol=0.02)  # knots and quantiles are of rows

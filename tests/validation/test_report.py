@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from lifelines import CoxPHFitter
 from sklearn.base import clone
 
 from sstorch import Columns, OptimalSurvivalTree, Surv, SurvivalRegression, validate
@@ -53,29 +52,6 @@ def test_limits_of_the_bootstrap_are_quantiles_over_resampled_rows(report: Valid
     np.testing.assert_allclose(limits, np.quantile(drawn, [0.025, 0.975]), atol=1e-12)
     found = report.table.loc["e90", ["value", "lower", "upper"]].astype(float)
     np.testing.assert_array_equal(found, measure(HorizonRows.of(y, survival, T), "e90"))
-
-
-def test_a_model_of_lifelines_and_its_curves_are_the_same() -> None:
-    X, y = rows()
-    model = CoxPHFitter().fit(X[["x"]].assign(time=y.time, event=y.event), "time", "event")
-    report = validate(model, X[["x"]], (y.time, y.event), horizon=T, n_resamples=0)
-    expected = model.predict_survival_function(X[["x"]], times=[T]).to_numpy()[0]
-    np.testing.assert_array_equal(report.predictions.survival, expected)
-    by_bootstrap = report.table["method"] == "bootstrap"
-    assert report.table["lower"][by_bootstrap].isna().all()
-    assert report.table["lower"][~by_bootstrap].notna().all()
-    assert (report.table["reason"] == "").all()
-
-
-def test_predictions_all_alike_have_reasons_in_place_of_a_slope() -> None:
-    X, y = rows()
-    table = validate(Known(slope=0.0), X, y, horizon=T, n_resamples=20).to_frame()
-    assert np.isnan(table["value"]["calibration_slope"])
-    assert "all predictions are equal" in table["reason"]["calibration_slope"]
-    errors = table["value"][["ici", "e50", "e90", "e_max"]]  # all rows have the distance of their mean
-    np.testing.assert_allclose(errors, errors["ici"], rtol=1e-9)
-    assert table["value"]["auc"] == pytest.approx(0.5, abs=1e-12)
-    assert np.isfinite(table["value"]["brier"])
 
 
 def test_the_page_needs_no_other_file(report: ValidationReport, tmp_path: Path) -> None:
