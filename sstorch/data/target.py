@@ -274,11 +274,10 @@ def with_entry(entry: object, bounds: Intervals) -> tuple[FloatArray | None, Int
     bounds = Intervals(*ends)
     at_zero = bounds.upper == 0  # events, which are moved
     if (bad := (entries > bounds.lower) | ((entries == bounds.lower) & ~bounds.censored & ~at_zero)).any():
-        which = "after the lower bound" if bounds.censored[bad].all() else "not before the time"
-        raise DataError(
-            f"{where} is {which} in {rows_text(bad)}; such rows were never at risk, or have no event by "
-            "their entry: remove them, or raise the bound to it"
-        )
+        which, remedy = "not before the time", "such rows were never at risk: remove them"
+        if bounds.censored[bad].all():
+            which, remedy = "after the lower bound", "no event happened by the entry: raise the bound to it"
+        raise DataError(f"{where} is {which} in {rows_text(bad)}; {remedy}")
     return entries, bounds
 
 
