@@ -19,7 +19,6 @@ from sstorch.data import Preprocessor
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import FAMILIES
 from sstorch.soft import batch, estimation
-from sstorch.validation import group_table
 from tests.causes import simulated
 from tests.conftest import nightly_but
 
@@ -86,18 +85,6 @@ def test_rows_are_encoded_once_and_each_regression_trained_once(
     X, y = rows
     kind().set_params(penalties__ridge=ridge).fit(X, y if competing else single(y, 1))
     assert counts == {"encoded": 1, "regressions": 2 if competing else 1}
-
-
-def test_gates_divide_by_every_cause(tree: PrognosticTree, rows: Rows) -> None:
-    X, y = rows
-    table = group_table(tree, X, y, [800.0])
-    for cause in tree.causes_:
-        own = table.xs(cause, level="cause")
-        seen, predicted = own["F(800)", "estimate"], own["F(800)", "model"]
-        assert seen.max() - seen.min() > 0.2
-        assert (seen - predicted).abs().max() < 0.08
-    assert own["rows", ""].sum() == len(X)
-    assert own["rows", ""].min() >= 0.1 * len(X)
 
 
 def test_groups_are_numbered_by_event_free_survival(tree: PrognosticTree, rows: Rows) -> None:

@@ -80,16 +80,11 @@ def test_the_leaf_that_was_asked_for_is_kept(tmp_path: Path) -> None:
 
 def test_all_that_a_prediction_needs_is_kept(saved: Path, tmp_path: Path) -> None:
     tree = SoftSurvivalTree.load(saved / "soft")
-    state = json.loads((saved / "soft" / "model.json").read_text())
-    assert [(leaf["cause"], leaf["name"]) for leaf in state["leaves"]] == [("event", "spline_po")]
-    schema = state["tree"]["fields"]["preprocessor"]["fields"]["schema"]["fields"]
-    assert schema["categories"]["stage"] == {"$tuple": ["I", "II", "III"]}
-    assert {"sstorch_version", "torch_version", "format_version", "parameters", "fitted"} <= set(state)
     assert tree.metrics_ == {}
     tree.metrics_ = {"cross_validated_c_harrell": 0.71}
     tree.save(tmp_path / "again")
-    assert SoftSurvivalTree.load(tmp_path / "again").metrics_ == {"cross_validated_c_harrell": 0.71}
     again = SoftSurvivalTree.load(tmp_path / "again")
+    assert again.metrics_ == {"cross_validated_c_harrell": 0.71}
     ours, theirs = tree.module_.state_dict(), again.module_.state_dict()
     assert {"log_time_scale", "family.table", "family.ends"} <= set(ours)
     assert all((ours[key] == theirs[key]).all() for key in ours)

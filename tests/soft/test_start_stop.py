@@ -15,7 +15,7 @@ from sstorch import (
     SurvivalRegression,
     load_dataset,
 )
-from sstorch.data import SurvivalData, stratified_folds
+from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.groups.stability import resamples
 from tests.flat import soft_tree
@@ -87,15 +87,11 @@ def test_rows_that_do_not_go_on_are_not_merged() -> None:
     assert len(SurvivalData(frame, y).joined()) == 12
 
 
-def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> None:
+def test_subjects_are_drawn_as_a_whole(gbsg2: SurvivalData) -> None:
     frame = cut(gbsg2.subset(np.arange(120)), 1).assign(later=lambda rows: rows["begin"] > 0)
     data = SurvivalData(frame, outcome(frame))
     assert data.subject is not None
     assert "of 120 subjects" in data.describe()
-    folds = stratified_folds(data.event, 4, 0, data.subject)
-    assert pd.Series(folds).groupby(data.subject).nunique().max() == 1
-    sizes = pd.Series(folds).groupby(data.subject).first().value_counts()
-    assert sizes.max() - sizes.min() <= 2
     draws = resamples(data, 3, 0)[1]
     counts = pd.DataFrame(draws.T).groupby(data.subject)
     assert (counts.nunique() == 1).all(axis=None)
