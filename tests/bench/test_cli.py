@@ -418,11 +418,9 @@ def test_estimator_of_a_user_is_scored_on_the_folds(own: Path, app: App) -> None
 
 @pytest.mark.parametrize("searched", [["--config-dir", "conf"], ["hydra.searchpath=[file://conf]"]])
 def test_folder_of_a_user_has_configurations(searched: list[str], own: Path, app: App) -> None:
-    typed = [*searched, "model=mine", "cv.n_folds=2", "cv.peers=false", "logger=none"]
-    code, _, err = app(*typed, f"hydra.run.dir={own / 'run'}")
+    code, out, err = app(*searched, "model=mine", "--cfg", "job")
     assert code == 0, err
-    config = yaml.safe_load((own / "run" / "config.yaml").read_text())
-    assert config["model"] == {"_target_": "own_classes.Curve", "rate": 2.0}
+    assert yaml.safe_load(out)["model"] == {"_target_": "own_classes.Curve", "rate": 2.0}
 
 
 # ---------------------------------------------------------------------- sweeps

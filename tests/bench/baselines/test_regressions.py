@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from lifelines import (
     CoxPHFitter,
-    CoxTimeVaryingFitter,
     KaplanMeierFitter,
     LogLogisticAFTFitter,
     WeibullAFTFitter,
@@ -20,7 +19,6 @@ from sstorch.bench.baselines import models as cox
 from sstorch.bench.baselines.models import Cox
 from sstorch.data import Preprocessor, Schema
 from sstorch.exceptions import DataWarning, TrainingError
-from tests.histories import halved
 
 
 def encoded(data: SurvivalData) -> pd.DataFrame:
@@ -84,21 +82,6 @@ def test_cox_passes_over_penalties_that_do_not_converge(
     assert Cox(penalties=(0.1, 2.0, 50.0))._chosen(x, small_data).alpha == 50.0
     with pytest.raises(TrainingError, match="none of the ridge penalties"):
         Cox(penalties=(0.1, 2.0))._chosen(x, small_data)
-
-
-def test_cox_of_start_stop_rows_equals_lifelines(gbsg2: SurvivalData) -> None:
-    data = gbsg2.subset(np.arange(0, 686, 3))
-    frame = pd.concat([data.frame, data.frame.assign(pnodes=data.frame["pnodes"] + 3.0)], ignore_index=True)
-    rows = SurvivalData(frame, halved(data.y))
-    fitted = make_baseline("cox_lifelines", ridge=1.0).fit(rows.frame, rows.weighted_y)
-    table = encoded(rows).assign(id=rows.subject, start=rows.entry, stop=rows.time).drop(columns="time")
-    scale = table.drop(columns=["id", "start", "stop", "event"]).std().to_numpy()
-    columns = {"id_col": "id", "event_col": "event", "start_col": "start", "stop_col": "stop"}
-    peer = CoxTimeVaryingFitter(penalizer=1.0 / len(rows)).fit(table, **columns)
-    found = np.log(-np.log(fitted.falling_curves(frame, [800.0])[:, 0]))
-    expected = peer.predict_log_partial_hazard(table).to_numpy()
-    assert scale.shape == peer.params_.shape
-    np.testing.assert_allclose(found - found.mean(), expected - expected.mean(), atol=2e-3)
 
 
 def test_cox_with_entry_and_weights_by_its_definition(small_data: SurvivalData) -> None:
