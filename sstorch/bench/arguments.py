@@ -19,8 +19,8 @@ _TEXTS = _FOLDERS | {f"dataset.{item.name}" for item in fields(DatasetConfig) if
 
 def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
     """The arguments, with the values of text settings in quotes, and ``~`` written out."""
-    sweeps = bool({"-m", "--multirun"} & set(arguments))
-    return [_quoted(word, sweeps) for word in arguments]
+    sweep = [word for word in arguments if word in ("-m", "--multirun")]  # first: not between settings
+    return [*sweep, *(_quoted(word, bool(sweep)) for word in arguments if word not in sweep)]
 
 
 def _quoted(word: str, sweeps: bool) -> str:

@@ -56,7 +56,7 @@ def test_text_is_taken_as_it_was_typed(typed: str, meant: object) -> None:
 
 def test_options_sweeps_and_deletions_are_passed_on(app: App) -> None:
     words = ["-m", "dataset.time=days,weeks", "--cfg", "job", "~study.models.sst_po", "model.depth=1"]
-    assert as_hydra_takes(words) == words
+    assert as_hydra_takes(words) == as_hydra_takes([*words[1:], words[0]]) == words
     assert as_hydra_takes(["dataset.time=days,weeks"]) == ['dataset.time="days,weeks"']
     code, out, _ = app("experiment=own", "~study.models.sst_po", "--cfg", "job")
     assert code == 0
