@@ -259,9 +259,8 @@ class CompiledProblem:
     def _search_singles(self, depth: int) -> Found:
         """The search for a leaf or a stump."""
         n = self.literals.shape[1]
-        present, total = self.values @ self.literals, self.values.sum(axis=1, keepdims=True)
-        sums, cost = np.concatenate([total - present, present, total], axis=1), np.empty(2 * n + 1)
-        costs_of_singles(self.form, self._curves(1), sums, cost)
+        sums, cost = np.empty((len(self.values), 2 * n + 1)), np.empty(2 * n + 1)
+        costs_of_singles(self.form, self._curves(1), self.values, self.literals, sums, cost)
         costs, singles = {Budget(0, 0): float(cost[-1])}, cost[:-1].reshape(2, n)
         if depth == 1:
             stump = float((singles[0] + singles[1] + self._paid).min(initial=INFINITY))

@@ -282,9 +282,25 @@ def absorb_singles(t, below):
             t.least[place] = min(t.least[place], cost)
 
 
+@elementwise
+def _add_row(sums, value, literals):
+    for x in range(len(literals)):
+        sums[x] += value * literals[x]
+
+
 @entry
-def costs_of_singles(form, curves, sums, costs):
-    """Costs (2 F + 1,) of leaves without each feature, with each, and of all rows, from their sums."""
+def costs_of_singles(form, curves, values, literals, sums, costs):
+    """Costs (2 F + 1,) of leaves without each feature, with each, and of all rows (U, F), and their sums."""
+    n = literals.shape[1]
+    for channel in range(len(sums)):
+        present, total = sums[channel, n : 2 * n], 0.0
+        present[:] = 0.0
+        for r in range(len(literals)):
+            total += values[channel, r]
+            _add_row(present, values[channel, r], literals[r])
+        for x in range(n):
+            sums[channel, x] = total - present[x]
+        sums[channel, 2 * n] = total
     leaf_costs(sums, len(costs), form, costs)
     if form.followed:
         add_curves_of_singles(curves, -1, 0, sums[0], costs)
