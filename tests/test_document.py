@@ -78,16 +78,11 @@ def test_every_kind_of_block_in_both_formats() -> None:
         "![In words](figures/plot.png)\n\nCaption.\n"
     )
     html = to_html(report)
-    assert (
-        '<section id="section-1">\n<h2>Outer</h2>\n<p>Text.</p>\n<details>\n<summary>Inner</summary>\n'
-        '<ul>\n<li>x</li>\n<li>y</li>\n</ul>\n<p class="caption">A table.</p>\n'
-    ) in html
-    assert (
-        '<thead><tr><th scope="col">model</th>\n<th scope="col">all</th>\n'
-        '<th scope="col" class="left">some</th>\n</tr></thead>\n<tbody>\n'
-        '<tr><th scope="row">one</th>\n<td>1<small>note</small></td>\n'
-        '<td class="left">two</td>\n</tr>\n'
-    ) in html
-    assert '<figure class="broad" tabindex="0"><img alt="In words" src="data:image/svg+xml;base64,' in html
-    assert html.endswith("</details>\n</section>\n</main>\n</body>\n</html>\n")
+    for part in (
+        '<section id="section-1">\n<h2>Outer</h2>\n<p>Text.</p>\n<details>\n<summary>Inner</summary>\n<ul>',
+        '<p class="caption">A table.</p>',
+        '<tr><th scope="row">one</th>\n<td>1<small>note</small></td>\n<td class="left">two</td>\n</tr>',
+        '<figure class="broad" tabindex="0"><img alt="In words" src="data:image/svg+xml;base64,',
+    ):
+        assert part in html
     assert html == to_html(report)

@@ -32,7 +32,7 @@ from sstorch import (
     TorchSurvival,
 )
 from sstorch.exact import Binarizer
-from sstorch.exceptions import DataError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import HazardHead
 from sstorch.optim import Nodec
 from tests.conftest import nightly
@@ -155,6 +155,17 @@ def test_an_estimator_is_its_parameters(name: str) -> None:
     own = [each for each in methods if not hasattr(BaseEstimator, each) and not each.endswith("_request")]
     assert len(own) <= 20, own
     assert len(inspect.signature(type(copied)).parameters) <= 15
+
+
+def test_nested_parameters_change_one_estimator_alone() -> None:
+    first, second = SurvivalRegression(), SurvivalRegression()
+    first.set_params(penalties__ridge=2.0, leaf="weibull")
+    assert first.penalties.ridge == clone(first).get_params()["penalties__ridge"] == 2.0
+    assert second.penalties == clone(Penalties()) == Penalties() != first.penalties
+    assert (repr(first.penalties), repr(Penalties())) == ("Penalties(ridge=2.0)", "Penalties()")
+    for wrong, words in (({"rigde": 1}, "did you mean 'ridge'"), ({"zzz": 1}, "there are ridge, ")):
+        with pytest.raises(ConfigError, match=words):
+            Penalties().set_params(**wrong)
 
 
 @pytest.mark.parametrize("name", ALL)

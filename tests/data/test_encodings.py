@@ -13,7 +13,7 @@ from scipy.integrate import trapezoid
 from scipy.interpolate import CubicSpline
 
 from sstorch.data import Preprocessor, Schema
-from sstorch.data.basis import Basis, BasisModule
+from sstorch.data.basis import BasisModule
 from sstorch.data.encodings import (
     ColumnEncodings,
     Encodings,
@@ -64,14 +64,9 @@ def rows(name: str, values: np.ndarray) -> pd.DataFrame:
 
 
 def test_text_and_objects_are_one() -> None:
-    for encoding in ALL:
-        assert make_encoding(str(encoding)) == make_encoding(encoding) == encoding
-    for text, encoding in (
-        ("piecewise", Piecewise(4)),
-        (" spline( 6 ) ", NaturalSpline(6)),
-        ("smooth:3", Smooth(3)),
-    ):
-        assert make_encoding(text) == encoding
+    texts = {"piecewise": Piecewise(4), " spline( 6 ) ": NaturalSpline(6), "smooth:3": Smooth(3)}
+    for text, encoding in [*texts.items(), *((str(each), each) for each in ALL)]:
+        assert make_encoding(text) == make_encoding(encoding) == encoding
     by_column = ColumnEncodings.of({"b": "spline", "a": Piecewise(8)})
     assert (by_column["a"], by_column["c"]) == (Piecewise(8), Linear())
     assert str(by_column) == "a=piecewise(8), b=spline(4)"
@@ -310,13 +305,10 @@ def test_slopes_are_derivatives_in_every_piece() -> None:
     preprocessor = leaves({"age": "piecewise", "nodes": "log"})
     slopes = preprocessor.leaf_slopes("age")
     knots = np.quantile(preprocessor.scaled(FRAME)[:, 0], [0.25, 0.5, 0.75])
-    z = np.zeros((4, 5))
+    z, step = np.zeros((4, 5)), 1e-3 * np.eye(5)[0]
     z[:, 0] = [(knots[0] + knots[1]) / 2, (knots[1] + knots[2]) / 2, knots[2] + 1, knots[0] - 1]
-    ahead, behind = z.copy(), z.copy()
-    ahead[:, 0] += 1e-3
-    behind[:, 0] -= 1e-3
-    basis: Basis = preprocessor.basis_
-    np.testing.assert_allclose(slopes, (basis.transform(ahead) - basis.transform(behind)) / 2e-3, atol=1e-9)
+    ahead, behind = (preprocessor.basis_.transform(z + change) for change in (step, -step))
+    np.testing.assert_allclose(slopes, (ahead - behind) / 2e-3, atol=1e-9)
     assert (preprocessor.leaf_slopes("nodes") != 0).sum() == 1
 
 

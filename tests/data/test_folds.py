@@ -40,13 +40,6 @@ def test_refusals():
         stratified_folds([1, 0, 1], 1, 0)
 
 
-def _causes(cause, **parts):
-    n = len(cause)
-    return SurvivalData(
-        np.arange(n)[:, None] % 7, Surv(np.arange(1.0, n + 1), cause, causes=("a", "b"), **parts)
-    )
-
-
 def test_subjects_with_causes_stay_together():
     subject, draws = np.repeat(np.arange(60), 2), np.random.default_rng(1)
     start, stop = np.tile([0.0, 1.0], 60), np.tile([1.0, 2.0], 60) + 0.01 * np.arange(120)

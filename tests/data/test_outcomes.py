@@ -6,12 +6,10 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from sklearn.model_selection import train_test_split
 from sksurv.util import Surv as StructuredSurv
 
 from sstorch import (
@@ -92,10 +90,9 @@ def test_a_result_shares_no_memory_with_what_was_given() -> None:
     assert events.tolist() == EVENT
 
 
-@pytest.mark.parametrize("words", [["dead", "Dead ", "alive"], [" DEAD", "Dead ", "alive"]])
 @pytest.mark.parametrize("kind", [object, "category", "string"])
-def test_event_value_in_any_spelling_is_an_event(words: list[str], kind: Any) -> None:
-    frame = pd.DataFrame({"time": [1, 2, 3], "state": words}).astype({"state": kind})
+def test_event_value_in_any_spelling_is_an_event(kind: Any) -> None:
+    frame = pd.DataFrame({"time": [1, 2, 3], "state": pd.Series([" DEAD", "Dead ", "alive"], dtype=kind)})
     y = Surv.of(frame, time="time", event="state", event_value="dead")
     assert y.event.tolist() == [True, True, False]
 
@@ -224,9 +221,8 @@ def test_the_four_kinds_of_interval_rows() -> None:
 def test_zeros_are_moved_where_they_are_times() -> None:
     with pytest.warns(DataWarning, match="1 event at time zero moved to 1"):
         data = SurvivalData(X, Surv.interval([0, 2, 0, 5], [0, 2, 9, np.inf]))
-    assert data.intervals is not None
-    assert data.intervals.lower.tolist() == [1, 2, 0, 5]  # the third is censored from the left
-    assert data.intervals.upper.tolist() == [1, 2, 9, np.inf]
+    # The third is censored from the left.
+    assert [part.tolist() for part in data.intervals or ()] == [[1, 2, 0, 5], [1, 2, 9, np.inf]]
 
 
 @pytest.mark.filterwarnings("ignore:3 events in 4 rows")
@@ -278,14 +274,13 @@ def test_columns_of_the_outcome_are_no_features(estimator: Any, frame: pd.DataFr
 
 
 @pytest.mark.parametrize("role", ["days", "died", "start", "w"])
-@pytest.mark.parametrize("kind", ["numbers", "text"])
-def test_another_column_of_the_name_of_a_role_raises(frame: pd.DataFrame, role: str, kind: str) -> None:
+def test_another_column_of_the_name_of_a_role_raises(frame: pd.DataFrame, role: str) -> None:
     # A feature called as the weights was dropped in silence; text called as the times ended in ValueError.
     y = Surv.of(frame, "days", "died", entry="start", weight="w")
     values = np.random.default_rng(0).normal(70, 10, len(frame))
-    other = values if kind == "numbers" else np.where(values > 70, "high", "low")
-    with pytest.raises(DataError, match=f"column {role!r} of X is not the column of the"):
-        SurvivalData(frame[["x0"]].assign(**{role: other}), y)
+    for other in (values, np.where(values > 70, "high", "low")):
+        with pytest.raises(DataError, match=f"column {role!r} of X is not the column of the"):
+            SurvivalData(frame[["x0"]].assign(**{role: other}), y)
 
 
 def test_equal_columns_of_roles_are_dropped(frame: pd.DataFrame) -> None:
@@ -296,21 +291,13 @@ def test_equal_columns_of_roles_are_dropped(frame: pd.DataFrame) -> None:
     assert set(SurvivalData(words.iloc[5:60], y[5:60]).feature_names) == {"x0", "x1", "x2"}
 
 
-def start_stop() -> tuple[pd.DataFrame, npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+def test_subjects_and_entry_times_left_among_the_features_raise() -> None:
     rng = np.random.default_rng(3)
-    stop = (np.cumsum(rng.uniform(0.5, 2.0, (30, 3)), axis=1)).ravel()
+    stop = np.cumsum(rng.uniform(0.5, 2.0, (30, 3)), axis=1).ravel()
     start = np.where(np.arange(90) % 3, np.roll(stop, 1), 0.0)
     frame = pd.DataFrame({"x": rng.normal(size=90), "pid": np.repeat(np.arange(30), 3), "start": start})
-    return frame, stop, (np.arange(90) % 3 == 2) & (rng.random(90) < 0.8)
-
-
-def test_subjects_and_entry_times_left_among_the_features_raise() -> None:
-    frame, stop, event = start_stop()
-    X, text, order = (
-        frame[["x", "pid"]],
-        frame["pid"].map("p{}".format),
-        np.random.default_rng(0).permutation(90),
-    )
+    event = (np.arange(90) % 3 == 2) & (rng.random(90) < 0.8)
+    X, text, order = frame[["x", "pid"]], frame["pid"].map("p{}".format), rng.permutation(90)
     for given, id in ((X, frame["pid"]), (X.assign(pid=text), text), (X + 0.0, frame["pid"])):
         y = Surv(stop, event, entry=frame["start"], id=id)
         with pytest.raises(DataError, match="'pid' of X identifies the subjects of start-stop rows; drop it"):
@@ -323,12 +310,6 @@ def test_subjects_and_entry_times_left_among_the_features_raise() -> None:
 
 
 # ---------------------------------------------------------------------- tools and frames of others
-
-
-def test_train_test_split_keeps_the_parts_together() -> None:
-    _, X_test, train, test = train_test_split(np.arange(4), COUNTING, test_size=2, random_state=0)
-    assert_same(test, COUNTING[X_test])
-    assert len(train) == 2
 
 
 @pytest.mark.parametrize("library", ["polars", "narwhals"])

@@ -53,11 +53,6 @@ def test_types_of_columns_are_read(values: Any, kind: str, expected: list[Any]) 
     pd.testing.assert_series_equal(column.astype(object), pd.Series(expected, dtype=object, name="x"))
 
 
-def test_arrays_of_another_byte_order_are_read() -> None:
-    values = np.arange(8.0).reshape(4, 2)
-    np.testing.assert_array_equal(SurvivalData(values.astype(">f8"), Y).subset([2, 0]).frame, values[[2, 0]])
-
-
 def test_zero_times_are_moved_and_said() -> None:
     with pytest.warns(DataWarning, match=r"2 events at time zero moved to 1\.5, half the smallest") as caught:
         data = SurvivalData(features(), ([0, 3, 0, 8], [1, 0, 1, 0]))
@@ -100,11 +95,9 @@ def test_numbers_and_dates_as_text_raise(cell: str) -> None:
 def test_warnings_point_at_the_line_of_the_caller() -> None:
     time, patient = np.arange(1.0, 61.0), [f"p{i}" for i in range(60)]
     frame = pd.DataFrame({"patient": patient, "later": (np.arange(60) > 30).astype(float)})
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught:  # found before and after the fit
         warnings.simplefilter("always")
-        PrognosticTree(1, teacher="residuals").fit(
-            frame, (time, frame["later"])
-        )  # found before and after the fit
+        PrognosticTree(1, teacher="residuals").fit(frame, (time, frame["later"]))
     assert len({str(warning.message)[:20] for warning in caught}) > 2
     assert {warning.filename for warning in caught} == {__file__}
 
@@ -117,7 +110,13 @@ def test_data_that_are_only_scored() -> None:
         SurvivalData(X.iloc[:0], ([], []), require_events=False)
 
 
-def test_subset() -> None:
+def test_subset_and_from_frame() -> None:
+    frame = features(id=list("abcd"), days=Y[0], dead=[2, 1, 2, 1])
+    for drop in (["id"], "id"):
+        data = SurvivalData.from_frame(frame, "days", "dead", event_value=2, drop=drop)
+        assert (data.feature_names, data.n_events) == (["age"], 2)
+    values = np.arange(8.0).reshape(4, 2)  # of another byte order
+    np.testing.assert_array_equal(SurvivalData(values.astype(">f8"), Y).subset([2, 0]).frame, values[[2, 0]])
     data = SurvivalData(features(grade=["II", "I", None, "II"]), Y, sample_weight=[1, 2, 3, 4])
     part = data.subset([3, 1, 1])
     assert part.frame.index.tolist() == [0, 1, 2]
@@ -128,26 +127,14 @@ def test_subset() -> None:
     assert data.subset([-1]).time.tolist() == [8.0]
 
 
-def test_from_frame() -> None:
-    frame = features(id=list("abcd"), days=Y[0], dead=[2, 1, 2, 1])
-    for drop in (["id"], "id"):
-        data = SurvivalData.from_frame(frame, "days", "dead", event_value=2, drop=drop)
-        assert (data.feature_names, data.n_events) == (["age"], 2)
-
-
 def test_sensitive_groups_of_a_column_or_of_values() -> None:
     X = features(sex=["f", "m", "m", "f"], old=[0, 0, 1, 0])
     data = SurvivalData(X, Y, sensitive="sex")
     assert data.feature_names == ["age", "old"]
     for found in (data, SurvivalData(X, Y, sensitive=X["sex"])):
-        assert found.groups is not None
-        assert (found.groups.name, found.groups.labels) == ("sex", ("f", "m"))
-        assert found.groups.codes.tolist() == [0, 1, 1, 0]
-        part = found.subset([1, 2]).groups
-        assert part is not None
-        assert (part.labels, part.counts.tolist()) == (("f", "m"), [0, 2])
+        groups, part = found.groups, found.subset([1, 2]).groups
+        assert (groups.name, groups.labels, groups.codes.tolist()) == ("sex", ("f", "m"), [0, 1, 1, 0])  # type: ignore[union-attr]
+        assert (part.labels, part.counts.tolist()) == (("f", "m"), [0, 2])  # type: ignore[union-attr]
     assert SurvivalData(X, Y, sensitive=X["sex"]).feature_names == ["age", "sex", "old"]
     for values, labels in (([True, False, True, True], ("False", "True")), ("old", ("0", "1"))):
-        groups = SurvivalData(X, Y).with_sensitive(values).groups
-        assert groups is not None
-        assert groups.labels == labels
+        assert SurvivalData(X, Y).with_sensitive(values).groups.labels == labels  # type: ignore[union-attr]

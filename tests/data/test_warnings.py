@@ -30,11 +30,11 @@ FRAME = pd.DataFrame(
 CAUSE = RNG.choice(["cancer", "heart", "other"], N)
 
 
-def told(frame: pd.DataFrame, time: np.ndarray = TIME, event: np.ndarray = EVENT) -> list[str]:
+def told(frame: pd.DataFrame) -> list[str]:
     """What is said of training rows."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        SurvivalData(frame, (time, event))
+        SurvivalData(frame, (TIME, EVENT))
     return [str(warning.message) for warning in said]
 
 
@@ -71,30 +71,24 @@ def test_an_odd_column_is_named_once(name: str) -> None:
 
 
 def test_ordinary_columns_are_not_named() -> None:
-    assert told(FRAME) == []
-    hazard = np.exp(1.5 * RNG.normal(size=N))
-    strong = pd.DataFrame(
-        {
-            "score": np.log(hazard),
-            "stage": np.where(hazard > np.quantile(hazard, 0.9), "IV", "I-III"),
-            "status": np.where(RNG.uniform(size=N) < 0.4, "menopausal", "not"),
-        }
-    )
-    time = RNG.exponential(1 / hazard) * 500
-    assert told(strong, np.minimum(time, 600) + 1, time < 600) == []
     draws = np.random.default_rng(0)
     time, event = draws.exponential(500, 500), draws.uniform(size=500) < 0.5
+    risk = -np.log(time) + draws.normal(size=500)  # rank correlation about .7
     measured = pd.DataFrame(
         {
             "normal": draws.normal(size=500),
             "counts": draws.poisson(3, 500),
             "cells": (draws.lognormal(12, 0.5, 500) / 1000).round() * 1000,
             "year": draws.integers(1984, 2000, 500),
-            "risk": -np.log(time) + draws.normal(size=500),  # rank correlation about .7
+            "risk": risk,
             "mostly zero": np.where(draws.uniform(size=500) < 0.9, 0.0, draws.gamma(2, 50, 500)),
             "minus one": draws.choice([-1.0, 0.0, 1.0], 500),
         }
     ).astype(float)
+    stage = np.where(risk > np.quantile(risk, 0.9), "IV", "I-III")
+    words = {"stage": stage, "status": ["menopausal", "not"] * 250}
+    assert told(FRAME) == []
+    SurvivalData(measured.assign(**words), (time, event))  # a warning is an error here
     assert not odd_columns(measured, time, event) + constant_columns(measured)
     few = np.arange(N) < 9  # rows of a kind say nothing
     assert odd_columns(FRAME.assign(status=few.astype(float))[["status"]], TIME, few) == []

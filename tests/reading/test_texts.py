@@ -29,7 +29,6 @@ from sstorch.reading import export_graphviz, export_text, leaf_coefficients, lea
 from sstorch.reading.texts import _at_times
 from tests.flat import soft_tree
 from tests.groups.trees import CAUSES, TREES, Fitted, fitted, refitted
-from tests.histories import halved
 from tests.reading.trees import QUICK, THRESHOLDS, renumbered, with_gates
 
 
@@ -198,19 +197,3 @@ def test_slopes_are_written_once_or_group_by_group(shared: bool, gated: Fitted) 
         name, *numbers = line.split()
         assert [float(number) for number in numbers] == pytest.approx(list(expected.loc[name]), rel=1e-3)
     assert last == f"({len(expected) - len(section)} smaller)"
-
-
-def test_time_varying_covariates_need_after_and_texts_say_so(tmp_path: Path) -> None:
-    data = fitted("soft causes").data
-    y = halved(data.y)
-    later = data.frame.assign(marker=data.frame["marker"] + 0.01)
-    frame = pd.concat([data.frame, later], ignore_index=True)
-    tree = refitted("soft causes").tree.fit(frame, y)
-    tree.save(tmp_path)
-    for model in (tree, PrognosticTree.load(tmp_path)):
-        for call in (model.predict_cumulative_incidence, model.predict_survival_function, model.predict):
-            with pytest.raises(ConfigError, match="after=0"):
-                call(frame)
-        assert model.predict_cumulative_incidence(frame, [500.0], after=0.0).shape == (len(frame), 2, 1)
-        for text in (model.summary(details=True), str(model.explain(frame.iloc[[0]]))):
-            assert "from time zero if the covariates stay as in the row" in text

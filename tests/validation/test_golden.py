@@ -16,22 +16,17 @@ from sstorch import validate
 from tests.metrics.oracles import error_of_limits
 
 IN_R = json.loads((Path(__file__).parent / "rotterdam_gbsg_in_r.json").read_text())
-LIMITS = ["value", "lower", "upper"]
-SYMMETRIC = ["c_harrell_t", "c_uno_t", "auc", "brier", "oe_ratio"]
-
-
 HORIZON = 5.0
 _KNOTS = (0.0, 1.0, 9.0)
 
 
 class Cohort(NamedTuple):
-    """Features, years to relapse or death, and whether that was seen."""
-
     X: pd.DataFrame
-    time: np.ndarray
+    time: np.ndarray  # years to relapse or death
     event: np.ndarray
 
 
+@pytest.fixture(scope="module")
 def cohorts() -> tuple[Cohort, Cohort]:
     """Rotterdam, to fit, and GBSG, to validate, both with all of their follow-up.
 
@@ -69,20 +64,15 @@ def _features(size: pd.Series, frame: pd.DataFrame, highest: int) -> pd.DataFram
     return pd.DataFrame(columns).astype(float)
 
 
-def followed(cohort: Cohort) -> pd.DataFrame:
-    """Features, time and event, as if follow-up had ended at the horizon."""
-    early = cohort.time <= HORIZON
-    return cohort.X.assign(time=np.minimum(cohort.time, HORIZON), event=np.where(early, cohort.event, 0))
-
-
 class EfronCox:
-    """The same model with the baseline hazard of R, Efron's; that of lifelines is Breslow's."""
+    """Of follow-up to the horizon, with the baseline hazard of R, Efron's; that of lifelines is Breslow's."""
 
-    def __init__(self, rows: pd.DataFrame, X: pd.DataFrame) -> None:
+    def __init__(self, cohort: Cohort) -> None:
+        time, event = np.minimum(cohort.time, HORIZON), (cohort.time <= HORIZON) & (cohort.event == 1)
+        rows = cohort.X.assign(time=time, event=event)
         model = CoxPHFitter().fit(rows, "time", "event", fit_options={"precision": 1e-12})
         self.coefficients = model.params_.to_numpy()
-        relative = np.exp(X.to_numpy() @ self.coefficients)
-        time, event = rows["time"].to_numpy(), rows["event"].to_numpy(dtype=bool)
+        relative = np.exp(cohort.X.to_numpy() @ self.coefficients)
         self.times, self.hazard = np.unique(time[event]), []
         for t in self.times:
             tied = event & (time == t)
@@ -95,19 +85,20 @@ class EfronCox:
         return np.exp(-np.outer(relative, total[np.searchsorted(self.times, times, side="right")]))
 
 
-def test_the_digits_of_r_with_the_baseline_of_r() -> None:
-    fit, check = cohorts()
-    rows = followed(fit)
-    model = EfronCox(rows, fit.X)
+def _errors(table: pd.DataFrame, n: int) -> dict[str, float]:
+    names = ["c_harrell_t", "c_uno_t", "auc", "brier", "oe_ratio"]
+    limits = table.loc[names, ["value", "lower", "upper"]].astype(float)
+    return {name: error_of_limits(name, *limits.loc[name], n_subjects=n) for name in names}
+
+
+def test_the_digits_of_r_with_the_baseline_of_r(cohorts: tuple[Cohort, Cohort]) -> None:
+    fit, check = cohorts
+    model, y = EfronCox(fit), (check.time, check.event)
     np.testing.assert_allclose(model.coefficients, IN_R["coefficients"], atol=1e-9)
-    y = check.time, check.event
     report = validate(model, check.X, y, horizon=HORIZON, thresholds=[0.23, 0.4, 0.6], n_resamples=0)
     np.testing.assert_allclose(report.predictions.survival[:3], IN_R["survival"], atol=1e-9)
     table = report.to_frame()
-    errors = {
-        name: error_of_limits(name, *table.loc[name, LIMITS].astype(float), n_subjects=len(check.time))
-        for name in SYMMETRIC
-    }
+    errors = _errors(table, len(check.time))
     found = table["value"]["c_harrell_t"], errors["c_harrell_t"]
     np.testing.assert_allclose(found, IN_R["c_harrell_t"], atol=1e-8)
     ratio, *_ = IN_R["oe_ratio"]  # whose limits are those of a count, as published; here of Greenwood
@@ -117,26 +108,16 @@ def test_the_digits_of_r_with_the_baseline_of_r() -> None:
     greenwood = alive * np.sqrt((at["observed"] / at["at_risk"] / (at["at_risk"] - at["observed"])).sum())
     assert errors["oe_ratio"] == pytest.approx(ratio * greenwood / (1 - alive), rel=1e-6)
     assert table["value"]["c_uno_t"] == pytest.approx(IN_R["c_uno_t"][0], abs=1e-10)
-    assert errors["c_uno_t"] == pytest.approx(
-        IN_R["c_uno_t"][1], rel=2e-3
-    )  # which takes the weights as known
+    assert errors["c_uno_t"] == pytest.approx(IN_R["c_uno_t"][1], rel=2e-3)  # weights are taken as known
     # Published by Cox models of the recalibration: 1.056, .030, .026, .075 and .075.
     distances = table.loc[["ici", "e50", "e90", "e_max"], "value"].astype(float)
     np.testing.assert_allclose(distances, IN_R["calibration_errors"], atol=0.02)
     assert table["value"]["calibration_slope"] == pytest.approx(IN_R["calibration_slope"][0], abs=0.3)
     np.testing.assert_allclose(table["value"].iloc[-3:], IN_R["net_benefit"], atol=1e-10)
 
-
-def test_riskregression_at_499() -> None:
-    """Errors differ by less than 1e-3: a risk set with and without the row that is censored there."""
-    fit, check = cohorts()
-    rows = followed(fit)
-    model = EfronCox(rows, fit.X)
-    table = validate(model, check.X, (check.time, check.event), horizon=4.99, n_resamples=0).to_frame()
-    errors = {
-        name: error_of_limits(name, *table.loc[name, LIMITS].astype(float), n_subjects=len(check.time))
-        for name in SYMMETRIC
-    }
+    # By riskRegression at 4.99; errors differ: a risk set with and without the row that is censored there.
+    table = validate(model, check.X, y, horizon=4.99, n_resamples=0).to_frame()
+    errors = _errors(table, len(check.time))
     for name in ("auc", "brier"):
         value, error, *_ = IN_R[f"{name}_at_4.99"]
         assert table["value"][name] == pytest.approx(value, abs=1e-8)

@@ -4,7 +4,6 @@ Numbers with many digits are those of R on the same rows, by outcomes.R.
 """
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from scipy.stats import norm
 
 from sstorch import Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import KaplanMeier, concordance_wolbers, measure
+from sstorch.metrics import concordance_wolbers, measure
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.horizon import HorizonRows
-from sstorch.plots import plot_effects
 from tests.histories import halved
 from tests.metrics.oracles import error_of_limits
 from tests.validation.models import CAUSES, Given, Known, KnownCauses, rows, rows_of_causes
@@ -44,7 +42,7 @@ def _cohort(n: int = 250, *, late: bool = False) -> tuple[pd.DataFrame, Surv]:
 
 
 def _split(X: pd.DataFrame, y: Surv, seed: int = 0) -> tuple[pd.DataFrame, Surv]:
-    """Each row in two, at a random time: the second rows follow all first ones."""
+    """Each row in two, at a random time."""
     share = np.random.default_rng(seed).uniform(0.1, 0.9, len(y))
     frame = pd.concat([X, X], ignore_index=True).assign(visit=np.repeat([0.0, 1.0], len(y)))
     return frame, halved(y, share)
@@ -79,8 +77,10 @@ def test_weights_and_entry_equal_r() -> None:
         found = table["value"]["c_harrell_t"], _errors(table, "c_harrell_t", n)
         np.testing.assert_allclose(found, IN_R[kind + "c_harrell_t"], atol=1e-6, err_msg=kind)
         np.testing.assert_allclose(table["value"].iloc[-2:], IN_R[kind + "net_benefit"], atol=1e-12)
+        (alive,), (treat_all,) = IN_R[kind + "survival"], report.decision_curve([0.3])["treat_all"]
+        assert treat_all == pytest.approx(1 - alive - alive * 0.3 / 0.7, abs=1e-12)
         if y.entry is None:
-            expected = (1 - IN_R[kind + "survival"][0]) / np.average(1 - survival, weights=weight)
+            expected = (1 - alive) / np.average(1 - survival, weights=weight)
             assert table["value"]["oe_ratio"] == pytest.approx(expected, abs=1e-12)
             slope, ici = IN_R[kind + "calibration_slope"][0], IN_R[kind + "ici"][0]  # of Cox models
             assert table["value"]["calibration_slope"] == pytest.approx(slope, abs=0.15)
@@ -191,7 +191,7 @@ def test_landmark_of_causes_and_of_models_without_after() -> None:
 
 
 def test_causes_have_a_table_each() -> None:
-    X, y = rows_of_causes()
+    X, y = rows_of_causes(120)
     model = KnownCauses()
     table = _table(model, X, y, n_resamples=20)
     assert table.index.names == ["cause", "measure"]
@@ -253,52 +253,28 @@ def test_resamples_are_of_subjects() -> None:
     np.testing.assert_allclose(_values(again)[-1], _values(once)[-1], atol=0.01)
 
 
-def test_trees_of_every_outcome_are_validated() -> None:
-    X, y = _cohort(200, late=True)
-    tree = SurvivalRegression().fit(X, y)
-    with pytest.raises(DataError, match="y has no entry"):
-        _table(tree, X, Surv(y.time, y.event))
-    causes_X, causes = rows_of_causes(200)
-    of_causes = _table(SurvivalRegression().fit(causes_X, causes), causes_X, causes)["value"]
-    assert of_causes.notna().all()
-    assert of_causes["relapse", "oe_ratio"] == pytest.approx(1.0, abs=0.2)
-    for frame, outcome in ((X, y), (causes_X, causes)):
-        frame, split = _split(frame.round(1), outcome)
+def test_time_varying_covariates_are_validated_from_a_landmark() -> None:
+    for rows_ in (_cohort(120, late=True), rows_of_causes(120)):
+        frame, split = _split(rows_[0].round(1), rows_[1])
         model = SurvivalRegression().fit(frame, split)
         with pytest.raises(DataError, match="hold for each row only"):
             _table(model, frame, split)
         assert _table(model, frame, split, after=0.2, horizon=0.8)["value"].notna().all()
 
 
-def test_a_cause_raises_where_there_is_one_event() -> None:
-    X, y = _cohort(60)
-    model = SurvivalRegression(leaf="exponential").fit(X, y)
-    for call in (model.predict, partial(plot_effects, model)):
-        with pytest.raises(ConfigError, match="there is one event"):
-            call(X=X, cause="death")
-    with pytest.raises(ConfigError, match="there is one event"):
-        model.explain(X[:1], cause=2)
-
-
-def test_outcomes_without_a_measure_are_refused() -> None:
+def test_outcomes_without_a_measure_are_refused_or_have_reasons() -> None:
     X, y = _cohort(40)
     frame, causes = rows_of_causes(40)
-    several = Surv([2.0, 3.0], [0, 1], entry=[0.0, 2.0], id=["a", "a"])
     unseen = Surv.interval(np.zeros(40), np.full(40, np.inf))
     for error, message, model, outcome, options in (
         (DataError, "does not support interval-censored", MODEL, (X, unseen), {}),
         (DataError, "predicts the survival of one event", MODEL, (frame, causes), {}),
         (DataError, "no row is at risk at after=50", MODEL, (X, y), {"after": 50.0}),
-        (DataError, "hold for each row only", MODEL, (X.iloc[:2], several), {}),
     ):
         with pytest.raises(error, match=message):
             _table(model, *outcome, **options)
-
-
-def test_cause_without_events_has_reasons() -> None:
-    X, y = rows_of_causes(60)
-    rare = Surv(y.time, np.where(y.cause == 2, 0, y.cause), causes=CAUSES)
-    table = _table(OF_CAUSES, X, rare).loc["death"]
+    rare = Surv(causes.time, np.where(causes.cause == 2, 0, causes.cause), causes=CAUSES)
+    table = _table(OF_CAUSES, frame, rare).loc["death"]
     assert table["value"].isna().loc[["c_wolbers", "auc", "oe_ratio", "calibration_slope", "ici"]].all()
     assert (table["reason"][table["value"].isna()] != "").all()
 
@@ -320,11 +296,3 @@ def test_errors_of_causes_are_derivatives_by_weights(name: str) -> None:
     estimate = measure(HorizonRows.of(y, survival, T, sample_weight=weight, cause=2), name)
     error = float(np.sqrt(np.square(moved).sum()))
     assert error_of_limits(name, *estimate, n_subjects=60) == pytest.approx(error, rel=1e-5)
-
-
-def test_left_truncated_kaplan_meier_gives_treat_all() -> None:
-    X, y = _cohort(late=True)
-    report = validate(MODEL, X, y, horizon=T, n_resamples=0)
-    alive = float(KaplanMeier.fit(y).at(T))
-    expected = (1 - alive) - alive * 0.3 / 0.7
-    assert report.decision_curve([0.3])["treat_all"].item() == pytest.approx(expected, abs=1e-12)

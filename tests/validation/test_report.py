@@ -81,11 +81,9 @@ def test_the_checklist_has_every_item_and_tells_what_it_knows(report: Validation
 
 
 def test_figures(report: ValidationReport) -> None:
-    treat_all, treat_none, model = (line.get_ydata() for line in report.plot_decision_curve().get_lines())
-    curve = report.decision_curve()
-    np.testing.assert_array_equal(model, curve["net_benefit"])
-    np.testing.assert_array_equal(treat_all, curve["treat_all"])
-    assert not np.any(treat_none)
+    lines = [line.get_ydata() for line in report.plot_decision_curve().get_lines()]
+    curves = report.decision_curve()[["treat_all", "treat_none", "net_benefit"]]
+    np.testing.assert_array_equal(lines, curves.to_numpy().T)
     observed = report.plot_calibration().get_lines()[1]
     np.testing.assert_array_equal(observed.get_ydata(), report.calibration_curve()["observed"])
 
@@ -167,12 +165,10 @@ def test_training_rows_are_recognised_and_corrected_for_optimism(tmp_path: Path)
 @pytest.mark.parametrize("competing", [False, True])
 def test_training_rows_of_an_exact_tree_are_apparent(competing: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    X = pd.DataFrame({"x": rng.normal(size=80), "c": rng.choice(["a", "b"], 80)})
-    X.loc[3, "x"] = np.nan
+    X = pd.DataFrame({"x": [np.nan, *rng.normal(size=79)], "c": rng.choice(["a", "b"], 80)})
     y = Surv(rng.uniform(1, 9, 80), np.tile([0, 1, 2, 1], 20), causes=("a", "b"))
     y = y if competing else y.any_cause()
-    tree = OptimalSurvivalTree(max_depth=1).fit(X, y)
-    tree.save(tmp_path / "tree")
-    for each in (tree, OptimalSurvivalTree.load(tmp_path / "tree")):
-        assert validate(each, X, y, horizon=5, n_resamples=0).facts.apparent
-        assert not validate(each, X[:70], y[:70], horizon=5, n_resamples=0).facts.apparent
+    OptimalSurvivalTree(max_depth=1).fit(X, y).save(tmp_path / "tree")
+    tree = OptimalSurvivalTree.load(tmp_path / "tree")
+    for n in (80, 70):
+        assert validate(tree, X[:n], y[:n], horizon=5, n_resamples=0).facts.apparent == (n == 80)

@@ -16,25 +16,23 @@ HERE = Path(__file__).parent
 IN_R: dict[str, Any] = json.loads((HERE / "residuals_in_r.json").read_text())
 ROWS = pd.read_csv(HERE.parent / "inference" / "inference_in_r.csv")
 X, Y = ROWS[["age", "marker", "arm"]], Surv(ROWS["time"], ROWS["event"])
-LINES = Columns(numeric="linear")
+
+
+def regression(leaf: str = "weibull", **penalties: float) -> SurvivalRegression:
+    return SurvivalRegression(leaf, Penalties(**({"ridge": 0.0} | penalties)), Columns(numeric="linear"))
 
 
 @pytest.fixture(scope="module")
 def weibull() -> SurvivalRegression:
-    return SurvivalRegression("weibull", penalties=Penalties(ridge=0), columns=LINES).fit(X, Y)
+    return regression().fit(X, Y)
 
 
 def test_residuals_of_weibull_are_those_of_survreg(weibull: SurvivalRegression) -> None:
     # R has positive residuals for survival that is longer than expected.
     deviance = residuals(weibull, X, Y, "deviance")["event"][:40]
     assert -deviance.to_numpy() == pytest.approx(np.array(IN_R["deviance"]), abs=1e-6)
-    order = [
-        ("age", "per unit"),
-        ("marker", "per unit"),
-        ("arm", "both vs control"),
-        ("arm", "drug vs control"),
-    ]
-    dfbeta = residuals(weibull, X, Y, "dfbeta")[order][:40]
+    order = [*((name, "per unit") for name in ("age", "marker")), ("arm", "both vs control")]
+    dfbeta = residuals(weibull, X, Y, "dfbeta")[[*order, ("arm", "drug vs control")]][:40]
     assert dfbeta.to_numpy() == pytest.approx(np.array(IN_R["dfbeta"]), abs=1e-7)
 
 
@@ -51,25 +49,22 @@ def test_residuals_sum_to_zero_at_the_maximum(weibull: SurvivalRegression) -> No
 
 
 def test_dfbeta_is_the_change_by_a_refit_without_the_row() -> None:
-    penalties = Penalties(ridge=0.002, roughness=0.01)
+    options = {"ridge": 0.002, "roughness": 0.01}
     entry = np.where(np.arange(len(X)) % 3 == 0, 0.3 * ROWS["time"], 0.0)
     weight = np.where(np.arange(len(X)) % 5 == 0, 2.0, 1.0)
     y = Surv(ROWS["time"], ROWS["event"], entry=entry)
-    model = SurvivalRegression("log_logistic", penalties=penalties, columns=LINES).fit(X, y, weight)
+    model = regression("log_logistic", **options).fit(X, y, weight)
     found = residuals(model, X, y, "dfbeta", weight)
     full = inference.coefficients(model)["estimate"][found.columns]
     moved, exact = [], []
     for row in found.abs().sum(axis=1).sort_values().index[5::25]:
         kept = np.arange(len(X)) != row
-        fewer = SurvivalRegression("log_logistic", penalties=penalties, columns=LINES)
-        fewer.fit(X[kept], y[kept], weight[kept])
+        fewer = regression("log_logistic", **options).fit(X[kept], y[kept], weight[kept])
         exact.append(full - inference.coefficients(fewer)["estimate"][found.columns])
         moved.append(found.loc[row])
     # One Newton step is short by the leverage of the row.
-    standardised = np.array([moved, exact]) / np.array(
-        inference.coefficients(model)["standard error"][found.columns]
-    )
-    one_step, refitted = standardised
+    errors = np.array(inference.coefficients(model)["standard error"][found.columns])
+    one_step, refitted = np.array([moved, exact]) / errors
     assert np.abs(one_step - refitted).max() < 0.1 * np.abs(refitted).max()
     assert np.corrcoef(one_step.ravel(), refitted.ravel())[0, 1] > 0.995
 
@@ -77,16 +72,11 @@ def test_dfbeta_is_the_change_by_a_refit_without_the_row() -> None:
 def test_competing_causes_have_residuals_of_their_own() -> None:
     cause = np.where(ROWS["event"] == 0, 0, 1 + (np.arange(len(X)) % 2))
     y = Surv(ROWS["time"], cause, causes=("relapse", "death"))
-    model = SurvivalRegression("weibull", penalties=Penalties(ridge=0), columns=LINES).fit(X, y)
-    alone = SurvivalRegression("weibull", penalties=Penalties(ridge=0), columns=LINES)
-    alone.fit(X, Surv(ROWS["time"], cause == 1))
+    model, single = regression().fit(X, y), Surv(ROWS["time"], cause == 1)
     both = residuals(model, X, y)
     assert list(both.columns) == ["relapse", "death"]
-    other = residuals(alone, X, Surv(ROWS["time"], cause == 1))["event"]
+    other = residuals(regression().fit(X, single), X, single)["event"]
     assert both["relapse"].to_numpy() == pytest.approx(other.to_numpy(), abs=1e-6)
     assert residuals(model, X, y, "dfbeta").columns.names == ["cause", "term", "contrast"]
-
-
-def test_residual_of_unknown_kind_raises(weibull: SurvivalRegression) -> None:
     with pytest.raises(ConfigError, match="kind must be one of martingale, deviance"):
-        residuals(weibull, X, Y, "schoenfeld")  # type: ignore[arg-type]
+        residuals(model, X, y, "schoenfeld")  # type: ignore[arg-type]
