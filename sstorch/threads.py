@@ -1,4 +1,4 @@
-"""Number of threads of torch, and of the linear algebra of numpy and scipy."""
+"""Threads of torch and of the linear algebra of numpy and scipy; progress of long computations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache
 from threading import Lock
 from typing import TypeVar
@@ -69,3 +70,24 @@ def on_threads(work: Callable[[T], R], items: Sequence[T], count: int) -> list[R
         return [work(item) for item in items]
     with ThreadPoolExecutor(count, "sstorch", torch.set_num_threads, (1,)) as pool:
         return list(pool.map(work, items))
+
+
+# Called with a phase, and the numbers of steps that are done and that it has.
+Listener = Callable[[str, int, int], None]
+_listener: ContextVar[Listener | None] = ContextVar("sstorch_progress", default=None)
+
+
+def report(phase: str, done: int, total: int) -> None:
+    """Report that `done` of `total` steps of a phase are done."""
+    if (listener := _listener.get()) is not None:
+        listener(phase, done, total)
+
+
+@contextmanager
+def listening(listener: Listener | None) -> Iterator[None]:
+    """Call a function at each report within a ``with`` block; None keeps the phase at work as it is."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)

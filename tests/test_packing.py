@@ -47,7 +47,7 @@ def test_values_come_back_bit_for_bit() -> None:
     [
         {"$class": ["os", "system"], "fields": {}},
         {"$class": ["sstorch.packing", "pack"], "fields": {}},
-        {"$class": ["sstorch.data.schema", "Schema"], "fields": {"other": 1}},
+        {"$class": ["sstorch.data.columns", "Schema"], "fields": {"other": 1}},
         {"$array": "array 7"},
         {"$unknown": 1},
     ],

@@ -8,8 +8,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from sstorch import PrognosticTree, SurvivalData, SurvivalRegression
-from sstorch.progress import listening
-from sstorch.threads import FEW, one_blas_thread, threads_for, torch_threads
+from sstorch.threads import FEW, listening, one_blas_thread, threads_for, torch_threads
 
 
 def test_fits_and_predictions_of_few_rows_take_one_thread_of_torch(

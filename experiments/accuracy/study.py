@@ -38,8 +38,8 @@ from sstorch import (
 )
 from sstorch.bench.baselines import make_baseline
 from sstorch.data import stratified_folds
+from sstorch.data.datasets import read_survset
 from sstorch.data.folds import Fold, split
-from sstorch.data.sources import read_survset
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import adjusted_rand_index
 

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from sstorch import SurvivalData, TorchSurvival, load_dataset, metrics
 from sstorch.data import Preprocessor, Schema, folds_of, stratified_folds
+from sstorch.data.datasets import Wheel
 from sstorch.data.folds import split
-from sstorch.data.sources import Wheel
 from sstorch.nn import HazardHead, LogisticHazard, SoftTree
 
 os.environ.setdefault("PYCOX_DATA_DIR", str(Path(tempfile.gettempdir(), "pycox")))

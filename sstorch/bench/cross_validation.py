@@ -36,10 +36,10 @@ from sstorch.metrics.registry import METRICS
 from sstorch.monitoring import Callback
 from sstorch.optim.checkpoint import Checkpoint, opened, plain_values
 from sstorch.optim.trainer import environment
-from sstorch.progress import report
 from sstorch.soft.batch import TrainedBatch, train_encoded
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.group_choice import GroupChoice
+from sstorch.threads import report
 
 
 @dataclass(frozen=True)

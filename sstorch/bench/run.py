@@ -32,8 +32,7 @@ from sstorch.exceptions import ConfigError, DataError, SstorchError, TrainingErr
 from sstorch.metrics.registry import names_of
 from sstorch.monitoring import Callback, ProgressBar, TensorBoard
 from sstorch.optim.checkpoint import Checkpoint, kept, opened
-from sstorch.progress import listening, report
-from sstorch.threads import FEW
+from sstorch.threads import FEW, listening, report
 
 # Of the scores of a study those that describe one run best, the likelihood last.
 SCORES = (*names_of("event", "peers"), LIKELIHOOD)

@@ -27,8 +27,8 @@ from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.metrics.scored import GivenRows, Scored, default_grids, split_rows
 from sstorch.objective import L2Parity
 from sstorch.optim.checkpoint import Checkpoint, kept
-from sstorch.progress import report
 from sstorch.soft.estimator import SoftEstimator
+from sstorch.threads import report
 
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
 CURVE_SCORES = tuple(names_of("event", "study"))

@@ -1,10 +1,10 @@
 """Data: the gate for features, times and events, preprocessing, data sets and folds."""
 
+from sstorch.data.columns import Schema
 from sstorch.data.datasets import list_datasets, load_dataset
 from sstorch.data.files import load_file, read_file
 from sstorch.data.folds import folds_of, stratified_folds
 from sstorch.data.preprocessing import Preprocessor
-from sstorch.data.schema import Schema
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 

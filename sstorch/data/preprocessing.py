@@ -12,10 +12,9 @@ from sklearn.exceptions import NotFittedError
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import names_text, rows_text
 from sstorch.data.basis import Basis, Feature
-from sstorch.data.columns import check_size, label_codes, numeric_values
+from sstorch.data.columns import Schema, check_size, label_codes, numeric_values
 from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix, RowFeatures
 from sstorch.data.encodings import Encodings
-from sstorch.data.schema import Schema
 from sstorch.exceptions import DataError, warn
 from sstorch.packing import Packed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from collections.abc import Iterable
 from copy import copy
 from typing import Any, Self
@@ -12,13 +14,20 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted, wording
-from sstorch.data.causes import cause_number, check_all_occur, known_causes
 from sstorch.data.columns import clean_features
 from sstorch.data.oddities import check_trainable, constant_columns, few_events, odd_columns, report
-from sstorch.data.outcomes import as_surv, without_outcome
 from sstorch.data.subjects import check_histories, check_no_roles_left, continuations, parse_subjects
-from sstorch.data.surv import OutcomeType, Surv
-from sstorch.data.target import Groups, Intervals, no_intervals, parse_groups, positive_times
+from sstorch.data.surv import OutcomeType, Surv, as_surv, without_outcome
+from sstorch.data.target import (
+    Groups,
+    Intervals,
+    cause_number,
+    check_all_occur,
+    known_causes,
+    no_intervals,
+    parse_groups,
+    positive_times,
+)
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError
 
@@ -382,3 +391,24 @@ class SurvivalData:
             f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
+
+
+def fingerprint(data: SurvivalData) -> str:
+    """Checksum of features and outcomes of rows with follow-up, whatever the order; weights are not in it."""
+    data = data.joined()
+    frame = data.frame[sorted(data.frame.columns)].reset_index(drop=True)
+    code = data.event if data.causes is None else data.cause
+    frame = frame.assign(**{"": data.nominal_time, " ": code.astype(np.float64), "  ": data.entry})
+    rows = np.sort(pd.util.hash_pandas_object(frame, index=False).to_numpy())
+    return hashlib.sha256(rows.tobytes()).hexdigest()
+
+
+def on_training_rows(model: Any, X: Any, y: object) -> bool:
+    """Whether rows are those that a model of this package was trained on, by their fingerprint."""
+    fitted = getattr(model, "best_estimator_", model)
+    known = getattr(fitted, "training_rows_", None)
+    if known is None:
+        return False
+    with warnings.catch_warnings():  # of the rows, which those of the predictions repeat
+        warnings.simplefilter("ignore")
+        return bool(fingerprint(fitted._rows(X, y)) == known)

@@ -15,7 +15,7 @@ import pandas as pd
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, check_after, check_choice, check_same_order, check_tree, sentence_case
 from sstorch.data import Surv
-from sstorch.data.outcomes import outcome_of
+from sstorch.data.surv import outcome_of
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
     PAGE_TEXTS,

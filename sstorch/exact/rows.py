@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, blocks, check_same_order, check_vector, check_weight, rows_text
 from sstorch.data.columns import row_labels
-from sstorch.data.outcomes import as_surv
+from sstorch.data.surv import as_surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed, read_rows
 

@@ -18,10 +18,9 @@ from sstorch._types import FloatArray
 from sstorch.base import CurveKind, FrameEstimator, check_times, median_event_time
 from sstorch.checks import check_after
 from sstorch.data import SurvivalData
-from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
-from sstorch.data.outcomes import outcome_of
-from sstorch.data.surv import OutcomeType
+from sstorch.data.surv import OutcomeType, outcome_of
+from sstorch.data.target import cause_number
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.model import EVENT, FittedModel
 from sstorch.metrics.curves import check_alive

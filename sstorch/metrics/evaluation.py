@@ -11,8 +11,8 @@ import pandas as pd
 
 from sstorch.checks import check_choice, check_horizon, has_method
 from sstorch.data import Surv
-from sstorch.data.causes import cause_number
-from sstorch.data.outcomes import as_surv
+from sstorch.data.surv import as_surv
+from sstorch.data.target import cause_number
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.registry import ASKED, METRICS, check_names, names_of
 from sstorch.metrics.scored import GivenRows, Rows, Scored, same_kind, split_rows

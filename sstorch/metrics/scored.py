@@ -17,7 +17,7 @@ import pandas as pd
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import as_numbers, check_after, check_horizon, check_same_order, has_method
 from sstorch.data import Surv, SurvivalData
-from sstorch.data.outcomes import outcome_of, recoded
+from sstorch.data.surv import outcome_of, recoded
 from sstorch.data.target import no_intervals
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.brier import GrafIntegrals

@@ -19,7 +19,7 @@ from sstorch.optim.batched_lbfgs import LBFGSOptions, Status
 from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.steps import Batch, Minimizer, Step, lbfgs, never_worse
 from sstorch.optim.working_sets import JointObjective, joint_step
-from sstorch.progress import report
+from sstorch.threads import report
 
 # Of a state, in addition to the trees.
 _STATE = ("best", "active", "unimproved", "n_passes", "finished", "history")

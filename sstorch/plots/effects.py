@@ -16,8 +16,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer, check_share, sentence_case
-from sstorch.data.causes import cause_number
 from sstorch.data.columns import numeric_values
+from sstorch.data.target import cause_number
 from sstorch.exceptions import ConfigError
 from sstorch.plots.figures import COLOURS, colour_of, new_figure
 from sstorch.reading import effects

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from sstorch.checks import check_tree
-from sstorch.data.fingerprint import on_training_rows
+from sstorch.data.survival_data import on_training_rows
 from sstorch.data.time_unit import median_text
 from sstorch.exceptions import ConfigError
 from sstorch.groups.tree import SurvivalTree

@@ -17,7 +17,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import blocks
 from sstorch.data import SurvivalData
 from sstorch.data.design_matrix import RowFeatures
-from sstorch.data.fingerprint import fingerprint
+from sstorch.data.survival_data import fingerprint
 from sstorch.data.time_unit import round_horizons
 from sstorch.fitted.tree import PROGNOSIS_DIGITS, FittedTree
 from sstorch.groups.table import group_estimates

@@ -29,14 +29,13 @@ from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, 
 from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.distilled import gates_of_targets, initialize_regression
 from sstorch.optim.trainer import environment
-from sstorch.progress import report
 from sstorch.soft.estimation import MOST_COEFFICIENTS, TOO_MANY, Estimator
 from sstorch.soft.gates import gate_columns
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.problems import Problems, Solved, check_groups, check_strata, fit_preprocessors
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher, regression_targets
-from sstorch.threads import one_blas_thread, threads_for
+from sstorch.threads import one_blas_thread, report, threads_for
 
 # Why trees of several problems have no covariance.
 SEVERAL = "it was trained as one of several"

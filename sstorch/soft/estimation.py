@@ -26,7 +26,6 @@ from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.soft_gates import SoftGates
 from sstorch.optim.starts.distilled import single_leaf
 from sstorch.optim.starts.regression_tree import Split
-from sstorch.progress import report
 from sstorch.soft.design import Design, held_out_start, in_double, null_start
 from sstorch.soft.gates import (
     GATE,
@@ -50,6 +49,7 @@ from sstorch.soft.group_choice import (
 )
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher, log_hazards, regression_targets
+from sstorch.threads import report
 
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.base import restored
 from sstorch.checks import check_device, wording
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
@@ -36,7 +37,6 @@ from sstorch.inference.covariance import FitCovariance
 from sstorch.inference.terms import term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
-from sstorch.parameters import restored
 from sstorch.reading.effects import Explanation, explain_row
 from sstorch.reading.nodes import Reading
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded

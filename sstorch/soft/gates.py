@@ -28,9 +28,9 @@ from sstorch.optim.starts.regression_tree import (
     regression_tree,
 )
 from sstorch.optim.starts.residuals import residual_bag
-from sstorch.progress import report
 from sstorch.soft.group_choice import Candidate, positions_of
 from sstorch.soft.settings import BatchSettings
+from sstorch.threads import report
 
 # Kind of the weights of trained gates.
 GATE = "gate"

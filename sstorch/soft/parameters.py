@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, Self
 
+from sstorch.base import Parameters
 from sstorch.data.encodings import NumericEncodings
 from sstorch.exceptions import ConfigError
 from sstorch.objective import L2Parity, Penalty
-from sstorch.parameters import Parameters
 from sstorch.soft.settings import ESTIMATED, Coefficient
 
 

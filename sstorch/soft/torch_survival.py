@@ -20,9 +20,8 @@ from sstorch._types import BoolArray
 from sstorch.checks import check_device, check_integer, check_share, wording
 from sstorch.data import Preprocessor, Schema, SurvivalData, folds_of
 from sstorch.data.columns import to_pandas
-from sstorch.data.fingerprint import fingerprint
-from sstorch.data.outcomes import as_surv
-from sstorch.data.surv import OutcomeType
+from sstorch.data.surv import OutcomeType, as_surv
+from sstorch.data.survival_data import fingerprint
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.fitted.estimator import SurvivalEstimator

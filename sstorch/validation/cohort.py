@@ -13,7 +13,7 @@ from sstorch._types import IntArray
 from sstorch.checks import check_weight, has_method
 from sstorch.data import Surv
 from sstorch.data.columns import to_pandas
-from sstorch.data.outcomes import outcome_of
+from sstorch.data.surv import outcome_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import subjects_of

@@ -24,7 +24,7 @@ from sstorch.checks import (
 )
 from sstorch.data import Surv
 from sstorch.data.folds import folds_of
-from sstorch.data.outcomes import as_surv
+from sstorch.data.surv import as_surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.measures import MEASURES
 from sstorch.metrics.registry import check_names

@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_after, check_horizon, check_integer, check_same_order, check_share
-from sstorch.data.causes import cause_number
-from sstorch.data.fingerprint import on_training_rows
-from sstorch.data.outcomes import as_surv
+from sstorch.data.surv import as_surv
+from sstorch.data.survival_data import on_training_rows
+from sstorch.data.target import cause_number
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole

@@ -4,7 +4,7 @@ import signal
 import sys
 
 from sstorch.bench.cli import main
-from sstorch.progress import listening
+from sstorch.threads import listening
 
 if __name__ == "__main__":
     _, halt, *words = sys.argv

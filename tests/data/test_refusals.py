@@ -12,8 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from sstorch import Surv
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.data.outcomes import as_surv, outcome_of
-from sstorch.data.surv import OutcomeType
+from sstorch.data.surv import OutcomeType, as_surv, outcome_of
 from sstorch.data.target import parse_groups, parse_target
 from sstorch.exceptions import ConfigError, DataError
 

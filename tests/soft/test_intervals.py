@@ -17,7 +17,7 @@ from sstorch import (
     load_dataset,
 )
 from sstorch.data import SurvivalData
-from sstorch.data.sources import RDATASETS
+from sstorch.data.datasets import RDATASETS
 from sstorch.reading import leaf_coefficients, leaf_table
 from tests.flat import soft_tree
 

@@ -17,7 +17,7 @@ from sstorch import (
     plots,
     recalibrate,
 )
-from sstorch.data.sources import read_survset
+from sstorch.data.datasets import read_survset
 from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.reading import export_text

@@ -17,7 +17,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
 from sstorch.base import check_times
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, stratified_folds
-from sstorch.data.outcomes import as_surv
+from sstorch.data.surv import as_surv
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.outcome import Observed

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.base import FrameEstimator
+from sstorch.base import FrameEstimator, Parameters, restored
 from sstorch.checks import counted, names_text
 from sstorch.data import Schema
 from sstorch.data.columns import labels
@@ -29,7 +29,6 @@ from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, warn
 from sstorch.files import read_folder, reading, write_folder
-from sstorch.parameters import Parameters, restored
 
 FORMAT_VERSION = 11
 

@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_choice, counted
 from sstorch.data import SurvivalData
-from sstorch.data.fingerprint import fingerprint
 from sstorch.data.oddities import report
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
+from sstorch.data.survival_data import fingerprint
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula
