@@ -12,7 +12,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from sstorch.bench.config import DatasetConfig, no_setting_text
 
-# Settings that are text, which is taken as it stands: blanks, umlauts and the signs of Hydra's grammar.
+# Settings that are text, taken as it stands like columns to drop: blanks, umlauts, signs of Hydra's grammar.
 _FOLDERS = {"dataset.path", "study.folder", "hydra.run.dir", "hydra.sweep.dir"}
 _TEXTS = _FOLDERS | {f"dataset.{item.name}" for item in fields(DatasetConfig) if str(item.type)[:3] == "str"}
 
@@ -25,15 +25,20 @@ def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
 
 def _quoted(word: str, sweeps: bool) -> str:
     setting, _, value = word.partition("=")
-    name = setting.lstrip("+")
-    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    if name not in _TEXTS or value in ("", "null") or is_quoted or "${" in value:
+    name, listed = setting.lstrip("+"), re.fullmatch(r"\[?([^][]+)\]?", value)
+    if name == "dataset.drop" and listed and value != "null":
+        items = re.findall(r"""\s*("(?:\\.|[^"])*"|'(?:\\.|[^'])*'|[^,]+)""", listed[1])
+        return f"{setting}=[{','.join(_in_quotes(item.strip()) for item in items)}]"
+    if name not in _TEXTS or value in ("", "null") or "${" in value or (sweeps and "," in value.strip(",")):
         return word
-    if sweeps and "," in value.strip(","):
-        return word
-    text = os.path.expanduser(value) if name in _FOLDERS else value
-    escaped = re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + r"\"" * bool(match[2]), text)
-    return f'{setting}="{escaped}"'
+    return f"{setting}={_in_quotes(os.path.expanduser(value) if name in _FOLDERS else value)}"
+
+
+def _in_quotes(text: str) -> str:
+    """Text in quotes of Hydra's grammar, unless it has some."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text
+    return '"' + re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + r"\"" * bool(match[2]), text) + '"'
 
 
 def refusal_text(error: HydraException) -> str:
@@ -46,4 +51,5 @@ def refusal_text(error: HydraException) -> str:
         if missing and isinstance(group, type) and is_dataclass(group):
             return no_setting_text(cause.full_key, group)
     text = " ".join(str(error).split())
-    return re.split(r" (?:See https|Config search path|To append)", text)[0]
+    remedy = ": write NAME=VALUE, or 'NAME=\"VALUE\"' with signs" if "override_grammar" in text else ""
+    return re.split(r" (?:See https|Config search path|To append)", text)[0] + remedy

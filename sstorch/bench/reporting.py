@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder of the report (default: FOLDER/report)")
     with exit_codes("sstorch-report", (SstorchError, OSError)):
         asked = parser.parse_args(arguments)
-        folder = asked.run.expanduser()
+        if not (folder := asked.run.expanduser()).is_dir():
+            raise ConfigError(f"{folder}: there is no such folder")
         out = folder / "report" if asked.out is None else asked.out.expanduser()
         if (document := report_of_run(folder)) is None:
             store = ResultStore(folder)

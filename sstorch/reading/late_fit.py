@@ -35,7 +35,9 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
     if tree.competing or data.intervals is not None or data.subject is not None:
         return ()
     group, found = tree.apply(x), []
-    numbers = np.unique(group).tolist()
+    numbers, other = np.unique(group).tolist(), " (compare with leaf='spline_ph')"
+    if tree.module.family.name == "spline_ph":
+        other = ""
     for number in numbers:
         inside = np.flatnonzero(group == number)
         rows = data.subset(inside)
@@ -49,8 +51,8 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
             found.append(
                 f"{f'Group {number}' if len(numbers) > 1 else 'All rows'}: mean predicted survival at "
                 f"{duration(end, tree.time_unit)} is {mean:.3f}, outside the 95 % limits of Kaplan-Meier, "
-                f"{km:.3f} ({lower:.3f} to {upper:.3f}). The family does not fit late times (compare with "
-                "leaf='spline_ph'), or censoring depends on covariates (see validate)"
+                f"{km:.3f} ({lower:.3f} to {upper:.3f}). The family does not fit late times{other}, "
+                "or censoring depends on covariates (see validate)"
             )
     return tuple(found)
 

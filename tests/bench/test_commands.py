@@ -39,7 +39,8 @@ ROOT = Path(__file__).parents[2]
         ("dataset.entry=null", None),
         ('dataset.read={sep: ";", decimal: ","}', {"sep": ";", "decimal": ","}),
         ("dataset.event_value=yes: relapse", "yes: relapse"),
-        ('dataset.drop=[Patient Nr., "größe (cm)"]', ["Patient Nr.", "größe (cm)"]),
+        ('dataset.drop=[Patient Nr., größe (cm), "a, b"]', ["Patient Nr.", "größe (cm)", "a, b"]),
+        ("dataset.drop=größe", ["größe"]),
         ("dataset.sensitive=größe", "größe"),
         ("hydra.run.dir=~/runs/é", os.path.expanduser("~/runs/é")),
         ("model.columns.numeric={age: spline:5}", {"age": "spline:5"}),
@@ -72,7 +73,7 @@ def test_options_sweeps_and_deletions_are_passed_on(app: App) -> None:
         ("dataset=gbsg", "Could not find 'dataset/gbsg' Available options in 'dataset': aids"),
         ("model.depth=1,2", "Ambiguous value for argument 'model.depth=1,2'"),
         ("study.n_jobs=2", "a setting of study was given, but no study"),
-        ("model.depth", "missing EQUAL"),
+        ("model.depth", "missing EQUAL at '<EOF>': write NAME=VALUE"),
     ],
 )
 def test_refusals_are_one_line(typed: str, told: str, tmp_path: Path, app: App) -> None:

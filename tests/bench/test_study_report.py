@@ -277,15 +277,16 @@ def test_report_of_a_single_model_prints_the_averages(run: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--out", "/dev/null/x"], "cannot be written"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["RUN", "--out", "/dev/null/x"], "cannot be written"),
+        (["RUN", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["/no/run"], "/no/run: there is no such folder"),
     ],
 )
 def test_refusals_are_one_line(
     run: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main([str(run), *arguments])
+        main([str(run) if word == "RUN" else word for word in arguments])
     error = capsys.readouterr().err
     assert stopped.value.code == 2
     assert error.startswith("sstorch-report: error: ")

@@ -58,16 +58,14 @@ class TargetRows:
         given = check_weight(sample_weight, n)
         weight = np.ones(n) if given is None else given
         kept = weight > 0.0
+        rows, frame = np.flatnonzero(kept), frame[kept].reset_index(drop=True)
         if named is not None:
             check_columns_exist((named,), list(frame.columns))
-            groups, frame = parse_groups(frame[named], n, named), frame.drop(columns=named)
+            groups, frame = parse_groups(frame[named], len(frame), named), frame.drop(columns=named)
             if not len(frame.columns):
                 raise DataError(f"no feature column is left apart from the sensitive column {named!r}")
         elif sensitive is not None:
-            groups = parse_groups(sensitive, n)
-        if not kept.all():
-            frame = frame[kept].reset_index(drop=True)
-            groups = None if groups is None else groups.subset(np.flatnonzero(kept))
+            groups = parse_groups(sensitive, n).subset(rows)
         return cls(frame, target[kept], weight[kept], groups)
 
 
@@ -111,6 +109,7 @@ class ValueTree(ExactTree):
 
     def summary(self) -> str:
         """The search and its result, the tree, and a table of the leaves, as text."""
+        check_is_fitted(self, "tree_")
         return self._summary(self._summary_texts, self.leaf_table_, self._digits.format, "Leaves")
 
 

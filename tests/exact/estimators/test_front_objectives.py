@@ -108,6 +108,9 @@ def test_the_sensitive_column_can_be_given_apart(table: Any) -> None:
     assert not hasattr(with_it.set_params(fairness=None).fit(X, y), "disparity_")
     part = clone(model).fit(X, y, sensitive=X["sex"], sample_weight=weight)
     assert part.loss_ == clone(model).fit(X[:300], y[:300], sensitive=X["sex"][:300]).loss_
+    without = clone(model).fit(X[:300], y[:300], sensitive="sex")
+    known = X.assign(sex=X["sex"].astype(object).where(weight > 0, None))  # rows of weight 0 do not count
+    assert clone(model).fit(known, y, weight, sensitive="sex").loss_ == without.loss_
 
 
 def test_fairness_counts_by_weight(table: Any) -> None:

@@ -12,7 +12,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 
-from sstorch import OptimalSurvivalTree, Search, SurvivalData, metrics
+from sstorch import (
+    OptimalPolicyTree,
+    OptimalSurvivalTree,
+    OptimalTreeClassifier,
+    OptimalTreeRegressor,
+    Search,
+    SurvivalData,
+    metrics,
+)
 from sstorch.exact import Binarizer
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 from sstorch.reading import export_text
@@ -51,6 +59,9 @@ def test_rows_that_cannot_be_used_raise(small_data: SurvivalData) -> None:
     for call in (OptimalSurvivalTree.summary, export_text):
         with pytest.raises(NotFittedError):
             call(OptimalSurvivalTree())
+    for other in (OptimalTreeClassifier, OptimalTreeRegressor, OptimalPolicyTree):
+        with pytest.raises(NotFittedError):
+            other().summary()
 
 
 def test_missing_values_unknown_categories_and_columns_that_are_not_used(gbsg2: SurvivalData) -> None:
