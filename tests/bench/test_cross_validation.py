@@ -87,6 +87,8 @@ def test_scores_are_weighted_and_rows_without_weight_are_left_out(small_data: Su
     for name, (mean, observed, _) in zip(names, table.to_numpy(), strict=True):
         assert mean == number(np.average(held_out[name], weights=used.sample_weight))
         assert observed == number(float(metrics.KaplanMeier.fit(used.weighted_y).at(float(name[2:-1]))))
+    few = Run("rows", used.subset(np.arange(3)), result.model, held_out[:3], None, {}, {})
+    assert "no curve, " in calibration(few)[-1].attrs["caption"]  # with the reason
 
 
 def test_categories_that_a_fold_does_not_see(small_data: SurvivalData) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -233,7 +232,7 @@ def calibration(run: Run) -> list[Block]:
     data, y = run.data, run.data.weighted_y
     if data.causes is None and data.entry.any():
         return ["Calibration curves do not support entry times (left truncation)."]
-    panels, rows = list[tuple[str, Any, Any]](), list[list[str]]()
+    panels, rows, undefined = list[tuple[str, Any, Any]](), list[list[str]](), ""
     for name in (str(name) for name in run.held_out if str(name).startswith(("S(", "F("))):
         curve, _, cause = name.partition(":")
         time, predicted, distance = float(curve[2:-1]), run.held_out[name].to_numpy(np.float64), np.nan
@@ -243,16 +242,18 @@ def calibration(run: Run) -> list[Block]:
             observed = float(metrics.aalen_johansen(y, np.array([time]))[place, 0])
         else:
             observed = float(KaplanMeier.fit(y).at(time))
-            with suppress(DataError):  # too few rows or events: a dash
+            try:
                 at_time = metrics.HorizonRows.of(y, predicted, time)
                 panels.append((when, metrics.calibration_curve(at_time), predicted))
                 distance = float(metrics.calibration_errors(at_time).ici)
+            except DataError as error:  # such as too few events
+                undefined += f" {when}: no curve, {error}."
         rows.append([when, *map(number, (mean, observed, distance))])
     caption = (
         "Mean prediction by the models of the other folds, estimate of Kaplan-Meier (of Aalen and Johansen), "
         "and mean distance of the calibration curve from the diagonal."
     )
-    table = as_table(["time", "mean predicted", "observed", "mean distance"], rows, caption)
+    table = as_table(["time", "mean predicted", "observed", "mean distance"], rows, caption + undefined)
     if not panels:
         return [table]
     figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
