@@ -8,12 +8,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.base import clone
 
-from sstorch import (
-    Surv,
-    SurvivalData,
-    metrics,
-    recalibrate,
-)
+from sstorch import Surv, SurvivalData, metrics, recalibrate
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups import Recalibration
 from sstorch.soft.recalibration import recalibrated
@@ -33,20 +28,17 @@ def _reports(tree: Any) -> dict[str, Recalibration]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_stay_and_reports_are_kept(kind: str, tmp_path: Path) -> None:
     tree, data = fitted(kind)
-    before, plain = tree.predict_survival_function(data.frame, [500.0]), tree.summary()
+    plain = tree.summary()
     new = recalibrate(tree, data.frame, Surv(2 * data.time, data.cause, causes=data.y.causes))
     np.testing.assert_array_equal(new.apply(data.frame), tree.apply(data.frame))
-    np.testing.assert_array_equal(tree.predict_survival_function(data.frame, [500.0]), before)
     assert (tree.summary(), "recalibration_" in vars(tree)) == (plain, False)
     for name, report in _reports(new).items():
         assert f"{name}: {report}" if name else str(report) in new.summary()
     new.save(tmp_path)
     again = type(tree).load(tmp_path)
-    assert again.recalibration_ == new.recalibration_
-    times = [400.0, 4000.0]
-    np.testing.assert_array_equal(
-        *(each.predict_survival_function(data.frame, times) for each in (new, again))
-    )
+    assert (again.recalibration_, again.summary()) == (new.recalibration_, new.summary())
+    curves, saved = (each.predict_survival_function(data.frame, [400.0, 4000.0]) for each in (new, again))
+    np.testing.assert_array_equal(curves, saved)
     if kind == "exact":
         assert "686 rows, 299 events of the recalibration" in new.summary()
         assert "Groups, recalibrated Kaplan-Meier curves" in new.summary()
@@ -190,18 +182,16 @@ def test_cause_specific_hazards_are_multiplied() -> None:
 
 
 def test_invalid_arguments_raise(gbsg2: SurvivalData) -> None:
-    exact, X, y = fitted("exact").tree, gbsg2.frame, gbsg2.y
-    with pytest.raises(ConfigError, match="how must be one of"):
-        recalibrate(exact, X, y, "shift")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="'intercept' or 'baseline' for an exact tree"):
-        recalibrate(exact, X, y, "slope")
-    soft = fitted("soft").tree
+    exact, soft, (causes, data) = fitted("exact").tree, fitted("soft").tree, fitted("soft causes")
     few = gbsg2.subset(np.r_[np.flatnonzero(~gbsg2.event)[:20], np.flatnonzero(gbsg2.event)[:1]])
-    with pytest.raises(DataError, match=r"parameters, 2, and 1 of 21 rows.*how='intercept'"):
-        recalibrate(soft, few.frame, few.y, "slope")
+    none = Surv(data.time, np.where(data.cause == 2, 0, data.cause), causes={1: "relapse"})
+    for error, words, tree, rows, how in (
+        (ConfigError, "how must be one of", exact, gbsg2, "shift"),
+        (ConfigError, "'intercept' or 'baseline' for an exact tree", exact, gbsg2, "slope"),
+        (DataError, r"parameters, 2, and 1 of 21 rows.*how='intercept'", soft, few, "slope"),
+        (DataError, "cause death: how='intercept'", causes, SurvivalData(data.frame, none), "intercept"),
+    ):
+        with pytest.raises(error, match=words):
+            recalibrate(tree, rows.frame, rows.y, how)  # type: ignore[arg-type]
     with pytest.warns(DataWarning, match="estimated from 1 events: 1"):
         recalibrate(soft, few.frame, few.y)
-    causes, data = fitted("soft causes")
-    none = Surv(data.time, np.where(data.cause == 2, 0, data.cause), causes={1: "relapse"})
-    with pytest.raises(DataError, match="cause death: how='intercept'"):
-        recalibrate(causes, data.frame, none)

@@ -1,4 +1,4 @@
-"""Tables of groups are the estimates of their rows, naive and corrected."""
+"""Tables of groups are the estimates of their rows, naive and corrected; model cards."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from sstorch import OptimalSurvivalTree, Surv, metrics
+from sstorch import OptimalSurvivalTree, PrognosticTree, Surv, metrics, recalibrate
 from sstorch.exceptions import ConfigError
 from sstorch.groups.table import _over_places, groups_text, incidence_limits
 from sstorch.metrics.incidence import aalen_johansen_error
-from sstorch.validation import group_table, stability
+from sstorch.validation import group_table, model_card, stability
 from tests.conftest import nightly
 from tests.groups.trees import CAUSES, TREES, fitted, refitted
 from tests.histories import halved
@@ -139,3 +139,38 @@ def test_exact_groups_are_numbered_by_survival(kind: str, tmp_path: Path) -> Non
     np.testing.assert_array_equal(again.apply(data.frame), group)
     assert again.summary() == tree.summary()
     assert TREES[kind].get_params() == tree.get_params()
+
+
+FACTS = {
+    "soft": ["| trained on | 686 rows, 299 events |", "tgrade (I, II, III)", "curves are extrapolated"],
+    "exact": ["| model | Optimal survival tree with 4 leaves |", "curves keep their value", "no scores"],
+    "soft causes": ["predict_cumulative_incidence(rows, ["],
+    "exact causes": ["cumulative incidences of relapse and death"],
+}
+
+
+@pytest.mark.parametrize("kind", FACTS)
+def test_card_has_facts_summary_and_use(kind: str) -> None:
+    tree = fitted(kind).tree
+    card = model_card(tree)
+    assert all(text in card for text in FACTS[kind])
+    assert tree.summary() in card
+    assert f'tree = sstorch.{type(tree).__name__}.load("MODEL")' in card
+    with pytest.raises(ConfigError, match="format"):
+        model_card(tree, "pdf")  # type: ignore[arg-type]
+
+
+def test_card_is_saved_and_has_scores(tmp_path: Path) -> None:
+    tree, data = fitted("soft")
+    tree.save(tmp_path)
+    assert (tmp_path / "MODEL_CARD.md").read_text() == model_card(PrognosticTree.load(tmp_path))
+    scores = pd.DataFrame({"value": [0.7], "lower": [0.65], "upper": [float("nan")]}, index=["C"])
+    page = model_card(tree, "html", validation=scores)
+    assert "<td>.700</td>" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    elsewhere = recalibrate(tree, data.frame[:300], data.y[:300])
+    elsewhere.metrics_ = {"concordance": 0.68}
+    card = model_card(elsewhere)
+    assert "| recalibrated on | 300 rows" in card
+    assert "Recalibrated (intercept) on 300 rows" in card
+    assert "| concordance | .680 |" in card

@@ -1,6 +1,7 @@
-"""Whether groups differ on rows that their gates were not placed on."""
+"""Whether groups differ on rows that their gates were not placed on, and are those of trees of resamples."""
 
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,13 @@ from sklearn.metrics import adjusted_rand_score
 
 from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, metrics
 from sstorch.data import folds_of, stratified_folds
+from sstorch.exact.estimators.survival_tree import training_rows
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.groups.stability import _matched, resamples
 from sstorch.groups.validation import GroupDifference, GroupValidation, concordance_of_rows, held_out_groups
-from sstorch.validation import validate_groups
+from sstorch.validation import stability, validate_groups
 from tests.conftest import nightly
 from tests.groups.trees import CAUSES, TREES, fitted, refitted
-
-VERDICT = "No difference between the groups was shown"
 
 
 @pytest.mark.parametrize(
@@ -77,8 +78,6 @@ def test_causes_have_their_own_hazard_and_incidence(kind: str) -> None:
     tree, data = refitted(kind)
     found = validate_groups(tree, data.frame, data.y, 3, random_state=4)
     folds, groups, places = folds_of(data, 3, 4), [], np.zeros(len(data))
-    for cause in (1, 2):
-        assert np.ptp(np.bincount(folds, data.cause == cause)) <= 1
     for fold in range(3):
         inside = folds == fold
         train = data.subset(~inside)
@@ -128,22 +127,18 @@ def test_text_has_the_reasons(p_value: float, c_groups: float, reason: str | Non
     found = GroupValidation(5, 4, 0.5, {"": GroupDifference(c_groups, p_value, 40)})
     assert "trees that share 75% of their training rows" in str(found)
     assert found.differ == (reason is None)
-    if reason:
-        assert f"{VERDICT}: {reason}. With 40 events the power" in str(found)
-    else:
-        assert VERDICT not in str(found)
-        wide = replace(found.first, c_lower=0.49, c_upper=0.61)
-        assert "the confidence interval of the concordance holds 0.5" in wide.doubt
+    verdict = "No difference between the groups was shown"
+    assert (f"{verdict}: {reason}. With 40 events the power" if reason else "") in str(found)
+    assert (verdict in str(found)) == bool(reason)
+    wide = replace(found.first, c_lower=0.49, c_upper=0.61)
+    assert reason or "the confidence interval of the concordance holds 0.5" in wide.doubt
 
 
 def test_power_is_that_of_lifelines() -> None:
-    """Between two halves, half of the events in all: with a probability of an event of 1 and n = 40."""
+    """Schoenfeld's formula with the number of events of two halves; lifelines has Freedman's."""
     ours = GroupDifference(0.5, 1.0, 40).power
-    # Schoenfeld's formula with the number of events; lifelines has Freedman's, with (HR - 1) / (HR + 1).
-    freedman = power_under_cph(20, 20, 1.0, 1.0, 2.0)
-    assert freedman == pytest.approx(norm.cdf(np.sqrt(40) / 3 - norm.ppf(0.975)), abs=1e-12)
     assert ours == pytest.approx(norm.cdf(np.sqrt(40) * np.log(2) / 2 - norm.ppf(0.975)), abs=1e-12)
-    assert ours == pytest.approx(freedman, abs=0.04)
+    assert ours == pytest.approx(power_under_cph(20, 20, 1.0, 1.0, 2.0), abs=0.04)
 
 
 def test_limits_of_the_concordance_are_those_of_its_folds(gbsg2: SurvivalData) -> None:
@@ -190,17 +185,43 @@ def test_depth_0_and_few_events_raise(kind: str) -> None:
         validate_groups(clone(TREES[kind]).set_params(**depth).fit(X, y), X, y)
 
 
-@pytest.mark.nightly
-def test_groups_of_noise_do_not_differ() -> None:
-    rng, tree = np.random.default_rng(5), OptimalSurvivalTree(max_depth=2, min_leaf=30)
-    naive, p_values, differ = [], [], 0
-    for _ in range(20):
-        X, y = rng.normal(size=(200, 3)), Surv(rng.exponential(size=200), rng.random(200) < 0.7)
-        naive.append(metrics.logrank_test(y, tree.fit(X, y).apply(X)).p_value)
-        found = validate_groups(tree, X, y)
-        p_values.append(found.first.p_value)
-        differ += found.differ
-    # On their own rows groups seem to differ.
-    assert np.mean(np.array(naive) < 0.05) > 0.8
-    assert np.median(p_values) > 0.3
-    assert differ <= 1
+@pytest.mark.parametrize("kind", ["soft", "exact"])
+def test_groups_are_those_of_trees_of_the_draws(kind: str) -> None:
+    tree, data = refitted(kind)
+    found = stability(tree, data.frame, data.y, n_resamples=3)
+    groups, used = [found.groups, *found.resampled], []
+    index = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
+    assert found.ari_of_tree == pytest.approx(np.mean(index[0][1:]))
+    assert found.ari == pytest.approx(np.mean([index[i][j] for i in range(1, 4) for j in range(1, i)]))
+    np.testing.assert_array_equal(found.groups, tree.apply(data.frame))
+    np.testing.assert_allclose(found.moves, (found.resampled != found.groups).mean(axis=0))
+    assert found.table()["rows"].sum() == len(data)
+    first = found.columns.idxmax()
+    assert f"{first} ({100 * found.columns[first]:.0f} %)" in str(found)
+    if kind == "soft":
+        return
+    _, draws = resamples(training_rows(data.frame, data.y, None), 3, tree._seed)
+    for drawn, leaf in zip(draws, found.resampled, strict=True):
+        other = clone(TREES[kind]).fit(data.frame, data.y, sample_weight=drawn)
+        assert adjusted_rand_score(other.apply(data.frame), leaf) == 1
+        used.append({other.rules_[j].column for j in other.tree_.feature if j >= 0})
+    for name in data.frame:
+        assert found.columns[name] == sum(name in each for each in used) / 3
+
+
+def test_resample_without_event_of_a_cause_raises() -> None:
+    tree, data = fitted("exact causes")
+    late = (data.cause == 2) & (np.cumsum(data.cause == 2) > 3)
+    few = Surv(data.time, np.where(late, 0, data.cause), causes=CAUSES)
+    with pytest.raises(DataError, match="3 events of cause death has none"):
+        stability(tree, data.frame, few, 50)
+    with pytest.raises(DataError, match="competing causes"):
+        stability(tree, data.frame, (data.time, data.event))
+
+
+def test_leaves_are_matched_as_well_as_any_numbering_does() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        group, leaf = rng.integers(0, 4, 60), rng.integers(0, 4, 60)
+        best = max((np.array(p)[leaf] == group).sum() for p in permutations(range(4)))
+        assert (_matched(group, leaf, 4) == group).sum() == best
