@@ -110,19 +110,13 @@ def with_groups(sample: Sample, n_groups: int = 2, seed: int = 0) -> Sample:
 
 
 class AutogradFunction:
-    """Functions with gradients by autograd, for :func:`sstorch.optim.minimize`.
-
-    Args:
-        f: Maps x (K, d) and problem numbers (K,) to values (K,); value k depends only on row k of x.
-        problems: (K,) int64, numbers of the problems, or the number of problems.
-    """
+    """Values (K,) of x (K, d) and problem numbers (K,), of which k depends on row k, and their gradients."""
 
     def __init__(self, f: Callable[[Tensor, Tensor], Tensor], problems: Tensor | int) -> None:
         self._f = f
         self._problems = torch.arange(problems) if isinstance(problems, int) else problems
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (K,) and gradients (K, d) at x (K, d), also if the caller disabled gradients."""
         self._problems = self._problems.to(x.device)
         with torch.inference_mode(False), torch.enable_grad():
             x = x.detach().clone().requires_grad_()
@@ -131,5 +125,4 @@ class AutogradFunction:
         return value.detach(), gradient
 
     def select(self, problems: Tensor) -> AutogradFunction:
-        """The same function for a subset (J,) of its problems."""
         return AutogradFunction(self._f, self._problems.to(problems.device)[problems])

@@ -55,12 +55,7 @@ def nightly_but(daily: Container[str], names: Iterable[str]) -> list[Any]:
 
 
 def covering(*axes: Sequence[object], strength: int = 1) -> list[Any]:
-    """All combinations of some values; in every run as few as have each value, or each pair of two axes.
-
-    Args:
-        axes: the values, axis by axis.
-        strength: 1 for each value, 2 for each pair; the other combinations are nightly.
-    """
+    """All combinations of values of axes; those that the strength, 2 for pairs, does not need are nightly."""
 
     def covered(places: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
         return set(combinations(enumerate(places), strength))

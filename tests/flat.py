@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from sstorch import (
@@ -16,20 +16,21 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.bench.models import SoftTreeModel, _grid
-from sstorch.optim import Leaves, Trainer
+from sstorch.optim import Leaves
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import TRAINERS
 
+
+def _names(kind: type) -> set[str]:
+    return {item.name for item in fields(kind)}
+
+
 # A flat `offset` is the penalty: a column of that name is given to an estimator itself.
-_COLUMNS = tuple(item.name for item in fields(Columns) if item.name != "offset")
-_PENALTIES: dict[type[Penalties], tuple[str, ...]] = {
-    kind: tuple(item.name for item in fields(kind)) for kind in (Penalties, GroupPenalties, GatePenalties)
-}
-_TRAINING = ("engine",)
-_SHARED = ("leaf", "device", "dtype", "random_state", "verbose", "time_unit")
-_OF_GATES = ("init", "n_starts", "prediction", "min_leaf")
-_ALL_PENALTIES = tuple(dict.fromkeys(name for names in _PENALTIES.values() for name in names))
-_KNOWN = {"depth", "trainer", "only_if_needed", *_OF_GATES, *_SHARED, *_ALL_PENALTIES, *_COLUMNS, *_TRAINING}
+_COLUMNS = _names(Columns) - {"offset"}
+_SHARED = {"leaf", "device", "dtype", "random_state", "verbose", "time_unit"}
+_OF_GATES = {"depth", "init", "n_starts", "prediction", "min_leaf"}
+_PENALTIES = _names(Penalties) | _names(GroupPenalties) | _names(GatePenalties)
+_KNOWN = {"trainer"} | _OF_GATES | _SHARED | _PENALTIES | _COLUMNS
 
 
 def soft_tree(**values: Any) -> SoftEstimator:
@@ -43,33 +44,21 @@ def soft_tree(**values: Any) -> SoftEstimator:
     trainer, init = given.get("trainer"), given.get("init")
     stays = trainer is None or trainer == "leaves" or isinstance(trainer, Leaves)
     groups = stays and init in (None, "distilled") and given.get("prediction", "hbp") == "hbp"
-    shared = {name: given[name] for name in _SHARED if name in given}
-    if given.get("depth", 2) == 0 and groups:
-        return SurvivalRegression(
-            penalties=Penalties(**_some(given, _PENALTIES[Penalties])),
-            columns=Columns(**_some(given, _COLUMNS)),
-            **_trainer(given, trainer or "leaves"),
-            **shared,
-        )
-    if groups:
-        return PrognosticTree(
-            penalties=GroupPenalties(**_some(given, _PENALTIES[GroupPenalties])),
-            columns=Columns(**_some(given, _COLUMNS)),
-            **_trainer(given, trainer or "leaves"),
-            **_some(given, ("depth", "only_if_needed", "min_leaf")),
-            **shared,
-        )
-    penalties, columns = _some(given, _PENALTIES[GatePenalties]), _some(given, _COLUMNS)
-    if stays and (trainer is not None or init in (None, "distilled")):  # leaves as those of groups
-        trainer, columns = trainer or "leaves", {"numeric": "auto"} | columns
-        init = init or "distilled"
-    init = init or "random"
-    return SoftSurvivalTree(
-        penalties=GatePenalties(**penalties),
-        columns=Columns(**{"numeric": "linear"} | columns),
-        **_trainer(given, trainer or "nodec"),
-        **_some(given | {"init": init}, ("depth", *_OF_GATES)),
-        **shared,
+    leaves = stays and (trainer is not None or init in (None, "distilled"))  # as those of groups
+    kind, penalties, own = SoftSurvivalTree, GatePenalties, _OF_GATES
+    if groups and given.get("depth", 2) == 0:
+        kind, penalties, own = SurvivalRegression, Penalties, set()
+    elif groups:
+        kind, penalties, own = PrognosticTree, GroupPenalties, {"depth", "min_leaf"}
+    else:
+        numeric, init = ("auto", "distilled") if leaves else ("linear", "random")
+        given = {"numeric": numeric, "init": init} | given
+    trainer = trainer or ("leaves" if leaves else "nodec")
+    return kind(
+        penalties=penalties(**_some(given, _names(penalties))),
+        columns=Columns(**_some(given, _COLUMNS)),
+        trainer=TRAINERS[trainer]() if isinstance(trainer, str) and trainer in TRAINERS else trainer,
+        **_some(given, own | _SHARED),
     )
 
 
@@ -84,13 +73,5 @@ def soft_tree_models(
     ]
 
 
-def _some(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _some(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
-
-
-def _trainer(values: Mapping[str, Any], trainer: str | Trainer) -> dict[str, Any]:
-    """The trainer with the settings of training that are named."""
-    options = _some(values, _TRAINING)
-    if isinstance(trainer, str) and trainer in TRAINERS:
-        trainer = TRAINERS[trainer]()
-    return {"trainer": replace(trainer, **options) if isinstance(trainer, Trainer) and options else trainer}

@@ -53,22 +53,20 @@ def _waits(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     return name in _OPERATORS
 
 
-class _Operators(TorchDispatchMode):
+class _Found:
     def __init__(self, found: list[str]) -> None:
         super().__init__()
         self.found = found
 
+
+class _Operators(_Found, TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _waits(func, args, kwargs or {}):
             self.found.append(_place())
         return func(*args, **(kwargs or {}))
 
 
-class _Methods(TorchFunctionMode):
-    def __init__(self, found: list[str]) -> None:
-        super().__init__()
-        self.found = found
-
+class _Methods(_Found, TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _METHODS:
             self.found.append(_place())

@@ -5,34 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sstorch import (
-    Columns,
-    GatePenalties,
-    OptimalSurvivalTree,
-    PrognosticTree,
-    SoftSurvivalTree,
-    SurvivalData,
-    SurvivalRegression,
-    load_dataset,
-)
+from sstorch import OptimalSurvivalTree, PrognosticTree, SurvivalData, SurvivalRegression
 from sstorch.exceptions import DataError, DataWarning
+from tests.flat import soft_tree
+from tests.groups.trees import fitted
 
 AFTER = np.array([0.0, 200.0, 1000.0, 1900.0])
 TIMES = np.array([0.0, 50.0, 400.0, 1500.0])
-MIXTURE = SoftSurvivalTree(
-    depth=1,
-    leaf="weibull",
-    trainer="leaves",
-    init="distilled",
-    penalties=GatePenalties(ridge=1e-3),
-    columns=Columns(numeric="auto"),
-    prediction="mixture",
+MIXTURE = soft_tree(
+    depth=1, leaf="weibull", trainer="leaves", init="distilled", ridge=1e-3, prediction="mixture"
 )
-KINDS: dict[str, Any] = {
-    "soft": PrognosticTree(depth=1),
-    "mixture": MIXTURE,
-    "exact": OptimalSurvivalTree(max_depth=1, min_leaf=50),
-}
+EXACT = OptimalSurvivalTree(max_depth=1, min_leaf=50)
+KINDS: dict[str, Any] = {"soft": PrognosticTree(depth=1), "mixture": MIXTURE, "exact": EXACT}
 of_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -80,17 +64,15 @@ def test_quantiles_and_means_are_those_of_the_curves(
         np.testing.assert_allclose(method(rows, value, after=np.zeros(4)), method(rows, value), rtol=1e-8)
 
 
-@pytest.mark.parametrize("kind", ["soft", "exact"])
+@pytest.mark.parametrize("kind", ["soft causes", "exact causes"])
 def test_incidences_of_those_without_an_event(kind: str) -> None:
-    data = load_dataset("mgus2")
-    soft = PrognosticTree(depth=1, leaf="weibull")
-    tree = (soft if kind == "soft" else OptimalSurvivalTree(1, min_leaf=100)).fit(data.frame, data.y)
-    rows, times = data.frame[:6], np.array([12.0, 60.0])
-    found = tree.predict_cumulative_incidence(rows, times, after=24.0)
-    alive = tree.predict_survival_function(rows, times, after=24.0)
+    tree, data = fitted(kind)
+    rows, times = data.frame[:6], np.array([200.0, 900.0])
+    found = tree.predict_cumulative_incidence(rows, times, after=240.0)
+    alive = tree.predict_survival_function(rows, times, after=240.0)
     np.testing.assert_allclose(found.sum(axis=1) + alive, 1, atol=1e-12)
-    whole = tree.predict_cumulative_incidence(rows, np.append(24.0, 24 + times))
-    left = tree.predict_survival_function(rows, [24.0])[:, None]
+    whole = tree.predict_cumulative_incidence(rows, np.append(240.0, 240 + times))
+    left = tree.predict_survival_function(rows, [240.0])[:, None]
     np.testing.assert_allclose(found, (whole[..., 1:] - whole[..., :1]) / left, atol=1e-12)
     at_horizon = tree.predict_cumulative_incidence(rows, [tree.horizon_])[..., 0]
     np.testing.assert_allclose(tree.predict(rows), at_horizon[:, 0], rtol=1e-12)

@@ -1,6 +1,5 @@
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.figure import Figure
 
 from sstorch.document import (
@@ -19,29 +18,19 @@ from sstorch.document import (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (number(0.7416), ".742"),
-        (number(-0.0123), "\N{MINUS SIGN}.012"),
-        (number(-0.0001), ".000"),
-        (number(1.0), "1.000"),
-        (number(float("nan")), "\N{EN DASH}"),
-        (number(-np.inf), "\N{MINUS SIGN}∞"),
-        (signed(0.0123), "+.012"),
-        (signed(0.0001), ".000"),
-        (signed(-0.5), "\N{MINUS SIGN}.500"),
-        (p_value(0.0004), "< .001"),
-        (p_value(0.0312), ".031"),
-        (p_value(float("nan")), "\N{EN DASH}"),
-        (seconds(0.01234), "0.0123"),
-        (seconds(12.345), "12.3"),
-        (seconds(12345.0), "12,345"),
-        (seconds(0.0), "0"),
-    ],
-)
-def test_numbers_as_text(text: str, expected: str) -> None:
-    assert text == expected
+def test_numbers_as_text() -> None:
+    minus, dash = "\N{MINUS SIGN}", "\N{EN DASH}"
+    for form, texts in (
+        (
+            number,
+            {0.7416: ".742", -0.0123: f"{minus}.012", -0.0001: ".000", 1.0: "1.000", -np.inf: f"{minus}∞"},
+        ),
+        (signed, {0.0123: "+.012", 0.0001: ".000", -0.5: f"{minus}.500"}),
+        (p_value, {0.0004: "< .001", 0.0312: ".031", np.nan: dash}),
+        (seconds, {0.01234: "0.0123", 12.345: "12.3", 12345.0: "12,345", 0.0: "0"}),
+    ):
+        assert {value: form(value) for value in texts} == texts
+    assert (number(1.0), number(np.nan)) == ("1.000", dash)
 
 
 def test_texts_are_escaped() -> None:

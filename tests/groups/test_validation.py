@@ -176,7 +176,8 @@ def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
 
 @pytest.mark.parametrize("kind", ["soft causes", "exact causes"])
 def test_depth_0_and_few_events_raise(kind: str) -> None:
-    tree, (X, y) = fitted(kind).tree, fitted(kind).rows
+    tree, data = fitted(kind)
+    X, y = data.frame, data.y
     late = (y.cause == 2) & (np.cumsum(y.cause == 2) > 3)
     with pytest.raises(DataError, match="cause death has 3 events in 400 rows, too few for 5 folds"):
         validate_groups(tree, X, Surv(y.time, np.where(late, 0, y.cause), causes=CAUSES))

@@ -26,24 +26,26 @@ def legend(ax: Axes) -> list[str]:
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-OUTCOMES = {
-    "plain": lambda data, weight: (data.y, None),
-    "entry": lambda data, weight: (
-        Surv(data.time, data.cause, entry=0.4 * data.time * (np.arange(len(data)) % 2), causes=data.y.causes),
-        None,
-    ),
-    "weights": lambda data, weight: (data.y, weight),
-    "weighted outcome": lambda data, weight: (data.y.weighted(weight / weight.sum()), None),
-}
+def of(outcome: str, data: SurvivalData) -> tuple[Surv, np.ndarray | None, np.ndarray]:
+    """An outcome and weights as they are given, and the weights of its rows."""
+    n, weight = np.arange(len(data)), np.ones(len(data))
+    if "weight" in outcome:
+        weight = np.random.default_rng(0).lognormal(0, 1, len(data)) * (n % 5 > 0)
+    entry = 0.4 * data.time * (n % 2) if outcome == "entry" else None
+    y = Surv(data.time, data.cause, entry=entry, causes=data.y.causes)
+    if outcome == "weighted outcome":
+        return y.weighted(weight / weight.sum()), None, weight
+    return y, weight if outcome == "weights" else None, weight
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+outcomes = pytest.mark.parametrize("outcome", ["plain", "entry", "weights", "weighted outcome"])
+
+
+@outcomes
 def test_groups_of_one_event_are_steps_with_the_model_over_them(outcome: str) -> None:
     tree, data = fitted("soft")
-    weight = np.random.default_rng(0).lognormal(0, 1, len(data)) * (np.arange(len(data)) % 5 > 0)
-    y, given = OUTCOMES[outcome](data, weight)
+    y, given, share = of(outcome, data)
     ax, below = plot_groups(tree, data.frame, y, sample_weight=given, time_unit="days")
-    share = weight if "weight" in outcome else np.ones(len(data))
     group, known = tree.apply(data.frame), y.weighted(share)
     numbers = np.unique(group)
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
@@ -71,13 +73,11 @@ def test_groups_of_one_event_are_steps_with_the_model_over_them(outcome: str) ->
     assert ax.get_xlabel() == "time (days)"
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@outcomes
 def test_groups_of_causes_are_stacked_incidences(outcome: str) -> None:
     tree, data = fitted("soft causes")
-    weight = np.random.default_rng(0).lognormal(0, 1, len(data)) * (np.arange(len(data)) % 5 > 0)
-    y, given = OUTCOMES[outcome](data, weight)
+    y, given, share = of(outcome, data)
     axes = plot_groups(tree, data.frame, y, sample_weight=given)
-    share = weight if "weight" in outcome else np.ones(len(data))
     group = tree.apply(data.frame)
     assert [ax.get_title().split(":")[0] for ax in axes] == ["group 1", "group 2"]
     for number, ax in enumerate(axes, 1):
@@ -143,9 +143,7 @@ def test_curves_of_rows_have_the_colour_and_shade_of_their_leaf() -> None:
     curves = tree.predict_survival_function(data.frame[group == 1], np.asarray(times))
     np.testing.assert_allclose(values, curves.mean(axis=0))
     # Within a leaf a longer predicted survival is lighter.
-    place = lines.index(means[0])
-    light = [sum(line.get_color()) for line in lines[:place]]
-    level = [np.mean(line.get_ydata()) for line in lines[:place]]
-    assert (np.diff(np.array(light)[np.argsort(level, kind="stable")]) > 0).all()
+    leaf = sorted(lines[: lines.index(means[0])], key=lambda line: np.mean(line.get_ydata()))
+    assert (np.diff([sum(line.get_color()) for line in leaf]) > 0).all()
     with pytest.raises(NotFittedError):
         plot_survival_by_leaf(PrognosticTree(), data.frame)

@@ -64,24 +64,20 @@ def test_a_straight_line_is_its_coefficient_times_the_difference(gbsg2: Survival
     np.testing.assert_allclose(table["time ratio"], np.exp(table["effect"]))
 
 
-@pytest.mark.parametrize("numeric", ["log", "spline"])
-def test_curves_are_those_of_predictions(gbsg2: SurvivalData, numeric: str) -> None:
-    tree = _fit(gbsg2, numeric=numeric)
-    for name, own in effects(tree, gbsg2.frame, n_points=20).groupby("column"):
-        expected = _log_hazards(tree, gbsg2.frame, name, own["value"])
-        np.testing.assert_allclose(own["effect"], expected, atol=1e-9)
-        np.testing.assert_allclose(own["hazard ratio"], np.exp(expected), rtol=1e-8)
+PRODUCTS = {"numeric": {"age": "spline"}, "interactions": [("age", "horTh"), ("tsize", "pnodes")]}
 
 
-def test_interactions_are_taken_at_the_reference_of_the_others(gbsg2: SurvivalData) -> None:
-    tree = _fit(gbsg2, numeric={"age": "spline"}, interactions=[("age", "horTh"), ("tsize", "pnodes")])
-    table = effects(tree, gbsg2.frame, ["age", "horTh", "pnodes"], n_points=5)
+@pytest.mark.parametrize("columns", [{"numeric": "log"}, {"numeric": "spline"}, PRODUCTS])
+def test_curves_are_those_of_predictions_at_the_reference(gbsg2: SurvivalData, columns: dict) -> None:
+    tree = _fit(gbsg2, **columns)
+    table = effects(tree, gbsg2.frame, n_points=7)
     for name, own in table.groupby("column"):
         expected = _log_hazards(tree, gbsg2.frame, name, own["value"])
         np.testing.assert_allclose(own["effect"], expected, atol=1e-9)
-    younger = gbsg2.frame.assign(horTh="yes")
-    other = effects(tree, younger, ["age"], n_points=5)
-    assert np.abs(other["effect"] - table.loc[table["column"] == "age", "effect"].to_numpy()).max() > 1e-3
+        np.testing.assert_allclose(own["hazard ratio"], np.exp(expected), rtol=1e-8)
+    other = effects(tree, gbsg2.frame.assign(horTh="yes"), ["age"], n_points=7)["effect"]
+    moved = np.abs(other - table.loc[table["column"] == "age", "effect"].to_numpy()).max()
+    assert (moved > 1e-3) == (columns is PRODUCTS)
 
 
 @pytest.mark.filterwarnings("ignore:column .x0. is missing in 68")
@@ -121,11 +117,6 @@ def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
 
 
 def test_invalid_arguments_raise(small_data: SurvivalData) -> None:
-    X, tree = small_data.frame, _fit(small_data, **PLAIN)
-    for arguments, error in (
-        ({"level": 90}, "level"),
-        ({"n_points": 1}, "n_points"),
-        ({"columns": ["nothing"]}, "nothing"),
-    ):
-        with pytest.raises((ConfigError, DataError), match=error):
-            effects(tree, X, **arguments)  # type: ignore[arg-type]
+    for argument, value in (("level", 90), ("n_points", 1), ("columns", ["nothing"])):
+        with pytest.raises((ConfigError, DataError), match="nothing" if argument == "columns" else argument):
+            effects(_fit(small_data), small_data.frame, **{argument: value})  # type: ignore[arg-type]

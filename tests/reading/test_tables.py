@@ -1,5 +1,6 @@
 """Tables and explanations agree with parameters and predictions, of one event and of competing causes."""
 
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_gate_tables_hold_the_gates_in_original_units(dense: Fitted) -> None:
 def test_leaf_table_is_the_group_table_of_the_training_rows(kind: str) -> None:
     tree, data = refitted(kind)
     weight = 1.0 + np.arange(len(data)) % 2
-    y = Surv(data.time, data.cause, entry=0.2 * data.time, causes=data.y.causes)
+    y = Surv(data.time, data.cause, entry=0.2 * data.time * (np.arange(len(data)) % 3), causes=data.y.causes)
     tree.fit(data.frame, y, sample_weight=weight)
     table, group = leaf_table(tree), tree.apply(data.frame)
     assert table.index.unique("group").tolist() == list(range(1, len(tree._tree.group_numbers) + 1))
@@ -77,17 +78,14 @@ def test_leaf_table_is_the_group_table_of_the_training_rows(kind: str) -> None:
         assert table["log_a", ""][1] == float(tree.module_.leaf(leaf).shape.detach()[0])
 
 
-@pytest.mark.parametrize(
-    ("leaf", "kind"),
-    [
-        ("weibull", "time ratio"),
-        ("log_logistic", "time ratio"),
-        ("gompertz", "hazard ratio"),
-        ("spline_ph", "hazard ratio"),
-        ("spline_po", "odds ratio"),
-        ("spline_probit", None),
-    ],
-)
+RATIOS = {
+    **dict.fromkeys(("weibull", "log_logistic"), "time ratio"),
+    **dict.fromkeys(("gompertz", "spline_ph"), "hazard ratio"),
+    **{"spline_po": "odds ratio", "spline_probit": None},
+}
+
+
+@pytest.mark.parametrize(("leaf", "kind"), RATIOS.items())
 def test_ratios_are_those_of_predictions(small_data: SurvivalData, leaf: str, kind: str | None) -> None:
     tree = soft_tree(depth=0, leaf=leaf, **QUICK).fit(small_data.frame, (small_data.time, small_data.event))
     table = leaf_coefficients(tree).loc[1]
@@ -95,20 +93,19 @@ def test_ratios_are_those_of_predictions(small_data: SurvivalData, leaf: str, ki
     one = small_data.frame.iloc[[0]]
     more = one.assign(x1=one["x1"] + 1.0)
     times = np.array([10.0, 40.0])
-    if kind == "hazard ratio":
-        found = tree.predict_hazard_function(more, times) / tree.predict_hazard_function(one, times)
-    elif kind == "time ratio":
-        found = tree.predict_quantile(more, 0.3) / tree.predict_quantile(one, 0.3)
-    elif kind == "odds ratio":
-        survival = [tree.predict_survival_function(rows, times) for rows in (more, one)]
-        found = np.divide(*[(1 - s) / s for s in survival])
+    measures = {
+        "hazard ratio": lambda rows: tree.predict_hazard_function(rows, times),
+        "time ratio": lambda rows: tree.predict_quantile(rows, 0.3),
+        "odds ratio": lambda rows: 1 / tree.predict_survival_function(rows, times) - 1,
+    }
+    if kind:
+        ratio = measures[kind](more) / measures[kind](one)
+        np.testing.assert_allclose(ratio, table[kind]["x1"], rtol=1e-9)
     else:  # also a tree without gates
         assert gate_table(tree).empty
         assert gate_coefficients(tree).empty
         assert export_text(tree).startswith("group 1: 120 rows, 80 events, predicted median ")
         assert tree.explain(one).path.empty
-        return
-    np.testing.assert_allclose(found, table[kind]["x1"], rtol=1e-9)
 
 
 def test_categories_are_compared_with_the_most_frequent_one(dense: Fitted) -> None:
@@ -162,14 +159,9 @@ def _is_explained(tree: SoftSurvivalTree, x: pd.DataFrame, cause: str | None = N
     assert found.path["reached"].iloc[-1] == pytest.approx(probability[found.group - 1])
     np.testing.assert_allclose(found.values, in_original_units(tree, x).iloc[0], rtol=1e-12)
     *lines, last = str(found).splitlines()
-    parts: list[list[str]] = []
-    for line in lines:
-        if line.startswith("    "):
-            parts[-1].append(line.split()[0])
-        else:
-            parts.append([])
+    parts = [part.split("\n    ")[1:] for part in re.split(r"\n(?!    )", "\n".join(lines))]
     for numbers, column in zip(parts, found.contributions, strict=True):
-        *terms, total = map(Decimal, numbers)
+        *terms, total = (Decimal(line.split()[0]) for line in numbers)
         assert sum(terms) == total
         resolution = 10.0 ** int(total.as_tuple().exponent)
         assert float(total) == pytest.approx(found.contributions[column].sum(), abs=0.51 * resolution)

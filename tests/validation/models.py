@@ -41,20 +41,12 @@ class Given:
     """Survival at one time, or the incidence of a cause, whatever the features are."""
 
     def __init__(self, values: np.ndarray, cause: int = 0) -> None:
-        self.values = np.asarray(values)
-        if cause:
-            self.predict_cumulative_incidence = self._incidence
-        else:
-            self.predict_survival_function = self._survival
-        self.cause = cause
+        self.values, self.cause = np.asarray(values), cause
+        setattr(self, "predict_cumulative_incidence" if cause else "predict_survival_function", self._curves)
 
-    def _survival(self, X: Any, times: Any) -> np.ndarray:
-        return np.repeat(self.values[:, None], len(times), axis=1)
-
-    def _incidence(self, X: Any, times: Any) -> np.ndarray:
-        found = np.zeros((len(self.values), 2, len(times)))
-        found[:, self.cause - 1] = self.values[:, None]
-        return found
+    def _curves(self, X: Any, times: Any) -> np.ndarray:
+        curves = np.repeat(self.values[:, None, None], len(times), axis=2)
+        return curves * (np.arange(1, 3) == self.cause)[:, None] if self.cause else curves[:, 0]
 
 
 def rows(n: int = 250, seed: int = 3, *, late: bool = False) -> tuple[pd.DataFrame, Surv]:

@@ -15,6 +15,8 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.comparison import corrected_resampled_t_test
 from sstorch.validation import compare, validate
 from tests.histories import halved
+from tests.metrics.test_measures import LOOPS
+from tests.metrics.test_measures import T as OF_LOOPS
 from tests.validation.models import Known, KnownCauses, rows, rows_of_causes
 
 T = 1.0
@@ -27,36 +29,16 @@ def regression() -> SurvivalRegression:
     return SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear"))
 
 
-def _plain_scores(time: np.ndarray, event: np.ndarray, survival: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """AUC and Brier score at T by their definitions, row by row, G from these rows, of weight `own`."""
-
-    def censoring(t: float, before: bool) -> float:
-        value = 1.0
-        for u in np.sort(time[~event]):  # times are distinct
-            if u < t or (u == t and not before):
-                value *= 1.0 - own[time == u].sum() / own[time >= u].sum()
-        return value
-
-    case, control = (time <= T) & event, time > T
-    weight = np.zeros(len(time))
-    weight[control] = 1.0 / censoring(T, before=False)
-    for i in np.flatnonzero(case):
-        weight[i] = 1.0 / censoring(time[i], before=True)
-    weight *= own
-    pairs = np.outer(weight[case], weight[control])
-    right = survival[case][:, None] < survival[control]
-    return np.array([(pairs * right).sum() / pairs.sum(), weight @ (control - survival) ** 2 / own.sum()])
-
-
 def test_differences_and_errors_equal_numeric_derivatives_of_the_definition() -> None:
     X, y = rows(60)
     models = {"true": Known(), "noisy": Known(0.7, noise=0.6)}
-    found = compare(models, X, y, times=T).differences
+    found = compare(models, X, y, times=OF_LOOPS).differences
     time, event, _ = y.right_censored("test")
-    one, two = (model.predict_survival_function(X, [T])[:, 0] for model in models.values())
+    one, two = (model.predict_survival_function(X, [OF_LOOPS])[:, 0] for model in models.values())
 
     def difference(own: np.ndarray) -> np.ndarray:
-        return _plain_scores(time, event, one, own) - _plain_scores(time, event, two, own)
+        plain = (LOOPS["auc"], LOOPS["brier"])
+        return np.array([loop(time, event, one, own) - loop(time, event, two, own) for loop in plain])
 
     n, step = len(time), 1e-5
     each = np.array([difference(1.0 + step * row) - difference(1.0 - step * row) for row in np.eye(n)])
@@ -64,7 +46,7 @@ def test_differences_and_errors_equal_numeric_derivatives_of_the_definition() ->
     for k, name in enumerate(("auc", "brier")):
         half, p = 1.959963985 * error[k], 2 * norm.sf(abs(value[k]) / error[k])
         expected = [value[k], value[k] - half, value[k] + half, p]
-        row = found.loc[(T, name, "true", "noisy"), OF_PAIR].astype(float)
+        row = found.loc[(OF_LOOPS, name, "true", "noisy"), OF_PAIR].astype(float)
         np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-8)
 
 

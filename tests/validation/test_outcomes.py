@@ -148,45 +148,29 @@ def test_rows_without_weight_are_not_observed(after: float | None) -> None:
         _table(MODEL, X, y, sample_weight=weight, horizon=1.5 * last, **options)
 
 
-def test_landmark_validates_rows_at_risk_from_there() -> None:
-    X, y = _cohort(late=True)
-    s, inside = 0.3, (y.entry <= 0.3) & (y.time > 0.3)
-    found = _table(MODEL, X, y, after=s, horizon=0.9, n_resamples=20)
-    # Exponential hazards have no memory.
-    plain = Surv(y.time[inside] - s, y.event[inside])
-    expected = _table(MODEL, X[inside], plain, horizon=0.9, n_resamples=20)
-    np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-9)
-    assert found["value"].notna().all()
+@outcomes
+def test_landmark_follows_rows_at_risk_through_their_later_rows(outcome: str) -> None:
+    """A row ends where covariates change, which is no censoring; exponential hazards have no memory."""
+    model, X, y = _of(outcome)
+    inside = (y.time > 0.3) & (True if y.entry is None else y.entry <= 0.3)
+    later = Surv(y.time[inside] - 0.3, y.cause[inside], causes=y.causes)
+    expected = _table(model, X[inside], later, horizon=0.9)
+    assert expected["value"].notna().all()
+    for part in ((X, y), _split(X, y)):
+        found = _table(model, *part, after=0.3, horizon=0.9)
+        pd.testing.assert_index_equal(found.index, expected.index)
+        np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-6)
 
 
-def test_landmark_follows_subjects_through_later_rows() -> None:
-    """A row ends where covariates change, which is no censoring."""
-    X, y = _cohort()
-    options = {"after": 0.3, "horizon": 0.9}
-    found, expected = _table(MODEL, *_split(X, y), **options), _table(MODEL, X, y, **options)
-    pd.testing.assert_index_equal(found.index, expected.index)
-    np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-9)  # rows are in another order
+def test_landmark_after_a_gap_and_of_models_without_after() -> None:
     gap = Surv([1.0, 3.0, 2.0], [0, 1, 1], entry=[0.0, 2.0, 0.0], id=["a", "a", "b"])
     at_risk, later = gap.followed_from(0.5)
     assert at_risk.tolist() == [0, 2]
     assert repr(later) == "Surv([0.5+, 1.5], right, 1 event in 2 rows)"
-    with pytest.raises(DataError, match="no row is at risk at after=9"):
-        gap.followed_from(9.0)
-
-
-def test_landmark_of_causes_and_of_models_without_after() -> None:
-    X, y = rows_of_causes()
-    s, inside = 0.3, y.time > 0.3
-    later = Surv(y.time[inside] - s, y.cause[inside], causes=CAUSES)
-    found, expected = (
-        _table(OF_CAUSES, *part, horizon=0.9, **after)
-        for part, after in (((X, y), {"after": s}), ((X[inside], later), {}))
-    )
-    np.testing.assert_allclose(_values(found), _values(expected), rtol=1e-6)
     X, y = _cohort()
     cox = CoxPHFitter().fit(X.assign(time=y.time, event=y.event), "time", "event")
-    report = validate(cox, X, y, after=s, horizon=0.9, n_resamples=0)
-    both = cox.predict_survival_function(X[y.time > s], times=[s, s + 0.9]).to_numpy()
+    report = validate(cox, X, y, after=0.3, horizon=0.9, n_resamples=0)
+    both = cox.predict_survival_function(X[y.time > 0.3], times=[0.3, 1.2]).to_numpy()
     np.testing.assert_allclose(report.predictions.survival, both[1] / both[0], rtol=1e-12)
 
 
