@@ -60,7 +60,9 @@ def _commands(page: Path) -> list[list[str]]:
         shlex.split(line, comments=True) for line in lines if re.match(r"(\.venv/bin/)?sstorch\b[^-]", line)
     ]
     # What stands for the reader's own code, and what Hydra reads itself.
-    other = re.compile(r"-|hydra|imports|.*=makeham|model=(mine|custom)|.*(my_module|choice\()|\w+\.OPTION|.*=NAME")
+    other = re.compile(
+        r"-|hydra|imports|.*=makeham|model=(mine|custom)|.*(my_module|choice\()|\w+\.OPTION|.*=NAME"
+    )
     sweep = re.compile(r"(?<=\]),\[.*|(?<=\w),[^\[\]{}\"(]*$")
     return [
         [sweep.sub("", part) for part in command[1:] if "=" in part and not other.match(part)]
