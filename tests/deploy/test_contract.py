@@ -115,10 +115,6 @@ def start_stop() -> tuple[pd.DataFrame, Surv]:
     return pd.concat([data.frame, later], ignore_index=True), y
 
 
-def rows(name: str) -> SurvivalData:
-    return load_dataset(name)
-
-
 def drawn(data: SurvivalData, n: int, seed: int) -> pd.DataFrame:
     """Patients with values of different rows, some of them missing, some far away."""
     rng = np.random.default_rng(seed)
@@ -133,9 +129,9 @@ def drawn(data: SurvivalData, n: int, seed: int) -> pd.DataFrame:
 
 def patients(name: str, far: float = 110.0) -> pd.DataFrame:
     """Rows of the data with missing values, categories that are unknown, and an age far away."""
-    frame = drawn(rows(name), 40, 0)
+    frame = drawn(load_dataset(name), 40, 0)
     for column in frame:
-        if not pd.api.types.is_numeric_dtype(rows(name).frame[column]):
+        if not pd.api.types.is_numeric_dtype(load_dataset(name).frame[column]):
             frame.loc[[1, 2], column] = "never seen"
             frame[column] = frame[column].astype(object)
         else:
@@ -210,11 +206,7 @@ def by_program(model: Tree, frame: pd.DataFrame, folder: Path, after: float | No
     return Computed(None, survival, incidence)
 
 
-EXPORTS: dict[str, Callable[..., Computed]] = {
-    "python": by_python,
-    "javascript": by_javascript,
-    "program": by_program,
-}
+EXPORTS = {"python": by_python, "javascript": by_javascript, "program": by_program}
 STEPS: dict[str, Callable[[], Tree]] = {
     "soft": lambda: PrognosticTree(leaf="weibull", time_unit="days"),
     "mixture": lambda: SoftSurvivalTree(
@@ -237,13 +229,11 @@ def fitted(outcome: str, kind: str) -> Tree:
         return STEPS[kind]().fit(*start_stop())
     if outcome == "right":
         if kind == "user":
-            user = SurvivalRegression(
-                Odds(), columns=Columns(numeric="linear"), penalties=Penalties(ridge=1.0)
-            )
+            user = SurvivalRegression(Odds(), Penalties(ridge=1.0), Columns(numeric="linear"))
             return user.fit(data.frame, (data.time, data.event))
         return exact() if kind == "exact" else tree(*(("weibull", kind) if kind == "mixture" else (kind,)))
     model = OptimalSurvivalTree(2, min_leaf=30) if kind == "exact" else PrognosticTree(leaf=kind)
-    return model.fit(rows(outcome).frame, rows(outcome).y)
+    return model.fit(load_dataset(outcome).frame, load_dataset(outcome).y)
 
 
 CELLS = [("right", kind, None) for kind in (*FAMILIES, "exact", "mixture", "user")]

@@ -82,12 +82,11 @@ def test_names_of_two_categories_do_not_matter_where_some_values_are_missing():
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"preset": "best"}, {"n_thresholds": 0}, {"n_categories": 1}, {"n_bins": 1}],
+    ("name", "value"), [("preset", "best"), ("n_thresholds", 0), ("n_categories", 1), ("n_bins", 1)]
 )
-def test_impossible_settings_are_refused(frame, settings):
-    with pytest.raises(ConfigError, match=next(iter(settings))):
-        Binarizer(**settings).fit(frame)
+def test_impossible_settings_are_refused(frame, name, value):
+    with pytest.raises(ConfigError, match=name):
+        Binarizer(**{name: value}).fit(frame)
 
 
 @pytest.mark.parametrize("preset", ["surtree", "quantiles", "osst", "all"])

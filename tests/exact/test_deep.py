@@ -126,11 +126,7 @@ def test_time_limit_leaves_a_bound(monkeypatch):
         ({"max_depth": 6, "max_nodes": 9}, ConfigError, "max_nodes must be None for trees deeper than 5"),
         ({"max_depth": 6, "memory": 1 << 12}, ConfigError, "too many for depth 6"),
         ({"guess": [1.0]}, DataError, "guess must have 60 rows"),
-        (
-            {"guess": np.zeros(60), "max_nodes": 3},
-            ConfigError,
-            "guess does not go with max_nodes",
-        ),
+        ({"guess": np.zeros(60), "max_nodes": 3}, ConfigError, "guess does not go with max_nodes"),
     ],
 )
 def test_arguments_that_cannot_be_raise(settings, error, message):
@@ -219,11 +215,8 @@ def test_costs_by_predictions_are_those_of_a_tree():
 
 def test_costs_of_causes_by_incidences_are_those_of_one_event():
     rng = np.random.default_rng(0)
-    X, time, cause = (
-        rng.normal(size=(200, 2)),
-        rng.exponential(1.0, 200).round(1) + 0.1,
-        rng.integers(0, 2, 200),
-    )
+    X, time = rng.normal(size=(200, 2)), rng.exponential(1.0, 200).round(1) + 0.1
+    cause = rng.integers(0, 2, 200)
     one = OptimalSurvivalTree(1, min_leaf=30).fit(X, Surv(time, cause > 0))
     causes = OptimalSurvivalTree(1, min_leaf=30).fit(X, Surv(time, cause, causes={1: "event"}))
     costs = reference_costs(LogLikelihood(time, cause, n_causes=1), causes, X)

@@ -6,7 +6,8 @@ import pytest
 
 from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, load_dataset, metrics
 from sstorch.exact import IntegratedBrier, LogLikelihood, check_task, solve
-from sstorch.exact.hazards import BaselineHazard
+from sstorch.exact.hazards import BaselineHazard, hazard_ratios
+from sstorch.exact.leaf_curves import leaf_curves
 from sstorch.exact.rows import weighted_rows, whole_weights
 from sstorch.exceptions import ConfigError, DataError
 from tests.exact import reference
@@ -138,11 +139,8 @@ def test_leaves_of_causes_are_estimates_of_aalen_and_johansen(late):
 
 
 def test_scores_of_sizes_are_weighted_deviances(small_data: SurvivalData):
-    frame, y, weight = (
-        small_data.frame,
-        small_data.y,
-        np.random.default_rng(0).uniform(0.1, 5, len(small_data)),
-    )
+    frame, y = small_data.frame, small_data.y
+    weight = np.random.default_rng(0).uniform(0.1, 5, len(small_data))
     tree = OptimalSurvivalTreeCV(max_depth=1, n_folds=3).fit(frame, y, sample_weight=weight)
     train, test = tree.folds_ != 0, tree.folds_ == 0
     alone = OptimalSurvivalTree(max_depth=1).fit(frame[train], y[train], sample_weight=weight[train])
@@ -237,3 +235,23 @@ def test_covariates_that_change_ask_for_a_time():
         causes.predict_cumulative_incidence(first, [100.0])
     assert causes.predict_cumulative_incidence(first, [100.0], after=0.0).shape == (4, 2, 1)
     assert 0.5 < causes.score(data.frame, y) <= 1.0
+
+
+def test_steps_are_right_continuous_and_begin_at_one_and_zero() -> None:
+    y = np.array([2.0, 4.0, 3.0, 5.0]), np.array([1, 0, 1, 1], dtype=bool)
+    curves = leaf_curves(np.array([0, 0, 1, 1]), 2, weighted_rows(y))
+    assert curves.times.tolist() == [2, 3, 5]
+    grid = np.array([0.0, 1.9, 2.0, 3.0, 4.9, 5.0, 50.0])
+    assert curves.survival_at(grid).tolist() == [[1, 1, 0.5, 0.5, 0.5, 0.5, 0.5], [1, 1, 1, 0.5, 0.5, 0, 0]]
+    assert curves.cumulative_hazard_at(grid)[1].tolist() == [0, 0, 0, 0.5, 0.5, 1.5, 1.5]
+    assert curves.quantile(None, 0.5).tolist() == [2, 3]
+    assert curves.restricted_mean(None, 4.0).tolist() == [3.0, 3.5]
+
+
+def test_leaves_without_events_count_half_an_event() -> None:
+    leaf, time, event = np.array([0, 0, 1]), np.array([1.0, 2.0, 2.0]), np.array([True, True, False])
+    rows = weighted_rows((time, event))
+    baseline = BaselineHazard.of(rows)
+    np.testing.assert_allclose(baseline.at([0.5, 1.0, 1.5, 9.0]), [0.25, 1 / 3, 1 / 3, 1 / 3 + 1 / 2])
+    ratios = hazard_ratios(leaf, 2, rows, baseline.exposure(rows))
+    np.testing.assert_allclose(ratios, [2 / (1 / 3 + 5 / 6), 0.5 / (5 / 6)])

@@ -36,12 +36,8 @@ def test_treatments_are_numbered_from_zero():
 
 def test_policy_scores_are_those_of_their_definition():
     rng = np.random.default_rng(0)
-    t, y, e, m = (
-        rng.integers(0, 3, 20),
-        rng.normal(size=20),
-        rng.uniform(0.1, 1, 20),
-        rng.normal(size=(20, 3)),
-    )
+    t, y = rng.integers(0, 3, 20), rng.normal(size=20)
+    e, m = rng.uniform(0.1, 1, 20), rng.normal(size=(20, 3))
     full = np.full((20, 3), 0.5)
     full[np.arange(20), t] = e
     own = (t[:, None] == np.arange(3)) / e[:, None]

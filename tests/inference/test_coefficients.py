@@ -1,4 +1,4 @@
-"""Tables of coefficients and terms, contrasts, and which covariance they use."""
+"""Tables of coefficients and terms, contrasts, likelihood ratios, and which covariance they use."""
 
 from pathlib import Path
 
@@ -6,18 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from lifelines import WeibullAFTFitter
+from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
+from scipy.stats import chi2
 
 from sstorch import (
     Columns,
     Penalties,
     SoftSurvivalTree,
     Surv,
+    SurvivalData,
     SurvivalRegression,
     inference,
     load_dataset,
 )
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference import likelihood_ratio_test
 from sstorch.inference.covariance import marginal_covariance
 from sstorch.optim import Nodec
 from tests.inference.test_in_r import with_penalties_known
@@ -128,18 +131,14 @@ def test_products_have_a_row_of_their_own() -> None:
 
 @pytest.mark.filterwarnings("ignore:every row stands 2 times")
 def test_rows_repeated_in_clusters_have_the_standard_errors_of_the_rows(lines: SurvivalRegression) -> None:
-    frame, y = (
-        pd.concat([DATA.frame] * 2, ignore_index=True),
-        Surv(*(np.tile(v, 2) for v in (DATA.time, DATA.event))),
-    )
+    frame = pd.concat([DATA.frame] * 2, ignore_index=True)
+    y = Surv(*(np.tile(v, 2) for v in (DATA.time, DATA.event)))
     twice = SurvivalRegression("weibull", **LINES).fit(frame, y)
     subject = np.tile(np.arange(len(DATA.frame)), 2)
     robust = inference.with_sandwich(twice, frame, y, cluster=subject)
     once = inference.with_sandwich(lines, DATA.frame, DATA.y)
-    names = ["estimate", "standard error"]
-    assert inference.coefficients(robust)[names].to_numpy() == pytest.approx(
-        inference.coefficients(once)[names].to_numpy(), rel=1e-3
-    )
+    tables = [inference.coefficients(each)[["estimate", "standard error"]] for each in (robust, once)]
+    np.testing.assert_allclose(*tables, rtol=1e-3)
 
 
 def test_saved_model_keeps_its_covariance(curved: SurvivalRegression, tmp_path: Path) -> None:
@@ -183,3 +182,41 @@ def test_marginal_covariance_of_a_likelihood_that_is_not_concave_stays_finite() 
     )
     torch.testing.assert_close(found[:2, :2], known)
     torch.testing.assert_close(found[2, 2], posterior[2, 2])
+
+
+SMALL, LARGE = ["age"], ["age", "pnodes", "tsize"]
+
+
+@pytest.mark.parametrize(
+    ("leaf", "peer"), [("weibull", WeibullAFTFitter), ("log_logistic", LogLogisticAFTFitter)]
+)
+def test_statistic_is_that_of_lifelines(leaf: str, peer: type, gbsg2: SurvivalData) -> None:
+    X = gbsg2.frame[LARGE].astype(float)
+    smaller, larger = (SurvivalRegression(leaf, **LINES).fit(X[names], gbsg2.y) for names in (SMALL, LARGE))
+    found = likelihood_ratio_test(smaller, larger, X, gbsg2.y)
+    table = X.assign(time=gbsg2.time, event=gbsg2.event)
+    fits = [peer().fit(table[[*names, "time", "event"]], "time", "event") for names in (SMALL, LARGE)]
+    expected = 2 * (fits[1].log_likelihood_ - fits[0].log_likelihood_)
+    assert found["statistic"] == pytest.approx(expected, rel=1e-5)
+    assert found["df"] == 2
+    assert found["p"] == pytest.approx(chi2.sf(expected, 2), rel=1e-3)
+
+
+def test_what_cannot_be_compared(gbsg2: SurvivalData) -> None:
+    X, y = gbsg2.frame[LARGE].astype(float), gbsg2.y
+    X = X.assign(years=2 * X["age"], a=X["age"] % 5, b=X["age"] % 7)
+    smaller, larger, twice, nodes, noise = (
+        SurvivalRegression("weibull", **LINES).fit(X[names], y)
+        for names in (SMALL, LARGE, ["age", "years"], ["pnodes"], ["a", "b"])
+    )
+    penalised, half = SurvivalRegression("weibull").fit(X[LARGE], y), range(343)
+    for error, message, models, rows in (
+        (DataError, "exchange them", (larger, smaller), (X, y)),
+        (DataError, "estimable coefficients than smaller, which has 3, got 3", (smaller, twice), (X, y)),
+        (ConfigError, "without penalties", (smaller, penalised), (X, y)),
+        (DataError, "not fitted to these rows", (smaller, larger), (X.iloc[half], y[half])),
+        (DataError, "counts of rows", (smaller, larger), (X, y, X["age"] / 10)),
+        (DataError, "not nested", (nodes, noise), (X, y)),
+    ):
+        with pytest.raises(error, match=message):
+            likelihood_ratio_test(*models, *rows)

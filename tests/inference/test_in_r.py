@@ -18,13 +18,8 @@ HERE = Path(__file__).parent
 IN_R: dict[str, Any] = json.loads((HERE / "inference_in_r.json").read_text())
 ROWS = pd.read_csv(HERE / "inference_in_r.csv")
 X, Y = ROWS[["age", "marker", "arm"]], Surv(ROWS["time"], ROWS["event"])
-TERMS = [
-    ("Intercept", ""),
-    ("age", "per unit"),
-    ("marker", "per unit"),
-    ("arm", "both vs control"),
-    ("arm", "drug vs control"),
-]
+TERMS = [("Intercept", ""), ("age", "per unit"), ("marker", "per unit")]
+TERMS += [("arm", "both vs control"), ("arm", "drug vs control")]
 NO_PENALTY = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
 
 

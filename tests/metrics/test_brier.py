@@ -1,11 +1,10 @@
 """The Brier score in its conventions and on their grids, against loops and the peers they are named after."""
 
-import warnings
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from scipy.integrate import quad
 
 from sstorch.exceptions import ConfigError, DataError
@@ -126,20 +125,6 @@ def test_surtree_is_the_authors_protocol(scale):
     got = integrated_brier_score((time, event), survival, grid, train=train, convention="surtree")
     assert got == pytest.approx(1 - model / base, abs=CLOSE)
     assert evaluation_times(time * 86_400.0, train[0] * 86_400.0, "surtree").size <= 10_002
-
-
-@pytest.mark.nightly
-@given(scored())
-def test_osst_equals_the_package(rows):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        osst = pytest.importorskip("osst.model.metrics", reason="osst is the oracle (extra 'oracles')")
-    assume(rows.times.size > 1)
-    train, own = (rows.train.event.astype(int), rows.train.time), (rows.event.astype(int), rows.time)
-    with np.errstate(divide="ignore"):  # the package divides by G = 0, then takes the weight for 0
-        peer = osst.integrated_brier_score(*train, *own, rows.survival, rows.times)
-    got = integrated_brier_score(rows[:2], *rows[2:4], train=rows.train, convention="osst")
-    assert got == pytest.approx(peer, abs=CLOSE)
 
 
 ROWS, CURVES = ([1.0, 2.0, 3.0], [1, 1, 0]), np.full((3, 2), 0.5)

@@ -1,4 +1,4 @@
-"""Kaplan-Meier with limits, and tests of groups: against lifelines, R and plain loops."""
+"""Kaplan-Meier with limits, the censoring distribution, tests of groups: against lifelines, R and loops."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import median_survival_times
@@ -31,7 +32,7 @@ from sstorch.metrics.incidence import aalen_johansen_error
 from sstorch.metrics.outcome import Observed
 from tests.histories import halved
 
-from .cohorts import Rates
+from .cohorts import Rates, cohorts
 
 WEIGHTS_IN_R = json.loads((Path(__file__).parent / "weights_in_r.json").read_text())
 # R 4.2, survival 3.5.3 and cmprsk 2.2.11: with(mgus2, cuminc(ifelse(pstat == 0, futime, ptime),
@@ -198,10 +199,8 @@ def test_rows_without_weight_count_in_no_metric(given: bool) -> None:
 
 def test_errors_of_calibration_do_not_depend_on_the_scale_of_weights() -> None:
     """A share of .9 is above or below by rounding."""
-    survival, weight = (
-        np.array([2, 1, 7, 3, 6, 4, 6.5, 8, 5, 9]) / 10,
-        np.array([2.0, 2, 3, 3, 1, 1, 3, 3, 1, 1]),
-    )
+    survival = np.array([2, 1, 7, 3, 6, 4, 6.5, 8, 5, 9]) / 10
+    weight = np.array([2.0, 2, 3, 3, 1, 1, 3, 3, 1, 1])
     y = np.arange(1.0, 11.0), np.ones(10)
     rows = (HorizonRows.of(y, survival, 4.0, sample_weight=weight * scale) for scale in (1.0, 0.37))
     one, other = map(calibration_errors, rows)
@@ -375,3 +374,42 @@ def test_groups_of_equal_survival_are_tied_whatever_the_rounding() -> None:
         time = np.concatenate([np.arange(1, half + 1), np.full(half, 50), [1, 50]])
         train = (time, time < 50), np.repeat([0, 1], [2 * half, 2])
         assert concordance_of_groups(([40, 41, 42, 43], [1, 1, 0, 0]), [0, 1, 0, 1], train=train) == 0.5
+
+
+POINTS = np.arange(0.5, 10.0, 0.5)
+SOONER = 1e-6
+
+
+@given(cohorts(min_size=1))
+def test_survival_and_censoring_equal_lifelines_and_scikit_survival(rows):
+    """G is Kaplan-Meier of the censorings with events a moment earlier."""
+    moved = np.where(rows.event, rows.time - SOONER, rows.time)
+    for estimate, peer in (
+        (KaplanMeier.fit(rows), KaplanMeierFitter().fit(*rows)),
+        (censoring_distribution(rows), KaplanMeierFitter().fit(moved, ~rows.event)),
+    ):
+        np.testing.assert_allclose(estimate.at(POINTS), peer.predict(POINTS), rtol=0, atol=1e-12)
+        before = peer.predict(POINTS - 2 * SOONER)
+        np.testing.assert_allclose(estimate.before(POINTS), before, rtol=0, atol=1e-12)
+    reason = "scikit-survival is the oracle (extra 'baselines')"
+    nonparametric = pytest.importorskip("sksurv.nonparametric", reason=reason)
+    times, expected = nonparametric.kaplan_meier_estimator(rows.event, rows.time, reverse=True)
+    np.testing.assert_allclose(censoring_distribution(rows).at(times), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tied_events", ["removed", "at_risk"])
+@given(rows=cohorts(min_size=1))
+def test_censoring_with_integer_weights_equals_repeated_rows(rows, tied_events):
+    weight = 1 + np.arange(rows.time.size) % 4
+    again = np.repeat(np.arange(rows.time.size), weight)
+    expected = censoring_distribution((rows.time[again], rows.event[again]), tied_events=tied_events)
+    for factor in (1.0, 0.1):
+        g = censoring_distribution(rows, tied_events=tied_events, sample_weight=factor * weight)
+        np.testing.assert_allclose(g.values, expected.values, rtol=0, atol=1e-12)
+
+
+def test_shapes_pass_through_and_the_last_value_stays():
+    km = KaplanMeier.fit(([1.0, 3.0], [1, 0]))
+    assert km.at(2.0).shape == ()
+    assert km.at([[0.0, 1.0], [2.0, 99.0]]).tolist() == [[1.0, 0.5], [0.5, 0.5]]
+    assert km.before([1.0, np.inf]).tolist() == [1.0, 0.5]

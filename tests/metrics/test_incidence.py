@@ -14,7 +14,6 @@ from sstorch.groups.table import incidence_limits, interval_text
 from sstorch.metrics import (
     aalen_johansen,
     brier_score,
-    concordance_harrell,
     concordance_wolbers,
     cumulative_dynamic_auc,
     integrated_brier_score,
@@ -47,15 +46,15 @@ def test_r_gives_the_same(name: str) -> None:
             "error": error[k - 1],
             "brier": brier_score(rows, 1 - predicted, times, cause=k, train=rows),  # riskRegression's Score
         }
-        known = np.isfinite(
-            np.array(expected[f"auc_{k}"], dtype=float)
-        )  # from the first event of the cause on
-        curves = 1 - predicted[:, known]
-        area = cumulative_dynamic_auc(rows, curves, times[known], cause=k, train=rows)
-        np.testing.assert_allclose(area, np.array(expected[f"auc_{k}"])[known].astype(float), rtol=1e-12)
+        areas = np.array(expected[f"auc_{k}"], dtype=float)
+        known = np.isfinite(areas)  # from the first event of the cause on
+        area = cumulative_dynamic_auc(rows, 1 - predicted[:, known], times[known], cause=k, train=rows)
+        np.testing.assert_allclose(area, areas[known], rtol=1e-12)
         for score, values in found.items():
             in_r = np.array(expected[f"{score}_{k}"], dtype=float)
             np.testing.assert_allclose(values, in_r, rtol=1e-12, atol=1e-14, err_msg=f"{score} of {k}")
+        mean = integrated_brier_score(rows, 1 - predicted, times, cause=k, train=rows, convention="trapezoid")
+        assert mean == pytest.approx(np.trapezoid(found["brier"], times) / np.ptp(times), rel=1e-12)
         for t, c in zip(times, expected[f"wolbers_{k}"], strict=True):  # pec
             if c is not None:
                 found_c = concordance_wolbers(untied, age, k, tau=t, train=untied)
@@ -99,37 +98,10 @@ def test_incidence_of_zero_or_one_has_no_limits() -> None:
 
 def test_no_event_and_wrong_codes() -> None:
     assert (aalen_johansen(([1.0, 2.0], [0, 0]), [1.0], n_causes=2) == 0).all()
+    y = [1.0, 2.0], [0, 3]
     with pytest.raises(DataError, match="got 3"):
-        aalen_johansen(([1.0, 2.0], [0, 3]), [1.0], n_causes=2)
-
-
-TIMES = np.array([2.0, 5.0, 9.0, 14.0])
-
-
-# hazardous 0.2.0 on the same rows: brier_score_incidence, integrated_brier_score_incidence at TIMES, and
-# concordance_index_incidence(taus=[9.0]) with and without Kaplan-Meier's weights. comprisk 0.8.0:
-# concordance_index_cr of the risk and of the risk rounded to tenths, with times and with times rounded up.
-@pytest.mark.parametrize("k", [1, 2])
-def test_hazardous_and_comprisk_give_the_same(k: int) -> None:
-    def draw(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        first, second, censored = rng.exponential(10, n), rng.exponential(15, n), rng.uniform(1, 30, n)
-        time = np.minimum(np.minimum(first, second), censored)
-        return time, np.where(censored < np.minimum(first, second), 0, np.where(first < second, 1, 2))
-
-    rng, expected = np.random.default_rng(5), BY_PEERS["peers"][str(k)]
-    train, test = draw(150, rng), draw(120, rng)
-    risk = rng.uniform(size=120)
-    free = 1 - np.clip(risk[:, None] * (1 - np.exp(-TIMES / 12)), 0, 1)
-    options = {"cause": k, "train": train}
-    np.testing.assert_allclose(brier_score(test, free, TIMES, **options), expected["brier"], rtol=1e-12)
-    mean = integrated_brier_score(test, free, TIMES, convention="trapezoid", **options)
-    assert mean == pytest.approx(expected["ibs"], rel=1e-12)
-    wolbers = [concordance_wolbers(test, 1 - free[:, 2], k, tau=9.0, train=known) for known in (train, None)]
-    assert wolbers == pytest.approx(expected["wolbers"], abs=1e-8)
-    pairs = [(at, r) for at in (test[0], np.ceil(test[0])) for r in (risk, risk.round(1))]
-    found = [concordance_harrell((at, test[1]), r, cause=k) for at, r in pairs]
-    np.testing.assert_allclose(found, expected["comprisk"], rtol=1e-14)
+        aalen_johansen(y, [1.0], n_causes=2)
     with pytest.raises(DataError, match="no comparable pair"):
-        concordance_wolbers(test, risk, 3)
+        concordance_wolbers(y, [0.1, 0.2], 2)
     with pytest.raises(DataError, match="needs two times"):
-        integrated_brier_score(test, free[:, :1], [5.0], convention="trapezoid", **options)
+        integrated_brier_score(y, [[0.9], [0.8]], [1.5], convention="trapezoid", cause=3, train=y)

@@ -1,24 +1,26 @@
-"""Estimated variances and the evidence against closed forms and integration by numbers."""
+"""Estimated variances and the evidence against closed forms, importance sampling and mgcv in R."""
 
-from collections.abc import Callable
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_t
 from torch import Tensor
 
+from sstorch.data import Preprocessor, Schema
+from sstorch.data.encodings import ColumnEncodings, Encodings
 from sstorch.newton.minimize import Gaussian, System, newton
 from sstorch.nn import DesignMatrix, Topology, make_family
 from sstorch.objective import Sample
+from sstorch.objective.rows import counted_weight
 from sstorch.optim.evidence import Estimates, Kinds, estimate
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.soft_gates import SoftGates, path_signs
-from sstorch.soft.design import null_start
-
-# Precision of the vague priors of coefficients without a kind.
-VAGUE = 1e-2
+from sstorch.soft.design import Design, null_start
 
 
 def hazards(leaf: str, x: np.ndarray, time: np.ndarray, event: np.ndarray) -> LinearHazards:
@@ -51,53 +53,6 @@ def kinds_of(problem: LinearHazards, *names: str | None) -> Kinds:
     codes = [-1 if name is None else known.index(name) for name in names]
     n_shapes = problem.n_coefficients - 1 - len(names)
     return Kinds(known, torch.tensor([-1, *codes, *[-1] * n_shapes]))
-
-
-def integrated(problem: LinearHazards, mean: Tensor, slopes: int, reach: float) -> Callable[[float], float]:
-    """Log marginal likelihood by log penalty: a sum over a grid of all coefficients."""
-    d = problem.n_coefficients
-    found = estimate(problem, kinds_of(problem, *["line"] * slopes), mean)
-    centre, root = found.theta[0], torch.linalg.cholesky(covariance(found))
-    nodes = torch.linspace(-reach, reach, 33, dtype=torch.float64)
-    grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
-    theta = centre + grid @ root.T
-    sample, width = problem.sample, 1 + slopes
-    linear = theta[:, :1] + theta[:, 1:width] @ problem.x.to_dense()[0].T
-    loss = problem.family.loss(sample.log_time, sample.event, linear, theta[:, None, width:])
-    log_likelihood = -loss.sum(-1)
-    cell = d * torch.log(nodes[1] - nodes[0]) + root.diagonal().log().sum()
-    is_slope = torch.zeros(d, dtype=torch.bool)
-    is_slope[1 : 1 + slopes] = True
-
-    def value(log_penalty: float) -> float:
-        precision = torch.where(is_slope, np.exp(log_penalty), VAGUE)
-        centred = theta - torch.where(is_slope, 0.0, mean[0])
-        prior = (precision.log() - np.log(2 * np.pi) - precision * centred.square()).sum(-1) / 2
-        return float(torch.logsumexp(log_likelihood + prior, 0) + cell)
-
-    return value
-
-
-# ------------------------------------------------------------------ integration
-
-
-@pytest.mark.parametrize(
-    ("leaf", "n", "slopes"),
-    [("exponential", 80, (0.5,)), ("exponential", 80, (0.5, -0.4)), ("weibull", 200, (0.6,))],
-)
-def test_evidence_and_penalty_are_those_of_numerical_integration(
-    leaf: str, n: int, slopes: tuple[float, ...]
-) -> None:
-    problem = hazards(leaf, *simulated(n, slopes))
-    start = null_start(problem)
-    found = estimate(problem, kinds_of(problem, *["line"] * len(slopes)), start)
-    exact = integrated(problem, start, len(slopes), reach=6.0)
-    log_penalty = float(found.penalty.log())
-    # Laplace's error is of order 1 / events.
-    assert float(found.evidence) == pytest.approx(exact(log_penalty), abs=0.03)
-    best = minimize_scalar(lambda at: -exact(at), bounds=(-4, 8), method="bounded")
-    assert log_penalty == pytest.approx(best.x, abs=0.1)
-    assert exact(log_penalty) == pytest.approx(-best.fun, abs=0.002)
 
 
 def test_gaussian_likelihood_has_the_closed_form() -> None:
@@ -205,3 +160,63 @@ def test_evidence_of_a_gate_with_two_leaves_is_that_of_integration() -> None:
         volume = (kinds.precision(other).log().sum(-1) - system.log_determinant()) / 2
         value = volume - own.loss - Gaussian(kinds.precision(other), centre).value(own.theta)
         assert float(value) < float(found.evidence)
+
+
+# script and values: tests/optim/penalties.R
+HERE = Path(__file__).parent
+IN_R: dict[str, Any] = json.loads((HERE / "penalties_in_r.json").read_text())
+KINDS = ("line", "curve", "category")
+# Precision of the vague prior of the intercept in `estimate`.
+VAGUE = 1e-2
+
+
+def problem() -> tuple[Design, LinearHazards, Kinds]:
+    """The rows of the script as a problem of an exponential regression with a curve of x."""
+    rows = pd.read_csv(HERE / "penalties_in_r.csv").astype({"g": "category"})
+    encodings = ColumnEncodings.of({"x": "spline(4)"})
+    preprocessor = Preprocessor(
+        Schema.of(rows[["x", "z1", "z2", "g"]]), encodings=Encodings(encodings, encodings)
+    )
+    features = torch.tensor(preprocessor.fit(rows).transform(rows))
+    time, event = (torch.tensor(rows[name].to_numpy(dtype=float))[None] for name in ("time", "event"))
+    sample = Sample(DesignMatrix(features[None], (1,)), time.log(), event, torch.ones_like(time))
+    design = Design.of(sample, features.shape[1], preprocessor)
+    hazards = design.hazards(make_family("exponential"), sample, counted_weight(sample))
+    return design, hazards, design.kinds_of(1, 0)
+
+
+def test_lambda_and_freedom_of_each_kind_are_those_of_mgcv() -> None:
+    _, hazards, kinds = problem()
+    expected = IN_R["columns"]
+    found = estimate(hazards, kinds, null_start(hazards))
+    assert kinds.names == KINDS
+    freedom = kinds.sums(found.freedom)[0].tolist()
+    # The fixed point takes the Hessian as given; the maximum of mgcv moves it with the penalties.
+    assert found.penalty[0].tolist() == pytest.approx([expected["penalty"][k] for k in KINDS], rel=0.03)
+    assert freedom == pytest.approx([expected["freedom"][k] for k in KINDS], abs=0.03)
+    log_hazard = hazards.parameters(found.theta)[0][0, :12]
+    assert log_hazard.tolist() == pytest.approx(expected["log_hazard"], abs=0.01)
+    # A flat prior of the intercept there, a vague one here.
+    flat = np.log(VAGUE / (2 * np.pi)) / 2
+    assert float(found.evidence) - flat == pytest.approx(expected["log_marginal"], abs=2e-3)
+
+
+@pytest.mark.parametrize("case", ["columns", "columns_low", "columns_high"])
+def test_coefficients_at_given_penalties_are_those_of_mgcv(case: str) -> None:
+    _, hazards, kinds = problem()
+    expected = IN_R[case]
+    penalty = torch.tensor([[expected["penalty"][k] for k in KINDS]], dtype=torch.float64)
+    start = null_start(hazards)
+    prior = Gaussian(kinds.spread(penalty, 0.0), torch.zeros_like(start))
+    found = newton(hazards, prior, start)
+    assert -float(found.loss) == pytest.approx(expected["log_likelihood"], abs=1e-8)
+    log_hazard = hazards.parameters(found.theta)[0][0, :12]
+    assert log_hazard.tolist() == pytest.approx(expected["log_hazard"], abs=1e-6)
+    freedom = 1 - prior.precision * torch.linalg.inv(
+        found.hessian + torch.diag_embed(prior.precision)
+    ).diagonal(dim1=-2, dim2=-1)
+    assert kinds.sums(freedom)[0].tolist() == pytest.approx([expected["freedom"][k] for k in KINDS], abs=1e-6)
+    factor = torch.linalg.cholesky(found.hessian + torch.diag_embed(prior.precision))
+    volume = kinds.spread(penalty, 1.0).log().sum() / 2 - factor.diagonal(dim1=-2, dim2=-1).log().sum()
+    evidence = -found.loss - prior.value(found.theta) + volume + np.log(2 * np.pi) / 2
+    assert float(evidence) == pytest.approx(expected["log_marginal"], abs=1e-6)

@@ -49,11 +49,9 @@ def _value(run: TrainingRun, tree: SoftTree | None = None) -> Tensor:
 # ------------------------------------------------------------------ the objective as a function of some nodes
 
 
-@pytest.mark.parametrize(
-    "leaf", ["weibull", "generalized_gamma"]
-)  # with gradients in closed form, and without
+@pytest.mark.parametrize("leaf", ["weibull", "generalized_gamma"])  # gradients in closed form, and without
 @pytest.mark.parametrize("nodes", NODES)
-def test_gradient_of_some_nodes_is_that_of_autograd_and_of_differences(leaf: str, nodes: set[int]) -> None:
+def test_gradient_of_some_nodes_is_that_of_autograd(leaf: str, nodes: set[int]) -> None:
     tree, sample = random_tree(3, 2, leaf), random_sample(3)
     step = joint_step(Batch(tree, OBJECTIVE, sample), nodes)
     x = step.read()
@@ -65,13 +63,6 @@ def test_gradient_of_some_nodes_is_that_of_autograd_and_of_differences(leaf: str
     assert {int(name.split(".")[1]) for name in names} == nodes
     plain = step.objective.data(x.requires_grad_()) + step.objective.penalty(x)
     torch.testing.assert_close(torch.autograd.grad(plain.sum(), x)[0], gradient, rtol=1e-9, atol=1e-11)
-    x = x.detach()
-    for place in range(0, x.shape[1], 3):
-        ahead, behind = x.clone(), x.clone()
-        ahead[:, place] += 1e-6
-        behind[:, place] -= 1e-6
-        slope = (step.value_and_gradient(ahead)[0] - step.value_and_gradient(behind)[0]) / 2e-6
-        torch.testing.assert_close(slope, gradient[:, place], rtol=1e-5, atol=1e-8)
 
 
 # ------------------------------------------------------------------ a step of a run
@@ -138,13 +129,8 @@ def _result(x: Tensor) -> OptimizationResult:
     return OptimizationResult(x, value, value, count * Status.CONVERGED, count, value)
 
 
-@pytest.mark.parametrize(
-    ("end", "status"),
-    [(torch.nan, "STALLED"), (torch.inf, "STALLED"), (1e3, "STALLED"), (0.0, "CONVERGED")],
-)
-def test_minimiser_that_ends_worse_or_not_finite_leaves_the_problem_as_it_was(
-    end: float, status: str
-) -> None:
+@pytest.mark.parametrize("end", [torch.nan, torch.inf, 1e3, 0.0])
+def test_minimiser_that_ends_worse_or_not_finite_leaves_the_problem_as_it_was(end: float) -> None:
     run = _run()
     start, before = run.tree.select(torch.arange(4)), _value(run)
     run.take(run.step({1, 4, 5}, minimizer=lambda _, x: _result(x + end)))
@@ -153,7 +139,7 @@ def test_minimiser_that_ends_worse_or_not_finite_leaves_the_problem_as_it_was(
         assert torch.equal(parameter, start.get_parameter(name))
     assert torch.equal(_value(run), before)
     steps = run.history.steps
-    assert (steps["status"] == status).all()
+    assert (steps["status"] == ("STALLED" if end else "CONVERGED")).all()
     np.testing.assert_allclose(steps["objective_after"], before, rtol=1e-12)  # not what the minimiser claims
 
 
@@ -174,9 +160,7 @@ def test_leaf_that_overflows_is_restarted_only_where_leaves_are_trained(minimize
 
 @pytest.mark.parametrize("nodes", [[], [0], [8], [1, 9], ["a"]])
 def test_nodes_that_the_tree_lacks_raise(nodes: Iterable[int]) -> None:
-    with pytest.raises(
-        ConfigError, match=r"`nodes` must be numbers of gates \(1 to 3\) and leaves \(4 to 7\)"
-    ):
+    with pytest.raises(ConfigError, match=r"must be numbers of gates \(1 to 3\) and leaves \(4 to 7\)"):
         _run().step(nodes)
     run = TrainingRun(random_tree(1, 0), OBJECTIVE, random_sample(1))
     with pytest.raises(ConfigError, match=r"numbers of leaves \(1 to 1\), got \[2\]"):
