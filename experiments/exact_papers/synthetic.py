@@ -34,7 +34,7 @@ from sstorch import OptimalSurvivalTreeCV, SurvivalData, metrics
 from sstorch.bench.baselines.models import leaf_of
 from sstorch.data import stratified_folds
 from sstorch.exact import Binarizer, LogLikelihood, solve
-from sstorch.exact.hazards import BaselineHazard
+from sstorch.exact.leaf_curves import BaselineHazard
 from sstorch.exact.rows import weighted_rows
 from sstorch.exceptions import DataWarning
 from sstorch.metrics.groups import KaplanMeier

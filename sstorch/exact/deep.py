@@ -20,13 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.costs import Form, costs_of
+from sstorch.exact.compiled.costs import Form, Prices, costs_of
 from sstorch.exact.compiled.curves import Curves, Leavers
-from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.search import CompiledProblem, estimate
-from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, NEVER, Budget, Deadline, Found, Work, budget
-from sstorch.exact.rows import quantise
+from sstorch.exact.rows import Patterns, quantise
+from sstorch.exact.solution import INFINITY, MAX_EXACT_DEPTH, NEVER, Budget, Deadline, Found, Work, budget
 from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Task
 from sstorch.exact.tree import BinaryTree, Nested
@@ -177,11 +175,8 @@ class Deep:
 
     def _joined(self, feature: int, sides: tuple[_Best, _Best] | list[_Best]) -> _Best:
         left, right = sides
-
-        def tree() -> Nested:
-            return feature, left.tree(), right.tree()
-
-        return _Best(left.cost + right.cost, left.bound + right.bound, tree)
+        cost, bound = left.cost + right.cost, left.bound + right.bound
+        return _Best(cost, bound, lambda: (feature, left.tree(), right.tree()))
 
 
 @dataclass(frozen=True)
@@ -195,10 +190,7 @@ class Rows:
     n_threads: int
 
     def plan(self, depth: int, max_nodes: int, penalty: float, guess: FloatArray | None) -> Plan:
-        """Tables of all sets of features, and where they have no room for a depth, `Deep` above them.
-
-        Raises ConfigError: the tables do not fit the memory, or the search would take years.
-        """
+        """Tables, and where these have no room `Deep`. ConfigError: no memory, or a search of years."""
         is_deep = depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3)
         base = min(depth - is_deep, MAX_EXACT_DEPTH)
         problem = self.problem(base)
@@ -242,7 +234,7 @@ class Rows:
             values = np.concatenate([values, patterns.sums(needs)])
             form = form._replace(least=np.array(self.least, dtype=np.float64))
         prices = Prices.of(task, patterns.columns)
-        return CompiledProblem.of(patterns, values, form, curves, prices)
+        return CompiledProblem(patterns.literals, patterns.chain, values, form, curves, prices)
 
     def floor(self) -> FloatArray:
         """(U,), no tree costs less: every distinct row a leaf of its own, with the cheapest curve."""

@@ -1,4 +1,4 @@
-"""Survival curves, hazards and incidences of the leaves of a tree, of one event or several causes."""
+"""Hazard of all rows; survival curves, hazards and incidences of the leaves of a tree, of K causes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,57 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_share, check_truncation
 from sstorch.data.target import steps_up_to
 from sstorch.exceptions import ConfigError
 from sstorch.memory import check_room
+from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.outcome import Observed
+
+
+def least_hazard(weight: FloatArray) -> float:
+    """Hazard in place of none: 1 / (N + 1), N the sum of weights as multiples of the smallest one."""
+    smallest = float(weight[weight > 0.0].min())
+    return smallest / (float(weight.sum()) + smallest)
+
+
+@dataclass(frozen=True)
+class BaselineHazard:
+    """Nelson-Aalen estimate Λ of all rows: before the first event `least_hazard`, 0 with left truncation."""
+
+    times: FloatArray  # (T,), of events
+    values: FloatArray  # (1 + T,), before the first of them, and from each on
+
+    @classmethod
+    def of(cls, rows: Observed) -> BaselineHazard:
+        """From weighted rows at risk where entry < t <= time."""
+        sets = risk_sets(rows)
+        had = sets.n_events > 0.0
+        first = least_hazard(rows.weights) if rows.entry is None else 0.0
+        rises = sets.n_events[had] / sets.at_risk[had]
+        return cls(sets.times[had], np.concatenate(([first], np.cumsum(rises))))
+
+    def exposure(self, rows: Observed) -> FloatArray:
+        """Λ(t_i) - Λ(entry_i), or Λ(t_i) without left truncation, (N,)."""
+        return self.at(rows.time) if rows.entry is None else self.at(rows.time) - self.at(rows.entry)
+
+    def at(self, time: npt.ArrayLike) -> FloatArray:
+        """Λ(t)."""
+        read: FloatArray = self.values[np.searchsorted(self.times, time, side="right")]
+        return read
+
+
+def hazard_ratios(leaf: IntArray, n_leaves: int, rows: Observed, exposure: FloatArray) -> FloatArray:
+    """Hazard ratio of each leaf, (L,): weighted events, at least half of one, per exposure; or 1."""
+    weight = rows.weights
+    events = np.bincount(leaf, weights=weight * rows.event, minlength=n_leaves)
+    hazard = np.bincount(leaf, weights=weight * exposure, minlength=n_leaves)
+    least = 0.5 * float(weight[weight > 0.0].min())
+    return np.divide(np.maximum(events, least), hazard, out=np.ones(n_leaves), where=hazard > 0.0)
+
 
 # A product of factors (1 - d / n) can miss a round number such as 1/2 by a few units in the last place.
 _ROUNDING = 1e-12
@@ -87,10 +131,7 @@ class LeafCurves:
         return np.stack([at[:, 1] - at[:, 0] for at in every], axis=1)
 
     def scaled(self, factors: FloatArray) -> LeafCurves:
-        """The curves with hazards times a factor of each cause, (K,); S^c for one cause.
-
-        At each event time log survival falls by parts of the causes in proportion to their hazards.
-        """
+        """Curves with hazards times a factor of each cause, (K,), S falling in proportion: S^c."""
         rates = np.diff(self.hazards, axis=2, prepend=0.0)
         total, wanted = rates.sum(axis=1), factors @ rates
         power = np.divide(wanted, total, out=np.ones_like(total), where=total > 0.0)

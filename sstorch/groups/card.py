@@ -13,8 +13,8 @@ from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import PAGE_TEXTS
 from sstorch.document import Block, Code, Document, Section, as_table, number, to_html, to_markdown
+from sstorch.groups.recalibration import SurvivalTree
 from sstorch.groups.table import WEIGHTED
-from sstorch.groups.tree import SurvivalTree
 
 _LIMITS = (
     "It describes these rows: for others, such as of another place or time, it has to be validated anew.",

@@ -17,8 +17,8 @@ from sstorch.data.oddities import Oddity
 from sstorch.data.target import steps_up_to
 from sstorch.data.time_unit import duration, median_text, round_horizons
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.stability import resamples
-from sstorch.groups.tree import SurvivalTree
+from sstorch.groups.recalibration import SurvivalTree
+from sstorch.groups.validation import resamples
 from sstorch.metrics.censoring import followed_to, risk_sets
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import first_below, log_log_limits, survival_and_error
@@ -141,11 +141,7 @@ def group_estimates(
     level: float = 0.95,
     resampled: Resampled | None = None,
 ) -> pd.DataFrame:
-    """Observed and predicted curves of groups (n,), see :func:`group_table`.
-
-    `predicted` is the survival of each row at the increasing horizons, (n, n_times), or (n, K, n_times)
-    incidences.
-    """
+    """Curves of groups (n,), observed and `predicted` (n, n_times) or (n, K, n_times)."""
     causes = () if data.causes is None else data.cause_names
     numbers, place = np.unique(group, return_inverse=True)
     inside = [place == number for number in range(len(numbers))]
@@ -314,10 +310,7 @@ def groups_text(table: pd.DataFrame) -> str:
 
 
 def survival_texts(table: pd.DataFrame, unit: str | None) -> list[str]:
-    """``"median 2 years"`` of each row; of all ``", survival 0.93 at 5 years"`` where one has no median.
-
-    Columns are ``median`` and ``S(t)`` by increasing t, of which the last is taken.
-    """
+    """``"median 2 years"`` of each row; of all ``", survival 0.93 at 5 years"`` where one has none."""
     texts = [median_text(median, unit) for median in table["median"]]
     horizons = [name for name in map(str, table) if name.startswith("S(")]
     if np.isfinite(table["median"]).all() or not horizons:

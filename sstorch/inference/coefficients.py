@@ -16,13 +16,15 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_share
 from sstorch.exceptions import ConfigError
 from sstorch.inference.covariance import (
+    Contrast,
+    Contrasts,
     FitCovariance,
     HazardCovariance,
     Inferable,
+    Values,
     covariance_of,
     linear_parts,
 )
-from sstorch.inference.terms import Contrast, Contrasts, Values
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.weights import rank_test
 from sstorch.nn import SoftTree
@@ -286,13 +288,10 @@ def _indexed(
 def term_test(
     coefficients: FloatArray, covariance: FloatArray, spread: FloatArray, freedom: float
 ) -> tuple[float, float]:
-    """Statistic and p-value of the hypothesis that a penalised term is zero.
+    """Statistic and p-value: a penalised term is zero (Wood, 2013, Biometrika 100, 221-228).
 
-    `covariance` of the coefficients (k,) is given the data, `spread` (k, k) the second moments of features.
-    The pseudo-inverse has the rank `freedom` > 0: the last whole one and the part share a block of two.
-
-    References:
-        Wood (2013), Biometrika 100, 221-228.
+    By the covariance of coefficients (k,) and the `spread` of features (k, k). The pseudo-inverse has rank
+    `freedom` > 0: the last whole one and the part share a block of two.
     """
     values, vectors = np.linalg.eigh(spread)
     good = values > _SMALL * max(values[-1], 0.0)
@@ -330,8 +329,7 @@ def term_test(
 def chi2_tail(value: float, whole: int, weights: tuple[float, float]) -> float:
     """Probability that a sum of chi-squared variables exceeds a value > 0, precise in the tail.
 
-    One has `whole` degrees of freedom, two have one each, and the weights: in polar coordinates c(angle)
-    times one with two, whose tail is an exponential. An integral over angle and first one is left.
+    One has `whole` degrees of freedom, two have one each, and weights: in polar form an exponential.
     """
     angle = (np.arange(_ANGLES) + 0.5) * np.pi / _ANGLES
     c = weights[0] * np.cos(angle) ** 2 + weights[1] * np.sin(angle) ** 2

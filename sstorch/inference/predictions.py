@@ -146,12 +146,9 @@ class Quantity:
         if not tree.competing:
             raise ConfigError("what='incidence' needs competing causes: use 'survival'")
         edges = torch.as_tensor(panels_before(tree.panels, float(grid.max(initial=0.0))))
-        elements = len(tree.causes) * (len(edges) + len(grid)) * 5
-
-        def incidence(parameters: Tensor) -> Tensor:
-            return tree.incidence_and_survival(parameters, at, edges)[0]
-
-        return cls(fitted, covariance, what, incidence, COMPLEMENT, grid, elements, tree.causes)
+        elements, both = len(tree.causes) * (len(edges) + len(grid)) * 5, tree.incidence_and_survival
+        rest = COMPLEMENT, grid, elements, tree.causes
+        return cls(fitted, covariance, what, lambda p: both(p, at, edges)[0], *rest)
 
     def deviations(self, x: Tensor) -> Iterator[Moved]:
         """Predictions and deviations of encoded rows, a chunk at a time; NaN where there is no estimate."""
@@ -164,13 +161,6 @@ class Quantity:
             moves = torch.einsum("nq...,nqd->n...d", slopes, rows.factors)
             moves[rows.unseen] = torch.nan
             yield value, moves
-
-    def mean(self, parts: Iterable[Moved]) -> Moved:
-        """Mean over the rows of all chunks, (1, ...)."""
-        chunks = list(parts)
-        count = sum(len(value) for value, _ in chunks)
-        sums = [torch.stack([part.sum(0) for part in each]).sum(0) for each in zip(*chunks, strict=True)]
-        return sums[0][None] / count, sums[1][None] / count
 
     def intervals(
         self, parts: Iterable[Moved], level: float, index: Sequence[Any], difference: bool = False
@@ -297,7 +287,9 @@ def contrast(
     sides = zip(quantity.deviations(a), quantity.deviations(b), strict=True)
     parts = [(one[0] - other[0], one[1] - other[1]) for one, other in sides]
     if average:
-        parts, index = [quantity.mean(parts)], ["mean"]
+        sums = (torch.stack([part.sum(0) for part in each]).sum(0) for each in zip(*parts, strict=True))
+        value, moves = (each[None] / len(a) for each in sums)
+        parts, index = [(value, moves)], ["mean"]
     return quantity.intervals(parts, level, index, difference=True)
 
 

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from sstorch._types import FloatArray
 from sstorch.checks import check_tree
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.tree import SurvivalTree
+from sstorch.groups.recalibration import SurvivalTree
 from sstorch.plots.figures import (
     COLOURS,
     colour_of,

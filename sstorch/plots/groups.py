@@ -16,7 +16,7 @@ from sstorch.checks import check_tree
 from sstorch.data.survival_data import on_training_rows
 from sstorch.data.time_unit import median_text
 from sstorch.exceptions import ConfigError
-from sstorch.groups.tree import SurvivalTree
+from sstorch.groups.recalibration import SurvivalTree
 from sstorch.metrics import aalen_johansen, logrank_test
 from sstorch.plots.figures import (
     COLOURS,

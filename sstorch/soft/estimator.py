@@ -29,12 +29,10 @@ from sstorch.exceptions import ConfigError, named, warn
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.estimator import SurvivalEstimator
 from sstorch.fitted.tree import FittedTree, leaves_of_state, tree_of_state, tree_state
-from sstorch.groups.recalibration import Recalibration
+from sstorch.groups.recalibration import RESULTS, Partition, PartitionOf, Recalibrate, Recalibration
 from sstorch.groups.table import groups_without_events
-from sstorch.groups.tree import RESULTS, Partition, PartitionOf, Recalibrate
 from sstorch.groups.validation import GroupValidation
-from sstorch.inference.covariance import FitCovariance
-from sstorch.inference.terms import term_facts
+from sstorch.inference.covariance import FitCovariance, term_facts
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.monitoring.callbacks import check_callbacks
 from sstorch.reading.effects import Explanation, explain_row

@@ -12,8 +12,7 @@ from torch import Tensor
 from sstorch.data import SurvivalData
 from sstorch.fitted import FittedTree
 from sstorch.fitted.model import EVENT
-from sstorch.groups.recalibration import Recalibration, check_events
-from sstorch.groups.tree import Recalibrate
+from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
 from sstorch.metrics.weights import check_weighting, covariance_of
 from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn import SoftTree, SurvivalDistribution

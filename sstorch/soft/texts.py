@@ -23,11 +23,9 @@ from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula
 from sstorch.fitted.program import export_program
 from sstorch.fitted.tree import FittedTree
-from sstorch.groups.recalibration import Recalibration, recalibration_texts
-from sstorch.groups.stability import Stability
+from sstorch.groups.recalibration import Partition, Recalibration, recalibration_texts
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text
-from sstorch.groups.tree import Partition
-from sstorch.groups.validation import GroupValidation
+from sstorch.groups.validation import GroupValidation, Stability
 from sstorch.inference.coefficients import terms
 from sstorch.inference.covariance import FitCovariance, no_covariance
 from sstorch.nn import SoftTree

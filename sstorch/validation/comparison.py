@@ -22,16 +22,16 @@ from sstorch.checks import (
     check_share,
     check_weight,
 )
-from sstorch.data import Surv
 from sstorch.data.folds import folds_of
 from sstorch.data.surv import as_surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.measures import MEASURES
 from sstorch.metrics.registry import check_names
-from sstorch.validation.cohort import Cohort, check_model
 from sstorch.validation.paired import (
+    Cohort,
     Estimate,
     Found,
+    check_model,
     scores_of_folds,
     scores_of_rows,
 )
@@ -126,7 +126,8 @@ def compare(
     if not isinstance(models, Mapping) or len(models) < 2:
         raise ConfigError("models must be a mapping from names to two or more models")
     grid = [check_horizon(t, "times") for t in np.unique(np.atleast_1d(as_numbers(times, "times")))]
-    names = _names_of_scores(scores, outcome)
+    known = [name for name, each in MEASURES.items() if each.defined_for(outcome.causes is not None)]
+    names = check_names(scores, known)
     check_choice(by, "by", ("data", "folds"))
     check_share(level, "level")
     check_integer("n_folds", n_folds, 2)
@@ -149,11 +150,6 @@ def compare(
         folds = folds_of(cohort.y, n_folds, random_state)
         found = scores_of_folds(models, cohort, folds, grid, names, level)
     return _tables(found)
-
-
-def _names_of_scores(scores: Iterable[str], y: Surv) -> list[str]:
-    known = [name for name, measure in MEASURES.items() if measure.defined_for(y.causes is not None)]
-    return check_names(scores, known)
 
 
 def _check_fitted(models: Mapping[str, Any]) -> None:

@@ -28,8 +28,8 @@ from sstorch.metrics.decision_curve import benefits_of, check_thresholds, net_be
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.measures import BOOTSTRAP, MEASURES, NO_VARIANCE, Measure
 from sstorch.plots import plot_calibration, plot_decision_curve
-from sstorch.validation.cohort import Cohort, check_model, refitted
 from sstorch.validation.page import APPARENT, Facts, checklist, document, name_of_net_benefit
+from sstorch.validation.paired import Cohort, check_model, refitted
 
 # Of a decision curve as it is drawn.
 _GRID = np.arange(0.01, 1.0, 0.01)
@@ -339,14 +339,10 @@ def _benefits(rows: HorizonRows, thresholds: FloatArray) -> FloatArray:
 
 
 def _optimism(model: Any, cohort: Cohort, t: float, n_refits: int, seed: int) -> pd.Series:
-    """Optimism of each measure: mean difference between the training rows of a model and all rows.
+    """Mean difference of each measure between the training rows of refits to resamples, and all rows.
 
-    An estimator of scikit-learn is cloned and fitted to each resample of a cohort with one row per subject.
-    Indexed by measure, of competing causes by cause and measure; NaN if no refit has the measure. Raises
-    ConfigError if the model cannot be cloned, DataError if subjects have several rows or there is a landmark.
-
-    References:
-        Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387, section 5.
+    ConfigError: no clone of the model; DataError: subjects of several rows, a landmark. Harrell, Lee and Mark
+    (1996), Statistics in Medicine 15, 361-387, section 5.
     """
     if cohort.y.id is not None or cohort.after is not None:
         raise DataError("n_refits is for rows that are subjects, without a landmark; use n_refits=0")

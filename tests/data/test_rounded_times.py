@@ -17,7 +17,7 @@ from sstorch import (
     metrics,
 )
 from sstorch.data.target import snapped
-from sstorch.exact.targets import horizon_labels
+from sstorch.exact.tasks import horizon_labels
 from sstorch.groups.table import group_table
 from sstorch.inference import with_sandwich
 from sstorch.metrics import HorizonRows, KaplanMeier, concordance_harrell, gray_test, logrank_test

@@ -18,10 +18,9 @@ from sstorch.exact import (
     solve,
 )
 from sstorch.exact.deep import Rows
-from sstorch.exact.hazards import BaselineHazard
-from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import NEVER, Budget, Deadline
-from sstorch.exact.rows import weighted_rows
+from sstorch.exact.leaf_curves import BaselineHazard
+from sstorch.exact.rows import Patterns, weighted_rows
+from sstorch.exact.solution import NEVER, Budget, Deadline
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly, nightly_but
 from tests.exact import reference

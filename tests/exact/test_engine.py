@@ -20,7 +20,7 @@ from sstorch.exact import (
     tasks,
 )
 from sstorch.exact.compiled import costs, search
-from sstorch.exact.patterns import Patterns
+from sstorch.exact.rows import Patterns
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.reading import export_text
@@ -38,7 +38,7 @@ SURVIVAL, CAUSES = LogLikelihood(TIME, EVENT), LogLikelihood(TIME, CAUSE, n_caus
 def test_curves_follow_from_rows_and_from_blocks(depth, monkeypatch):
     from sstorch.exact.compiled.curves import Leavers
 
-    monkeypatch.setattr(search, "_CELLS_AT_ONCE", 100)
+    monkeypatch.setattr(search, "_SUMS_AT_ONCE", 1600)
     time = np.where(RNG.random(150) < 0.2, 0.1, TIME)  # ties, some rows censored before the first event
     event, weight = EVENT & (time > 0.5), RNG.lognormal(sigma=2.0, size=150)
     for options in ({}, {"n_buckets": 4}, {"sample_weight": weight}):
@@ -74,7 +74,7 @@ def test_thresholds_of_columns_are_counted_as_chains(depth, monkeypatch):
     found = solve(features, CAUSES, depth, min_leaf=3)
     # Each feature a chain of its own.
     monkeypatch.setattr(
-        "sstorch.exact.patterns._chains", lambda codes: (np.arange(len(codes)), np.arange(len(codes)))
+        "sstorch.exact.rows._chains", lambda codes: (np.arange(len(codes)), np.arange(len(codes)))
     )
     alone = solve(features, CAUSES, depth, min_leaf=3)
     np.testing.assert_allclose(found.table().loss, alone.table().loss, rtol=1e-12)

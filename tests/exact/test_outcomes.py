@@ -6,8 +6,7 @@ import pytest
 
 from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalData, load_dataset, metrics
 from sstorch.exact import IntegratedBrier, LogLikelihood, check_task, solve
-from sstorch.exact.hazards import BaselineHazard, hazard_ratios
-from sstorch.exact.leaf_curves import leaf_curves
+from sstorch.exact.leaf_curves import BaselineHazard, hazard_ratios, leaf_curves
 from sstorch.exact.rows import weighted_rows, whole_weights
 from sstorch.exceptions import ConfigError, DataError
 from tests.exact import reference

@@ -18,8 +18,14 @@ from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, SurvivalDa
 from sstorch.data import folds_of, stratified_folds
 from sstorch.exact.estimators.survival_tree import training_rows
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.stability import _matched, resamples
-from sstorch.groups.validation import GroupDifference, GroupValidation, concordance_of_rows, held_out_groups
+from sstorch.groups.validation import (
+    GroupDifference,
+    GroupValidation,
+    _matched,
+    concordance_of_rows,
+    held_out_groups,
+    resamples,
+)
 from sstorch.validation import stability, validate_groups
 from tests.conftest import nightly
 from tests.groups.trees import CAUSES, TREES, fitted, refitted

@@ -17,7 +17,7 @@ from sstorch import (
 )
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
-from sstorch.groups.stability import resamples
+from sstorch.groups.validation import resamples
 from tests.flat import soft_tree
 
 

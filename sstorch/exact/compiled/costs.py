@@ -1,4 +1,4 @@
-"""Costs of many leaves from their sums: the machine code of a task's `leaf_cost`, called by its address."""
+"""Costs of many leaves from their sums, by the machine code of a task's `leaf_cost`; prices of tests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.exact import task as protocol
 from sstorch.exact.survival_tasks import IntegratedBrier
-from sstorch.exact.task import LeafCost, Task, scale_of
+from sstorch.exact.task import FeatureCosts, LeafCost, Task, scale_of
 from sstorch.exceptions import ConfigError
 from sstorch.optim.compiled import elementary
 from sstorch.optim.compiled.jit import address, cache_folder, call, compiled, elementwise, entry, of_users
@@ -133,10 +133,7 @@ def _block(sums, first, begin, n, block, best, scale, state, cost):
 
 @compiled
 def _curve_costs(sums, scale, blocks, n, cost, best):
-    """Integrated Brier scores of leaves, block by block of the time axis.
-
-    With Kaplan-Meier curves, or the `best` step function, S = a / (a + b) in each block: Σ a b / (a + b).
-    """
+    """Integrated Brier scores of leaves by Kaplan-Meier curves, or the `best` steps: Σ a b / (a + b)."""
     state = np.empty((3, _AT_ONCE))
     for begin in range(0, n, _AT_ONCE):
         count = min(_AT_ONCE, n - begin)
@@ -162,10 +159,9 @@ def _best_costs(sums, scale, blocks, n, cost):
 
 @compiled
 def leaf_costs(sums, n, form, cost):
-    """Write the costs of n leaves into `cost`, infinite if one lacks rows or events.
+    """Write costs of n leaves, infinite if one lacks rows or events, by sums of channels, then of such needs.
 
-    `sums` (C, >= n) are channels of the task, then those that leaves need some of. Where rows are followed
-    these conditions are all that is written.
+    Where rows are followed these conditions are all that is written.
     """
     if form.followed:
         cost[:n] = 0.0
@@ -188,3 +184,100 @@ def costs_of(form: Form, sums: FloatArray) -> FloatArray:
     cost = np.empty(sums.shape[1])
     _write_costs(np.ascontiguousarray(sums, dtype=np.float64), form, cost)
     return cost
+
+
+class Prices(NamedTuple):
+    """Prices of F features below the tests of a node; all arrays are empty if tests are free."""
+
+    attribute: IntArray = np.empty(0, dtype=np.int64)  # (F,), what each asks for; asked for again it is free
+    group: IntArray = np.empty(0, dtype=np.int64)  # (F,), discounted below each other; negative if alone
+    full: FloatArray = np.empty(0)  # (F,), in the unit of the loss
+    discounted: FloatArray = np.empty(0)  # (F,), the same below another feature of the group
+
+    @classmethod
+    def of(cls, task: Task, columns: IntArray) -> Prices:
+        """Those of a task, of the features behind which there are `columns` (F,)."""
+        costs: FeatureCosts | None = getattr(task, "feature_costs", None)
+        if costs is None:
+            return cls()
+        scale = scale_of(task)
+        attribute, group = costs.attribute[columns], costs.column_group[columns]
+        return cls(attribute, group, scale * costs.price[attribute], scale * costs.discounted[attribute])
+
+    def below(self, feature: int) -> Prices:
+        """Prices below a test of a feature."""
+        if not len(self.full):
+            return self
+        again = self.attribute == self.attribute[feature]
+        full = np.where(self.group == self.group[feature], self.discounted, self.full)
+        full[again] = 0.0
+        return self._replace(full=full, discounted=np.where(again, 0.0, self.discounted))
+
+    def with_first(self, n: int) -> Prices:
+        """Prices of the first n features."""
+        return Prices(self.attribute[:n], self.group[:n], self.full[:n], self.discounted[:n])
+
+
+@compiled
+def price_below(p, x, full, discounted, y):
+    """Both prices of feature x, below a test of y."""
+    if p.attribute[x] == p.attribute[y]:
+        return 0.0, 0.0
+    return (discounted if p.group[x] == p.group[y] else full), discounted
+
+
+@compiled
+def prices_of_pairs(p, prefix, size, low, high, out):
+    """Prices (size + 2, pairs) of the features of a prefix, low <= d < high and e < d, below the others."""
+    for j in range(size + 1):
+        at = 0
+        for d in range(low, high):
+            x = prefix[j] if j < size else d
+            full, discounted = p.full[x], p.discounted[x]
+            for i in range(size):
+                if i != j:
+                    full, discounted = price_below(p, x, full, discounted, prefix[i])
+            if j < size:
+                full, discounted = price_below(p, x, full, discounted, d)
+            for e in range(d):
+                out[j, at + e] = price_below(p, x, full, discounted, e)[0]
+            at += d
+    for e in range(high - 1):
+        full, discounted = p.full[e], p.discounted[e]
+        for i in range(size):
+            full, discounted = price_below(p, e, full, discounted, prefix[i])
+        at = 0
+        for d in range(low, high):
+            if e < d:
+                out[size + 1, at + e] = price_below(p, e, full, discounted, d)[0]
+            at += d
+
+
+@elementwise
+def _paid(costs, rows, price, lower, upper, n, out):
+    """Costs of n leaves from `lower` on with what their rows, and those from `upper` on, pay."""
+    paid, cost = out[lower : lower + n], costs[lower : lower + n]
+    without, present = rows[lower : lower + n], rows[upper : upper + n]
+    for i in range(n):
+        paid[i] = cost[i] + price[i] * (without[i] + present[i])
+
+
+@compiled
+def pay(costs, rows, price, size, n, signs, by_d, by_e):
+    """Costs of leaves without d, and e, with what rows pay with and without it, n pairs of each sign."""
+    for s in range(signs):
+        without_d, without_e = (4 * (s >> 1) + (s & 1)) * n, 2 * s * n
+        _paid(costs, rows, price[size, :n], without_d, without_d + 2 * n, n, by_d)
+        _paid(costs, rows, price[size + 1, :n], without_e, without_e + n, n, by_e)
+
+
+@elementwise
+def lower_paid(table, place, width, left, right, n, signs, bit, price, j, rows):
+    """Lower entries of a table as for free tests, by costs with what rows pay for a test of feature j."""
+    for s in range(signs):
+        without = ((s >> bit) << (bit + 1)) | (s & ((1 << bit) - 1))
+        at, lower, upper = place + s * width, without * n, (without | (1 << bit)) * n
+        least, a, b = table[at : at + n], left[lower : lower + n], right[upper : upper + n]
+        absent, present, each = rows[lower : lower + n], rows[upper : upper + n], price[j, :n]
+        for i in range(n):
+            least[i] = min(least[i], a[i] + each[i] * (absent[i] + present[i]) + b[i])

@@ -19,8 +19,7 @@ _ROWS_AT_ONCE = 64
 class Rows(NamedTuple):
     """Distinct rows, by their features.
 
-    Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
-    column. What a row has then follows from the last feature of each chain, and sums follow by adding up.
+    What a row has follows from the last feature of each chain; sums follow by adding up.
     """
 
     chain: IntArray  # (F,), where the chain of each feature begins
@@ -147,10 +146,7 @@ def _count_two(rows, level, low, feature, binomials, channel, second):
 
 @compiled
 def _count_pairs(rows, level, low, feature, binomials, out, start):
-    """Sums (C, n) of the rows of a level over pairs of features, the first one low .. feature - 1.
-
-    Above the first level `low` is 0, and all rows have the feature.
-    """
+    """Sums (C, n) of rows of a level over pairs, the first low .. feature - 1; above level 0 `low` is 0."""
     n = binomials[feature, 2]
     # The features before this one in its chain: all rows have them.
     rest = feature - 1 if level > 0 and rows.chain[feature] < feature else -1
@@ -220,8 +216,7 @@ def _begin(t, rows, depth):
 def _visit(t, rows, depth, longest, first):
     """All prefixes of up to `longest` features, the first one given.
 
-    Below those of `depth` - 2 features: moments of `depth` features, and the splits of these sets. Below
-    shorter ones: moments of sets with two features more, which later prefixes need.
+    Of `depth` - 2 features: splits of the sets below; shorter: moments that later prefixes need.
     """
     prefix = np.zeros(3, dtype=np.int64)
     after = np.zeros(4, dtype=np.int64)
@@ -260,7 +255,7 @@ def _visit_pairs(t, rows, first, last):
 def begin(t, rows, literals, depth, last):
     """Begin a search of depth >= 2 over rows (U, F): moments of single features and of pairs.
 
-    At depth 2 the pairs of the features below `last` are visited, too; where these are all, the search ends.
+    At depth 2 also visit pairs below `last`; where these are all, the search ends.
     """
     t, rows = borrowed(t), borrowed(rows)
     _read(rows, literals)
@@ -284,10 +279,8 @@ def count_triples(t, rows, n):
 def visit(t, rows, depth, longest, first, last, queue):
     """Go on with a search of depth >= 2 by all sets whose first feature is first .. last - 1.
 
-    At depth 2 by one thread. Else threads that share these features take them from `queue` (1,), the last
-    one, which has most sets, first. Their tables have the moments in common, their rows are their own: first
-    with `longest`, features of a prefix, = D - 3, for the moments of smaller sets, then, when all are done,
-    with D - 2.
+    At depth 2 by one thread. Else threads take features from `queue` (1,), the last first, and share moments:
+    first `longest` = D - 3, for those of smaller sets, then, when all are done, D - 2.
     """
     t, rows = borrowed(t), borrowed(rows)
     if depth == 2:

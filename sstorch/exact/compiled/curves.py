@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.exact.patterns import Patterns
+from sstorch.exact.rows import Patterns
 from sstorch.exact.survival_tasks import Blocks, IntegratedBrier
 from sstorch.optim.compiled.jit import compiled, elementwise
 
@@ -169,10 +169,7 @@ def _leave(state, first, step, literals, n, weight, alive):
 
 @compiled
 def _follow(c, n_groups, n):
-    """Follow leaves, those of all groups of rows without and with each of n features, to their losses.
-
-    The leaf of group g >= 0 and answer a to feature e is at ((2 g + a) n + e) `_WIDTH` of the state.
-    """
+    """Follow leaves to losses; that of group g and answer a to e of n is at ((2 g + a) n + e) `_WIDTH`."""
     state = c.state
     for i in range(2 * n_groups * n):
         at = i * _WIDTH

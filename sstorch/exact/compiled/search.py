@@ -7,20 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from math import comb
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.costs import Form, say_compiling
+from sstorch.exact.compiled.costs import Form, Prices, say_compiling
 from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, visit
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
-from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.tables import Tables, absorb_prefix, costs_of_singles, pairs_below
-from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import (
+from sstorch.exact.solution import (
     INFINITY,
     MAX_EXACT_DEPTH,
     NEVER,
@@ -36,8 +34,7 @@ from sstorch.exact.tree import Nested
 from sstorch.optim.compiled.jit import address
 from sstorch.threads import on_threads
 
-# Cells at once: those of all channels and budgets fit the second level cache, of many channels the third.
-_CELLS_AT_ONCE = 1 << 14
+# Sums of the cells at once, of 16 channels and more: they fit the third level cache, those of few the second.
 _SUMS_AT_ONCE = 1 << 18
 # Cells between two looks at the clock, some milliseconds.
 _CELLS_A_STEP = 1 << 21
@@ -87,31 +84,15 @@ def _steps(n: int, depth: int, n_threads: int, n_rows: int) -> Iterator[int]:
             begin = last
 
 
-def _at_once(n_channels: int) -> int:
-    """Cells of a block."""
-    return min(_CELLS_AT_ONCE, _SUMS_AT_ONCE // max(n_channels, 1))
-
-
 def _most_cells(n_features: int, depth: int, n_channels: int) -> int:
     """Room for the cells of a block: as many as a step makes, but at least those of one row of pairs."""
-    block = min(_at_once(n_channels), comb(n_features, 2) << depth)
+    block = min(_SUMS_AT_ONCE // max(n_channels, 16), comb(n_features, 2) << depth)
     return max(block, n_features << depth, 2 * n_features + 1)
 
 
-class _Plan(NamedTuple):
-    """Tables shared by all searches of a size; see :class:`Tables`."""
-
-    binomials: IntArray
-    of_size: IntArray
-    begin: IntArray
-    width: IntArray
-    budgets: IntArray
-    smaller: IntArray
-    splits: IntArray
-
-
 @lru_cache(maxsize=64)
-def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
+def _plan(n: int, depth: int, max_nodes: int) -> dict[str, IntArray]:
+    """Tables shared by all searches of a size; see :class:`Tables`."""
     every = [budgets(depth - k, max_nodes) for k in range(depth + 1)]
     count = np.array([len(states) for states in every], dtype=np.int64)
     smaller = np.zeros((depth + 1, count.max()), dtype=np.int64)
@@ -135,15 +116,15 @@ def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
         table[k, : len(rows)] = np.array(rows, dtype=np.int64).reshape(-1, 3)
     sets, sizes = [comb(n, k) for k in range(depth + 1)], range(depth + 1)  # else above 64 bits
     width = np.array([s << k for k, s in enumerate(sets)], dtype=np.int64)
-    return _Plan(
-        binomials=np.array([[comb(x, k) for k in sizes] for x in range(n + 1)], dtype=np.int64),
-        of_size=np.array([sum(sets[:k]) for k in range(depth + 2)], dtype=np.int64),
-        begin=np.array([0, *np.cumsum((count - 1) * width)], dtype=np.int64),
-        width=width,
-        budgets=count,
-        smaller=smaller,
-        splits=table,
-    )
+    return {
+        "binomials": np.array([[comb(x, k) for k in sizes] for x in range(n + 1)], dtype=np.int64),
+        "of_size": np.array([sum(sets[:k]) for k in range(depth + 2)], dtype=np.int64),
+        "begin": np.array([0, *np.cumsum((count - 1) * width)], dtype=np.int64),
+        "width": width,
+        "budgets": count,
+        "smaller": smaller,
+        "splits": table,
+    }
 
 
 _ADDRESS: list[int] = []
@@ -205,13 +186,8 @@ class CompiledProblem:
     curves: Curves  # the same rows by time, where these are followed
     prices: Prices  # of tests below those that led to the rows
 
-    @classmethod
-    def of(
-        cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves, prices: Prices
-    ) -> CompiledProblem:
-        """Problem of the distinct rows of a matrix; arguments as the attributes."""
+    def __post_init__(self) -> None:
         say_compiling()
-        return cls(patterns.literals, patterns.chain, values, form, curves, prices)
 
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
@@ -297,10 +273,7 @@ class CompiledProblem:
     def _visit(
         self, tables: Tables, rows: Rows, depth: int, first: int, deadline: Deadline, n_threads: int
     ) -> int:
-        """Visit sets of first features from `first` on until the deadline, and finish.
-
-        Returns the end of the features that these sets are among.
-        """
+        """Visit sets of features from `first` on until the deadline, and finish; returns their end."""
         n = self.literals.shape[1]
         n_threads = n_threads if depth > 2 else 1
         # This thread has the tables themselves, the others their own, which in the end lower them.
@@ -327,16 +300,16 @@ class CompiledProblem:
         n, n_channels = self.literals.shape[1], len(self.values)
         plan, most = _plan(n, depth, max_nodes), _most_cells(n, depth, n_channels)
         tables = Tables(
-            **plan._asdict(),
+            **plan,
             absorb=0,
-            moments=np.empty((n_channels, max(int(plan.of_size[depth]), 1 + n))),
+            moments=np.empty((n_channels, max(int(plan["of_size"][depth]), 1 + n))),
             pairs=np.empty((n_channels, comb(n, 2))),
-            least=np.full(int(plan.begin[-1]), INFINITY),
+            least=np.full(int(plan["begin"][-1]), INFINITY),
             sums=np.empty((n_channels, most)),
-            costs=np.empty((int(plan.budgets[1]), most)),
+            costs=np.empty((int(plan["budgets"][1]), most)),
             single=np.empty((8, n)),
             without=np.empty((16, n)),
-            most=_at_once(n_channels),
+            most=_SUMS_AT_ONCE // max(n_channels, 16),
             form=self.form,
             curves=self._curves(depth),
             prices=self.prices,
@@ -383,11 +356,7 @@ class _BestTrees:
         return self.searched if self.above is None else self.searched.where(*self.above)
 
     def tree(self, target: Budget) -> Nested:
-        """A tree of least cost within a budget; of equal ones, one with few nodes.
-
-        The tables of single literals give the root, those of pairs the roots below it, and what is below
-        these is searched again among its rows.
-        """
+        """A tree of least cost within a budget, and few nodes: roots by tables, the rest searched again."""
         target = smallest(self.costs, target)
         if target.nodes == 0:
             return None

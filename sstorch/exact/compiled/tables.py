@@ -15,9 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.costs import Form, leaf_costs
+from sstorch.exact.compiled.costs import (
+    Form,
+    Prices,
+    leaf_costs,
+    lower_paid,
+    pay,
+    price_below,
+    prices_of_pairs,
+)
 from sstorch.exact.compiled.curves import Curves, add_curves_of_pairs, add_curves_of_singles, sign_rows
-from sstorch.exact.compiled.prices import Prices, lower_paid, pay, price_below, prices_of_pairs
 from sstorch.optim.compiled.jit import borrowed, compare, compiled, elementwise, entry
 
 
@@ -139,9 +146,8 @@ def _lower(table, place, width, left, right, n, signs, bit):
 def _lower_by_pairs(table, place, width, by_d, by_e, right, at, n, low, high, without, s):
     """Split the pairs low <= d < high, e < d of one sign of the prefix by e, in the table, and by d.
 
-    Costs of leaves without the feature that splits are in `by_d` and `by_e`, with it in `right`, the pairs
-    from `at` on, n of each sign. Entries of d by its sign are from `place` on, `width` of each; those of e
-    are gathered in rows 2 s and 2 s + 1 of `without`.
+    Costs without the feature that splits are in `by_d` and `by_e`, with it in `right`, n of a sign, from `at`
+    on. Entries of d are from `place` on, `width` of each sign; those of e in rows 2 s, 2 s + 1 of `without`.
     """
     absent, present = without[2 * s], without[2 * s + 1]
     for d in range(low, high):
@@ -251,10 +257,7 @@ def absorb_prefix(t, prefix, size, depth, low, below):
 
 @compiled
 def absorb_singles(t, below):
-    """Costs (budgets, 2, F) below each literal, then that of the root as a leaf, in `t.costs`.
-
-    The root is split by features below `below`.
-    """
+    """Costs (budgets, 2, F) below literals, then of the root, split by features < `below`, in `t.costs`."""
     n = len(t.binomials) - 1
     for channel in range(len(t.moments)):
         total = t.moments[channel, 0]
@@ -310,8 +313,7 @@ def costs_of_singles(form, curves, values, literals, sums, costs):
 def pairs_below(t, feature, found):
     """After a search of depth >= 2: least costs of pairs of a feature and each other one.
 
-    Writes to `found` (2, 1 + budgets below two features, 2 F): of each sign of the feature the costs without
-    each other one, then with each, and last what its rows pay for tests of these, F numbers.
+    Writes to `found` (2, 1 + budgets, 2 F), by sign: costs without each other, with each; what rows pay.
     """
     t = borrowed(t)
     n = len(t.binomials) - 1

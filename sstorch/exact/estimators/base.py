@@ -22,7 +22,6 @@ from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.deploy.calculator import PageNode
 from sstorch.exact.binarize import Binarizer, Preset, Rule
-from sstorch.exact.formula import page_nodes
 from sstorch.exact.solution import Solution
 from sstorch.exact.solve import solve
 from sstorch.exact.task import Task
@@ -206,7 +205,18 @@ class ExactTree(FrameEstimator):
         return self.tree_._export_text(leaf_texts=self._leaf_texts())
 
     def _page_nodes(self) -> list[PageNode]:
-        return page_nodes(self.tree_)
+        tree, texts = self.tree_, {0: ""}
+        for node, feature in enumerate(tree.feature):
+            if feature >= 0:
+                rule = tree.names[int(feature)]
+                texts[int(tree.present[node])] = rule
+                texts[int(tree.absent[node])] = f"not ({rule})"
+        return [
+            PageNode(texts[node], (int(tree.present[node]), int(tree.absent[node])))
+            if leaf < 0
+            else PageNode(texts[node], (), leaf + 1)
+            for node, leaf in enumerate(tree.leaf_number.tolist())
+        ]
 
     def _fitted_html(self) -> str:
         return f"<pre>{escape(self._export_text())}</pre>" if hasattr(self, "tree_") else ""

@@ -19,10 +19,10 @@ from sstorch.data.columns import missing_labels
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import SEARCH, Questions, Search
 from sstorch.exact.estimators.values import TargetRows, ValueTree, check_given
-from sstorch.exact.feature_costs import FeatureCosts
 from sstorch.exact.fronts import DecidedTree, confusion_front, group_fairness, solve_areas, solve_front
 from sstorch.exact.rows import finite_matrix
 from sstorch.exact.solution import Optimum
+from sstorch.exact.task import FeatureCosts
 from sstorch.exact.tasks import Classification
 from sstorch.exceptions import ConfigError, DataError
 

@@ -23,9 +23,8 @@ from sstorch.exact.estimators.survival_tree import (
     observed,
     training_rows,
 )
-from sstorch.exact.hazards import BaselineHazard, hazard_ratios, least_hazard
-from sstorch.exact.leaf_curves import leaf_curves
-from sstorch.exact.problem import MAX_EXACT_DEPTH
+from sstorch.exact.leaf_curves import BaselineHazard, hazard_ratios, leaf_curves, least_hazard
+from sstorch.exact.solution import MAX_EXACT_DEPTH
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.grids import thinned
 from sstorch.metrics.outcome import Observed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self, get_args
 
@@ -20,20 +21,39 @@ from sstorch.data.oddities import report
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
 from sstorch.data.survival_data import fingerprint
 from sstorch.data.time_unit import check_time_unit, round_horizons
-from sstorch.deploy.exports import Deployed
-from sstorch.deploy.expression import Formula
+from sstorch.deploy.calculator import Field
+from sstorch.deploy.exports import Counts, Deployed
+from sstorch.deploy.expression import (
+    TIME,
+    Expression,
+    Formula,
+    as_expression,
+    is_category,
+    known,
+    let,
+    number,
+    pick,
+    rank,
+    where,
+)
+from sstorch.exact.binarize import Rule
 from sstorch.exact.estimators.base import ExactTree, Questions
-from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.leaf_curves import LeafCurves, leaf_curves
-from sstorch.exact.recalibration import baseline_report, check_baseline, intercept_report
-from sstorch.exact.reference import reference_costs
 from sstorch.exact.rows import weighted_rows
 from sstorch.exact.solution import Solution
-from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
-from sstorch.exceptions import ConfigError, named, warn
+from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood, reference_costs
+from sstorch.exceptions import ConfigError, DataError, named, warn
 from sstorch.fitted.estimator import SurvivalEstimator
-from sstorch.groups import Recalibration
-from sstorch.groups.recalibration import recalibration_texts, recalibrations
+from sstorch.groups.recalibration import (
+    RESULTS,
+    Partition,
+    PartitionOf,
+    Recalibrate,
+    Recalibration,
+    check_events,
+    recalibration_texts,
+    recalibrations,
+)
 from sstorch.groups.table import (
     CHOSEN_RULES,
     WEIGHTED,
@@ -42,8 +62,8 @@ from sstorch.groups.table import (
     survival_texts,
     table_of,
 )
-from sstorch.groups.tree import RESULTS, Partition, PartitionOf, Recalibrate
 from sstorch.metrics.outcome import Observed
+from sstorch.metrics.weights import check_weighting, covariance_of
 from sstorch.reading.late_fit import steps_from_entry
 
 Objective = Literal["log_likelihood", "integrated_brier"]
@@ -236,9 +256,9 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
 
     def _group_rules(self, n_terms: int | None) -> dict[int, str]:
         names, rules = self.tree_.names, dict[int, str]()
-        for number, path in enumerate(self.tree_.paths(), 1):
+        for group, path in enumerate(self.tree_.paths(), 1):
             if path:
-                rules[number] = " and ".join(names[j] if yes else f"not ({names[j]})" for j, yes in path)
+                rules[group] = " and ".join(names[j] if yes else f"not ({names[j]})" for j, yes in path)
         return rules
 
     def _partition(self, frame: pd.DataFrame) -> Partition:
@@ -327,8 +347,102 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         return "\n\n".join([*parts, *([WEIGHTED] if self.outcome_type_.weighted else [])])
 
     def _formula(self) -> Formula:
+        """The group, S(t) and the incidences of a patient by a survival tree; a missing value answers no."""
         check_is_fitted(self, "tree_")
-        return tree_formula(self)
+        tree, rules, curves = self.tree_, self.rules_, self.curves_
+
+        def below(node: int) -> Expression:
+            if tree.feature[node] < 0:
+                return as_expression(int(tree.leaf_number[node]))
+            rule = rules[int(tree.feature[node])]
+            return where(_answer(rule), below(int(tree.present[node])), below(int(tree.absent[node])))
+
+        leaf = let("leaf", below(0))
+        passed = let("events_passed", rank(TIME, curves.times.tolist()))
+        place = leaf * (len(curves.times) + 1.0) + passed
+
+        def step(start: float, steps: FloatArray) -> Expression:
+            """From one table: of each leaf its start, then its values from each event time on."""
+            return pick(place, [value for curve in steps.tolist() for value in (start, *curve)])
+
+        survival = let("survival", step(1.0, curves.survival))
+        incidences: Mapping[str, Expression] = {
+            name: let(f"incidence_{name}", step(0.0, curves.incidences[:, k]))
+            for k, name in enumerate(self.causes_)
+        }
+        columns = {name: self.schema_.categories.get(name) for name in self.schema_.columns}
+        gates = {k: _answer(rules[int(j)]) for k, j in enumerate(tree.feature) if j >= 0}
+        return Formula(columns, let("group_number", leaf + 1.0), survival, incidences, gates=gates)
 
     def _deployed(self, medians: bool) -> Deployed:
-        return deployed(self, medians)
+        table, names = self.leaf_table_, self.causes_ or ("",)
+
+        def counts(row: pd.Series, median: float | None) -> Counts:
+            events = {name: int(row[f"events{end}"]) for name, end in zip(names, self._endings, strict=True)}
+            return Counts(int(row["rows"]), events, median)
+
+        shown = table["median"] if medians and not self.causes_ else [None] * len(table)
+        rows = [counts(row, median) for (_, row), median in zip(table.iterrows(), shown, strict=True)]
+        return Deployed(
+            f"Optimal survival tree with {self.tree_.n_leaves} leaves",
+            counts(table.sum(), None),
+            [Field(name, name, None, self.schema_.categories.get(name)) for name in self.schema_.columns],
+            self._page_nodes(),
+            dict(zip(table.index, rows, strict=True)),
+            self.time_unit_,
+            hasattr(self, "recalibration_"),
+            "beyond it curves keep their value",
+            "the side 'no' of every split except 'is missing'",
+        )
+
+
+def intercept_report(data: SurvivalData, event: BoolArray, expected: FloatArray) -> Recalibration:
+    """Log of observed over `expected` events (n,), with the sandwich of subjects. DataError: none of them."""
+    weighting = check_weighting(data.sample_weight, len(data))
+    n_events = check_events(event, weighting, "intercept", 1)
+    weight = np.ones(len(data)) if weighting.values is None else weighting.values
+    observed, total = float(weight @ event), float(weight @ expected)
+    if total <= 0:
+        raise DataError("the tree expects no event of these rows; use how='baseline'")
+    ratio = observed / total
+    residuals = (weight * (event - ratio * expected))[:, None]
+    error = math.sqrt(float(covariance_of(residuals, data.subject)[0, 0])) / observed
+    return Recalibration(
+        "intercept", len(data), n_events, math.log(ratio), 1.0, {}, error, None, (ratio, 1.0), None
+    )
+
+
+def baseline_report(
+    data: SurvivalData, event: BoolArray, before: FloatArray, after: FloatArray
+) -> Recalibration:
+    """Report of curves estimated from the rows; expected cumulative hazards (n,) `before` and `after`."""
+    weight = data.sample_weight
+    first, last = (float(weight @ event / (weight @ h)) if weight @ h > 0 else None for h in (before, after))
+    n_events = int(event.sum())
+    return Recalibration("baseline", len(data), n_events, None, None, {}, None, None, (first, last), None)
+
+
+def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int) -> None:
+    """DataError: a leaf has no rows, or there are fewer events than leaves; DataWarning: few events."""
+    empty = np.flatnonzero(np.bincount(leaf, minlength=n_leaves) == 0)
+    if len(empty):
+        raise DataError(
+            f"how='baseline' estimates the curve of each group from its rows, and group {empty[0] + 1} has "
+            "none; give more rows, or take how='intercept'"
+        )
+    check_events(data.event, check_weighting(data.sample_weight, len(data)), "baseline", n_leaves)
+
+
+def _answer(rule: Rule) -> Expression:
+    """Whether a question is answered with yes."""
+    if rule.kind == "missing":
+        return ~known(rule.column)
+    if rule.kind in ("above", "between"):
+        value = number(rule.column, math.nan)
+        parts = [value > rule.low] if rule.low > -math.inf else []
+        parts += [value <= rule.high] if rule.high < math.inf else []
+        return parts[0] if len(parts) == 1 else parts[0] & parts[1]
+    among = is_category(rule.column, rule.values[0])
+    for label in rule.values[1:]:
+        among = among | is_category(rule.column, label)
+    return among if rule.kind == "is" else known(rule.column) & ~among

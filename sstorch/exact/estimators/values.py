@@ -41,9 +41,8 @@ class TargetRows:
         sample_weight: object = None,
         sensitive: object = None,
     ) -> Self:
-        """Bring features, `y` as an array, `target`, weights and groups together; `y` itself has its index.
+        """Bring features, `y`, `target`, weights and groups together; a named group column is dropped.
 
-        `sensitive` groups are given by row, or as the name of a column, which is then dropped. Raises
         DataError: the data are invalid.
         """
         frame, groups = clean_features(X), None

@@ -9,13 +9,12 @@ import numpy as np
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.balance import cheapest_pair, lowest_prices, points_within
-from sstorch.exact.compiled.costs import Form
+from sstorch.exact.compiled.costs import Form, Prices
 from sstorch.exact.compiled.curves import Curves
 from sstorch.exact.compiled.fronts import Sums, add_root, fill_sides, whole_front
-from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.search import CompiledProblem
-from sstorch.exact.patterns import Patterns
-from sstorch.exact.problem import INFINITY, Budget, Deadline, splits
+from sstorch.exact.rows import Patterns
+from sstorch.exact.solution import INFINITY, Budget, Deadline, splits
 from sstorch.exceptions import ConfigError
 
 # Points of subtrees at a time.
@@ -40,7 +39,7 @@ def sums_of(patterns: Patterns, points: IntArray, depth: int, min_leaf: int, mem
         )
     channels = [*points.swapaxes(0, 1).reshape(n_channels - 1, -1), np.ones_like(points[0, 0])]
     values = patterns.sums(np.stack(channels))
-    problem = CompiledProblem.of(patterns, values, Form(0), Curves.none(n), Prices.none())
+    problem = CompiledProblem(patterns.literals, patterns.chain, values, Form(0), Curves.none(n), Prices())
     largest = float(np.abs(points).max(axis=1).sum(axis=1).max())
     return Sums.of(problem.moments(max(depth, 2)), n, float(min_leaf), largest)
 
@@ -154,10 +153,7 @@ class Balance:
         return best, True, least
 
     def _best_rate(self, nodes: IntArray, known: FloatArray, bounds: FloatArray) -> tuple[float, FloatArray]:
-        """A rate with a large least bound of all roots, and the least prices there, (F S, 2).
-
-        The bound is concave in the rate. `bounds` is raised to the largest one of each root met.
-        """
+        """A rate with a large least bound of roots, and prices (F S, 2) there; raises `bounds`."""
         found: dict[float, FloatArray] = {}
 
         def bound(place: float) -> float:

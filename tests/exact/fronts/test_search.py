@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from sstorch.exact.fronts import FrontTask, confusion_front, group_fairness, search, solve_areas, solve_front
-from sstorch.exact.problem import Deadline
+from sstorch.exact.solution import Deadline
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly
 from tests.exact.fronts import reference
