@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,42 +77,34 @@ def test_text_and_objects_are_one() -> None:
 
 
 COLUMNS = ColumnEncodings.of
-WRONG: list[tuple[Callable[[], object], str]] = [
-    *[
-        (lambda text=text: make_encoding(text), "numeric must be one of")
-        for text in ("cubic", "log(3)", "spline()", 4)
-    ],
-    *[
-        (lambda text=text: make_encoding(text), "must be at least")
-        for text in ("piecewise(1)", "spline(1)", "smooth(2)")
-    ],
-    *[
-        (lambda value=value: parse_interactions(value), "pair")
-        for value in ("age", [("age",)], [("age", "age")], [("age", "sex"), ("sex", "age")], 3)
-    ],
-    *[(lambda v=v: parse_monotone(v), "must be a dictionary") for v in ("age", {"age": "higher"}, {3: "up"})],
-    *[
-        (lambda options=options: Preprocessor(Schema.of(FRAME), encodings=Encodings(**options)), words)
-        for options, words in (
-            ({"leaves": COLUMNS({"agee": "log"})}, "numeric names 'agee'"),
-            ({"gates": COLUMNS({"agee": "log"})}, "gate_numeric names 'agee'"),
-            ({"leaves": COLUMNS({"sex": "spline"})}, "'sex' is categorical"),
-            ({"interactions": (("age", "six"),)}, "interactions names 'six'"),
-            ({"monotone": (("six", "up"),)}, "monotone names 'six'"),
-            ({"monotone": (("sex", "up"),)}, "'sex' is categorical"),
-            ({"leaves": COLUMNS("spline"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
-            ({"leaves": COLUMNS("smooth"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
-            ({"interactions": (("age", "sex"),), "monotone": (("age", "up"),)}, "has interactions"),
-            ({"interactions": "all", "monotone": (("age", "up"),)}, "has interactions"),
-        )
-    ],
+WRONG: list[tuple[Callable[[Any], object], str, list[Any]]] = [
+    (make_encoding, "numeric must be one of", ["cubic", "log(3)", "spline()", 4]),
+    (make_encoding, "must be at least", ["piecewise(1)", "spline(1)", "smooth(2)"]),
+    (parse_interactions, "pair", ["age", [("age",)], [("age", "age")], [("age", "sex"), ("sex", "age")], 3]),
+    (parse_monotone, "must be a dictionary", ["age", {"age": "higher"}, {3: "up"}]),
+]
+WRONG += [
+    (lambda options: Preprocessor(Schema.of(FRAME), encodings=Encodings(**options)), words, [options])
+    for options, words in (
+        ({"leaves": COLUMNS({"agee": "log"})}, "numeric names 'agee'"),
+        ({"gates": COLUMNS({"agee": "log"})}, "gate_numeric names 'agee'"),
+        ({"leaves": COLUMNS({"sex": "spline"})}, "'sex' is categorical"),
+        ({"interactions": (("age", "six"),)}, "interactions names 'six'"),
+        ({"monotone": (("six", "up"),)}, "monotone names 'six'"),
+        ({"monotone": (("sex", "up"),)}, "'sex' is categorical"),
+        ({"leaves": COLUMNS("spline"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
+        ({"leaves": COLUMNS("smooth"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
+        ({"interactions": (("age", "sex"),), "monotone": (("age", "up"),)}, "has interactions"),
+        ({"interactions": "all", "monotone": (("age", "up"),)}, "has interactions"),
+    )
 ]
 
 
-@pytest.mark.parametrize(("call", "words"), WRONG)
-def test_encodings_that_do_not_exist_raise(call: Callable[[], object], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        call()
+@pytest.mark.parametrize(("make", "words", "values"), WRONG)
+def test_encodings_that_do_not_exist_raise(make: Any, words: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(ConfigError, match=words):
+            make(value)
 
 
 def test_a_broken_line_is_that_of_its_quantiles() -> None:
@@ -248,12 +241,8 @@ def test_all_interactions_are_products_of_all_pairs_of_columns() -> None:
         {"flag": numbers["flag"]},
         {f"grade={word}": frame["grade"] == word for word in ("I", "II", "III")},
     ]
-    expected = {
-        f"{a}:{b}": one[a] * 1.0 * other[b]
-        for one, other in combinations(parts, 2)
-        for a in one
-        for b in other
-    }
+    pairs = [(one, other, a, b) for one, other in combinations(parts, 2) for a in one for b in other]
+    expected = {f"{a}:{b}": one[a] * 1.0 * other[b] for one, other, a, b in pairs}
     products = [feature for feature in preprocessor.leaf_features if feature.kind == "product"]
     assert {feature.name for feature in products} == set(expected)
     for name, values in expected.items():

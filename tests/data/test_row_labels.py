@@ -87,10 +87,9 @@ def test_an_index_that_counts_rows_is_no_label() -> None:
     check_same_order(X=counted, y=np.arange(4), weight=None)
     with pytest.raises(DataError, match="X and y: the same row labels in a different order"):
         check_same_order(X=counted, y=pd.Series(np.arange(4), [3, 1, 2, 0]))
+    y, w = (pd.Series(np.arange(4), list(labels)) for labels in ("abcd", "abce"))
     with pytest.raises(DataError, match="y and w: row labels that agree in part"):  # beside the first one too
-        check_same_order(
-            X=counted, y=pd.Series(np.arange(4), list("abcd")), w=pd.Series([1] * 4, list("abce"))
-        )
+        check_same_order(X=counted, y=y, w=w)
     check_same_order(X=pd.Series(np.arange(3), [1, 1, 2]), y=pd.Series(np.arange(3), [1, 1, 2]))
 
 
@@ -121,9 +120,7 @@ def test_missing_labels_are_named_by_row(form: str, models: dict[str, Any]) -> N
         lambda: Classification(values),
     ]
     for call in calls:
-        with pytest.raises(
-            DataError, match=r"is missing in 2 rows \((0-based positions|index labels) p?3, p?7\)"
-        ):
+        with pytest.raises(DataError, match=r"is missing in 2 rows \((0-based pos|index lab).* p?3, p?7\)"):
             call()
 
 

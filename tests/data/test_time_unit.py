@@ -1,6 +1,7 @@
 """The unit of times, from data to texts and files."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +25,7 @@ from tests.flat import soft_tree
         ((20000.0, 21000.0, 90000.0), "days", [20000, 100000]),
     ],
 )
-def test_horizons_are_round_and_near(
-    quartiles: tuple[float, ...], unit: str | None, expected: list[float]
-) -> None:
+def test_horizons_are_round_and_near(quartiles: Any, unit: str | None, expected: list[float]) -> None:
     low, middle, high = quartiles
     times = [low, low, middle, high, high + 1e9]  # quartiles are the second to fourth of five
     np.testing.assert_array_equal(round_horizons(times, unit, (0.25, 0.5, 0.75)), expected)

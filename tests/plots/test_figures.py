@@ -9,13 +9,7 @@ from matplotlib.text import Text
 from sstorch import Columns, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
-from sstorch.plots import (
-    plot_calibration,
-    plot_decision_curve,
-    plot_effects,
-    plot_groups,
-    plot_objective,
-)
+from sstorch.plots import plot_calibration, plot_decision_curve, plot_effects, plot_groups, plot_objective
 from sstorch.reading import effects, leaf_coefficients
 from tests.flat import soft_tree
 from tests.groups.trees import fitted

@@ -13,12 +13,8 @@ from tests.flat import soft_tree
 PLAIN = {"depth": 0, "leaf": "exponential", "trainer": "joint", "init": "random", "n_starts": 1}
 
 
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
-
-
 def _fit(data: SurvivalData, **parameters: object) -> SoftSurvivalTree:
-    return soft_tree(**(PLAIN | parameters)).fit(data.frame, _y(data))
+    return soft_tree(**(PLAIN | parameters)).fit(data.frame, data.y)
 
 
 def _reference(frame: pd.DataFrame, n_rows: int) -> pd.DataFrame:
@@ -53,12 +49,9 @@ def test_a_straight_line_is_its_coefficient_times_the_difference(gbsg2: Survival
             expected = slopes.reindex([f"{name}={value}" for value in own["value"]], fill_value=0.0)
         else:
             expected = slopes[name] * (own["value"].astype(float) - reference[name])
-            distinct = gbsg2.frame[name].nunique()
-            assert len(own) == (distinct if distinct <= 60 else 61)
-            assert (own["value"].min(), own["value"].max()) == (
-                gbsg2.frame[name].min(),
-                gbsg2.frame[name].max(),
-            )
+            column, ends = gbsg2.frame[name], ["min", "max"]
+            assert len(own) == (column.nunique() if column.nunique() <= 60 else 61)
+            assert own["value"].agg(ends).tolist() == column.agg(ends).tolist()
         np.testing.assert_allclose(own["effect"], expected, rtol=0, atol=1e-12)
         assert (own.loc[own["value"] == reference[name], "effect"] == 0).all()
     np.testing.assert_allclose(table["time ratio"], np.exp(table["effect"]))
@@ -87,7 +80,7 @@ def test_missing_cells_and_unseen_categories_are_no_reference(small_data: Surviv
     words = pd.Series(np.where(np.arange(120) % 3 == 0, "b", "a"), dtype=object)
     words[:50] = None
     frame["word"] = pd.Categorical(words, categories=["a", "b", "never"])
-    data = SurvivalData(frame, _y(small_data))
+    data = SurvivalData(frame, small_data.y)
     tree = _fit(data)
     table = effects(tree, data.frame, ["word", "x0"])
     assert list(table["value"][:2]) == ["a", "b"]

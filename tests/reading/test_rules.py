@@ -1,6 +1,7 @@
 """Rules send every row where the gates do, in few words and digits."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,6 @@ import pytest
 
 from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.reading import export_text, gate_table
-from tests.conftest import nightly_but
 from tests.flat import soft_tree
 from tests.reading.trees import (
     QUICK,
@@ -28,19 +28,14 @@ def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
+KINDS = {"kind=a": 1.0, "kind=b": 1.0, "kind=c": -1.0}
 RULES: list[tuple[str, dict[str, float], float, str, str]] = [
     ("gbsg2", {"tgrade=I": 1.0}, -0.5, "tgrade is I", "tgrade in {II, III}"),
     ("gbsg2", {"tgrade=I": -1.0}, 0.5, "tgrade in {II, III}", "tgrade is I"),
     ("gbsg2", {"horTh=yes": 2.0, "horTh=no": -2.0}, 0.0, "horTh is yes", "horTh is no"),
     ("gbsg2", {}, -1.0, "never", "always"),
-    ("missing", {"kind=a": 1.0, "kind=b": 1.0, "kind=c": -1.0}, 0.5, "kind in {a, b, missing}", "kind is c"),
-    (
-        "missing",
-        {"kind=a": 1.0, "kind=b": 1.0, "kind=c": -1.0},
-        -0.5,
-        "kind in {a, b}",
-        "kind in {c, missing}",
-    ),
+    ("missing", KINDS, 0.5, "kind in {a, b, missing}", "kind is c"),
+    ("missing", KINDS, -0.5, "kind in {a, b}", "kind in {c, missing}"),
     ("switch", {"aaa": -1.0}, 0.4, "aaa is 0", "aaa is 1"),
     ("switch", {"bbb": 1.0}, -0.5, "bbb in {1, missing}", "bbb is 0"),
 ]
@@ -52,14 +47,7 @@ def gated(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> dict[str, tuple[Soft
     n = np.arange(120)
     frames = {
         "missing": pd.DataFrame({"size": n + 1.25, "kind": ["a", "b", "c", None] * 30}),
-        "switch": pd.DataFrame(
-            {
-                "age": 20.5 + n % 80,
-                "aaa": n % 2,
-                "kind": ["a", "a", "b", "b"] * 30,
-                "bbb": [0.0, 1.0, 1.0, 1.0, np.nan] * 24,
-            }
-        ),
+        "switch": pd.DataFrame({"age": 20.5 + n % 80, "aaa": n % 2, "bbb": [0.0, 1, 1, 1, np.nan] * 24}),
     }
     found, y = {"gbsg2": (fitted, gbsg2)}, (np.random.default_rng(0).exponential(size=120) + 0.1, n >= 0)
     for name, frame in frames.items():
@@ -67,16 +55,10 @@ def gated(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> dict[str, tuple[Soft
     return found
 
 
-@pytest.mark.parametrize(("rows", "weights", "constant", "left", "right"), RULES)
-def test_rule_of_a_gate(
-    rows: str,
-    weights: dict[str, float],
-    constant: float,
-    left: str,
-    right: str,
-    gated: dict[str, tuple[SoftSurvivalTree, SurvivalData]],
-) -> None:
+@pytest.mark.parametrize("case", RULES)
+def test_rule_of_a_gate(case: Any, gated: dict[str, tuple[SoftSurvivalTree, SurvivalData]]) -> None:
     """It is written in few words, and sends every row where the gate does."""
+    rows, weights, constant, left, right = case
     tree, data = gated[rows]
     tree = with_gates(tree, {1: (weights, constant)}, data)
     rule, goes_left = tree._reading.rules[1], leaf_of(tree, data.frame) < tree.tree_.group_numbers.size // 2
@@ -103,15 +85,14 @@ def test_other_gates_are_sums_of_few_digits(fitted: SoftSurvivalTree, gbsg2: Sur
     assert max(len(word.strip("+-.0").replace(".", "")) for word in rule.split()[:4:2]) < 6
 
 
-@pytest.mark.parametrize("seed", nightly_but({0}, range(3)))
-def test_column_far_from_zero_keeps_its_digits(seed: int) -> None:
-    draws = np.random.default_rng(seed)
+def test_column_far_from_zero_keeps_its_digits() -> None:
+    draws = np.random.default_rng(0)
     frame = pd.DataFrame({"year": draws.integers(1995, 2016, 300) * 1.0, "age": draws.uniform(40, 80, 300)})
-    early = (frame["year"] < 2005) ^ (frame["age"] > 60 + 5 * seed)
+    early = (frame["year"] < 2005) ^ (frame["age"] > 60)
     y = draws.exponential(np.where(early, 1.0, 9.0)) + 0.01, draws.random(300) < 0.8
     penalties = GatePenalties(gate_ridge=1e-4)
     tree = SoftSurvivalTree(2, "weibull", trainer="joint", init="kmeans", n_starts=2, penalties=penalties)
-    tree.set_params(random_state=seed).fit(frame, y)
+    tree.set_params(random_state=0).fit(frame, y)
     for node, here, left in at_gates(tree, frame):
         rule = gate_table(tree, None).loc[node, "rule"]
         np.testing.assert_array_equal(sum_holds(rule, frame[here]), left[here])
@@ -165,10 +146,7 @@ PATHS = [
 
 @pytest.mark.parametrize(("gates", "expected"), PATHS)
 def test_rule_of_a_path(
-    gates: dict[int, tuple[dict[str, float], float]],
-    expected: list[str],
-    fitted: SoftSurvivalTree,
-    gbsg2: SurvivalData,
+    gates: Any, expected: list[str], fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
     tree = with_gates(fitted, gates, gbsg2)
     rules, group = tree._group_rules(None), tree.apply(gbsg2.frame)

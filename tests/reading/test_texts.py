@@ -25,7 +25,6 @@ from sstorch import (
 )
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.inference import terms
-from sstorch.metrics import KaplanMeier
 from sstorch.metrics.incidence import aalen_johansen_error
 from sstorch.plots import plot_groups
 from sstorch.reading import export_graphviz, export_text, leaf_coefficients, leaf_table
@@ -224,7 +223,7 @@ def test_weibull_curve_of_cured_rows_is_named_with_its_group(groups: bool, tmp_p
     for number, text in zip(np.unique(group), tree.late_fit_, strict=True):
         own = group == number
         end = 0.9 * y.time[own].max()
-        km, lower, _ = (float(part) for part in KaplanMeier.fit(y[own]).limits(end))
+        km, lower, _ = (float(part) for part in metrics.KaplanMeier.fit(y[own]).limits(end))
         mean = float(tree.predict_survival_function(X[own], end).mean())
         assert mean < lower
         assert text.startswith(f"Group {number}: " if groups else "All rows: ")

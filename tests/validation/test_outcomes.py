@@ -11,19 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from lifelines import CoxPHFitter
-from scipy.stats import norm
 
 from sstorch import Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import concordance_wolbers, measure
+from sstorch.metrics import concordance_wolbers
 from sstorch.metrics.comparison import resampler
-from sstorch.metrics.horizon import HorizonRows
 from tests.histories import halved
 from tests.metrics.oracles import error_of_limits
 from tests.validation.models import CAUSES, Given, Known, KnownCauses, rows, rows_of_causes
 
 IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())
-HALF = norm.ppf(0.975)
 T = 1.2
 MODEL, OF_CAUSES = Known(0.8, 0.9), KnownCauses(0.8, 0.9)
 outcomes = pytest.mark.parametrize("outcome", ["right", "late", "competing"])
@@ -261,22 +258,3 @@ def test_outcomes_without_a_measure_are_refused_or_have_reasons() -> None:
     table = _table(OF_CAUSES, frame, rare).loc["death"]
     assert table["value"].isna().loc[["c_wolbers", "auc", "oe_ratio", "calibration_slope", "ici"]].all()
     assert (table["reason"][table["value"].isna()] != "").all()
-
-
-@pytest.mark.parametrize("name", ["auc", "brier", "scaled_brier", "oe_ratio"])
-def test_errors_of_causes_are_derivatives_by_weights(name: str) -> None:
-    X, y = rows_of_causes(60)
-    survival = 1 - OF_CAUSES.predict_cumulative_incidence(X, [T])[:, 1, 0]
-    weight, step = np.random.default_rng(3).uniform(0.3, 3.0, 60), 1e-5
-    fixed = 1 - np.average(survival, weights=weight)
-
-    def at(given: np.ndarray) -> float:
-        rows = HorizonRows.of(y, survival, T, sample_weight=given, cause="death")
-        if name == "oe_ratio":  # the mean risk of the rows is taken as known, as by Debray et al.
-            return rows.incidence()[0] / fixed
-        return measure(rows, name).value
-
-    moved = [(at(weight + step * unit) - at(weight - step * unit)) / (2 * step) for unit in np.diag(weight)]
-    estimate = measure(HorizonRows.of(y, survival, T, sample_weight=weight, cause=2), name)
-    error = float(np.sqrt(np.square(moved).sum()))
-    assert error_of_limits(name, *estimate, n_subjects=60) == pytest.approx(error, rel=1e-5)
