@@ -15,8 +15,7 @@ SHARED = MappingProxyType({"shared": True})
 class Batched:
     """Mixin for dataclasses of K problems.
 
-    A field is a tensor whose first dimension counts the problems, anything with a ``select``, a tuple of
-    these, or None; one that all problems share is ``field(metadata=SHARED)``.
+    Fields: tensors (K, ...), what has a ``select``, tuples of these, None; or, shared, with ``SHARED``.
     """
 
     def select(self, problems: Tensor | slice) -> Self:

@@ -43,10 +43,7 @@ def wording(rows: object) -> Iterator[None]:
 
 
 def rows_text(bad: BoolArray) -> str:
-    """Number of the marked rows and the first of them: ``"2 rows (0-based positions 3, 8)"``.
-
-    While a file is read ``(data rows 4, 9)``, and a frame with its own index ``(index labels p7, p12)``.
-    """
+    """Number of the marked rows, and the first: ``"2 rows (0-based positions 3, 8)"``, or labels of rows."""
     where, labels = np.flatnonzero(bad), _named.get()
     names, what = where[:_ROWS_SHOWN].tolist(), "0-based position"
     if labels is not None and len(labels) == len(bad):
@@ -77,10 +74,7 @@ def names_text(names: Iterable[object]) -> str:
 
 
 def nearest_text(name: str, names: Iterable[str]) -> str:
-    """Return ``" Did you mean 'age'?"`` for the name most like `name`, else an empty text.
-
-    Where `names` is a mapping, its values are proposed in place of the names.
-    """
+    """``" Did you mean 'age'?"`` for the name most like `name`, of a mapping its value; or no text."""
     proposed = names if isinstance(names, Mapping) else {n: n for n in names}
     near = {n.casefold(): n for n in proposed}
     hits = difflib.get_close_matches(str(name).casefold(), list(near), n=1)

@@ -70,10 +70,7 @@ EXIT_PIPE_CLOSED = 141
 
 
 def print_refusal(command: str, error: Exception | str, where: str = "") -> None:
-    """Print in one line why a command, or a job of a sweep, stops; `where` goes before the reason.
-
-    After a `BrokenPipeError` the process ends here, without a word.
-    """
+    """Print in a line why a command or job stops, `where` first; after a `BrokenPipeError` end silently."""
     if isinstance(error, BrokenPipeError):
         # The reader of the output has seen enough; nor must Python complain when it flushes the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -83,10 +80,7 @@ def print_refusal(command: str, error: Exception | str, where: str = "") -> None
 
 @contextmanager
 def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[None]:
-    """End a command with the exit code that represents the error in its body.
-
-    `refusals` are printed in one line behind the name of the command; any other error keeps its traceback.
-    """
+    """End a command with the code of the error in its body; `refusals` are printed without a trace."""
     _escape_output()
     try:
         yield

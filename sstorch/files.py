@@ -25,10 +25,9 @@ from sstorch.packing import Arrays, layout_of, value_of
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write a file aside, then move it to its place in one step; the folder exists.
+    """Write a file aside, then move it in one step to its place, in a folder that exists.
 
-    A reader finds what was there before or all of the new content at any moment, also after a crash, and
-    after an `OSError` what was there. Several processes may write the same file: the last one wins.
+    At any moment, also after a crash or an `OSError`, readers find the old content or all of the new.
     """
     # Random, since processes of several machines can have one number.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -81,11 +80,7 @@ _CHECKSUM = "state_sha256"
 def write_folder(
     folder: Path, name: str, version: int, state: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Write a model into ``folder``, which is made if missing; values of the state are packed.
-
-    The JSON names the checksums of the tensors and of its own content: an altered folder, or one new and one
-    old file, are refused when they are read.
-    """
+    """Write a model, its state packed, into ``folder``, made if missing, with checksums of both files."""
     arrays: Arrays = {}
     packed = {key: layout_of(value, arrays) for key, value in state.items()}
     named = dict(tensors) | {key: torch.tensor(array) for key, array in arrays.items()}

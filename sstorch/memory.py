@@ -82,18 +82,14 @@ def at_once(width: int, most: int) -> int:
 def check_room(n_rows: int, n_times: int) -> None:
     """Refuse float64 curves that memory cannot hold; a limit does not limit them."""
     what, remedy = f"{n_rows} rows at {n_times} times", "ask for fewer times, or for fewer rows at a time"
-    _check(8 * n_rows * n_times, what, remedy, None)
+    check_fits(8 * n_rows * n_times, what, remedy, limited=False)
 
 
-def check_fits(n_bytes: int, what: str, remedy: str) -> None:
-    """Refuse work that memory, or the limit of the whole process, cannot hold, before it begins."""
-    _check(n_bytes, what, remedy, set_limit())
-
-
-def _check(n_bytes: int, what: str, remedy: str, limit: int | None) -> None:
+def check_fits(n_bytes: int, what: str, remedy: str, limited: bool = True) -> None:
+    """Refuse work that memory, or the limit of the process if `limited`, cannot hold, before it begins."""
     if n_bytes <= _SMALL:
         return
-    free, held = free_memory(), resident_memory()
+    free, held, limit = free_memory(), resident_memory(), set_limit() if limited else None
     if n_bytes > free or (limit is not None and held + n_bytes > limit):
         there = f"{free / 2**30:.1f} GiB are free"
         if limit is not None:

@@ -47,8 +47,7 @@ def unpack(arrays: Arrays, device: torch.device | str = "cpu") -> Any:
 def layout_of(value: object, arrays: Arrays) -> Any:
     """What JSON holds of a value; its arrays and tensors are added to the named arrays.
 
-    Plain values, lists, tuples, mappings, arrays, frames, tensors, and dataclasses or :class:`Packed` objects
-    of this package are possible; TypeError for others.
+    Plain values, containers, arrays, frames, tensors, dataclasses, :class:`Packed`; else TypeError.
     """
 
     def named(array: npt.NDArray[Any]) -> str:

@@ -28,10 +28,7 @@ def pip_install(*requirements: str) -> str:
 
 
 def install_extra(extra: str) -> str:
-    """The command that installs what an extra of this package adds.
-
-    From a checkout it names its folder, otherwise the packages of the extra: an index need not have this one.
-    """
+    """The command that installs an extra: from the checkout, else its packages by name."""
     root = checkout()
     if root is not None:
         return pip_install("-e", f"{root}[{extra}]")

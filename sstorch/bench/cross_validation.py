@@ -28,9 +28,9 @@ from sstorch.bench.scores import (
 )
 from sstorch.checks import has_method
 from sstorch.data import Schema, SurvivalData, folds_of
-from sstorch.data.folds import scoring_of, split
+from sstorch.data.folds import split
 from sstorch.data.time_unit import round_horizons
-from sstorch.exceptions import ConfigError, DataError, warn
+from sstorch.exceptions import ConfigError, DataError, named, warn
 from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS
 from sstorch.monitoring import Callback
@@ -144,7 +144,7 @@ def make_folds(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
     """Folds by subject, stratified by event or cause; an error if one could not be trained on or scored."""
     folds = folds_of(data, n_folds, seed)
     for fold in split(data, folds):
-        with scoring_of(fold.number, n_folds):
+        with named(f"fold {fold.number} of {n_folds} cannot be scored, choose fewer folds"):
             check_scorable(fold.test, fold.train)
     return folds
 

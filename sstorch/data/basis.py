@@ -238,7 +238,8 @@ class Basis:
             values = function_values(*at, self.hinge_knot, self.cube_knot, self.cube_end)
             mixed = np.concatenate([np.ones((len(base), 1)), base, values], axis=1) @ self._mixing
             away = base - self.center
-            out[rows] = np.c_[mixed, self.factor * away[:, self.first] * away[:, self.second]]
+            products = self.factor * away[:, self.first] * away[:, self.second]
+            out[rows] = np.concatenate([mixed, products], axis=1)
         return out
 
     def slopes(self, j: int) -> FloatArray:

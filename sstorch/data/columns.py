@@ -29,6 +29,8 @@ from sstorch.checks import check_columns_exist, check_unique, names_text, rows_t
 from sstorch.exceptions import DataError
 from sstorch.memory import check_fits
 
+# A column, or a plain array of booleans or real numbers, (n,).
+Column = pd.Series | npt.NDArray[Any]
 # Sums and squares of larger values leave the range of float64; no measurement is that large.
 LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
@@ -54,10 +56,7 @@ _FEWEST, _MANY = 100, 500
 
 
 def to_pandas(values: object) -> object:
-    """Turn what exports the Arrow C stream interface, such as polars, into a frame or column of pandas.
-
-    The rest is returned. Dictionary-encoded columns become pandas categories.
-    """
+    """A frame or column of pandas of what exports Arrow streams, such as polars; the rest as it is."""
     if isinstance(values, (pd.DataFrame, pd.Series)) or not hasattr(values, "__arrow_c_stream__"):
         return values
     import pyarrow as pa  # only objects of other libraries need it
@@ -219,10 +218,7 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
 
 
 def kind_of(column: pd.Series) -> Literal["numeric", "categorical"]:
-    """Whether a feature column holds numbers, also booleans or nothing, or labels, text or categories.
-
-    Everything else is refused, as is a measurement written as text.
-    """
+    """Whether a column holds numbers (booleans, nothing) or labels (text, categories); else refused."""
     where = f"column {str(column.name)!r}"
     _refuse_dates(column, where)
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -256,9 +252,11 @@ def kind_of(column: pd.Series) -> Literal["numeric", "categorical"]:
 
 
 def numeric_values(
-    column: pd.Series, where: str, remedy: str = "correct these values or set them to missing"
+    column: Column, where: str, remedy: str = "correct these values or set them to missing"
 ) -> FloatArray:
     """Read a column as numbers (n,), NaN if missing; messages call it `where`, such as "column 'age'"."""
+    if isinstance(column, np.ndarray):
+        return column.astype(np.float64)
     _refuse_dates(column, where)
     if pdt.is_numeric_dtype(column.dtype) and not pdt.is_complex_dtype(column.dtype):
         values = np.array(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)

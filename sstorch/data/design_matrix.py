@@ -190,10 +190,7 @@ class DesignMatrix(Batched):
         return replace(super().select(problems), counts=tuple(counts))
 
     def restrict(self, rows: Tensor) -> DesignMatrix:
-        """Keep, for each problem, the rows at positions ``rows`` (R, M') of those it has now.
-
-        Few features or rows are copied: two to four times as fast as picking from scores of all rows.
-        """
+        """Keep rows at positions (R, M') of those each problem has; few are copied, which is faster."""
         rows = rows if self.rows is None else self.rows.gather(-1, rows)
         n_features, tiles = self.shape[-1], None
         few = n_features <= MAX_TILE_FEATURES or 2 * rows.shape[-1] <= len(self)

@@ -55,10 +55,7 @@ class Curves(NamedTuple):
         cubes: FloatArray = _NONE,
         ends: FloatArray = _NONE,
     ) -> Curves:
-        """Curves of coefficients (h + c, m), without the straight line nearest to each in rows x (n,).
-
-        Then the coefficient of the straight feature is the slope of the line nearest to the whole curve.
-        """
+        """Curves of coefficients (h + c, m), each without the straight line nearest to it in rows x (n,)."""
         values = function_values(x[:, None], x[:, None], hinges, cubes, ends) @ parts
         lines = np.linalg.lstsq(np.column_stack([np.ones(len(x)), x]), values, rcond=None)[0]
         straight = np.zeros(2 + len(parts))
@@ -117,10 +114,9 @@ class Linear(NumericEncoding):
 
 @dataclass(frozen=True)
 class Log(NumericEncoding):
-    """The logarithm of columns that are skewed to the right, others as they are.
+    """The logarithm log(1 + (x - smallest) / s) of columns of skewness above 1.5, others as they are.
 
-    A column with skewness above 1.5 becomes log(1 + (x - smallest) / s), s the median distance of the larger
-    values from the smallest, scaled to [0, 1] in the training rows.
+    s is the median distance of the larger values from the smallest; it is in [0, 1] in the training rows.
     """
 
     name: ClassVar[str] = "log"
@@ -149,10 +145,7 @@ class Piecewise(NumericEncoding):
 
 @dataclass(frozen=True)
 class NaturalSpline(NumericEncoding):
-    """A natural cubic spline: smooth, and straight beyond its outermost knots.
-
-    The ``df + 1`` knots are at evenly spaced quantiles of the training rows from .05 to .95.
-    """
+    """A natural cubic spline, ``df + 1`` knots at evenly spaced quantiles of training rows, .05 to .95."""
 
     name: ClassVar[str] = "spline"
     df: int = 4  # degrees of freedom, >= 2, the straight line's among them
@@ -165,19 +158,15 @@ class NaturalSpline(NumericEncoding):
 
 @dataclass(frozen=True)
 class Smooth(Log):
-    """A natural cubic spline, of the logarithm of columns that are skewed to the right, of others themselves.
+    """A natural cubic spline of the straight feature of :class:`Log`.
 
-    The straight feature is that of :class:`Log`. The ``df + 1`` knots are at evenly spaced quantiles of the
-    training rows on this scale, smallest and largest value included. A column of fewer than seven distinct
-    values, or fewer than four distinct knots, has no curve.
-
-    Attributes:
-        df: degrees of freedom, >= 3, the straight line's among them.
+    The ``df + 1`` knots are at evenly spaced quantiles of the training rows on this scale, extremes included.
+    Of fewer than seven distinct values, or fewer than four distinct knots, there is no curve.
     """
 
     name: ClassVar[str] = "smooth"
     least: ClassVar[int] = _MIN_KNOTS - 1
-    df: int = 5
+    df: int = 5  # degrees of freedom, >= 3, the straight line's among them
 
     def curves(self, z: FloatArray) -> Curves:
         """Squared coefficients sum to the roughness on the scale of the curve, in units of its deviation."""

@@ -1,8 +1,7 @@
 """Folds of cross-validation: which rows are in which, and training outside with scores inside."""
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,12 +99,3 @@ def split(data: SurvivalData, folds: IntArray) -> list[Fold]:
     """Training and test rows of every fold, from the fold of each row, (n,), 0 .. K - 1."""
     inside = [folds == number for number in range(int(folds.max()) + 1)]
     return [Fold(k, rows, data.subset(~rows), data.subset(rows)) for k, rows in enumerate(inside)]
-
-
-@contextmanager
-def scoring_of(fold: int, n_folds: int) -> Iterator[None]:
-    """Name the fold, from 0, in errors of its score."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"fold {fold} of {n_folds} cannot be scored, choose fewer folds: {error}") from error

@@ -166,10 +166,7 @@ class Preprocessor(Packed):
         return self._scaled(X, frozenset())[0]
 
     def encode(self, X: object) -> RowFeatures:
-        """As :meth:`transform`, with categories of many levels stored as codes unless they are in a product.
-
-        The result, (n, q) float64, is a tensor if no category has more than 16 levels.
-        """
+        """As :meth:`transform`, (n, q), with categories of over 16 levels and in no product as codes."""
         coded = self._coded
         if not coded:
             return torch.as_tensor(self.transform(X))
@@ -193,9 +190,9 @@ class Preprocessor(Packed):
     def _scaled(
         self, X: object, coded: Collection[str]
     ) -> tuple[FloatArray, npt.NDArray[np.int32], IntArray]:
-        """Columns of rows, imputed and scaled, and indicators of categories that are not `coded`, (n, p').
+        """Columns of rows, imputed and scaled, with indicators of categories that are not `coded`, (n, p').
 
-        Also codes of the others, (n, C), the number of levels for none; and positions of the first, (p',).
+        Also codes of the others, (n, C), the number of levels for none; positions of the first, (p',).
         """
         self._check_fitted()
         frame = self.schema.frame_of(X)

@@ -80,7 +80,7 @@ def continuations(
 ) -> tuple[IntArray, BoolArray]:
     """Order of rows by subject and entry, (n,), and whether each goes on with the next one, (n - 1,).
 
-    It does without an event or a gap between them, if given values, (n,) each, are equal.
+    It does without an event or gap between them, if values of `same`, (n,) each, are equal.
     """
     order = np.lexsort((entry, subject))
     one, other = order[:-1], order[1:]

@@ -256,10 +256,7 @@ class Surv:
         return int(self.event.sum())
 
     def right_censored(self, what: str) -> tuple[FloatArray, BoolArray, FloatArray]:
-        """Return times, events (of any cause) and entry times, (n,) each; entry is 0 without left truncation.
-
-        Raises a DataError for interval-censored times, which `what`, the name of a method, does not support.
-        """
+        """Times, events of any cause, entries or 0, (n,) each; DataError naming `what` for intervals."""
         if self.time is None:
             raise no_intervals(what)
         return self.time, self.event, np.zeros(len(self)) if self.entry is None else self.entry
@@ -425,11 +422,9 @@ def as_surv(y: object) -> Surv:
 
 
 def outcome_of(model: object, y: object) -> Surv:
-    """Convert an outcome for a fitted model, with causes in the order of the model.
+    """Convert an outcome for a fitted model, with causes in its order, or refuse it.
 
-    A DataError names what the training outcome had and this one has not: entry times, subjects, causes; or
-    causes that are unknown to the model. Models without ``outcome_type_``, such as those of other packages,
-    accept any outcome.
+    Entries, subjects or causes of training must not lack; models without ``outcome_type_`` accept any.
     """
     outcome, trained = as_surv(y), getattr(model, "outcome_type_", None)
     if not isinstance(trained, OutcomeType):

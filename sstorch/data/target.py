@@ -22,6 +22,7 @@ from sstorch.checks import (
     rows_text,
 )
 from sstorch.data.columns import (
+    Column,
     check_size,
     folded,
     label,
@@ -46,15 +47,10 @@ ROUNDING = 1e-9
 
 
 def snapped(*parts: FloatArray | None) -> tuple[Any, ...]:
-    """Arrays of times in which values within rounding of each other are the smallest of them.
+    """Arrays of times in which values within rounding of each other are the smallest of them, near zero zero.
 
-    Ages that are subtracted give .1 + .2 for .3: events at one time would have an order. Values within
-    `ROUNDING` of their size, at least of a thousandth of the median, are the first of a chain of such values;
-    values near zero are zero. Times, entries and bounds of the same rows are read together. Infinite values
-    and None stay.
-
-    References:
-        The rule of ``aeqSurv`` of R's survival package, whose tolerance is wider.
+    Chains of values within `ROUNDING` of their size, at least of a thousandth of the median, are their first.
+    Parts of the same rows are read together; infinite values and None stay. The rule of ``aeqSurv`` of R.
 
     >>> snapped(np.array([0.3, 1.0]), np.array([0.1 + 0.2, 0.0]))
     (array([0.3, 1. ]), array([0.3, 0. ]))
@@ -99,23 +95,14 @@ def steps_up_to(times: FloatArray, at: npt.ArrayLike) -> IntArray:
 
 
 def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, BoolArray]:
-    """Read times, (n,) float64 >= 0, and events, (n,) bool, from any of the accepted forms of y.
+    """Times, (n,) float64 >= 0, and events, (n,) bool, of any form of y but a Surv; see `as_surv`.
 
-    Args:
-        y: A tuple (time, event) of two arrays, Series or lists; a DataFrame or structured array with ``time``
-            and ``event``; or a structured array of two fields, a boolean one for events, as scikit-survival
-            has them.
-        event_value: Value of `event` for an event, compared as text; all other values are censored. None for
-            booleans or 0/1 with 1 = event.
-
-    Raises:
-        DataError: Unsupported form, different lengths, or a value that is missing, infinite, negative, text
-            or not 0/1. Rows are given as 0-based positions.
+    `event_value` is as for Surv. DataError: the form, lengths or values, by 0-based rows.
     """
     times, column, where = times_and_column(y, "events")
     if event_value is None:
         return times, _events(column, where)
-    words, value = event_words(column, where), label(event_value)
+    words, value = event_words(pd.Series(column), where), label(event_value)
     events = np.array([folded(word) == folded(value) for word in words], dtype=bool)
     if not events.any():
         known = sorted(set(words))
@@ -125,7 +112,7 @@ def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, Boo
     return times, events
 
 
-def times_and_column(y: object, what: str) -> tuple[FloatArray, pd.Series, str]:
+def times_and_column(y: object, what: str) -> tuple[FloatArray, Column, str]:
     """Times (n,), the column of events or causes, `what`, unread, and its name for messages."""
     time, event = _pair(to_pandas(y))
     check_same_order(time=time, event=event)
@@ -182,8 +169,10 @@ def _pair(y: Any) -> tuple[Any, Any]:
     )
 
 
-def _column(values: object, where: str) -> pd.Series:
+def _column(values: object, where: str) -> Column:
     """Values of rows (n,) as a column, from an array, Series or list of any library."""
+    if type(values) is np.ndarray and values.ndim == 1 and values.dtype.kind in "biuf":
+        return values
     values = to_pandas(values)
     own = (pd.Series, pd.Index, pd.api.extensions.ExtensionArray, list, tuple)
     if not isinstance(values, (*own, np.ma.MaskedArray)) and hasattr(values, "__array__"):
@@ -203,7 +192,7 @@ def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:
     return labels(column)
 
 
-def _events(column: pd.Series, where: str) -> BoolArray:
+def _events(column: Column, where: str) -> BoolArray:
     """Rows with an event, from booleans or 0/1."""
     remedy = (
         f"code it as 1 = event, 0 = censored, or name the value of an event, event_value=VALUE. {_CAUSES}"
@@ -258,10 +247,7 @@ def no_intervals(what: str) -> DataError:
 
 
 def with_entry(entry: object, bounds: Intervals) -> tuple[FloatArray | None, Intervals]:
-    """Entry times (n,), >= 0, None if there are none, and bounds of times, which share their rounding.
-
-    Rows that end before or at their entry are refused; an event at time zero is moved later.
-    """
+    """Entries (n,), >= 0 and before the ends of rows, or None, and bounds; events at zero are moved later."""
     if entry is None:
         return None, bounds
     name, column = getattr(entry, "name", None), _column(entry, "entry")
@@ -350,10 +336,7 @@ class Groups:
 
 
 def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
-    """Read the group of every row: text, numbers, booleans or categories, (n,), 2 to 20 different ones.
-
-    The name of a Series has priority over `name`.
-    """
+    """Groups of rows: text, numbers, booleans or categories, (n,), 2 to 20; a Series has its own name."""
     column = row_labels(values, n, "sensitive")
     name, words = name if column.name is None else str(column.name), labels(column)
     present = set(words)
@@ -398,11 +381,9 @@ def known_causes(causes: tuple[str, ...] | None) -> tuple[str, ...]:
 def parse_causes(
     time: object, event: object, causes: CauseNames
 ) -> tuple[FloatArray, IntArray, tuple[str, ...]]:
-    """Times (n,) >= 0 and causes (n,), 0 if censored, of two columns, and names of the causes.
-
-    `causes` are as in `Surv`. Values are compared without blanks around them and whatever their case.
-    """
-    times, column, where = times_and_column((time, event), "causes")
+    """Times (n,) >= 0, causes (n,), 0 if censored, and names of the causes, given as in `Surv`."""
+    times, values, where = times_and_column((time, event), "causes")
+    column = pd.Series(values)
     words = [folded(word) for word in event_words(column, where)]
     levels: dict[str, str] = {}
     for level in vocabulary(column):

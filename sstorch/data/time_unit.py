@@ -46,9 +46,9 @@ def median_text(median: float, unit: str | None) -> str:
 def round_horizons(
     times: npt.ArrayLike, unit: str | None = None, shares: Sequence[float] = HORIZON_SHARES
 ) -> FloatArray:
-    """Round times near to some quantiles of positive times: ``365, 730`` days rather than ``446.5, 692.5``.
+    """Round times near quantiles of positive times: ``365, 730`` days rather than ``446.5, 692.5``.
 
-    They increase, and none is after the last time; a quantile stays where none is within a factor of two.
+    They increase, none is after the last time; a quantile stays where none is within a factor of two.
     """
     values = np.asarray(times, dtype=np.float64)
     last = float(values.max())

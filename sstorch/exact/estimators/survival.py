@@ -13,7 +13,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_integer
 from sstorch.data import SurvivalData, folds_of
-from sstorch.data.folds import Fold, scoring_of, split
+from sstorch.data.folds import Fold, split
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import SEARCH, Search, answers
 from sstorch.exact.estimators.survival_tree import (
@@ -25,7 +25,7 @@ from sstorch.exact.estimators.survival_tree import (
 )
 from sstorch.exact.leaf_curves import BaselineHazard, hazard_ratios, leaf_curves, least_hazard
 from sstorch.exact.solution import MAX_EXACT_DEPTH
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, named
 from sstorch.metrics.grids import thinned
 from sstorch.metrics.outcome import Observed
 
@@ -217,7 +217,7 @@ class OptimalSurvivalTreeCV(SurvivalTree):
 
         def score(fold: Fold, search: TreeSearch) -> list[tuple[float, int]]:
             reached = [search.solution.optimum(depth=depth, nodes=nodes)[:2] for depth, nodes in sizes]
-            with scoring_of(fold.number, self.n_folds):
+            with named(f"fold {fold.number} of {self.n_folds} cannot be scored, choose fewer folds"):
                 known = {size: _score(search, size, fold.test) for size in dict.fromkeys(reached)}
             return [known[size] for size in reached]
 
