@@ -85,10 +85,7 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
         """Columns of the training rows."""
 
     def set_params(self, **values: Any) -> Self:
-        """Set parameters by name, ``penalties__ridge=1`` that of a group of parameters.
-
-        Only this estimator is changed, even if another one has the same group.
-        """
+        """Set parameters, ``penalties__ridge=1`` that of a group, which no other estimator shares then."""
         for group in {name.partition("__")[0] for name in values if "__" in name}:
             if isinstance(own := getattr(self, group, None), Parameters):
                 setattr(self, group, clone(own))

@@ -164,10 +164,7 @@ def check_device(device: object) -> None:
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
-    """The values, of any shape, as float64; a DataError for other things than numbers and booleans.
-
-    Text is refused even where it spells numbers, as are dates and time spans, whose unit would be guessed.
-    """
+    """Values as float64; DataError for all but numbers and booleans, also for text that spells numbers."""
     try:
         array = np.asarray(values)
         if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
@@ -217,10 +214,9 @@ def check_weight(weight: object, n_rows: int) -> FloatArray | None:
 
 
 def check_same_order(**parts: Any) -> None:
-    """Refuse arguments of the same rows whose row labels contradict each other: rows would be mixed up.
+    """Refuse parts of the same rows whose labels are in another order, or agree only in part.
 
-    Labels, those of a pandas object or outcome, contradict others in another order, and those they have in
-    part. An index that counts from 0 is no label unless the other one is a permutation of it.
+    An index that counts from 0 is no label unless the other one is a permutation of it.
     """
     labels = {name: getattr(part, "index", None) for name, part in parts.items()}
     indexed = {name: index for name, index in labels.items() if isinstance(index, pd.Index)}

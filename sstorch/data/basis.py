@@ -243,9 +243,9 @@ class Basis:
         return out
 
     def slopes(self, j: int) -> FloatArray:
-        """Derivatives of features by a column without interactions, in each piece of its line, (pieces, q).
+        """Derivatives of features by a column without interactions, in pieces of its line, (pieces, q).
 
-        It is linear, a logarithm, whose slope at zero is given, or piecewise.
+        It is linear, piecewise, or a logarithm, whose slope at zero is given.
         """
         knots = np.sort(self.hinge_knot[self.hinge_column == j])
         z = np.r_[(knots[1:] + knots[:-1]) / 2, knots[-1:] + 1, knots[:1] - 1] if len(knots) else np.zeros(1)

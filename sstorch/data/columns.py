@@ -125,10 +125,7 @@ def array_names(p: int) -> list[str]:
 
 
 def clean_features(X: object, *, categories: Container[str] = ()) -> pd.DataFrame:
-    """Read the feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
-
-    Text of columns in `categories` may look like numbers. A DataError names all columns with faults.
-    """
+    """Columns as float64 with NaN or categories; text of `categories` may be numbers; all faults raise."""
     frame = as_frame(X)
     if frame.shape[1] == 0:
         raise DataError(

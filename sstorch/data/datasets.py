@@ -216,10 +216,9 @@ def _pbcseq() -> SurvivalData:
 
 
 def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:
-    """Return a data set of SurvSet with the columns ``pid``, ``event``, ``time`` and its features.
+    """A data set of SurvSet: ``pid``, ``event``, ``time`` and features without prefixes, missing ones as NaN.
 
-    `drop` names features with their prefixes ``num_`` or ``fac_``, which are removed. The category
-    ``missing`` is a missing value.
+    `drop` names features with their prefixes ``num_`` or ``fac_``.
     """
     loader = SURVSET.load("data").SurvLoader()
     with warnings.catch_warnings():

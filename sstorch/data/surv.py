@@ -409,10 +409,9 @@ def index_of(*parts: object) -> pd.Index | None:
 
 
 def as_surv(y: object) -> Surv:
-    """Convert any accepted form of an outcome to a :class:`Surv`; others raise a DataError.
+    """Convert a Surv, a tuple (time, event), a DataFrame with ``time`` and ``event``, or a structured array.
 
-    Forms are a Surv, a tuple (time, event), a DataFrame with the columns ``time`` and ``event``, and a
-    structured array, whose fields are found by these names or by type.
+    Fields of arrays are found by these names or by type; other forms raise a DataError.
     """
     if isinstance(y, Surv):
         return y
