@@ -240,7 +240,7 @@ class OptimalPolicyTree(ValueTree):
         if isinstance(y, pd.DataFrame):
             check_same_order(X=X, y=y)
             check_columns_exist(names, list(y.columns))
-            y = y[names]
+            y = y[names] if len(y.columns) == len(names) else y  # others are an error below
         scores = _scores(y)
         if scores.shape != (len(leaf), len(names)):
             raise DataError(f"y must have the shape {(len(leaf), len(names))}, got {scores.shape}")

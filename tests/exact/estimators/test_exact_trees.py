@@ -192,6 +192,8 @@ def test_targets_that_cannot_be(iris: Any, scores: pd.DataFrame) -> None:
     for wrong in (scores[["diet", "drug"]], scores.rename(columns=str.upper)):
         with pytest.raises(DataError, match="no column"):
             policy.score(X, wrong)
+    with pytest.raises(DataError, match="y must have the shape"):
+        policy.score(X, scores.assign(more=1.0))
     with pytest.raises(DataError, match="same row labels in a different order"):
         policy.score(X, scores.iloc[::-1])
 
