@@ -186,11 +186,10 @@ def test_invalid_arguments_and_families_without_a_formula_write_nothing(tmp_path
             export_program(counting, page, after=wrong)
     with pytest.raises(ConfigError, match="export_program is for soft trees"):
         export_program(fitted("pbc", "exact"), page)
-    data, causes = subjects(40, 1), load_dataset("mgus2").subset(range(300))
-    gamma = SurvivalRegression("generalized_gamma").fit(data.frame[["class"]], (data.time, data.event))
-    one = SurvivalRegression(leaf={"progression": "generalized_gamma", "death": "weibull"})
+    causes = load_dataset("mgus2").subset(range(300))
+    one = SurvivalRegression({"progression": "generalized_gamma", "death": "weibull"}, Penalties(ridge=1.0))
     one.fit(causes.frame[["age"]], causes.y)
-    for each in (gamma, one):
+    for each in (fitted("right", "generalized_gamma"), one):
         exports = [partial(export_code, each, kind, page) for kind in ("python", "javascript")]
         for export in (*exports, partial(export_calculator, each, page)):
             with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):

@@ -228,8 +228,9 @@ def fitted(outcome: str, kind: str) -> Tree:
     if outcome == "start-stop":
         return STEPS[kind]().fit(*start_stop())
     if outcome == "right":
-        if kind == "user":
-            user = SurvivalRegression(Odds(), Penalties(ridge=1.0), Columns(numeric="linear"))
+        if kind in ("user", "generalized_gamma"):
+            leaf = Odds() if kind == "user" else kind
+            user = SurvivalRegression(leaf, Penalties(ridge=1.0), Columns(numeric="linear"))
             return user.fit(data.frame, (data.time, data.event))
         return exact() if kind == "exact" else tree(*(("weibull", kind) if kind == "mixture" else (kind,)))
     model = OptimalSurvivalTree(2, min_leaf=30) if kind == "exact" else PrognosticTree(leaf=kind)
@@ -257,7 +258,8 @@ DAILY = {
     ("mgus2", "auto", 24.0, "python"),
     ("pbc", "exact", None, "javascript"),
     ("pbc", "exact", 24.0, "python"),
-    ("pbc", "piecewise_exponential", None, "program"),
+    ("mgus2", "auto", 24.0, "program"),
+    ("right", "piecewise_exponential", None, "program"),
 }
 
 

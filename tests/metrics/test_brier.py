@@ -18,8 +18,7 @@ from sstorch.metrics import (
 from sstorch.metrics import grids as limits
 from sstorch.metrics.grids import thinned, thinned_together
 
-from .cohorts import Rates, scored
-from .oracles import g_by_loops, last_positive_g, sksurv_metrics, structured, study
+from .cohorts import Rates, g_by_loops, last_positive_g, scored, sksurv_metrics, structured, study
 
 CLOSE = 1e-10
 
@@ -130,43 +129,36 @@ def test_surtree_is_the_authors_protocol(scale):
 ROWS, CURVES = ([1.0, 2.0, 3.0], [1, 1, 0]), np.full((3, 2), 0.5)
 
 
+def mean_of(times, y=ROWS, **options):
+    return lambda: integrated_brier_score(y, CURVES, times, train=ROWS, **options)
+
+
 @pytest.mark.parametrize(
-    ("words", "y", "times", "options"),
+    ("error", "words", "call"),
     [
-        (r"largest test time, 3.*evaluation_times", ROWS, [1.0, 2.0], {}),
-        ("all test times are 0", ([0.0] * 3, [1, 0, 1]), [0.0, 2.0], {}),
-        (r"two times in \[1, 3\).*got 1", ROWS, [2.0, 3.0], {"convention": "sksurv"}),
-        (r"two times in \[1, 2.999\).*'surtree'", ROWS, [3.0, 4.0], {"convention": "surtree"}),
-        ("where nothing was observed", ROWS, [365.0, 730.0], {"convention": "osst"}),
+        (DataError, r"largest test time, 3.*evaluation_times", mean_of([1.0, 2.0])),
+        (DataError, "all test times are 0", mean_of([0.0, 2.0], ([0.0] * 3, [1, 0, 1]))),
+        (DataError, r"two times in \[1, 3\).*got 1", mean_of([2.0, 3.0], convention="sksurv")),
+        (DataError, r"two times in \[1, 2.999\).*'surtree'", mean_of([3.0, 4.0], convention="surtree")),
+        (DataError, "where nothing was observed", mean_of([365.0, 730.0], convention="osst")),
+        (DataError, "all test times are 0", lambda: evaluation_times([0, 0], [1, 2])),
+        (DataError, r"inside \(2, 5\).*got 1", lambda: evaluation_times([2, 3, 9], [1, 5], "sksurv")),
+        (DataError, "got 2 and 1.999 from 1 distinct", lambda: evaluation_times([2, 2], [1, 2], "surtree")),
+        (DataError, "got only 2", lambda: evaluation_times([2, 2], [1, 2], "osst")),
+        (ConfigError, "convention", lambda: evaluation_times([2, 3, 9], [1, 5], "harrell")),
+        (
+            ConfigError,
+            "convention",
+            lambda: brier_score(ROWS, CURVES, [1, 3], train=ROWS, convention="p"),
+        ),
     ],
 )
-def test_grids_that_cannot_be_integrated_raise(words, y, times, options):
-    with pytest.raises(DataError, match=words):
-        integrated_brier_score(y, CURVES, times, train=ROWS, **options)
-
-
-def test_unknown_conventions_raise():
-    with pytest.raises(ConfigError, match="convention"):
-        brier_score(ROWS, CURVES, [1, 3], train=ROWS, convention="paper")
-    with pytest.raises(ConfigError, match="convention"):
-        evaluation_times([2, 3, 9], [1, 5], "harrell")
+def test_grids_and_conventions_that_cannot_be_raise(error, words, call):
+    with pytest.raises(error, match=words):
+        call()
 
 
 # ---------------------------------------------------------------------- grids
-
-
-@pytest.mark.parametrize(
-    ("words", "time", "train", "convention"),
-    [
-        ("all test times are 0", [0, 0], [1, 2], "graf"),
-        (r"inside \(2, 5\).*got 1", [2, 3, 9], [1, 5], "sksurv"),
-        ("got 2 and 1.999 from 1 distinct", [2, 2], [1, 2], "surtree"),
-        ("got only 2", [2, 2], [1, 2], "osst"),
-    ],
-)
-def test_too_few_times_for_a_grid_raise(words, time, train, convention):
-    with pytest.raises(DataError, match=words):
-        evaluation_times(time, train, convention)
 
 
 @pytest.mark.parametrize(("last", "ends"), [(10, [2.0, 9.999]), (11, [2.0, 10.0]), (20, [3.0, 19.0])])

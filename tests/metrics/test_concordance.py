@@ -22,12 +22,13 @@ from sstorch.metrics import (
 from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.pairs import Compared
 
-from .cohorts import cohorts, scored
-from .oracles import (
+from .cohorts import (
+    cohorts,
     concordance_by_loops,
     g_by_loops,
     last_positive_g,
     or_no_pair,
+    scored,
     sksurv_metrics,
     step_value,
     structured,

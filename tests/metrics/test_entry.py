@@ -26,8 +26,7 @@ from sstorch.metrics.grids import incidence_times
 from sstorch.metrics.groups import median_follow_up
 from tests.histories import halved
 
-from .cohorts import scored
-from .oracles import concordance_by_loops, or_no_pair, step_value
+from .cohorts import concordance_by_loops, or_no_pair, scored, step_value
 
 IN_R = json.loads((Path(__file__).parent / "entry_in_r.json").read_text())
 EXACT = 1e-12

@@ -1,5 +1,6 @@
 """Metrics by name, of one event and of competing causes: each is the function of its name, or says why."""
 
+import pickle
 import re
 from pathlib import Path
 
@@ -7,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from lifelines import CoxPHFitter
+from sklearn.model_selection import KFold, cross_val_score
 
 import sstorch
 from sstorch import Surv, SurvivalData, metrics, validate
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import evaluate
+from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.metrics.grids import incidence_times
 from sstorch.metrics.registry import METRICS, declare, metric, names_of
 from sstorch.metrics.scored import Scored
@@ -324,3 +326,44 @@ def test_selections_and_documentation_hold_every_metric():
     assert {"c_uno", "ici_pseudo", "d_calibration_p"} < set(names_of("event", "study"))
     published = ["c_harrell", "c_harrell", "c_uno", "cd_auc", "ibs", "ibs"]
     assert [METRICS[name].published for name in names_of(tag="published")] == published
+
+
+# ---------------------------------------------------------------------- scorers of scikit-learn
+
+FOLDS = KFold(3, shuffle=True, random_state=0)
+ONE, TWO = Surv(np.ceil(TIME), EVENT), OF_CAUSES[1][1]
+
+
+@pytest.mark.parametrize(
+    ("model", "X", "y", "metric", "cause"),
+    [
+        (Rates(), X, ONE, "ibs_graf", None),
+        (Rates(), X, ONE.weighted(1.0 + np.arange(120) % 3), "c_uno", None),
+        (CauseRates(), RATES, TWO, "ibs", None),
+        (CauseRates(), RATES, TWO, "auc", "relapse"),
+    ],
+)
+def test_scores_are_those_of_evaluate(model, X, y, metric, cause):
+    def expected(test):
+        table = evaluate(model, (X, y), (X[test], y[test]), metrics=[metric])
+        value = table["value"].mean() if cause is None else table.loc[("relapse", metric), "value"]
+        return value * (1 if table["higher_is_better"].iloc[0] else -1)
+
+    scorer = pickle.loads(pickle.dumps(SurvivalScorer(metric, y, cause=cause)))
+    found = cross_val_score(model, X, y, cv=FOLDS, scoring=scorer)
+    np.testing.assert_allclose(found, [expected(test) for _, test in FOLDS.split(X)], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "options"),
+    [
+        (ConfigError, "'d_calibration_p'", {"metric": "d_calibration_p"}),
+        (ConfigError, "tau", {"tau": 0.0}),
+        (ConfigError, "unknown cause 3", {"metric": "ibs", "train": TWO, "cause": 3}),
+        (ConfigError, "one event", {"cause": 2}),
+        (DataError, "train: y .*got int", {"train": 3}),
+    ],
+)
+def test_wrong_scorers_raise_at_once(error, words, options):
+    with pytest.raises(error, match=words):
+        SurvivalScorer(**{"metric": "c_uno", "train": ONE} | options)

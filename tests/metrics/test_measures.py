@@ -20,8 +20,7 @@ from sstorch.metrics import (
     measure,
 )
 
-from .cohorts import scored
-from .oracles import error_of_limits, or_no_pair
+from .cohorts import error_of_limits, or_no_pair, scored
 
 T = 1.2
 Array = np.ndarray

@@ -209,18 +209,6 @@ def test_plain_values_name_settings_and_tell_tensors_apart() -> None:
         assert ours["v.t"] != dict(plain_values(other, "v.t"))["v.t"]
     assert ours["v.t"] == dict(plain_values(np.zeros(2, np.float32), "v.t"))["v.t"]
 
-    class Module(torch.nn.Module):
-        def __init__(self, exact: bool, groups: torch.Tensor) -> None:
-            super().__init__()
-            self.exact, self.groups = exact, groups
-
-    ours, exact, groups = (
-        dict(plain_values(torch.nn.ModuleList([Module(exact, groups)]), "m"))
-        for exact, groups in ((True, torch.ones(3)), (False, torch.ones(3)), (True, torch.zeros(3)))
-    )
-    assert {name for name in ours if ours[name] != exact[name]} == {"m.0.exact"}
-    assert {name for name in ours if ours[name] != groups[name]} == {"m.0.groups"}
-
 
 def test_kept_results_return_bit_for_bit_by_part(tmp_path: Path) -> None:
     tree, history = undisturbed("joint")

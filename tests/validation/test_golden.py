@@ -13,7 +13,7 @@ import pytest
 from lifelines import CoxPHFitter, KaplanMeierFitter
 
 from sstorch import validate
-from tests.metrics.oracles import error_of_limits
+from tests.metrics.cohorts import error_of_limits
 
 IN_R = json.loads((Path(__file__).parent / "rotterdam_gbsg_in_r.json").read_text())
 HORIZON = 5.0

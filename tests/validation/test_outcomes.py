@@ -17,7 +17,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import concordance_wolbers
 from sstorch.metrics.comparison import resampler
 from tests.histories import halved
-from tests.metrics.oracles import error_of_limits
+from tests.metrics.cohorts import error_of_limits
 from tests.validation.models import CAUSES, Given, Known, KnownCauses, rows, rows_of_causes
 
 IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())

@@ -12,7 +12,7 @@ from sstorch.exact.fronts import FrontTask, confusion_front, group_fairness, sea
 from sstorch.exact.solution import Deadline
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly
-from tests.exact.fronts import reference
+from tests.exact import reference
 
 
 def random_rows(seed, most_features):
