@@ -197,7 +197,10 @@ def _bands(
         falling["corrected "] = _corrected(values, half * error, place, data, resampled, weighting, times)
     medians = {kind: first_below(times, band, 0.5) for kind, band in falling.items()}
     read = steps_up_to(times, horizons)
-    return {kind: _steps(band)[:, None, :, read] for kind, band in falling.items()}, medians
+    for kind, band in falling.items():  # 1 before the first of the times, and no limits without events
+        start = np.where(np.isnan(band[..., :1]), np.nan, 1.0)
+        falling[kind] = np.concatenate([start, band], axis=-1)[:, None, :, read]
+    return falling, medians
 
 
 def _curves(
@@ -220,12 +223,6 @@ def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArra
 
 def _parts(kind: str) -> tuple[str, str, str]:
     return kind.strip() or "estimate", f"{kind}lower", f"{kind}upper"
-
-
-def _steps(bands: FloatArray) -> FloatArray:
-    """Curves with limits, (3, L, n_times), with 1 before the first of the times in front."""
-    start = np.where(np.isnan(bands[..., :1]), np.nan, 1.0)  # no limits without events
-    return np.concatenate([start, bands], axis=-1)
 
 
 def _corrected(

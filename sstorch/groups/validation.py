@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from sstorch.checks import check_integer, check_tree
 from sstorch.data import SurvivalData, folds_of
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError, DataError, named
-from sstorch.groups.recalibration import Partition, SurvivalTree
+from sstorch.groups.recalibration import SurvivalTree
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.grids import thinned
 from sstorch.metrics.groups import adjusted_rand_index
@@ -58,8 +58,24 @@ def stability(
     data = tree._rows(X, y, sample_weight)
     splits, _ = resamples(data, n_resamples, tree._seed)
     others = [groups_of(data.frame) for groups_of in tree._trained(data, splits)]
-    found = agreement(tree._partition(data.frame), others, list(data.frame.columns))
-    tree._chosen.stability_ = found
+    own = tree._partition(data.frame)
+    leaves = np.stack([other.leaf for other in others])
+    # Numbers as positions, and back: a number that no tree has would be matched as a group without rows.
+    numbers, place = np.unique([own.leaf, *leaves], return_inverse=True)
+    place = place.reshape(len(leaves) + 1, -1)
+    matched = numbers[np.stack([_matched(place[0], leaf, len(numbers)) for leaf in place[1:]])]
+    between = adjusted_rand_index(np.concatenate([own.leaf[None], leaves]))
+    pairs = between[1:, 1:][np.triu_indices(len(leaves), 1)]
+    tree._chosen.stability_ = found = Stability(
+        groups=own.leaf,
+        resampled=matched,
+        ari=float(pairs.mean()) if len(pairs) else float("nan"),
+        ari_of_tree=float(between[0, 1:].mean()),
+        moves=(matched != own.leaf).mean(axis=0),
+        columns=pd.Series(
+            {name: np.mean([name in other.columns for other in others]) for name in data.frame}
+        ),
+    )
     return found
 
 
@@ -112,25 +128,6 @@ class Stability:
         named = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in used[:_NAMED].items())
         more = f" and {len(used) - _NAMED} more" if len(used) > _NAMED else ""
         return "\n".join([*lines, f"gates use {named or 'no column'}{more}"])
-
-
-def agreement(own: Partition, others: Sequence[Partition], columns: Sequence[str]) -> Stability:
-    """Compare the groups of a tree with those of trees of resamples, all of the same rows."""
-    leaves = np.stack([other.leaf for other in others])
-    # Numbers as positions, and back: a number that no tree has would be matched as a group without rows.
-    numbers, place = np.unique([own.leaf, *leaves], return_inverse=True)
-    place = place.reshape(len(leaves) + 1, -1)
-    matched = numbers[np.stack([_matched(place[0], leaf, len(numbers)) for leaf in place[1:]])]
-    between = adjusted_rand_index(np.concatenate([own.leaf[None], leaves]))
-    pairs = between[1:, 1:][np.triu_indices(len(leaves), 1)]
-    return Stability(
-        groups=own.leaf,
-        resampled=matched,
-        ari=float(pairs.mean()) if len(pairs) else float("nan"),
-        ari_of_tree=float(between[0, 1:].mean()),
-        moves=(matched != own.leaf).mean(axis=0),
-        columns=pd.Series({name: np.mean([name in other.columns for other in others]) for name in columns}),
-    )
 
 
 def _matched(group: IntArray, leaf: IntArray, n_groups: int) -> IntArray:

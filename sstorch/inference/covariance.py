@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import Literal, NamedTuple, Protocol, Self
@@ -176,14 +176,6 @@ class FitCovariance:
     kind: CovarianceKind = "marginal"
     clusters: int = 0
     reason: str = ""
-
-    def sandwich(self, meats: Mapping[str, Tensor], clusters: int) -> Self:
-        """Return a copy that uses the sandwich, from the sums of outer products of scores by cause."""
-        hazards = {
-            name: replace(each, robust=each.posterior @ meats[name] @ each.posterior)
-            for name, each in self.hazards.items()
-        }
-        return replace(self, hazards=hazards, kind="sandwich", clusters=clusters)
 
 
 class Inferable(Protocol):

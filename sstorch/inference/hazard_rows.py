@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
@@ -192,14 +192,15 @@ def with_sandwich(
         labels, names = pd.factorize(row_labels(cluster, len(data), "cluster"))
         if len(names) < 2:
             raise DataError("cluster has one label for all rows: standard errors need several clusters")
-    meats = {}
+    n_clusters, hazards = int(labels.max()) + 1, {}
     for rows in HazardRows.by_cause(model, data):
         rows.check_training()
         scores = rows.gradients()
-        sums = scores.new_zeros(int(labels.max()) + 1, scores.shape[1])
+        sums = scores.new_zeros(n_clusters, scores.shape[1])
         sums.index_add_(0, torch.as_tensor(labels), scores)
-        meats[rows.cause] = sums.mT @ sums
-    new.covariance_ = covariance.sandwich(meats, int(labels.max()) + 1)
+        inverse = rows.covariance.posterior
+        hazards[rows.cause] = replace(rows.covariance, robust=inverse @ (sums.mT @ sums) @ inverse)
+    new.covariance_ = replace(covariance, hazards=hazards, kind="sandwich", clusters=n_clusters)
     return new
 
 

@@ -75,9 +75,9 @@ class Curves(NamedTuple):
     passed: FloatArray  # (R,), B at their time
     gain: FloatArray  # (R,), weight times g; 0 of censored rows
     end: float  # B at the end of the grid
-    code: IntArray  # (R,)
-    group: IntArray  # (R,)
-    state: FloatArray  # (leaves at once * `_WIDTH`,)
+    code: IntArray = np.empty(0, dtype=np.int64)  # (R,)
+    group: IntArray = np.empty(0, dtype=np.int64)  # (R,)
+    state: FloatArray = np.empty(0)  # (leaves at once * `_WIDTH`,)
 
     @classmethod
     def of(cls, leavers: Leavers, patterns: Patterns, blocks: Blocks) -> Curves:
@@ -96,20 +96,14 @@ class Curves(NamedTuple):
         literals = np.zeros((len(every), patterns.literals.shape[1] + 1), dtype=np.uint8)
         literals[:, :-1] = patterns.literals[leavers.pattern[every]]
         at = passed[leavers.block[every]]
-        return cls(literals, event, weight, alive, at, gain, float(passed[-1]), *_nothing())
+        return cls(literals, event, weight, alive, at, gain, float(passed[-1]))
 
     @classmethod
     @cache
     def none(cls, n_features: int) -> Curves:
         """Those of a task without curves."""
-        empty = np.empty(0)
-        return cls(
-            np.empty((0, n_features + 1), dtype=np.uint8),
-            np.empty(0, dtype=np.bool_),
-            *(empty,) * 4,
-            0.0,
-            *_nothing(),
-        )
+        literals, event = np.empty((0, n_features + 1), dtype=np.uint8), np.empty(0, dtype=np.bool_)
+        return cls(literals, event, *(np.empty(0),) * 4, 0.0)
 
     def where(self, feature: int, present: bool) -> Curves:
         """The rows in which the literal of a feature is 1, or is 0."""
@@ -137,10 +131,6 @@ class Curves(NamedTuple):
     def for_another(self) -> Curves:
         """The same rows with as much work space, for another thread."""
         return self._replace(code=self.code.copy(), group=self.group.copy(), state=np.empty_like(self.state))
-
-
-def _nothing() -> tuple[IntArray, IntArray, FloatArray]:
-    return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
 
 
 @elementwise

@@ -65,10 +65,6 @@ def _nodes(target: Budget) -> IntArray:
     return np.array([[half.nodes for half in pair] for pair in splits(target)], dtype=np.int64)
 
 
-class _OutOfTimeError(Exception):
-    """A search has to stop."""
-
-
 class Balance:
     """Search for trees by cost and absolute balance, which has a limit.
 
@@ -118,7 +114,7 @@ class Balance:
 
     def _check_time(self) -> None:
         if self.deadline.passed:
-            raise _OutOfTimeError
+            raise TimeoutError
 
     def _cheapest(self, nodes: IntArray, best: FloatArray) -> tuple[FloatArray, bool, float]:
         """The cheapest tree of depth 3, or the known one, whether it is proved, and a bound of all."""
@@ -147,7 +143,7 @@ class Balance:
                         least = float(pair[0])
                         best = np.array([[pair[0], pair[1], root, left[2, i], right[2, j]]]).T
                 done[number] = True
-        except _OutOfTimeError:
+        except TimeoutError:
             open_bound = float(bounds[~done].min()) if not done.all() else least
             return best, False, min(least, open_bound)
         return best, True, least
