@@ -1,8 +1,9 @@
-"""Tables of the groups of a tree: estimates in their rows, naive and corrected for optimism, with limits."""
+"""Tables of the groups of a tree, naive and corrected for optimism, with limits; model card of a tree."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +11,16 @@ import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
+from sstorch._version import __version__
 from sstorch.base import check_times
-from sstorch.checks import check_integer, check_tree
+from sstorch.checks import check_choice, check_integer, check_tree
 from sstorch.data import SurvivalData
 from sstorch.data.oddities import Oddity
+from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.target import steps_up_to
 from sstorch.data.time_unit import duration, median_text, round_horizons
+from sstorch.deploy.calculator import PAGE_TEXTS
+from sstorch.document import Block, Code, Document, Section, as_table, number, to_html, to_markdown
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.recalibration import SurvivalTree
 from sstorch.groups.validation import resamples
@@ -209,8 +214,8 @@ def _curves(
     """Kaplan-Meier of each group with other weights, (L, n_times); nan of groups without rows."""
     rows = Observed(data.time, data.event, data.entry if data.entry.any() else None, weight)
     free = np.full((n_groups, len(times)), np.nan)
-    for number in np.flatnonzero(np.bincount(group, weight, n_groups)):
-        free[number] = 1.0 - metrics.aalen_johansen(rows.take(group == number), times)[0]
+    for k in np.flatnonzero(np.bincount(group, weight, n_groups)):
+        free[k] = 1.0 - metrics.aalen_johansen(rows.take(group == k), times)[0]
     return np.where(free < _NOTHING, 0.0, free)
 
 
@@ -237,11 +242,11 @@ def _corrected(
     """Curves minus their optimism, with limits, (3, L, n_times), from half the width on log(-log)."""
     n_groups = len(values)
     optimism, place = np.zeros((len(resampled[0]), *values.shape)), _places(values, group, data)
-    for number, (leaf, drawn) in enumerate(zip(*resampled, strict=True)):
+    for k, (leaf, drawn) in enumerate(zip(*resampled, strict=True)):
         n_leaves = max(n_groups, int(leaf.max()) + 1)  # trees of resamples may have other numbers
         own = np.nan_to_num(_curves(data, data.sample_weight * drawn, leaf, n_leaves, times), nan=1.0)
         other = _curves(data, data.sample_weight * (drawn == 0), leaf, n_leaves, times)
-        optimism[number] = _over_places(np.nan_to_num(own - other), _places(own, leaf, data), place)
+        optimism[k] = _over_places(np.nan_to_num(own - other), _places(own, leaf, data), place)
     centre = np.clip(values - _DIFFERENT * optimism.mean(axis=0), 0.0, 1.0)
     centre = np.minimum.accumulate(centre, axis=-1)
     # No curve is nearer to 0 or 1 than half a subject, or no limit would ever leave it.
@@ -346,4 +351,93 @@ def groups_without_events(group: IntArray, data: SurvivalData) -> list[Oddity]:
             "make sure that the columns that divide the rows are known at time zero",
         )
         for k in np.flatnonzero((events == 0) & (expected >= _EXPECTED))
+    ]
+
+
+_LIMITS = (
+    "It describes these rows: for others, such as of another place or time, it has to be validated anew.",
+    "Nothing in it is causal: a gate on a treatment shows who survives longer, not what the treatment does.",
+    "Curves take censoring to be independent of what happens later, given the columns.",
+)
+
+
+def model_card(
+    tree: SurvivalTree,
+    format: Literal["markdown", "html"] = "markdown",
+    validation: pd.DataFrame | None = None,
+) -> str:
+    """Write the model card of a tree: description, training rows, performance and limitations.
+
+    Args:
+        tree: fitted soft or exact tree, for one event or competing causes.
+        format: ``"markdown"``, or ``"html"``, a page that needs no network.
+        validation: scores on held-out rows: one row per score, with intervals in columns.
+
+    Raises:
+        ConfigError: unknown format.
+    """
+    check_tree(tree, "_deployed")
+    check_choice(format, "format", ("markdown", "html"))
+    scores: list[Block] = []
+    if kept := vars(tree._chosen).get("metrics_"):
+        texts = [[name, number(value)] for name, value in kept.items()]
+        scores.append(as_table(["score", "value"], texts, "As they were kept with the tree."))
+    if validation is not None:
+        texts = [[str(name), *map(number, row)] for name, row in validation.astype(float).T.items()]
+        header = ["score", *map(str, validation.columns)]
+        scores.append(as_table(header, texts, "On rows it was not trained on."))
+    if not scores:
+        scores.append("Not known: no scores of rows that it was not trained on; see sstorch.validate.")
+    facts, limits, use = card_sections(tree)
+    middle = [Section("Groups", [Code(tree.summary())]), Section("How good it is", scores)]
+    subtitle = tree._deployed(medians=False).subtitle(PAGE_TEXTS)
+    card = Document("Model card", subtitle, [facts, *middle, limits, use])
+    return to_markdown(card) if format == "markdown" else to_html(card)
+
+
+def card_sections(
+    tree: SurvivalTree, more: Sequence[tuple[str, str]] = (), limits: Sequence[str] = ()
+) -> list[Section]:
+    """Facts of the tree and its training rows, limitations, and code that predicts by the saved tree."""
+    facts, unit = tree._deployed(medians=False), f" {tree.time_unit_}" if tree.time_unit_ else ""
+    columns = [
+        f"{field.name} ({', '.join(field.categories)})" if field.categories else field.name
+        for field in facts.fields
+    ]
+    predicts, method = (
+        "survival at any time, median and restricted mean time, risk, group",
+        "survival_function",
+    )
+    if causes := " and ".join(tree.causes_):
+        predicts = f"cumulative incidences of {causes}, survival without any event, group"
+        method = "cumulative_incidence"
+    rows = [
+        ("model", facts.kind),
+        ("predicts", predicts),
+        (f"{'recalibrated' if facts.recalibrated else 'trained'} on", facts.counts.text(PAGE_TEXTS)),
+        ("columns", "; ".join(columns)),
+        ("times", f"up to {tree.event_times_[-1]:g}{unit}, the last event; {facts.beyond}"),
+        ("missing values", facts.missing),
+        *more,
+        ("made with", f"sstorch {__version__}"),
+    ]
+    shrunk = "Coefficients are shrunk; their confidence intervals take the gates as given."
+    known = [*_LIMITS, *([shrunk] if hasattr(tree, "covariance_") else [])]
+    known += [WEIGHTED] if tree.outcome_type_.weighted else []
+    if tree.time_varying_:
+        known.append(
+            "Covariates are time-varying: one row does not determine survival from time zero. Survival is "
+            f"predicted for a subject at risk at a given time, {CONSTANT_COVARIATES}."
+        )
+    horizons = ", ".join(f"{time:g}" for time in round_horizons(tree.event_times_, tree.time_unit_))
+    lines = [
+        f'tree = sstorch.{type(tree).__name__}.load("MODEL")',
+        'rows = pandas.read_csv("rows.csv")',
+        f"tree.predict_{method}(rows, [{horizons}]{', after=0' if tree.time_varying_ else ''})",
+    ]
+    table = as_table(["", "this model"], rows)
+    return [
+        Section("Facts", [table]),
+        Section("Limits", [[*known, *limits]]),
+        Section("Use", [Code("\n".join(lines))]),
     ]

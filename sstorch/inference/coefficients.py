@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -213,7 +214,11 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         for term, facts in covariance.terms.items():
             own = contrasts.rows([term])
             test = hazard.test(facts.places, own if term in contrasts.factors else [])
-            rows = own if term in contrasts.products else contrasts.between(term, _pairs(contrasts, term))
+            pairs = [] if term in contrasts.products else contrasts.outer(term)
+            if contrasts.kind(term) == "category":  # the most different one is shown
+                words = [str(contrasts.reference[term]), *contrasts.levels(term)]
+                pairs = [Values.of(*pair) for pair in combinations(words, 2)]
+            rows = own if term in contrasts.products else contrasts.between(term, pairs)
             table = hazard.table(rows, level).drop(columns=["standard error", "p"])
             best: dict[str, Any] = {"contrast": "", "change": np.nan}
             if rows:
@@ -226,14 +231,6 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         table = table.drop(columns="estimate", errors="ignore") if ratio is not None else table
         found[hazard.cause, hazard.groups] = table.sort_values("change", ascending=False, kind="stable")
     return _indexed(found, model, covariance)
-
-
-def _pairs(contrasts: Contrasts, term: str) -> list[Values]:
-    """Pairs of values of a column of which the most different one is shown."""
-    if contrasts.kind(term) != "category":
-        return contrasts.outer(term)
-    words = [str(contrasts.reference[term]), *contrasts.levels(term)]
-    return [Values.of(one, other) for k, one in enumerate(words) for other in words[k + 1 :]]
 
 
 @torch_threads(1)

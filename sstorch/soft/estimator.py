@@ -297,7 +297,7 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         state["fitted"] = {name: vars(self)[name] for name in _FITTED if name in vars(self)}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
         # Pages need templates and figures, which a fit does not.
-        from sstorch.groups.card import model_card
+        from sstorch.groups.table import model_card
 
         write_whole(Path(path) / CARD, model_card(self).encode())
 

@@ -1,7 +1,6 @@
 """Validation of fitted models: scores on other rows, groups and their stability, leaves, model cards."""
 
-from sstorch.groups.card import model_card
-from sstorch.groups.table import group_table
+from sstorch.groups.table import group_table, model_card
 from sstorch.groups.validation import stability, validate_groups
 from sstorch.inference.hazard_rows import residuals
 from sstorch.inference.predictions import contrast

@@ -21,8 +21,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.document import ABSENT, Block, Cell, Code, Document, Picture, Section, as_table, number
 from sstorch.exceptions import DataError
-from sstorch.groups.card import card_sections
-from sstorch.groups.table import interval_text, shown_table, table_of
+from sstorch.groups.table import card_sections, interval_text, shown_table, table_of
 from sstorch.inference.covariance import no_covariance
 from sstorch.metrics import KaplanMeier
 from sstorch.metrics.groups import median_follow_up
