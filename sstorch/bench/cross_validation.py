@@ -34,8 +34,8 @@ from sstorch.exceptions import ConfigError, DataError, named, warn
 from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS
 from sstorch.monitoring import Callback
-from sstorch.optim.checkpoint import Checkpoint, opened, plain_values
-from sstorch.optim.trainer import environment
+from sstorch.optim.nodec import environment
+from sstorch.optim.run import Checkpoint, opened, plain_values
 from sstorch.soft.batch import TrainedBatch, train_encoded
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.group_choice import GroupChoice

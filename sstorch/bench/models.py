@@ -23,7 +23,7 @@ from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError, TrainingError, warn
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import SoftTree
-from sstorch.optim.checkpoint import Plain, plain_values
+from sstorch.optim.run import Plain, plain_values
 from sstorch.soft.batch import TrainedBatch, check_causes, train_batch
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import BatchSettings

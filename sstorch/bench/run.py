@@ -31,7 +31,7 @@ from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError, DataError, SstorchError, TrainingError, warn
 from sstorch.metrics.registry import names_of
 from sstorch.monitoring import Callback, ProgressBar, TensorBoard
-from sstorch.optim.checkpoint import Checkpoint, kept, opened
+from sstorch.optim.run import Checkpoint, kept, opened
 from sstorch.threads import FEW, listening, report
 
 # Of the scores of a study those that describe one run best, the likelihood last.

@@ -20,7 +20,7 @@ from sstorch.checks import has_method
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
-from sstorch.optim.checkpoint import is_open, plain_values
+from sstorch.optim.run import is_open, plain_values
 from sstorch.plots import plot_groups
 from sstorch.plots.figures import detached
 from sstorch.soft.estimator import SoftEstimator

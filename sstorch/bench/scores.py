@@ -26,7 +26,7 @@ from sstorch.metrics.groups import adjusted_rand_index
 from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.metrics.scored import GivenRows, Scored, default_grids, split_rows
 from sstorch.objective import L2Parity
-from sstorch.optim.checkpoint import Checkpoint, kept
+from sstorch.optim.run import Checkpoint, kept
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.threads import report
 

@@ -4,12 +4,18 @@
 from sstorch.data.design_matrix import DesignMatrix as DesignMatrix
 from sstorch.nn.distribution import SurvivalDistribution, competing_nll
 from sstorch.nn.hazards.base import HazardFamily
-from sstorch.nn.hazards.check import check_family as check_family
 from sstorch.nn.hazards.gamma import GeneralizedGamma
 from sstorch.nn.hazards.logistic_hazard import LogisticHazard
-from sstorch.nn.hazards.parametric import Exponential, Gompertz, LogLogistic, LogNormal, Weibull
-from sstorch.nn.hazards.piecewise import PiecewiseExponential
+from sstorch.nn.hazards.parametric import (
+    Exponential,
+    Gompertz,
+    LogLogistic,
+    LogNormal,
+    PiecewiseExponential,
+    Weibull,
+)
 from sstorch.nn.hazards.registry import FAMILIES as FAMILIES
+from sstorch.nn.hazards.registry import check_family as check_family
 from sstorch.nn.hazards.registry import make_family, register_family
 from sstorch.nn.hazards.spline import Spline
 from sstorch.nn.heads import HazardHead

@@ -19,9 +19,8 @@ from sstorch.nn.functional import (
     survival_of,
     with_own_tensors,
 )
-from sstorch.nn.hazards.base import HazardFamily
+from sstorch.nn.hazards.base import HazardFamily, LogTimes, component_losses
 from sstorch.nn.hazards.numeric import invert, log_time_limit
-from sstorch.nn.losses import LogTimes, component_losses
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS: tuple[Reduction, ...] = ("mean", "sum", "none")

@@ -1,8 +1,15 @@
 """Training objectives: small modules with one value per problem."""
 
 from sstorch.objective.parity import L2Parity
-from sstorch.objective.penalties import GatePenalty, GateRidge, LeafPenalty, Penalty, Ridge
-from sstorch.objective.row_penalties import RowPenalty, SmallLeaves
+from sstorch.objective.penalties import (
+    GatePenalty,
+    GateRidge,
+    LeafPenalty,
+    Penalty,
+    Ridge,
+    RowPenalty,
+    SmallLeaves,
+)
 from sstorch.objective.rows import Sample
 from sstorch.objective.training import TrainingObjective
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from sstorch.batched import SHARED, Batched
 from sstorch.memory import at_once
 from sstorch.nn import DesignMatrix
-from sstorch.nn.losses import LogTimes
+from sstorch.nn.hazards.base import LogTimes
 
 # Elements of the largest intermediate, (problems, leaves, rows). On the CPU blocks that fit the second level
 # cache take a fifth off the time of a run, smaller ones add more calls than they save; other devices want to

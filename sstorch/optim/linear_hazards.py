@@ -14,7 +14,7 @@ from sstorch.checks import blocks
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.newton import Problem
 from sstorch.nn import HazardFamily
-from sstorch.nn.losses import component_losses, derivatives_by_autograd
+from sstorch.nn.hazards.base import component_losses, derivatives_by_autograd
 from sstorch.objective import Sample
 
 # Largest change of a shape parameter in a step: most are logarithms.

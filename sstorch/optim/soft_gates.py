@@ -22,7 +22,7 @@ from sstorch.batched import SHARED, Batched
 from sstorch.checks import blocks
 from sstorch.newton import Problem
 from sstorch.nn import Topology
-from sstorch.nn.losses import component_losses
+from sstorch.nn.hazards.base import component_losses
 from sstorch.optim.linear_hazards import LinearHazards, loss_derivatives
 
 # Temperature of the smooth loss. Up to .1 gates and predictions are those of E.

@@ -24,11 +24,10 @@ from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Topology
 from sstorch.optim import Leaves
-from sstorch.optim.checkpoint import Checkpoint, kept, opened
-from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
-from sstorch.optim.starts.cox import initialize_cox
-from sstorch.optim.starts.distilled import gates_of_targets, initialize_regression
-from sstorch.optim.trainer import environment
+from sstorch.optim.nodec import environment
+from sstorch.optim.run import Checkpoint, kept, opened
+from sstorch.optim.starts.clusters import initialize_cox, initialize_kmeans, initialize_random, problem_seed
+from sstorch.optim.starts.regression_tree import gates_of_targets, initialize_regression
 from sstorch.soft.estimation import MOST_COEFFICIENTS, TOO_MANY, Estimator
 from sstorch.soft.gates import gate_columns
 from sstorch.soft.group_choice import GroupChoice

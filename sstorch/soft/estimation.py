@@ -20,12 +20,11 @@ from sstorch.nn.routing import log_path_probability, most_probable_leaf
 from sstorch.objective import Sample
 from sstorch.objective.penalties import NormalPrior
 from sstorch.objective.rows import counted_weight
-from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
+from sstorch.optim.run import Checkpoint, kept
 from sstorch.optim.soft_gates import SoftGates
-from sstorch.optim.starts.distilled import single_leaf
-from sstorch.optim.starts.regression_tree import Split
+from sstorch.optim.starts.regression_tree import Split, single_leaf
 from sstorch.soft.design import Design, held_out_start, in_double, null_start
 from sstorch.soft.gates import (
     GATE,

@@ -26,8 +26,8 @@ from sstorch.optim.starts.regression_tree import (
     gates_of_splits,
     model_tree,
     regression_tree,
+    residual_bag,
 )
-from sstorch.optim.starts.residuals import residual_bag
 from sstorch.soft.group_choice import Candidate, positions_of
 from sstorch.soft.settings import BatchSettings
 from sstorch.threads import report

@@ -26,11 +26,10 @@ from sstorch.newton.minimize import UNCONVERGED, newton
 from sstorch.nn import HazardFamily, LeafParameters, SoftTree, check_family
 from sstorch.objective import GateRidge, L2Parity, RowPenalty, Sample, SmallLeaves, TrainingObjective
 from sstorch.objective.parity import GroupParity, merge_equal_rows
-from sstorch.objective.penalties import Monotone, NormalPrior
-from sstorch.objective.row_penalties import TOO_SMALL, check_penalties
+from sstorch.objective.penalties import TOO_SMALL, Monotone, NormalPrior, check_penalties
 from sstorch.objective.rows import counted_weight
 from sstorch.optim import Leaves, Trainer
-from sstorch.optim.checkpoint import Checkpoint
+from sstorch.optim.run import Checkpoint
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.settings import DTYPES, BatchSettings, Coefficients
 

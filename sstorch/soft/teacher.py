@@ -21,7 +21,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.curves import predict_curves
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample
-from sstorch.optim.starts.distilled import log_hazard_targets, predicted_log_time
+from sstorch.optim.starts.regression_tree import log_hazard_targets, predicted_log_time
 
 # Of rows whose hazard underflows, and of those that are all but sure to have the event.
 _LEAST, _MOST = 1e-12, 1e2

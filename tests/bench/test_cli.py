@@ -26,7 +26,7 @@ from sstorch.data import list_datasets
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Spline
 from sstorch.optim import Nodec
-from sstorch.optim.checkpoint import opened
+from sstorch.optim.run import opened
 from tests.app import compose
 from tests.bench.conftest import App
 

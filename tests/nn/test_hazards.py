@@ -27,8 +27,8 @@ from sstorch.nn import (
     make_family,
     register_family,
 )
+from sstorch.nn.hazards.base import LogTimes, derivatives_by_autograd
 from sstorch.nn.hazards.numeric import knots_at_quantiles
-from sstorch.nn.losses import LogTimes, derivatives_by_autograd
 
 
 class Derived(HazardFamily):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, PiecewiseExponential, SoftTree, Spline
-from sstorch.objective import L2Parity, RowPenalty, Sample, TrainingObjective, curve_moments
+from sstorch.objective import L2Parity, RowPenalty, Sample, TrainingObjective, parity
 from sstorch.objective.parity import GroupParity, log_time_quadrature
 from sstorch.optim.steps import Batch, Step
 from sstorch.optim.working_sets import BranchObjective, branch_step, joint_step, leaf_step
@@ -132,8 +132,8 @@ def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch, relaxed:
     sample = with_groups(random_sample(4, n_splits=2, n_rows=70), 3)
     whole = _value(penalty, tree, sample, relaxed=relaxed)
     expected = torch.autograd.grad(whole.sum(), list(tree.parameters()), allow_unused=True)
-    monkeypatch.setattr(curve_moments, "CHUNK_ELEMENTS", 4 * 64 * 13)
-    monkeypatch.setattr(curve_moments, "KEPT_ELEMENTS", kept)
+    monkeypatch.setattr(parity, "CHUNK_ELEMENTS", 4 * 64 * 13)
+    monkeypatch.setattr(parity, "KEPT_ELEMENTS", kept)
     parts = _value(penalty, tree, sample, relaxed=relaxed)
     torch.testing.assert_close(parts, whole, rtol=1e-13, atol=0)
     found = torch.autograd.grad(parts.sum(), list(tree.parameters()), allow_unused=True)

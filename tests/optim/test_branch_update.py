@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sstorch.monitoring import Callback, StepContext
-from sstorch.monitoring.history import Columns
+from sstorch.monitoring.callbacks import Columns
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.training import expected_loss, leaf_losses

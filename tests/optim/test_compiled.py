@@ -17,13 +17,12 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree, make_family
 from sstorch.objective import Sample, SmallLeaves, TrainingObjective
 from sstorch.objective.penalties import Monotone
-from sstorch.optim import LBFGSOptions, Nodec, Thresholds, Trainer, TrainingRun, line_search
+from sstorch.optim import LBFGSOptions, Nodec, Thresholds, Trainer, TrainingRun, batched_lbfgs
 from sstorch.optim.compiled import jit, minimizer, passes, rows
 from sstorch.optim.compiled.trees import CompiledTrees
-from sstorch.optim.curvature import MAX_BLOCK
+from sstorch.optim.nodec import Engine, compiled_trees, link_of
 from sstorch.optim.steps import MAX_ROWS, Batch
-from sstorch.optim.trainer import Engine, compiled_trees, link_of
-from sstorch.optim.working_sets import LOSS_CEILING, joint_step
+from sstorch.optim.working_sets import LOSS_CEILING, MAX_BLOCK, joint_step
 from tests.batches import blank_tree, random_sample, random_tree, with_entry, within_intervals
 from tests.conftest import nightly
 
@@ -213,7 +212,7 @@ def test_numbers_are_those_of_torch() -> None:
     assert (rows.MAX_ROWS, rows.MAX_BLOCK) == (MAX_ROWS, MAX_BLOCK)
     assert passes.CEILING == LOSS_CEILING
     for name in ("C1", "C2", "MAX_TRIALS"):
-        assert getattr(minimizer, name) == getattr(line_search, name)
+        assert getattr(minimizer, name) == getattr(batched_lbfgs, name)
 
 
 # ------------------------------------------------------------------ choice of the engine
@@ -257,7 +256,7 @@ def test_what_it_cannot_train_raises(message: str, given: dict[str, Any]) -> Non
 def test_auto_is_compiled_where_there_is_much_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     tree, sample = _problems("weibull")
     for many, is_compiled in ((sample.weight.numel() + 1, False), (sample.weight.numel(), True)):
-        monkeypatch.setattr("sstorch.optim.trainer.MANY_ROWS", many)
+        monkeypatch.setattr("sstorch.optim.nodec.MANY_ROWS", many)
         assert (compiled_trees("auto", tree, RIDGES, sample, []) is not None) == is_compiled
 
 

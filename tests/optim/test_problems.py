@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, Topology, make_family
-from sstorch.nn.losses import component_losses
+from sstorch.nn.hazards.base import component_losses
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample
 from sstorch.optim.linear_hazards import LinearHazards

@@ -19,7 +19,7 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Ridge, Sample, TrainingObjective
 from sstorch.optim import Joint, Nodec, NodecJoint, Trainer, minimize
-from sstorch.optim.checkpoint import kept, opened, plain_values
+from sstorch.optim.run import kept, opened, plain_values
 from sstorch.optim.starts.clusters import initialize_random, problem_seed
 from sstorch.packing import Arrays, unpack
 from tests.batches import blank_tree, random_sample, random_tree

@@ -20,14 +20,14 @@ from sstorch.optim import Joint, LBFGSOptions
 from sstorch.optim.starts import regression_tree as trees
 from sstorch.optim.starts.clusters import (
     _best_partitions,
+    _PartialLikelihood,
     _partition,
+    cox_cumulative_hazards,
     initialize_kmeans,
     initialize_random,
     problem_seed,
 )
-from sstorch.optim.starts.cox import _PartialLikelihood, cox_cumulative_hazards
-from sstorch.optim.starts.regression_tree import GateColumns, Split, model_tree, regression_tree
-from sstorch.optim.starts.residuals import residual_bag
+from sstorch.optim.starts.regression_tree import GateColumns, Split, model_tree, regression_tree, residual_bag
 from sstorch.reading import gate_coefficients
 from sstorch.soft.batch import TrainedBatch, train_batch
 from tests.batches import blank_tree, random_sample

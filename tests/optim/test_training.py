@@ -10,9 +10,9 @@ from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Joint, Nodec, NodecJoint, Trainer
+from sstorch.optim.nodec import Engine
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.starts.clusters import initialize_random, problem_seed
-from sstorch.optim.trainer import Engine
 from tests.batches import blank_tree, random_sample, with_entry
 from tests.conftest import covering, nightly
 

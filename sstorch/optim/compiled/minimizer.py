@@ -23,7 +23,7 @@ from sstorch.optim.compiled.rows import (
 )
 
 CONVERGED, MAX_ITER, STALLED, NON_FINITE = range(1, 5)  # as sstorch.optim.batched_lbfgs.Status
-C1, C2, MAX_TRIALS = 1e-4, 0.9, 20  # as sstorch.optim.line_search
+C1, C2, MAX_TRIALS = 1e-4, 0.9, 20  # as sstorch.optim.batched_lbfgs
 # Of a result: values at the start and at the end, norm of the gradient, status and evaluations.
 BEFORE, AFTER, NORM, STATUS, EVALUATIONS = range(5)
 # Iterations of a logistic regression after which its curvature is taken anew.
@@ -62,7 +62,7 @@ def apply(h, v, out):
 
 @kernel(FLOAT(*[FLOAT] * 7))
 def cubic(start, value0, slope0, end, value1, slope1, noise):
-    """As ``sstorch.optim.line_search._cubic_minimum``."""
+    """As ``sstorch.optim.batched_lbfgs._cubic_minimum``."""
     width, rise = end - start, value1 - value0
     slope0, slope1 = slope0 * width, slope1 * width
     if abs(rise) <= noise:
