@@ -100,10 +100,9 @@ def _frame(blocks: list[Columns], names: list[str]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class StepContext:
-    """An inner step that has just ended, before its result is written back into the batch.
+    """An inner step (BN, LN, WLR at ``node``) that has just ended; macro iterations count from 1.
 
-    ``macro_iteration`` counts from 1, ``step`` is ``BN``, ``LN`` or ``WLR`` at ``node``; ``tree`` is the
-    sub-batch that took it, frozen but for its working set, of the ``problems`` (K,) of the whole batch.
+    ``tree`` is the sub-batch that took it, not yet written back, of ``problems`` (K,) of the whole batch.
     """
 
     macro_iteration: int

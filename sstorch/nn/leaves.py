@@ -13,10 +13,7 @@ from sstorch.nn.hazards.base import HazardFamily
 
 
 class Leaf(nn.Module):
-    """Linear predictor and shape parameters of a leaf hazard, in :class:`LeafParameters` without L.
-
-    ``shape_slope`` (*batch_shape, m, p) is None if shapes are constant.
-    """
+    """Parameters of a leaf, as in :class:`LeafParameters`; ``shape_slope`` is None if shapes are constant."""
 
     def __init__(
         self,
@@ -120,10 +117,7 @@ class LeafParameters(Batched):
         return rows.movedim(-2, -1)
 
     def at_rows(self, x: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
-        """Linear predictor and shape parameters of each row in a single leaf; no batch dimension.
-
-        Features are (N, p), positions of leaves (N,), the values (N,) and (N, m).
-        """
+        """Linear predictor (N,) and shapes (N, m) of rows (N, p), each in one leaf, position (N,)."""
         x = self.features(x)
 
         def scores(slope: Tensor, constant: Tensor) -> Tensor:

@@ -127,13 +127,9 @@ class GateParameters(Batched):
 
 
 def log_path_probability(topology: Topology, logits: Tensor, node: int = 1) -> Tensor:
-    """Log probability of reaching each leaf under ``node``, left to right, for a row that is at ``node``.
+    """Log probability (..., L', N) of each leaf under ``node``, left to right, for a row at ``node``.
 
-    ``logits`` (..., B', N) are those of the branch nodes under ``node`` in heap order; the result is
-    (..., L', N), and its probabilities sum to one over L'.
-
-    References:
-        Consolo, Amaldi and Carrizosa, P_in; computed as a sum of log sigmoids, level by level.
+    P_in of the paper as a sum of log sigmoids of ``logits`` (..., B', N), branch nodes in heap order.
     """
     left, right = logsigmoid(logits), logsigmoid(-logits)
     position = {n: k for k, n in enumerate(topology.branches_under(node))}

@@ -139,9 +139,6 @@ class Sample(Batched):
 
 
 def counted_weight(sample: Sample) -> Tensor:
-    """Weight of each row in the loss, (R, M): 1 for equal weights.
-
-    The sum is the effective sample size, (sum w)^2 / sum w^2, since only the ratios of weights matter.
-    """
+    """Weight of rows in the loss, (R, M), with the effective sample size (sum w)^2 / sum w^2 as their sum."""
     weight = sample.weight.double()
     return weight * (weight.sum(-1, keepdim=True) / weight.square().sum(-1, keepdim=True))

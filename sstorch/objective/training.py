@@ -31,10 +31,7 @@ from sstorch.objective.rows import Sample, problem_blocks
 
 
 def leaf_losses(tree: SoftTree, sample: Sample, leaves: Sequence[int]) -> Tensor:
-    """Negative log-likelihood of every row at every leaf given survival to entry, (R, len(leaves), M).
-
-    In model time units: the error term L_n of Consolo, Amaldi and Carrizosa.
-    """
+    """L_n of the paper: losses given survival to entry, (R, len(leaves), M), in model time."""
     return parameter_losses(tree.prepared_family, tree.leaf_parameters(leaves), sample)
 
 
@@ -272,10 +269,9 @@ def routing_slopes(logits: Tensor, losses: Tensor) -> Tensor:
 def logistic_value_and_gradient(
     x: DesignMatrix, gate: GateParameters, weight: Tensor, left_weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Weighted logistic loss of a single gate, sum_i o_i log(1 + exp(z_i)) - l_i z_i, (K,).
+    """Logistic loss of a gate, sum_i o_i log(1 + exp(z_i)) - l_i z_i, (K,), and its gradient (K, 1, p + 1).
 
-    ``weight`` o and ``left_weight`` l, the weight of rows whose label is left, else 0, are (K, M). The second
-    value is its gradient in the gate, (K, 1, p + 1).
+    ``weight`` o and ``left_weight`` l, o where the label is left, else 0, are (K, M).
     """
     logits = gate.logits(x).squeeze(-2)
     left, loss = sigmoid_and_softplus(logits)

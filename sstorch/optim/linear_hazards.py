@@ -26,10 +26,9 @@ _ELEMENTS_A_ROW, _ELEMENTS = 64, 2**22
 def loss_derivatives(
     family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor, basis: Tensor | None
 ) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
-    """Losses of rows (K, L, n) and derivatives in the linear predictor, number 0, and the shapes.
+    """Losses of rows (K, L, n) and derivatives in g, number 0, and shapes (K, L, n or 1, m), pairs j <= k.
 
-    Predictors are (K, L, n), shapes (K, L, n or 1, m); second derivatives come by pairs j <= k. Some are not
-    finite for rows without weight, or far out in a tail.
+    Some are not finite for rows without weight, or far out in a tail.
     """
     times = sample.log_times
     if not (family.closed_form and sample.is_plain):

@@ -85,13 +85,10 @@ class Checkpoint:
 def opened(
     checkpoint: Checkpoint | str | os.PathLike[str] | None, **identity: object
 ) -> Iterator[Checkpoint | None]:
-    """Open the checkpoint file of a path, which no other process may open meanwhile.
+    """Open the checkpoint file of a path, locked to other processes; an open one, or None, is returned as is.
 
-    Work that is repeated with the same identity, by :func:`plain_values`, continues from the file: with the
-    same number of threads its results are those of work without interruption, bit for bit; on CUDA, where
-    some sums have no fixed order, up to rounding. A checkpoint that is open, or None, is returned as is.
-
-    Raises ConfigError (another identity, open elsewhere, cannot be written) or FormatError (truncated).
+    Work of the same identity continues from the file, on the same number of threads bit for bit, on CUDA up
+    to rounding. ConfigError (other identity, open elsewhere, not writable); FormatError (truncated).
     """
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         yield checkpoint
@@ -135,11 +132,7 @@ def kept(
 
 
 def plain_values(value: object, name: str) -> Iterator[tuple[str, Plain]]:
-    """Settings or data as plain values by dotted names; tensors, arrays and frames by checksum.
-
-    ConfigError for what need not look alike in two processes: no plain value, function, tensor, array, frame,
-    module, or dataclass, mapping or sequence of them.
-    """
+    """Settings or data as plain values by dotted names, arrays by checksum; ConfigError for other kinds."""
     parts: Mapping[Any, object] = {}
     if value is None or isinstance(value, bool | str):
         yield name, value

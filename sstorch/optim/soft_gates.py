@@ -34,10 +34,7 @@ _ELEMENTS = 2**19
 
 
 def path_signs(topology: Topology, gates: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Positions of the leaves (L,) that rows reach if the other gates send them left, and their paths.
-
-    A turn of a path (L, B) is +1 to the left, -1 to the right, 0 elsewhere.
-    """
+    """Leaves (L,) that rows reach if other gates send them left, and turns (L, B): +1, -1, 0."""
     places, rows = [], []
     for place, leaf in enumerate(topology.leaves):
         path = topology.ancestors(leaf)
@@ -343,10 +340,7 @@ class SoftGates(Batched, Problem):
 
 @dataclass(frozen=True)
 class _Layout:
-    """Latents of rows: linear predictors of causes (sums over leaves), of leaves, their shapes, and logits.
-
-    A shape of a leaf is a constant plus a deviation; here it has the coefficient of the deviation.
-    """
+    """Latents of rows: predictors of causes (sums over leaves), of leaves, deviations of shapes, logits."""
 
     latents: tuple[slice, ...]  # of each kind
     places: tuple[slice, ...]  # of the coefficients of each kind

@@ -190,10 +190,7 @@ def _of_nodes(blocks: Tensor, n_nodes: int, places: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LogisticObjective(StepObjective):
-    """Weighted logistic regression of one gate onto a left/right labelling of its rows.
-
-    (1/2) ||w||^2 + sum_i o_i logloss_i with a free intercept: scikit-learn's ``LogisticRegression`` at C = 1.
-    """
+    """(1/2) ||w||^2 + sum_i o_i logloss_i of one gate, intercept free: scikit-learn at C = 1."""
 
     weight: Tensor  # o_i, (K, M)
     left_weight: Tensor  # o_i where the label is left, else 0, (K, M)

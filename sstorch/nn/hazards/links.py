@@ -134,8 +134,7 @@ NORMAL = Link(
 def aranda_ordaz(log_theta: Tensor) -> Link:
     """H = log(1 + theta exp(eta)) / theta: odds at theta = 1, hazards as theta -> 0.
 
-    References:
-        Aranda-Ordaz (1981), Biometrika 68, 357-363.
+    Aranda-Ordaz (1981), Biometrika 68, 357-363.
     """
 
     def hazard(eta: Tensor) -> Tensor:
@@ -164,10 +163,9 @@ class Index(NamedTuple):
 
 
 class LinkFamily(HazardFamily):
-    """H = link(eta) with an index that is linear in g and in exponentials of the shapes.
+    """H = link(eta), an index linear in g and in exponentials of the shapes.
 
-    ``shape_sign`` is -1 if a shape is minus the log of what multiplies; ``scaled`` is True if that multiplies
-    g, too.
+    ``shape_sign`` is -1 if a shape is minus the log of a factor; ``scaled``: whether it multiplies g, too.
     """
 
     shape_sign = 1

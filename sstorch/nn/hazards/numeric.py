@@ -38,11 +38,9 @@ def log_time_limit(dtype: torch.dtype) -> float:
 
 
 def invert(terms: Callable[[Tensor], tuple[Tensor, Tensor]], target: Tensor) -> Tensor:
-    """Log time at which a cumulative hazard, elementwise and never falling, reaches values ``target`` > 0.
+    """Log time at which H, elementwise and never falling, reaches ``target`` > 0, +-inf if never.
 
-    ``terms`` gives H and log h at log times like the target. +inf if H stays below the target, -inf if it is
-    above at once. By bisection and, where values can be looked at, steps of Newton's method for log H. Two
-    Newton steps without their values give the first and second derivatives of the implicit function.
+    By bisection and Newton steps for log H, of which two without their values carry both derivatives.
     """
     with torch.no_grad():
         limit = log_time_limit(target.dtype)

@@ -8,6 +8,7 @@ import numpy as np
 from numba import types
 
 from sstorch.optim.compiled import minimizer
+from sstorch.optim.compiled.elementary import TINY
 from sstorch.optim.compiled.jit import entry_kernel, kernel, take
 from sstorch.optim.compiled.minimizer import AFTER, BEFORE, EVALUATIONS, NORM, STATUS, minimize, norm_of
 from sstorch.optim.compiled.rows import (
@@ -23,7 +24,6 @@ from sstorch.optim.compiled.rows import (
     PARTS,
     RIGHT,
     ROWS,
-    TINY,
     V1,
     V2,
     V3,
