@@ -10,14 +10,7 @@ import torch
 
 from sstorch import SoftSurvivalTree, Surv, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.reading import (
-    effects,
-    export_text,
-    gate_coefficients,
-    gate_table,
-    leaf_coefficients,
-    leaf_table,
-)
+from sstorch.reading import effects, export_text, gate_coefficients, gate_table, leaf_coefficients, leaf_table
 from sstorch.validation import group_table
 from tests.flat import soft_tree
 from tests.groups.trees import CAUSES, Fitted, fitted, refitted
