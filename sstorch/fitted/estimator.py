@@ -114,8 +114,8 @@ class SurvivalEstimator(FrameEstimator):
 
         Returns:
             Sum of H(t | x) over the distinct training event times, shape (n,), as forests of scikit-survival
-            (above 4096 times over the means of 512 parts of these, to about three digits). With competing
-            causes, the cumulative incidence of the cause at ``horizon_``.
+            (above 4096 times by a quadrature of 512 terms, to about six digits). With competing causes, the
+            cumulative incidence of the cause at ``horizon_``.
 
         Raises:
             ConfigError: the cause is unknown, or the model has competing causes and time-varying covariates.

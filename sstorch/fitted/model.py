@@ -37,8 +37,8 @@ EVENT = "event"
 # What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
 # which fewer rows at a time would repeat too often.
 _QUANTILE_ELEMENTS = 32
-# Sums over more times than the first are taken over the means of so many parts of equal size.
-MOST_TERMS, _FEW_TERMS = 4096, 512
+# Sums over more times than the first are taken at two nodes in each of so many parts, equal in log time.
+MOST_TERMS, _PARTS = 4096, 256
 
 Outcome = dict[str, Tensor]
 Kind = CurveKind | Literal["log_hazard"]
@@ -157,11 +157,15 @@ class FittedModel(ABC):
         """Log times between which the hazards of rows are smooth, the edges of a quadrature over time."""
 
     def risk(self, x: Any, times: FloatArray) -> FloatArray:
-        """Sum of the cumulative hazard over increasing times, (n,); over many by the means of 512 parts."""
+        """Sum of the cumulative hazard over increasing times > 0, (n,); over many to about six digits."""
         nodes, sizes = times, np.ones_like(times)
         if times.size > MOST_TERMS:
-            parts = np.array_split(times, _FEW_TERMS)
-            nodes, sizes = np.array([each.mean() for each in parts]), np.array([len(each) for each in parts])
+            ends = np.geomspace(times[0], times[-1], _PARTS)[1:]
+            parts = np.split(times, np.unique(np.searchsorted(times, ends)))
+            # Two nodes with the mean and the variance of the times of a part.
+            mean, error, half = np.array([(part.mean(), part.std(), part.size / 2) for part in parts]).T
+            nodes = np.concatenate([np.maximum(mean - error, times[0]), mean + error])
+            sizes = np.concatenate([half, half])
         at, weight = torch.as_tensor(nodes, device=self.like.device), torch.as_tensor(sizes).to(self.like)
         return self._by_chunk(lambda x: self.function("cumulative_hazard")(x, at) @ weight, len(at), x)
 

@@ -33,7 +33,7 @@ from sstorch.soft.settings import coefficient
 from sstorch.threads import threads_for
 
 _FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 4
-_DTYPES = (None, "float32", "float64")
+_DTYPES = (None, "float32", "float64", torch.float32, torch.float64)
 _REMEDY = "try a smaller lr, scale the inputs, or use dtype='float64'"
 # Parameters that a file holds, and results that it does not.
 _SAVED = ("epochs", "batch_size", "lr", "weight_decay", "holdout", "encode", "random_state")
@@ -65,7 +65,7 @@ class TorchSurvival(SurvivalEstimator):
             imputed. False passes ``X`` as it is: an array, tensor or memory map of any shape (n, ...), or a
             frame of numbers. Floating point values get the dtype of the module.
         device: device of training and prediction.
-        dtype: ``"float32"`` or ``"float64"``; None for the dtype of the module.
+        dtype: ``"float32"`` or ``"float64"``, or those of torch; None for the dtype of the module.
         callbacks: :class:`~sstorch.monitoring.Callback` objects; a macro iteration is an epoch.
         random_state: seed of held-out subjects, mini-batches, dropout and the function ``module``.
 
@@ -100,7 +100,7 @@ class TorchSurvival(SurvivalEstimator):
         holdout: float = 0.2,
         encode: bool = True,
         device: str = "cpu",
-        dtype: str | None = None,
+        dtype: str | torch.dtype | None = None,
         callbacks: Sequence[Callback] = (),
         random_state: int = 0,
     ) -> None:
@@ -287,7 +287,7 @@ class TorchSurvival(SurvivalEstimator):
                 "module must be a torch.nn.Module, or a function that returns one, got "
                 f"{type(built).__name__}"
             )
-        dtype = None if self.dtype is None else getattr(torch, self.dtype)
+        dtype = getattr(torch, self.dtype) if isinstance(self.dtype, str) else self.dtype
         return copy.deepcopy(built).to(device=self.device, dtype=dtype)
 
     def _optimizer(self) -> torch.optim.Optimizer:

@@ -37,6 +37,15 @@ def test_quantiles_and_hazards_of_any_event() -> None:
         np.testing.assert_allclose(tree.curves(x, TIMES[1:], kind), sum(parts), rtol=1e-12)  # type: ignore[arg-type]
 
 
+def test_risks_by_many_skewed_event_times_are_near_sums_of_hazards(small_data: SurvivalData) -> None:
+    model = SurvivalRegression("log_logistic").fit(small_data.frame, small_data.y)
+    times = np.unique(np.exp(1.5 * np.random.default_rng(0).normal(size=6000)))
+    model.event_times_ = times * np.median(model.event_times_)
+    X = small_data.frame[:20]
+    expected = model.predict_cumulative_hazard_function(X, model.event_times_).sum(axis=1)
+    np.testing.assert_allclose(model.predict(X), expected, rtol=1e-6)
+
+
 def integral(tree: FittedTree, x: Any, edges: np.ndarray, logged: bool, before: Any = 0.0) -> np.ndarray:
     """Sums of hazard times survival at twenty nodes between edges, which are logarithms of times or times."""
     half = np.diff(edges)[:, None] / 2

@@ -92,7 +92,7 @@ def test_parameters_of_a_family_are_not_shared_by_fits(rows: tuple[pd.DataFrame,
 
 def test_predictions_are_those_of_the_distribution(rows: tuple[pd.DataFrame, Surv]) -> None:
     x, y = rows
-    model = TorchSurvival(network, epochs=3, dtype="float64", batch_size=50).fit(x, y)
+    model = TorchSurvival(network, epochs=3, dtype=torch.float64, batch_size=50).fit(x, y)
     encoded = torch.as_tensor(model.preprocessor_.transform(x))
     with torch.no_grad():
         distribution = model.module_(encoded)
