@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from sstorch._types import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FIGURES = "figures"
 ABSENT = "\N{EN DASH}"
@@ -56,6 +57,8 @@ class Picture(NamedTuple):
         """The figure as a file, the same at every call."""
         stream = io.BytesIO()
         metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+        import matplotlib as mpl  # slow to load, and a table needs none
+
         # Ids inside an SVG file are hashes with this salt.
         with mpl.rc_context({"svg.hashsalt": "sstorch", "svg.fonttype": "path"}):
             self.figure.savefig(stream, format=kind, dpi=144, metadata=metadata)

@@ -271,7 +271,9 @@ class TensorBoard(Callback):
 
     @override
     def on_train_end(self, history: History) -> None:
-        self.close()
+        # Not closed: TensorBoard reads files of one second in the order of their names, ".10" before ".9".
+        for writer in self._writers.values():
+            writer.flush()
 
 
 def _of_pass(newest: pd.DataFrame) -> Iterator[tuple[str, FloatArray, FloatArray]]:
