@@ -24,22 +24,13 @@ Preset = Literal["surtree", "osst", "all", "quantiles"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A binary split on one column.
-
-    It is false for a missing value, except ``"missing"``.
-
-    Attributes:
-        column: name of the column.
-        kind: ``"above"``, x > low; ``"between"``, low < x <= high, infinite at the ends; ``"is"``, the
-            category `values[0]`; ``"other"``, a category not in `values`; ``"missing"``.
-        low, high, values: see `kind`; for ``"above"`` the value 1 if the column has only 0 and 1.
-    """
+    """A binary split on one column; false for a missing value, except ``"missing"``."""
 
     column: str
-    kind: RuleKind
+    kind: RuleKind  #: above: x > low; between: low < x <= high; is: values[0]; other: not in values; missing
     low: float = -np.inf
     high: float = np.inf
-    values: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()  #: categories; of above the value 1 if the column has only 0 and 1
 
     @property
     def name(self) -> str:

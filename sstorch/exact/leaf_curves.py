@@ -70,18 +70,12 @@ class LeafCurves:
     """Curves of L leaves as right-continuous steps, of K causes; beyond the last time they are constant.
 
     Methods of `leaf`, the leaf of each row (n,) or None for each leaf once, are those of `FittedModel`.
-
-    Attributes:
-        times: distinct event times of the rows, increasing, (T,).
-        survival: without an event of any cause, (L, T), non-increasing.
-        hazards: cumulative hazard of each cause, (L, K, T).
-        competing: whether causes have names.
     """
 
-    times: FloatArray
-    survival: FloatArray
-    hazards: FloatArray
-    competing: bool = False
+    times: FloatArray  # distinct event times of the rows, increasing, (T,)
+    survival: FloatArray  # without an event of any cause, (L, T), non-increasing
+    hazards: FloatArray  # cumulative hazard of each cause, (L, K, T)
+    competing: bool = False  # whether causes have names
 
     @property
     def cumulative_hazard(self) -> FloatArray:

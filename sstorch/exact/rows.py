@@ -101,13 +101,10 @@ def weighted_rows(y: object, sample_weight: npt.ArrayLike | None = None) -> Obse
 
 @dataclass(frozen=True)
 class Patterns:
-    """Distinct rows of a binary matrix, over its distinct columns that are not constant.
-
-    Columns of 1 in most rows are turned over. Features are chains: rows with one have all those before it.
-    """
+    """Distinct rows over distinct columns that vary; columns of 1 in most rows are turned over."""
 
     literals: npt.NDArray[np.uint8]  # (U, F), the distinct rows, sorted by the features
-    chain: IntArray  # (F,), where the chain of each feature begins
+    chain: IntArray  # (F,), where the chain of each feature begins: rows with one have all those before it
     columns: IntArray  # (F,), the column of the matrix behind each feature
     flipped: BoolArray  # (F,) bool, True where a literal of 1 means a matrix entry of 0
     row: IntArray  # (U,), a row of the matrix that is each distinct row

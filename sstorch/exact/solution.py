@@ -158,7 +158,6 @@ class Solution:
     to `solve`; `tree(depth=, nodes=, leaf_penalty=)` and `optima` are for all others.
 
     Attributes:
-        task, max_depth, leaf_penalty: as given to `solve`.
         max_nodes: as given, or the maximum at this depth.
         optima: depth, nodes, loss and lower bound by (depth, nodes), in increasing order.
     """
@@ -239,14 +238,9 @@ class Solution:
     ) -> Optimum:
         """Return depth, nodes, loss and lower bound of the best tree within limits.
 
-        Args:
-            depth: maximum number of tests on a path; None for `max_depth`.
-            nodes: maximum number of branch nodes; None for `max_nodes`.
-            leaf_penalty: penalty per leaf; None for the one passed to `solve`. The tree has the smallest
-                number of nodes for its loss.
-
-        Raises:
-            ConfigError: limits larger than those of the search, or negative limits or penalty.
+        By default limits and the penalty per leaf are those passed to `solve`. The tree has the smallest
+        number of nodes for its loss. ConfigError: limits larger than those of the search, or a negative limit
+        or penalty.
         """
         depth = self.max_depth if depth is None else depth
         nodes = self.max_nodes if nodes is None else nodes
@@ -268,11 +262,7 @@ class Solution:
     def tree(
         self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
     ) -> BinaryTree:
-        """Return the best tree within limits; arguments and errors as in `optimum`.
-
-        Raises:
-            TrainingError: the loss, recomputed from the rows, differs from that of the search.
-        """
+        """Return the best tree within limits, as `optimum`; TrainingError if its recomputed loss differs."""
         return self._found(self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty))[0]
 
     def _found(self, optimum: Optimum) -> tuple[BinaryTree, float]:
@@ -292,11 +282,7 @@ class Solution:
         return tree, loss
 
     def decisions(self, tree: BinaryTree | None = None) -> npt.NDArray[Any]:
-        """Decisions in the leaves of `tree()`, or of another tree of the search, (n_leaves, ...).
-
-        Raises:
-            ConfigError: the task has no `decisions`.
-        """
+        """Decisions in leaves of `tree()`, or another, (n_leaves, ...); ConfigError: the task has none."""
         task: Any = self.task
         if not hasattr(task, "decisions"):
             raise ConfigError(f"{type(task).__name__} has no `decisions`: its leaves hold none")

@@ -21,20 +21,13 @@ class BinaryTree:
 
     Nodes are numbered in preorder from the root, 0: a node, its subtree for feature 0, its subtree for
     feature 1. Leaves are numbered 0 .. n_leaves - 1, in the same order or by `order`.
-
-    Attributes:
-        feature: (n_all,), tested column of a branch node, -1 at leaves.
-        absent: (n_all,), child for feature 0; -1 at leaves.
-        present: (n_all,), child for feature 1; -1 at leaves.
-        names: names of the columns.
-        order: (n_leaves,), the number of each leaf in preorder; by default 0 .. n_leaves - 1.
     """
 
-    feature: IntArray
-    absent: IntArray
-    present: IntArray
-    names: tuple[str, ...]
-    order: IntArray | None = None
+    feature: IntArray  #: (n_all,), tested column of a branch node, -1 at leaves
+    absent: IntArray  #: (n_all,), child for feature 0; -1 at leaves
+    present: IntArray  #: (n_all,), child for feature 1; -1 at leaves
+    names: tuple[str, ...]  #: of the columns
+    order: IntArray | None = None  #: (n_leaves,), the number of each leaf in preorder
 
     @classmethod
     def build(cls, nested: Nested, names: Sequence[str]) -> BinaryTree:
@@ -71,11 +64,7 @@ class BinaryTree:
         return np.where(self.is_leaf, place if self.order is None else self.order[place], -1)
 
     def apply(self, features: npt.ArrayLike) -> IntArray:
-        """The leaf of each row of a binary matrix (n, p), 0 .. n_leaves - 1, shape (n,).
-
-        Raises:
-            DataError: the number of columns differs from that of the tree.
-        """
+        """The leaf of each row of a binary matrix (n, p), (n,); DataError if p is not the tree's."""
         x = np.asarray(features).astype(np.bool_, copy=False)
         if x.ndim != 2 or x.shape[1] != len(self.names):
             raise DataError(f"features must have {len(self.names)} columns, got the shape {x.shape}")

@@ -115,11 +115,8 @@ class System(Batched):
 
     @classmethod
     def of(cls, hessian: Tensor, precision: Tensor) -> Self:
-        """Of symmetric matrices (K, D, D) with a precision (K, D) added to the diagonal.
-
-        Where that is not positive definite, growing shares of the absolute diagonal are added (Levenberg).
-        TrainingError where second derivatives are not finite.
-        """
+        """Of symmetric matrices (K, D, D) plus a diagonal (K, D); TrainingError if they are not finite."""
+        # Where not positive definite, growing shares of the absolute diagonal are added (Levenberg).
         matrix = hessian.clone()
         matrix.diagonal(dim1=-2, dim2=-1).add_(precision)
         factor, info = torch.linalg.cholesky_ex(matrix)

@@ -27,13 +27,10 @@ RowFeaturesT = TypeVar("RowFeaturesT", Tensor, DesignMatrix, RowFeatures)
 class DistributionModule(nn.Module, ABC):
     """Base of modules that map features of rows to a :class:`SurvivalDistribution`.
 
-    Attributes:
-        family: with the batch shape; without constants of training rows, such as knots, until
-            :meth:`initialize`.
-        log_time_scale: log of the unit of model time, shape (*batch_shape,).
+    `family` lacks constants of training rows, such as knots, until :meth:`initialize`.
     """
 
-    log_time_scale: Tensor
+    log_time_scale: Tensor  # log of the unit of model time, (*batch_shape,)
 
     def __init__(
         self,
@@ -122,11 +119,7 @@ class DistributionModule(nn.Module, ABC):
 
     @property
     def prepared_family(self) -> HazardFamily:
-        """The family.
-
-        Raises:
-            ConfigError: it needs constants of training rows, and has none.
-        """
+        """The family; ConfigError if it needs constants of training rows and has none."""
         if not self.family.prepared:
             raise ConfigError(
                 f"{self.family.name} must have constants of training rows, such as knots, got none: call "

@@ -64,10 +64,7 @@ class Topology:
 
 
 class Gate(nn.Module):
-    """One branch node: left with probability sigmoid(weight . x + bias).
-
-    ``weight`` (*batch_shape, p) is w_n of the paper, ``bias`` (*batch_shape,) is minus w_0n.
-    """
+    """One branch node: left with probability sigmoid(weight . x + bias)."""
 
     def __init__(
         self,
@@ -78,6 +75,7 @@ class Gate(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        # w_n of the paper, and minus w_0n.
         self.weight = nn.Parameter(torch.zeros((*batch_shape, in_features), device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(batch_shape, device=device, dtype=dtype))
 
@@ -127,10 +125,8 @@ class GateParameters(Batched):
 
 
 def log_path_probability(topology: Topology, logits: Tensor, node: int = 1) -> Tensor:
-    """Log probability (..., L', N) of each leaf under ``node``, left to right, for a row at ``node``.
-
-    P_in of the paper as a sum of log sigmoids of ``logits`` (..., B', N), branch nodes in heap order.
-    """
+    """Log probability (..., L', N) of each leaf under ``node``, left to right, for a row at ``node``."""
+    # P_in of the paper as a sum of log sigmoids of ``logits`` (..., B', N), branch nodes in heap order.
     left, right = logsigmoid(logits), logsigmoid(-logits)
     position = {n: k for k, n in enumerate(topology.branches_under(node))}
     level_log = logits.new_zeros(*logits.shape[:-2], 1, logits.shape[-1])

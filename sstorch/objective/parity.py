@@ -56,10 +56,8 @@ class CurveMoments(Batched):
         )
 
     def pair_sums(self) -> Tensor:
-        """Sum over the pairs of rows of different groups of w_i w_j (S_i - S_j)^2, at each node, (R, Q).
-
-        With V_g = sum_{h != g} W_h it is sum_g V_g scatter_g + sum_{g < h} W_g W_h (m_g - m_h)^2.
-        """
+        """Sum over the pairs of rows of different groups of w_i w_j (S_i - S_j)^2, at each node, (R, Q)."""
+        # With V_g = sum_{h != g} W_h it is sum_g V_g scatter_g + sum_{g < h} W_g W_h (m_g - m_h)^2.
         within = torch.einsum("rqg,rg->rq", self.scatter, _others(self.weight))
         between = self.mean[..., None] - self.mean[..., None, :]
         return within + torch.einsum("rqgh,rg,rh->rq", between.square(), self.weight, self.weight) / 2
@@ -122,10 +120,8 @@ class CurveRows(Batched):
         return self.take(slice(0, n_rows, step)).curves(log_time).mean(-1)
 
     def moments(self, grid: Grid) -> CurveMoments:
-        """Moments of the curves by group, chunk by chunk: only the curves of one are in memory.
-
-        Chunks of many rows are computed once more for their gradient.
-        """
+        """Moments of the curves by group, chunk by chunk: only the curves of one are in memory."""
+        # Chunks of many rows are computed once more for their gradient.
         centre = self.centre(grid.log_time)
         transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
         keep = (
@@ -152,10 +148,8 @@ def _sums(rows: CurveRows, log_time: Tensor, centre: Tensor) -> tuple[Tensor, Te
 
 
 def pair_sum(rows: CurveRows, grid: Grid, frozen: CurveMoments | None = None) -> Tensor:
-    """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2, (R,), >= 0.
-
-    Each pair counts once; ``frozen`` holds the moments of further rows, constants.
-    """
+    """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2, (R,), >= 0."""
+    # Each pair counts once; ``frozen`` holds the moments of further rows, constants.
     moments = rows.moments(grid)
     moments = moments if frozen is None else moments.merge(frozen)
     return (grid.measure * moments.pair_sums()).sum(-1)
@@ -393,11 +387,9 @@ _legendre = lru_cache(maxsize=32)(roots_legendre)
 
 
 def log_time_quadrature(first: float, last: float, n_nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Legendre nodes (Q,) in log time and weights of integrals over time, between limits > 0.
-
-    Survival curves of the families here are smooth in log time; in time itself they may have a singularity
-    at zero, next to the first node, and the same number of nodes gives up to six digits less.
-    """
+    """Gauss-Legendre nodes (Q,) in log time and weights of integrals over time, between limits > 0."""
+    # Survival curves of the families here are smooth in log time; in time itself they may have a singularity
+    # at zero, next to the first node, and the same number of nodes gives up to six digits less.
     x, weight = _legendre(n_nodes)
     half = (np.log(last) - np.log(first)) / 2
     times = np.exp((np.log(first) + np.log(last)) / 2 + half * x)

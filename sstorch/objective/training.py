@@ -269,10 +269,8 @@ def routing_slopes(logits: Tensor, losses: Tensor) -> Tensor:
 def logistic_value_and_gradient(
     x: DesignMatrix, gate: GateParameters, weight: Tensor, left_weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Logistic loss of a gate, sum_i o_i log(1 + exp(z_i)) - l_i z_i, (K,), and its gradient (K, 1, p + 1).
-
-    ``weight`` o and ``left_weight`` l, o where the label is left, else 0, are (K, M).
-    """
+    """Logistic loss of a gate, sum_i o_i log(1 + exp(z_i)) - l_i z_i, (K,), and gradient (K, 1, p + 1)."""
+    # ``weight`` o and ``left_weight`` l, o where the label is left, else 0, are (K, M).
     logits = gate.logits(x).squeeze(-2)
     left, loss = sigmoid_and_softplus(logits)
     value = loss.mul_(weight).addcmul_(left_weight, logits, value=-1).sum(-1)

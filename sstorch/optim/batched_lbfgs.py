@@ -62,10 +62,8 @@ class LineSearch(Batched):
         )
 
     def advance(self, value: Tensor, slope: Tensor) -> tuple[LineSearch, Tensor, Tensor]:
-        """Take values (K,), +inf if not finite, and slopes (K,) at `step`, and choose the next trials.
-
-        Also where the trial became `low`, (K,), and where it ends the search by the Wolfe conditions, (K,).
-        """
+        """Take values (K,), +inf if not finite, and slopes (K,) at `step`, and choose the next trials."""
+        # Also returns where the trial became `low` and where the Wolfe conditions end the search, bool (K,).
         trial = torch.stack((self.step, value, slope), dim=-1)
         _, value0, slope0 = self.origin.unbind(-1)
         noise = rounding_error(value0)

@@ -134,20 +134,18 @@ def estimate(
     problems: Problem,
     kinds: Kinds,
     start: Tensor,
-    first: Mapping[str, Tensor] | None = None,
-    gain: float = _GAIN,
-    mean: Tensor | None = None,
-    careful: bool = False,
+    first: Mapping[str, Tensor] | None = None,  # penalties by kind, at which rounds begin
+    gain: float = _GAIN,  # in nats, below which rounds end
+    mean: Tensor | None = None,  # of the priors, (K, D), None for zero; vague ones have the mean ``start``
+    careful: bool = False,  # for problems that are not convex
     watch: Watch | None = None,
 ) -> Estimates:
     """Coefficients and the variance of each kind, from ``start`` (K, D).
 
     In every round the log-likelihood is replaced by its expansion at the present coefficients, for which the
     fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of
-    Hessian and penalties; not where they are far from the optimum or the problem is not convex. A Newton
-    step leads to the next. ``mean`` (K, D) is that of the priors, zero by default; vague ones have the mean
-    ``start``. Penalties begin at ``first``, by kind; rounds end below a ``gain`` in nats; ``careful`` is for
-    problems that are not convex.
+    Hessian and penalties; not where they are far from the optimum or the problem is not convex. A Newton step
+    leads to the next.
     """
     mean = torch.where(kinds.of >= 0, 0.0 if mean is None else mean, start)
     size = kinds.sums(torch.ones_like(start[:1]))
@@ -221,11 +219,9 @@ def _evidence(at: Optimum, prior: Gaussian, system: System) -> Tensor:
 def _update(
     at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor, reach: Tensor, updates: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The fixed point of the variances, by factors of at most `reach` (K, G), and its coefficients.
-
-    Then whether the coefficients are near the optimum, boolean (K,), else penalties stay; and the gain in
-    evidence (K,), in nats, by its slopes, half of n - lambda tr V - lambda ||b||^2 for each log variance.
-    """
+    """The fixed point of the variances, by factors of at most `reach` (K, G), and its coefficients."""
+    # Also whether these are near the optimum, boolean (K,), else penalties stay; and the gain in evidence
+    # (K,), in nats, by its slopes, half of n - lambda tr V - lambda ||b||^2 for each log variance.
     right = torch.matmul(at.hessian, at.theta[..., None]).squeeze(-1) - at.gradient
     precision = kinds.precision(penalty)
     system = System.of(at.hessian, precision)

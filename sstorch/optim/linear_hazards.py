@@ -26,10 +26,8 @@ _ELEMENTS_A_ROW, _ELEMENTS = 64, 2**22
 def loss_derivatives(
     family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor, basis: Tensor | None
 ) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
-    """Losses of rows (K, L, n) and derivatives in g, number 0, and shapes (K, L, n or 1, m), pairs j <= k.
-
-    Some are not finite for rows without weight, or far out in a tail.
-    """
+    """Losses of rows (K, L, n), derivatives in g, number 0, and shapes (K, L, n or 1, m), by pairs j <= k."""
+    # Some are not finite for rows without weight, or far out in a tail.
     times = sample.log_times
     if not (family.closed_form and sample.is_plain):
         return derivatives_by_autograd(family, times, linear, shape, sample.weight[:, None])

@@ -221,11 +221,9 @@ def classify(
 
 @torch.no_grad()
 def reassign(tree: SoftTree, rows: Sample, node: int, update: BranchUpdate, fraction: float) -> Tensor:
-    """Labels of the logistic regression: true for left, boolean (K, M).
-
-    Where the imbalance is high, the fraction of the rows (at least one) of the crowded side with the largest
-    error term sum_n P_in L_n, by value, is swapped.
-    """
+    """Labels of the logistic regression: true for left, boolean (K, M)."""
+    # At high imbalance the fraction (at least one) of the crowded side's rows is swapped that has the largest
+    # error term sum_n P_in L_n (signed).
     crowded_left = (update.left_share >= 0.5)[:, None]
     probability = tree.log_leaf_probability(rows.x, node).exp()
     losses = leaf_losses(tree, rows, tree.topology.leaves_under(node)).clamp(max=LOSS_CEILING)
@@ -239,10 +237,8 @@ def reassign(tree: SoftTree, rows: Sample, node: int, update: BranchUpdate, frac
 
 
 def balancing_weights(rows: Sample, update: BranchUpdate) -> Tensor:
-    """Weights o_i of the logistic regression, (K, M); 0 for padding.
-
-    1 / (2 L_s) for rows routed left, else 1 / (2 (1 - L_s)), by the ORIGINAL routing also for swapped rows.
-    """
+    """Weights o_i of the logistic regression, (K, M); 0 for padding."""
+    # 1 / (2 L_s) for rows routed left, else 1 / (2 (1 - L_s)), by the ORIGINAL routing also for swapped rows.
     share = torch.where(update.left, update.left_share[:, None], 1 - update.left_share[:, None])
     doubled = 2 * share.clamp(min=torch.finfo(share.dtype).tiny)
     return rows.weight / doubled * (rows.weight > 0)

@@ -85,11 +85,9 @@ class Checkpoint:
 def opened(
     checkpoint: Checkpoint | str | os.PathLike[str] | None, **identity: object
 ) -> Iterator[Checkpoint | None]:
-    """Open the checkpoint file of a path, locked to other processes; an open one, or None, is returned as is.
-
-    Work of the same identity continues from the file, on the same number of threads bit for bit, on CUDA up
-    to rounding. ConfigError (other identity, open elsewhere, not writable); FormatError (truncated).
-    """
+    """Open the checkpoint file of a path, locked to other processes; return an open one, or None, as is."""
+    # Work of the same identity continues from the file, on the same number of threads bit for bit, on CUDA up
+    # to rounding. ConfigError (other identity, open elsewhere, not writable); FormatError (truncated).
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         yield checkpoint
         return

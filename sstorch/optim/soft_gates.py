@@ -293,12 +293,10 @@ class SoftGates(Batched, Problem):
     def _of_latents(
         self, leaves: Sequence[_Losses], routes: _Routes, share: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Weighted first (K, T, n) and second derivatives (K, T, T, n) by the latents of :class:`_Layout`.
-
-        With responsibilities R_l, first derivatives u of the losses and a of the log probabilities, the
-        second ones are R_l L_l'' - tau (cov_R u), R_l u_l (a_l - mean a), and -(mean a' + cov_R a) / tau; the
-        lower triangle of blocks is not filled.
-        """
+        """Weighted first (K, T, n) and second derivatives (K, T, T, n) by the latents of :class:`_Layout`."""
+        # With responsibilities R_l, first derivatives u of the losses and a of the log probabilities, the
+        # second ones are R_l L_l'' - tau (cov_R u), R_l u_l (a_l - mean a), and -(mean a' + cov_R a) / tau;
+        # the lower triangle of blocks is not filled.
         layout, tau = self._layout, self.tau
         firsts = [each.first for each in leaves]
         own = torch.cat([u[:, 0] for u in firsts] + [u[:, 1:].flatten(1, 2) for u in firsts], 1)

@@ -47,10 +47,8 @@ def _least_price(points, size, rate):
 
 @entry
 def points_within(t, side, nodes, rate, most, limit, first, out):
-    """Write points of a side's trees with a price of at most `most`: leaves, but for `first` >= 0, and tests.
-
-    Tests are from `first` on, balances within ± `limit`. Returns where to go on, F at the end, and a count.
-    """
+    """Write points of a side's trees of price <= `most`; return where to go on, F at the end, and a count."""
+    # Leaves, unless `first` >= 0, and tests from `first` on; balances within ± `limit`.
     n, n_decisions, size = len(t.binomials) - 1, len(t.moments) // 2, 0
     left, right = np.empty((3, 64)), np.empty((3, 64))
     for k in range(n_decisions if first < 0 and t.total[side, 2 * n_decisions] >= t.min_leaf else 0):

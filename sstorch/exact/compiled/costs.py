@@ -40,10 +40,7 @@ class Form(NamedTuple):
 
     @classmethod
     def of(cls, task: Task, floor: bool = False) -> Form:
-        """That of a task, or of its `floor_cost`, leaves without conditions.
-
-        Raises ConfigError: its `leaf_cost` cannot be compiled.
-        """
+        """That of a task, or its `floor_cost`, leaves without conditions; ConfigError: not compilable."""
         scale = scale_of(task)
         if isinstance(task, IntegratedBrier):
             place = _address_of(_best_costs if floor else _kaplan_meier_costs)
@@ -159,10 +156,8 @@ def _best_costs(sums, scale, blocks, n, cost):
 
 @compiled
 def leaf_costs(sums, n, form, cost):
-    """Write costs of n leaves, infinite if one lacks rows or events, by sums of channels, then of such needs.
-
-    Where rows are followed these conditions are all that is written.
-    """
+    """Write costs of n leaves by sums of channels, then of rows and events: infinite if one lacks these."""
+    # Where rows are followed these conditions are all that is written.
     if form.followed:
         cost[:n] = 0.0
     else:

@@ -17,10 +17,7 @@ _ROWS_AT_ONCE = 64
 
 
 class Rows(NamedTuple):
-    """Distinct rows, by their features.
-
-    What a row has follows from the last feature of each chain; sums follow by adding up.
-    """
+    """Distinct rows; what a row has follows from the last feature of each chain, sums by adding up."""
 
     chain: IntArray  # (F,), where the chain of each feature begins
     last: IntArray  # the last features of the chains of all rows, ascending in each
@@ -214,10 +211,8 @@ def _begin(t, rows, depth):
 
 @compiled
 def _visit(t, rows, depth, longest, first):
-    """All prefixes of up to `longest` features, the first one given.
-
-    Of `depth` - 2 features: splits of the sets below; shorter: moments that later prefixes need.
-    """
+    """Visit all prefixes of up to `longest` features, the first one given."""
+    # Of `depth` - 2 features: splits of the sets below; shorter: moments that later prefixes need.
     prefix = np.zeros(3, dtype=np.int64)
     after = np.zeros(4, dtype=np.int64)
     prefix[0] = first
@@ -253,10 +248,8 @@ def _visit_pairs(t, rows, first, last):
 
 @entry
 def begin(t, rows, literals, depth, last):
-    """Begin a search of depth >= 2 over rows (U, F): moments of single features and of pairs.
-
-    At depth 2 also visit pairs below `last`; where these are all, the search ends.
-    """
+    """Begin a search of depth >= 2 over rows (U, F): moments of single features and of pairs."""
+    # At depth 2 also visit pairs below `last`; where these are all, the search ends.
     t, rows = borrowed(t), borrowed(rows)
     _read(rows, literals)
     _begin(t, rows, depth)
@@ -277,11 +270,9 @@ def count_triples(t, rows, n):
 
 @entry
 def visit(t, rows, depth, longest, first, last, queue):
-    """Go on with a search of depth >= 2 by all sets whose first feature is first .. last - 1.
-
-    At depth 2 by one thread. Else threads take features from `queue` (1,), the last first, and share moments:
-    first `longest` = D - 3, for those of smaller sets, then, when all are done, D - 2.
-    """
+    """Go on with a search of depth >= 2 by all sets whose first feature is first .. last - 1."""
+    # At depth 2 by one thread. Else threads take features from `queue` (1,), the last first, and share
+    # moments: first `longest` = D - 3, for those of smaller sets, then, when all are done, D - 2.
     t, rows = borrowed(t), borrowed(rows)
     if depth == 2:
         _visit_pairs(t, rows, first, last)

@@ -247,10 +247,8 @@ def tree_number(t, feature, absent, present):
 
 @compiled
 def _add_sums(t, feature, front, size, left, n_left, right, n_right, known, n_known, first, second):
-    """Add all sums of points of both sides of a feature that none beats; in five rows those of a whole tree.
-
-    Not those that `known` points beat even with the least costs `first` and `second` of the rest of the tree.
-    """
+    """Add sums of points of both sides of a feature that none beats; in five rows those of a whole tree."""
+    # Not what `known` points beat even with the least costs `first` and `second` of the rest of the tree.
     for i in range(n_left):
         at = _place(front, size, left[0, i] + right[0, 0]) if n_right else 0
         for j in range(n_right):

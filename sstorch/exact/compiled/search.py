@@ -202,11 +202,7 @@ class CompiledProblem:
         )
 
     def search(self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1) -> Found:
-        """Least costs of all budgets; by however many threads, the same.
-
-        Raises:
-            ValueError: a depth for which the kernels have no room.
-        """
+        """Least costs of all budgets, for any number of threads the same; ValueError: depth too large."""
         depth = min(depth, max_nodes)
         if depth > MAX_EXACT_DEPTH:
             raise ValueError(f"depth must be at most {MAX_EXACT_DEPTH}, got {depth}; use `Deep` beyond it")

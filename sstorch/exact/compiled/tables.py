@@ -144,11 +144,9 @@ def _lower(table, place, width, left, right, n, signs, bit):
 
 @compare
 def _lower_by_pairs(table, place, width, by_d, by_e, right, at, n, low, high, without, s):
-    """Split the pairs low <= d < high, e < d of one sign of the prefix by e, in the table, and by d.
-
-    Costs without the feature that splits are in `by_d` and `by_e`, with it in `right`, n of a sign, from `at`
-    on. Entries of d are from `place` on, `width` of each sign; those of e in rows 2 s, 2 s + 1 of `without`.
-    """
+    """Split the pairs low <= d < high, e < d of one sign of the prefix by e, in the table, and by d."""
+    # Costs without the feature that splits are in `by_d`, `by_e`, with it in `right`, n of a sign, from `at`
+    # on. Entries of d: from `place` on, `width` of each sign; of e: rows 2 s, 2 s + 1 of `without`.
     absent, present = without[2 * s], without[2 * s + 1]
     for d in range(low, high):
         least0, least1 = math.inf, math.inf
@@ -218,10 +216,8 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
 
 @compiled
 def absorb_prefix(t, prefix, size, depth, low, below):
-    """All sets of a prefix and a pair of features, the first one low .. below - 1: cells, costs and splits.
-
-    `low` is 1 where there is a prefix. Sets of `depth` features take their moments from `t.pairs`.
-    """
+    """All sets of a prefix and a pair of features, the first low .. below - 1: cells, costs and splits."""
+    # `low` is 1 where there is a prefix. Sets of `depth` features take their moments from `t.pairs`.
     t = borrowed(t)
     if t.form.followed:
         sign_rows(t.curves, prefix, size)
@@ -311,10 +307,8 @@ def costs_of_singles(form, curves, values, literals, sums, costs):
 
 @entry
 def pairs_below(t, feature, found):
-    """After a search of depth >= 2: least costs of pairs of a feature and each other one.
-
-    Writes to `found` (2, 1 + budgets, 2 F), by sign: costs without each other, with each; what rows pay.
-    """
+    """Write least costs of pairs of a feature and each other one, after a search of depth >= 2."""
+    # `found` (2, 1 + budgets, 2 F), by sign: costs without each other, with each; what rows pay.
     t = borrowed(t)
     n = len(t.binomials) - 1
     costs, n_pairs = t.costs[0], t.binomials[n, 2]

@@ -41,10 +41,7 @@ class TargetRows:
         sample_weight: object = None,
         sensitive: object = None,
     ) -> Self:
-        """Bring features, `y`, `target`, weights and groups together; a named group column is dropped.
-
-        DataError: the data are invalid.
-        """
+        """Checked features, `y`, `target`, weights, groups (DataError); a named group column is dropped."""
         frame, groups = clean_features(X), None
         n = len(frame)
         if len(target) != n:

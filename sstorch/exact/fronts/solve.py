@@ -21,18 +21,11 @@ MAX_FRONT_DEPTH = 3
 
 @dataclass(frozen=True)
 class DecidedTree:
-    """A tree and the decisions of its leaves.
-
-    Attributes:
-        tree: the tests.
-        decision: (L,), of a front the decision of each leaf, 0 .. K - 1, for classes the class; of an area
-            under the ROC curve the share of positive rows of each leaf, by weight.
-        score: of the totals, or the area, on the rows of the search.
-    """
+    """A tree and the decisions of its leaves."""
 
     tree: BinaryTree
-    decision: npt.NDArray[Any]
-    score: float
+    decision: npt.NDArray[Any]  #: (L,), 0 .. K - 1, such as the class; of areas the weighted share of y = 1
+    score: float  #: of the totals, or the area, on the rows of the search
 
     def predict(self, features: npt.ArrayLike) -> npt.NDArray[Any]:
         """Predict the decision, or share, for each row of a binary matrix (n, p), shape (n,)."""
@@ -43,7 +36,6 @@ class FrontSolution:
     """Pareto-optimal trees from one search.
 
     Attributes:
-        task: the objective.
         totals: (n, 2) int64, the totals of the front's trees by increasing first total.
         certified: whether no tree within the budget beats one of the front; False only where a time limit cut
             the search short.
@@ -70,11 +62,9 @@ class FrontSolution:
         return pd.DataFrame({name: total * unit for name, total, unit in parts}).assign(score=self._scores)
 
     def tree(self, number: int | None = None) -> DecidedTree:
-        """Return the tree of a point of the front, None being that with the largest score.
+        """Return the tree of a point of the front, None for the one with the largest score.
 
-        Raises:
-            ConfigError: there is no such point.
-            TrainingError: the totals, recomputed from the rows, differ from those of the search.
+        ConfigError: there is no such point. TrainingError: totals of the rows differ from the search's.
         """
         number = int(np.argmax(self._scores)) if number is None else number
         if not 0 <= number < len(self.totals):

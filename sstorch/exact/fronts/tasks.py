@@ -31,15 +31,6 @@ class FrontTask:
     one the second total is signed and has to end within ± `limit`: (a, b) is beaten by points with the same b
     and no larger a. Addition preserves both orders (Theorem 4.6 of the reference).
 
-    Attributes:
-        points: (2, K, N) int64, the point of each row under each decision; sums of absolute values below
-            2^53.
-        score: of totals (n, 2), (n,): larger is better, and never falls when the first total falls, or the
-            second one, with a limit its absolute value.
-        names: of the totals.
-        unit: what 1 is in each total, in the user's units.
-        limit: see above.
-
     Raises:
         ConfigError: points of another type or shape, or too large to be added exactly.
 
@@ -48,10 +39,12 @@ class FrontTask:
         decision trees using dynamic programming, NeurIPS 36.
     """
 
-    points: IntArray
+    points: IntArray  #: (2, K, N) int64, of rows under each decision; sums of absolute values below 2^53
+    #: Of totals (n, 2), (n,): larger is better; it never falls when the first total falls, or the second one,
+    #: with a limit its absolute value.
     score: Callable[[IntArray], FloatArray]
-    names: tuple[str, str]
-    unit: tuple[float, float] = (1, 1)
+    names: tuple[str, str]  #: of the totals
+    unit: tuple[float, float] = (1, 1)  #: what 1 is in each total, in the user's units
     limit: int | None = None
 
     def __post_init__(self) -> None:

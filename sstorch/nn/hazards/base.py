@@ -357,11 +357,9 @@ class LogTimes(NamedTuple):
 
 
 def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor) -> Tensor:
-    """Negative log-likelihood of every row under every component, given survival to entry, (..., L, N).
-
-    H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval, in
-    model units of time; +inf on overflow. Predictors are (..., L, N), shapes (..., L, 1 or N, m).
-    """
+    """Negative log-likelihood of every row under every component, given survival to entry, (..., L, N)."""
+    # H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval,
+    # in model units of time; +inf on overflow. Predictors are (..., L, N), shapes (..., L, 1 or N, m).
     log_time, event, log_entry, log_lower, log_upper = times
     loss = family.loss(log_time, event, linear, shape, log_entry)
     if log_lower is None or log_upper is None:
@@ -378,11 +376,8 @@ def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shap
 def derivatives_by_autograd(
     family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor, weight: Tensor
 ) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
-    """Losses of rows (K, L, M) and their derivatives in g, number 0, and the shapes, without a graph.
-
-    The outcome is (K, 1, M), predictors and shapes as in :func:`component_losses`; rows without weight
-    (K, 1, M) are zero. Second derivatives come by pairs j <= k.
-    """
+    """Losses of rows (K, L, M), derivatives in g, number 0, and shapes, by pairs j <= k, without a graph."""
+    # Outcome and weight are (K, 1, M), the others as in :func:`component_losses`; rows of weight 0 give 0.
     with torch.enable_grad():
         parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
         parts = [part.detach().clone().requires_grad_() for part in parts]

@@ -32,17 +32,14 @@ _FAR = 1e4
 
 
 class Link(NamedTuple):
-    """H of an index eta, elementwise on tensors of any shape, in forms that keep their digits.
-
-    Without ``loss`` and ``curvature`` the derivatives of a family come from autograd.
-    """
+    """H of an index eta, elementwise on tensors of any shape, in forms that keep their digits."""
 
     name: str  # that of the machine code
     terms: Callable[[Tensor], tuple[Tensor, Tensor]]  # H and log dH/deta
     hazard: Callable[[Tensor], Tensor]  # H
     survival: Callable[[Tensor], Tensor]  # exp(-H), with all digits of its tail
     inverse: Callable[[Tensor], Tensor]  # the eta at which H is reached
-    # Of eta and c, without a graph: A and its derivative; its second derivative.
+    # Of eta and c, without a graph: A and its derivative; its second derivative. None: both by autograd.
     loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     curvature: Callable[[Tensor, Tensor], Tensor] | None = None
 
@@ -132,10 +129,8 @@ NORMAL = Link(
 
 
 def aranda_ordaz(log_theta: Tensor) -> Link:
-    """H = log(1 + theta exp(eta)) / theta: odds at theta = 1, hazards as theta -> 0.
-
-    Aranda-Ordaz (1981), Biometrika 68, 357-363.
-    """
+    """H = log(1 + theta exp(eta)) / theta: odds at theta = 1, hazards as theta -> 0."""
+    # Aranda-Ordaz (1981), Biometrika 68, 357-363.
 
     def hazard(eta: Tensor) -> Tensor:
         z = eta + log_theta
@@ -163,13 +158,10 @@ class Index(NamedTuple):
 
 
 class LinkFamily(HazardFamily):
-    """H = link(eta), an index linear in g and in exponentials of the shapes.
+    """H = link(eta), an index linear in g and in exponentials of the shapes."""
 
-    ``shape_sign`` is -1 if a shape is minus the log of a factor; ``scaled``: whether it multiplies g, too.
-    """
-
-    shape_sign = 1
-    scaled = False
+    shape_sign = 1  # -1 if a shape is minus the log of a factor
+    scaled = False  # whether the shape multiplies g, too
 
     @abstractmethod
     def link(self, shape: Tensor) -> Link:

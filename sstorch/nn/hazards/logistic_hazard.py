@@ -230,11 +230,9 @@ class LogisticHazard(HazardFamily):
 
 
 def _places(log_time: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of log times among log ends, which have one dimension more, in the shape of the times.
-
-    The number of the interval, from 0, n beyond the last end; the log share of it that is left, -inf at its
-    end and beyond the last; its log length, 0 beyond; and the time beyond the last end in units of that end.
-    """
+    """Of log times among log ends, which have one dimension more, in the shape of the times."""
+    # Returns: number of the interval, from 0, n beyond the last end; the log share of it that is left, -inf
+    # at its end and beyond the last; its log length, 0 beyond; the time beyond the last end in units of it.
     y, near = log_time[..., None], _tolerance(ends.dtype)
     number = (y > ends + near).sum(-1)
     left, length = (pick(part, number) for part in _bounds(ends))

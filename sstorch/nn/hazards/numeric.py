@@ -38,10 +38,8 @@ def log_time_limit(dtype: torch.dtype) -> float:
 
 
 def invert(terms: Callable[[Tensor], tuple[Tensor, Tensor]], target: Tensor) -> Tensor:
-    """Log time at which H, elementwise and never falling, reaches ``target`` > 0, +-inf if never.
-
-    By bisection and Newton steps for log H, of which two without their values carry both derivatives.
-    """
+    """Log time at which H, elementwise and never falling, reaches ``target`` > 0, +-inf if never."""
+    # By bisection and Newton steps for log H, of which two without their values carry both derivatives.
     with torch.no_grad():
         limit = log_time_limit(target.dtype)
         low, high = torch.full_like(target, -limit), torch.full_like(target, limit)
@@ -81,17 +79,13 @@ _NODES, _WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(16
 
 
 def restricted_mean(
-    log_quantile: Callable[[Tensor], Tensor],
-    terms: Callable[[Tensor], tuple[Tensor, Tensor]],
-    log_tau: Tensor,
-    corners: Tensor,
+    log_quantile: Callable[[Tensor], Tensor],  # log times (..., K) at which H reaches values (K,)
+    terms: Callable[[Tensor], tuple[Tensor, Tensor]],  # H and log h at log times (..., K)
+    log_tau: Tensor,  # (...), +inf for the mean
+    corners: Tensor,  # (..., C), where the curve is not smooth
 ) -> Tensor:
-    """Integral of S over [0, tau] in log time (...), Gauss-Legendre on panels between quantiles.
-
-    ``log_quantile`` gives the log times (..., K) at which H reaches values (K,), ``terms`` H and log h at log
-    times (..., K). ``log_tau`` is (...), +inf for the mean; the curve is not smooth at ``corners`` (..., C).
-    Beyond the last panel t S(t) is continued as a power of t. +inf if the integral does not exist.
-    """
+    """Integral of S over [0, tau] in log time (...), Gauss-Legendre on panels between quantiles."""
+    # Beyond the last panel t S(t) is continued as a power of t. +inf if the integral does not exist.
     log_tau = log_tau[..., None]
     with torch.no_grad():
         # Where a level is reached at once H is above it from this limit on, as it was for the inversion.
@@ -151,11 +145,8 @@ def placed(
     name: str,
     choose: Callable[[FloatArray], FloatArray],
 ) -> list[FloatArray]:
-    """Log times of points in model units, an array a problem: given ones, or chosen among those of events.
-
-    Rows are the arguments of :meth:`HazardFamily.prepare`. Problems without an event choose, with a warning,
-    among the times of all rows.
-    """
+    """Log times of points in model units, an array a problem: given ones, or chosen among those of events."""
+    # Rows are arguments of :meth:`HazardFamily.prepare`. Without events, with a warning, among all times.
     log_time, event, weight, log_time_scale = rows
     if not isinstance(given, int):
         return [np.log(given) - scale for scale in log_time_scale.double().cpu().numpy()]
@@ -189,10 +180,8 @@ def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor 
 
 
 def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
-    """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles.
-
-    Royston and Parmar's, 33 and 67 for two, else 100 j / (m + 1); fewer where they coincide.
-    """
+    """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles."""
+    # Royston and Parmar's, 33 and 67 for two, else 100 j / (m + 1); fewer where they coincide.
     even = np.linspace(0, 100, n_internal + 2)
     knots = np.unique(np.percentile(log_event_times, [0, 33, 67, 100] if n_internal == 2 else even))
     # Knots that only rounding separates would divide by it.
@@ -201,11 +190,9 @@ def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArr
 
 
 def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
-    """Coefficients of I_1 ... I_{m+1} between distinct knots, with I_j(0) = 0; zero for those without knots.
-
-    The result is (m + 1 intervals, 1 + 4 (m + 1)): the left end of the interval, then for each function the
-    coefficients of 1, u, u^2 and u^3 in u = y - left end. Intervals beyond the last knot repeat the last.
-    """
+    """Coefficients of I_1 ... I_{m+1} between distinct knots, I_j(0) = 0; zero for those without knots."""
+    # (m + 1 intervals, 1 + 4 (m + 1)): the left end of the interval, then for each function the coefficients
+    # of 1, u, u^2 and u^3 in u = y - left end. Intervals beyond the last knot repeat the last.
     n_inside = len(knots) - 2
     table = np.zeros((n_internal + 1, 1 + 4 * (n_internal + 1)))
     padded = np.r_[[knots[0]] * 2, knots, [knots[-1]] * 2]
@@ -227,13 +214,12 @@ def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
 
 
 def evaluate_basis(
-    table: Tensor, ends: Tensor, log_time: Tensor, n_batch: int
+    table: Tensor,  # of :func:`piecewise_polynomials`, (*batch_shape, m + 1, 1 + 4 (m + 1))
+    ends: Tensor,  # right ends of its intervals, (*batch_shape, m + 1)
+    log_time: Tensor,
+    n_batch: int,  # of batch dimensions
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The functions I_j and N_j at log times (*batch_shape, ...), lists of m + 1 tensors of that shape.
-
-    ``table`` (*batch_shape, m + 1, 1 + 4 (m + 1)) is that of :func:`piecewise_polynomials`, ``ends``
-    (*batch_shape, m + 1) are the right ends of its intervals, ``n_batch`` is the number of batch dimensions.
-    """
+    """The functions I_j and N_j at log times (*batch_shape, ...), lists of m + 1 tensors of that shape."""
     lead = log_time.shape[:n_batch]
     y = log_time.reshape(*lead, -1)
     first, last = table[..., :1, 0], ends[..., -1:]

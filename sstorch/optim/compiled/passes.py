@@ -405,11 +405,9 @@ _PASS = (I1, I1, MODEL, DATA, *_PAIRS, V1, INT, OPTIONS, _BEST, FLOAT[:, :, :, :
 def run_pass(
     queue, trees, model, data, nodes, ridges, thresholds, patience, options, best_so_far, records, standing
 ):
-    """A pass of some trees (K,), which threads take from a common queue.
-
-    Written are gates (R, G, p + 1) and leaves (R, L, d), the best so far with E (R,) and numbers of visits
-    without improvement (R,), records (K, nodes, 2, 8), and the standing (K, 2 + L).
-    """
+    """A pass of some trees (K,), which threads take from a common queue."""
+    # Written are gates (R, G, p + 1), leaves (R, L, d), the best so far with E (R,) and visits without
+    # improvement (R,), records (K, nodes, 2, 8), and the standing (K, 2 + L).
     gates, leaves = nodes
     best, best_gates, best_leaves, unimproved = best_so_far
     n_gates, n_leaves = gates.shape[1], leaves.shape[1]

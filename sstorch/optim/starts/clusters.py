@@ -39,11 +39,9 @@ def initialize_random(
     seeds: Sequence[np.random.SeedSequence],
     curved: BoolArray | None = None,
 ) -> None:
-    """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes from the family's start, in place.
-
-    A problem starts alike on every device. Features that are ``curved`` (q,) start at zero: their number can
-    depend on other splits of the batch.
-    """
+    """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes at the family's start, in place."""
+    # A problem starts alike on every device. Features that are ``curved`` (q,) start at zero: their number
+    # can depend on other splits of the batch.
     start_leaves(tree, sample)
     straight = np.ones(sample.x.shape[-1], dtype=bool) if curved is None else ~curved
     of_gates = torch.as_tensor(np.flatnonzero(straight[: tree.n_gate_features]))
@@ -84,13 +82,11 @@ def initialize_kmeans(
     seeds: Sequence[np.random.SeedSequence],
     repeats: int = 10,
 ) -> None:
-    """Gates from top-down binary k-means, leaves by maximum likelihood on the rows of each cluster, in place.
-
-    Of ``repeats`` partitions (the paper gives no number) the one with the lowest Davies-Bouldin index stays
-    (Consolo, Amaldi and Carrizosa; Davies and Bouldin 1979). Gates are logistic regressions onto clusters.
-    A node that cannot be split sends its rows left; a leaf without events keeps the family's start, and so do
-    all leaves of a problem whose objective the fitted ones would make worse.
-    """
+    """Gates by top-down binary k-means, leaves by maximum likelihood on rows of each cluster, in place."""
+    # Of ``repeats`` partitions (the paper gives no number) the one with the lowest Davies-Bouldin index stays
+    # (Consolo, Amaldi and Carrizosa; Davies and Bouldin 1979). Gates are logistic regressions onto clusters.
+    # A node that cannot be split sends its rows left; a leaf without events keeps the family's start, and so
+    # do all leaves of a problem whose objective the fitted ones would make worse.
     seen = replace(sample, x=first_features(sample.x, tree.n_gate_features))
     cluster = torch.as_tensor(_best_partitions(tree.topology, seen, seeds, repeats))
     cluster = cluster.to(sample.weight.device)
@@ -222,11 +218,9 @@ def _sums_from(values: Tensor) -> Tensor:
 
 
 def cox_cumulative_hazards(x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> Tensor:
-    """Fit K Cox models to rows (K, n) that all have an event; the cumulative hazard of each at its own time.
-
-    Features (K, n, p) are standardised, as lifelines does; the ridge, (1/2) ||beta||^2, is added to the mean
-    negative log partial likelihood (Breslow 1974, Biometrics 30, 89-99). Rows of weight 0 only pad.
-    """
+    """Fit K Cox models to rows (K, n), all with an event; the cumulative hazard of each at its own time."""
+    # Features (K, n, p) are standardised, as lifelines does; the ridge, (1/2) ||beta||^2, is added to the
+    # mean negative log partial likelihood (Breslow 1974, Biometrics 30, 89-99). Rows of weight 0 only pad.
     order = time.masked_fill(weight == 0, torch.inf).argsort(dim=1, stable=True)
     inverse = order.argsort(dim=1)
     weight, entry = weight.gather(1, order), entry.gather(1, order)
@@ -254,13 +248,10 @@ def initialize_cox(
     seeds: Sequence[np.random.SeedSequence],
     curved: BoolArray | None = None,
 ) -> None:
-    """Random gates; spline leaves fitted by least squares to the curves of a Cox model, in place.
-
-    For each leaf a share 1/L of the rows with an event is drawn with replacement and a Cox model is fitted to
-    them. Its cumulative hazard at each drawn row, on the scale of the spline, is regressed on the spline
-    basis, with positive weights, and x (Consolo, Amaldi and Carrizosa). A leaf whose Cox model cannot be
-    fitted keeps the start of :func:`initialize_random`.
-    """
+    """Random gates; spline leaves fitted by least squares to the curves of a Cox model, in place."""
+    # Each leaf draws a share 1/L of the rows with an event, with replacement, for a Cox model. Its cumulative
+    # hazard at each drawn row, on the scale of the spline, is regressed on the spline basis, with positive
+    # weights, and x (Consolo, Amaldi and Carrizosa). A leaf without a Cox fit keeps its random start.
     family = tree.family
     assert isinstance(family, Spline)
     initialize_random(tree, sample, seeds, curved)

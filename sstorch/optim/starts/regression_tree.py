@@ -59,13 +59,11 @@ def regression_tree(
     min_leaf: float,
     given: Mapping[int, Split] | None = None,
 ) -> dict[int, Split]:
-    """The greedy least-squares tree of targets (J, n), whose gains are summed, in features of gates (n, q).
-
-    A number is cut halfway between two values, a column of categories into two sets by the means of the
-    target in each, of several targets by their first principal component (Breiman, Friedman, Olshen and Stone
-    1984, Classification and Regression Trees, 8.4 and 9.4). Weights (n,) have the sum one, each side at least
-    `min_leaf`. Splits that are `given` stay.
-    """
+    """The greedy least-squares tree of targets (J, n), gains summed, in features of gates (n, q)."""
+    # A number is cut halfway between two values, a column of categories into two sets by the means of the
+    # target in each, of several targets by their first principal component (Breiman, Friedman, Olshen and
+    # Stone 1984, Classification and Regression Trees, 8.4 and 9.4). Weights (n,) have the sum one, each side
+    # at least `min_leaf`. Splits that are `given` stay.
 
     def best_cut(value: FloatArray, rows: IntArray) -> tuple[float, float]:
         return _best_cut(value, target[:, rows], weight[rows], min_leaf)
@@ -83,12 +81,10 @@ def model_tree(
     topology: Topology,
     min_leaf: float,
 ) -> dict[int, Split]:
-    """The greedy tree of least-squares lines of targets: it finds slopes that differ between groups.
-
-    Lines are of standardised `lines` (n, p), gates of features (n, q); errors of the targets (J, n) are
-    weighted by their precision (J, n) and summed; weights (n,) have the sum one (Zeileis, Hothorn and Hornik
-    2008, Journal of Computational and Graphical Statistics 17, 492-514).
-    """
+    """The greedy tree of least-squares lines of targets: it finds slopes that differ between groups."""
+    # Lines are of standardised `lines` (n, p), gates of features (n, q); errors of the targets (J, n) are
+    # weighted by their precision (J, n) and summed; weights (n,) have the sum one (Zeileis, Hothorn and
+    # Hornik 2008, Journal of Computational and Graphical Statistics 17, 492-514).
     design = np.column_stack([np.ones(len(x)), lines])
 
     def best_cut(value: FloatArray, rows: IntArray) -> tuple[float, float]:
@@ -276,11 +272,9 @@ def gates_of_targets(
     topology: Topology,
     min_leaf: float,
 ) -> GateParameters:
-    """Gates of one column each by a regression tree of predictions of teachers, (R, J, M).
-
-    Each leaf has at least `min_leaf` of the weight (Hinton, Vinyals and Dean 2015, "Distilling the knowledge
-    in a neural network").
-    """
+    """Gates of one column each by a regression tree of predictions of teachers, (R, J, M)."""
+    # Leaves have at least `min_leaf` of the weight (Hinton, Vinyals and Dean 2015, "Distilling the knowledge
+    # in a neural network").
     stored = first_features(sample.x, n_gate_features).to("cpu", torch.float64)
     share = sample.weight.double() / sample.weight.double().sum(-1, keepdim=True)
     known: dict[tuple[int | bytes, ...], dict[int, Split]] = {}
@@ -322,10 +316,8 @@ def log_hazard_targets(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tens
 
 @torch.no_grad()
 def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
-    """A log time that each row's risk goes with, (R, M): the linear predictor, turned unless it is of times.
-
-    With linear shapes it is minus the log cumulative hazard at the geometric mean of the training times.
-    """
+    """A log time that orders rows by risk, (R, M): the linear predictor, negated unless it is of times."""
+    # With linear shapes: minus the log cumulative hazard at the geometric mean of the training times.
     family = teacher.family
     if family.ancillary == "constant" and family.ratio is not None:
         linear = teacher.leaf_parameters().linear_predictor(sample.x).squeeze(1)
